@@ -1,0 +1,33 @@
+"""The event log: one JSON line for each change of role, epoch, set or log that a checker may ask for.
+
+    {"t": wall ms, "mono": loop seconds, "node": "broker-1", "kind": "role", ...fields}
+
+Kinds, shared by all nodes: `start` (pid), `stop`, `role` (role master|slave|fenced, masterId,
+masterAddr, epoch), `set` (set, setEpoch, why), `epoch` (epoch, start), `election` (brokerName,
+masterId, epoch, set, trigger), `recover` (min, max, confirm, cut), `truncate` (point, before),
+`handshake` (peer, ...), `connection` (peer, opened|closed, why), `raft` (term, state, leader),
+`expired` (brokerId), `refused` (peer, why: a malformed frame), `fatal` (why).
+"""
+
+import asyncio
+import json
+from typing import Any
+
+from .ports import Ports
+
+
+class EventLog:
+    """Appends events to a file, or drops them when the path is empty."""
+
+    def __init__(self, path: str, node: str, ports: Ports) -> None:
+        self._path = path
+        self._node = node
+        self._ports = ports
+
+    def write(self, kind: str, **fields: Any) -> None:
+        if not self._path:
+            return
+        loop_time = asyncio.get_running_loop().time()
+        head = {"t": self._ports.clock.wall_ms(), "mono": round(loop_time, 6)}
+        line = json.dumps({**head, "node": self._node, "kind": kind, **fields})
+        self._ports.files.append(self._path, line.encode() + b"\n")

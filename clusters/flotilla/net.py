@@ -1,0 +1,314 @@
+"""Frames over TCP: connections that ask, answer and tell, on asyncio Protocols.
+
+A `Connection` parses frames and joins everything written in one turn of the event loop into one
+write. `call` sends a request and returns a future for its reply; a lost connection fails every open
+call with ConnectionLost, a late reply fails it with CallTimeout: in both cases the request may or
+may not have been carried out. `Pool` keeps one connection per address and dials on demand.
+
+A `Handler` receives (connection, op, request id, body) and answers, now or later, with
+`connection.reply`. `JsonHandler` turns a table {op: async function from fields to fields} into one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Protocol, cast
+
+from .wire import HEADER, MAX_FRAME, REPLY, Json, Status, frame, from_json, to_json
+
+
+class ConnectionLost(Exception):
+    """The connection ended before the reply: the request's fate is unknown unless it never left."""
+
+
+class CallTimeout(Exception):
+    """No reply in time: the request's fate is unknown."""
+
+
+class Unreachable(Exception):
+    """The connection could not be made: the request certainly was not carried out."""
+
+
+class Handler(Protocol):
+    def opened(self, connection: "Connection") -> None: ...
+
+    def frame(self, connection: "Connection", op: int, request: int, body: bytes) -> None:
+        """A request. ValueError or struct.error: the peer is malformed and is dropped."""
+        ...
+
+    def closed(self, connection: "Connection", why: str) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """One TCP connection, either side."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.peer = ""
+        self.refused: str | None = None
+        self._handler = handler
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._inbox = bytearray()
+        self._outbox: list[bytes] = []
+        self._calls: dict[int, tuple[asyncio.Future[bytes], asyncio.TimerHandle]] = {}
+        self._next = 1
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    # what asyncio tells us
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self._handler.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._inbox += data
+        try:
+            self._parse()
+        except Exception as e:  # a malformed peer must never stop the node
+            self.refused = f"{type(e).__name__}: {e}"
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        why = self.refused or (str(exc) if exc else "closed by the peer")
+        calls, self._calls = self._calls, {}
+        for future, timer in calls.values():
+            timer.cancel()
+            if not future.done():
+                future.set_exception(ConnectionLost(f"{self.peer}: {why}"))
+        self._handler.closed(self, why)
+
+    # what we tell the peer
+
+    def call(self, op: int, body: bytes, timeout_s: float) -> "asyncio.Future[bytes]":
+        """Send a request; the future gives the reply's body, CallTimeout or ConnectionLost."""
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        if not self.is_open:
+            future.set_exception(ConnectionLost(f"{self.peer}: not open"))
+            return future
+        request = self._next
+        self._next = request % 0xFFFFFFFF + 1
+        timer = self._loop.call_later(timeout_s, self._expire, request)
+        self._calls[request] = (future, timer)
+        self.write(frame(op, request, body))
+        return future
+
+    def tell(self, op: int, body: bytes) -> None:
+        """Send a one-way frame."""
+        self.write(frame(op, 0, body))
+
+    def reply(self, op: int, request: int, body: bytes) -> None:
+        if request:
+            self.write(frame(op | REPLY, request, body))
+
+    def write(self, data: bytes) -> None:
+        if not self.is_open:
+            return
+        if not self._outbox:
+            self._loop.call_soon(self._flush)
+        self._outbox.append(data)
+
+    @property
+    def backlog(self) -> int:
+        """Bytes accepted for writing that the kernel has not taken yet."""
+        waiting = sum(map(len, self._outbox))
+        return waiting + (self._transport.get_write_buffer_size() if self._transport else 0)
+
+    def close(self) -> None:
+        """Write what is queued, then close."""
+        self._flush()
+        if self._transport:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once and drop what is queued."""
+        if self._transport:
+            self._transport.abort()
+
+    # inside
+
+    def _flush(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        if outbox and self.is_open and self._transport:
+            self._transport.write(b"".join(outbox))
+
+    def _parse(self) -> None:
+        inbox, at = self._inbox, 0
+        while len(inbox) - at >= HEADER.size:
+            length, op, request = HEADER.unpack_from(inbox, at)
+            if not 5 <= length <= MAX_FRAME:
+                raise ValueError(f"a frame of {length} bytes")
+            end = at + 4 + length
+            if end > len(inbox):
+                break
+            self._deliver(op, request, bytes(inbox[at + HEADER.size : end]))
+            at = end
+        if at:
+            del inbox[:at]
+
+    def _deliver(self, op: int, request: int, body: bytes) -> None:
+        if op & REPLY:
+            call = self._calls.pop(request, None)
+            if call:
+                future, timer = call
+                timer.cancel()
+                if not future.done():
+                    future.set_result(body)
+        else:
+            self._handler.frame(self, op, request, body)
+
+    def _expire(self, request: int) -> None:
+        call = self._calls.pop(request, None)
+        if call and not call[0].done():
+            call[0].set_exception(CallTimeout(f"{self.peer}: no reply in time"))
+
+
+class Silent:
+    """The handler of a connection that only asks."""
+
+    def opened(self, connection: Connection) -> None: ...
+
+    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+        raise ValueError(f"an unexpected request {op}")
+
+    def closed(self, connection: Connection, why: str) -> None: ...
+
+
+class JsonHandler:
+    """Serves JSON operations from a table; other frames go to `other`."""
+
+    def __init__(
+        self,
+        table: Mapping[int, Callable[[Connection, Json], Awaitable[Json]]],
+        other: Callable[[Connection, int, int, bytes], None] | None = None,
+        on_closed: Callable[[Connection, str], None] | None = None,
+    ) -> None:
+        self._table = table
+        self._other = other
+        self._on_closed = on_closed
+        self._tasks = Tasks()
+        self.connections: dict[Connection, None] = {}
+
+    def opened(self, connection: Connection) -> None:
+        self.connections[connection] = None
+
+    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+        serve = self._table.get(op)
+        if serve is None:
+            if self._other is None:
+                raise ValueError(f"an unknown operation {op}")
+            self._other(connection, op, request, body)
+            return
+        self._tasks.start(self._serve(connection, op, request, serve(connection, from_json(body))))
+
+    def closed(self, connection: Connection, why: str) -> None:
+        self.connections.pop(connection, None)
+        if self._on_closed:
+            self._on_closed(connection, why)
+
+    async def _serve(
+        self, connection: Connection, op: int, request: int, work: Awaitable[Json]
+    ) -> None:
+        try:
+            fields = await work
+        except (KeyError, TypeError, ValueError) as e:
+            fields = refusal(Status.INVALID_REQUEST, f"{type(e).__name__}: {e}")
+        connection.reply(op, request, to_json({"code": Status.SUCCESS, **fields}))
+
+
+class Tasks:
+    """Background tasks of a node, kept alive, their failures never silent."""
+
+    def __init__(self) -> None:
+        self._running: dict[asyncio.Task[Any], None] = {}
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._running[task] = None
+        task.add_done_callback(self._done)
+        return task
+
+    def cancel(self) -> None:
+        for task in list(self._running):
+            task.cancel()
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._running.pop(task, None)
+        if not task.cancelled() and task.exception():
+            loop = asyncio.get_running_loop()
+            message = "a background task failed"
+            loop.call_exception_handler(
+                {"message": message, "exception": task.exception(), "task": task}
+            )
+
+
+class Pool:
+    """Connections to other nodes, one for each address, dialled on demand."""
+
+    def __init__(self, connect_timeout_s: float) -> None:
+        self._timeout_s = connect_timeout_s
+        self._open: dict[str, Connection] = {}
+        self._dialling: dict[str, asyncio.Future[Connection]] = {}
+
+    async def get(self, address: str) -> Connection:
+        """An open connection. Unreachable when it can not be made in time."""
+        connection = self._open.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        if address not in self._dialling:
+            self._dialling[address] = asyncio.ensure_future(
+                dial(address, Silent(), self._timeout_s)
+            )
+        dialling = self._dialling[address]
+        try:
+            connection = await asyncio.shield(dialling)
+        finally:
+            if dialling.done():
+                self._dialling.pop(address, None)
+        self._open[address] = connection
+        return connection
+
+    async def ask(self, address: str, op: int, fields: Json, timeout_s: float) -> Json:
+        """A JSON request and its reply. Unreachable, ConnectionLost, CallTimeout."""
+        connection = await self.get(address)
+        return from_json(await connection.call(op, to_json(fields), timeout_s))
+
+    def drop(self, address: str) -> None:
+        connection = self._open.pop(address, None)
+        if connection:
+            connection.abort()
+
+    def close(self) -> None:
+        for address in list(self._open):
+            self.drop(address)
+
+
+async def dial(address: str, handler: Handler, timeout_s: float) -> Connection:
+    """A new connection to "ip:port". Unreachable when it can not be made in time."""
+    host, port = split(address)
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, connection = await loop.create_connection(lambda: Connection(handler), host, port)
+    except (OSError, TimeoutError) as e:
+        raise Unreachable(f"{address}: {e or 'no answer in time'}") from e
+    return connection
+
+
+async def serve(host: str, port: int, handler: Handler) -> asyncio.AbstractServer:
+    """Listen; every connection shares the handler."""
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(lambda: Connection(handler), host, port, reuse_address=True)
+
+
+def split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def refusal(code: Status, remark: str) -> Json:
+    return {"code": code, "remark": remark}

@@ -1,0 +1,253 @@
+"""What travels between processes: frames, operations, statuses, and the packed bodies.
+
+    frame     u32 length of the rest | u8 op | u32 request id | body
+    reply     the same, with REPLY set in op and the request's id
+    one-way   request id 0; nobody answers
+
+Big-endian. Hot paths (SEND, PULL, HA_*) are packed by `struct`; every other body is a JSON object,
+and every JSON reply carries `code` (a `Status`) and, when that is not SUCCESS, `remark`. A frame
+longer than MAX_FRAME, an unknown op or a body that does not parse ends the connection with a
+logged reason: the peer is broken or not one of us.
+
+Codes and their meanings are RocketMQ's (ResponseCode, ControllerResponseCode), so that an
+operator of the original can read them.
+"""
+
+import json
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+MAX_FRAME = 16 * 1024 * 1024
+HEADER = struct.Struct(">IBI")
+REPLY = 0x80
+
+Json = dict[str, Any]
+
+
+class Op(IntEnum):
+    """Operations by who asks whom. Fields of JSON bodies are listed as `request -> reply`."""
+
+    # client -> broker
+    SEND = 1  # packed: Send -> Sent
+    PULL = 2  # packed: Pull -> Pulled
+    QUEUE_RANGE = 3  # topic, queueId -> minOffset, maxOffset
+    OFFSET_QUERY = 4  # group, topic, queueId -> offset (-1 when the group has none)
+    OFFSET_COMMIT = 5  # group, topic, queueId, offset -> (nothing)
+    # slave -> master, and the HA stream back (packed, see ha.py)
+    HA_HANDSHAKE = 16
+    HA_DATA = 17  # one-way
+    HA_ACK = 18  # one-way
+    # slave -> master, metadata that the log does not carry
+    METADATA_SYNC = 19  # (nothing) -> topics, offsets
+    # broker -> nameserver
+    REGISTER_BROKER = 32  # cluster, brokerName, brokerId, addr, haAddr, stateVersion, timeoutMs,
+    #                       topics: {name: queues} -> masterAddr, masterHaAddr
+    UNREGISTER_BROKER = 33  # cluster, brokerName, brokerId, addr -> (nothing)
+    # anyone -> nameserver
+    ROUTE = 34  # topic (null: all) -> topics: {name: [{brokerName, queues}]},
+    #             brokers: {brokerName: {cluster, addrs: {brokerId: addr}, stateVersion}}
+    # broker and operator -> controller
+    CONTROLLER_METADATA = 48  # -> leaderId, leaderAddr (null: unknown), isLeader, peers
+    NEXT_BROKER_ID = 49  # cluster, brokerName -> brokerId
+    APPLY_BROKER_ID = 50  # cluster, brokerName, brokerId, addr, haAddr, checkCode -> (nothing)
+    REGISTER_TO_CONTROLLER = 51  # cluster, brokerName, brokerId, addr, haAddr -> ReplicaInfo
+    BROKER_HEARTBEAT = 52  # cluster, brokerName, brokerId, addr, timeoutMs, epoch, maxOffset,
+    #                        confirmOffset, priority -> (nothing)
+    ALTER_SYNC_STATE_SET = 53  # brokerName, masterId, masterEpoch, set, setEpoch -> set, setEpoch
+    ELECT_MASTER = 54  # brokerName, brokerId, designate -> ReplicaInfo
+    REPLICA_INFO = 55  # brokerName -> ReplicaInfo
+    SYNC_STATE_DATA = 56  # brokerNames -> sets: {brokerName: ReplicaInfo + alive ids}
+    CLEAN_BROKER_DATA = 57  # brokerName, brokerIds, cleanLiving -> (nothing)
+    # controller -> broker
+    NOTIFY_ROLE = 58  # one-way: ReplicaInfo
+    # controller <-> controller
+    RAFT = 64  # one-way, packed by raft
+    # anyone -> any node
+    DESCRIBE = 80  # -> see each node's describe()
+    PING = 81  # -> (nothing)
+
+
+class Status(IntEnum):
+    """The answer's meaning. What a producer may conclude from each is in client/outcomes.py."""
+
+    SUCCESS = 0
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14
+    NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
+    PULL_NOT_FOUND = 19
+    PULL_OFFSET_MOVED = 21
+    IN_SYNC_REPLICAS_NOT_ENOUGH = (
+        22  # RocketMQ answers SYSTEM_ERROR with a remark; ours is told apart
+    )
+    FENCED_MASTER_EPOCH = 2000
+    FENCED_SYNC_STATE_SET_EPOCH = 2001
+    INVALID_MASTER = 2002
+    INVALID_REPLICAS = 2003
+    MASTER_NOT_AVAILABLE = 2004
+    INVALID_REQUEST = 2005
+    BROKER_NOT_ALIVE = 2006
+    NOT_LEADER = 2007
+    BROKER_METADATA_NOT_EXIST = 2008
+    INVALID_CLEAN_BROKER_METADATA = 2009
+    BROKER_NEED_TO_BE_REGISTERED = 2010
+    MASTER_STILL_EXIST = 2011
+    ELECT_MASTER_FAILED = 2012
+    ALTER_SYNC_STATE_SET_FAILED = 2013
+    BROKER_ID_INVALID = 2014
+
+
+@dataclass(frozen=True)
+class Send:
+    """A message for a queue. `key` is the sharding key, kept beside the body; both opaque."""
+
+    topic: str
+    queue: int
+    key: bytes
+    body: bytes
+
+    _HEAD = struct.Struct(">BHH")
+
+    def pack(self) -> bytes:
+        topic = self.topic.encode()
+        return b"".join(
+            (self._HEAD.pack(len(topic), self.queue, len(self.key)), topic, self.key, self.body)
+        )
+
+    @classmethod
+    def unpack(cls, body: bytes) -> "Send":
+        topic_size, queue, key_size = cls._HEAD.unpack_from(body)
+        start = cls._HEAD.size
+        key_at = start + topic_size
+        body_at = key_at + key_size
+        if body_at > len(body):
+            raise ValueError("a SEND body ends inside its key")
+        return cls(body[start:key_at].decode(), queue, body[key_at:body_at], body[body_at:])
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What became of a SEND. Offsets are -1 where nothing was appended."""
+
+    status: Status
+    queue_offset: int = -1
+    physical_offset: int = -1
+    epoch: int = -1
+    remark: str = ""
+
+    _BODY = struct.Struct(">Bqqi")
+
+    def pack(self) -> bytes:
+        head = self._BODY.pack(self.status, self.queue_offset, self.physical_offset, self.epoch)
+        return head + self.remark.encode()
+
+    @classmethod
+    def unpack(cls, body: bytes) -> "Sent":
+        status, queue_offset, physical_offset, epoch = cls._BODY.unpack_from(body)
+        remark = bytes(body[cls._BODY.size :]).decode()
+        return cls(Status(status), queue_offset, physical_offset, epoch, remark)
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Messages of a queue from `offset` on; the broker may wait `wait_ms` for the first."""
+
+    topic: str
+    queue: int
+    offset: int
+    max_count: int
+    wait_ms: int
+
+    _HEAD = struct.Struct(">BHqII")
+
+    def pack(self) -> bytes:
+        topic = self.topic.encode()
+        head = (len(topic), self.queue, self.offset, self.max_count, self.wait_ms)
+        return self._HEAD.pack(*head) + topic
+
+    @classmethod
+    def unpack(cls, body: bytes) -> "Pull":
+        topic_size, queue, offset, max_count, wait_ms = cls._HEAD.unpack_from(body)
+        topic = bytes(body[cls._HEAD.size : cls._HEAD.size + topic_size]).decode()
+        return cls(topic, queue, offset, max_count, wait_ms)
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message as a consumer sees it. `crc` is the CRC-32 of key and body in the log's record."""
+
+    queue_offset: int
+    epoch: int
+    crc: int
+    key: bytes
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """An answer to PULL: SUCCESS with messages, PULL_NOT_FOUND, or PULL_OFFSET_MOVED."""
+
+    status: Status
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: tuple[Message, ...] = ()
+
+    _HEAD = struct.Struct(">BqqqI")
+    _ITEM = struct.Struct(">qiIHI")
+
+    def pack(self) -> bytes:
+        parts = [
+            self._HEAD.pack(
+                self.status, self.next_offset, self.min_offset, self.max_offset, len(self.messages)
+            )
+        ]
+        for m in self.messages:
+            parts += (
+                self._ITEM.pack(m.queue_offset, m.epoch, m.crc, len(m.key), len(m.body)),
+                m.key,
+                m.body,
+            )
+        return b"".join(parts)
+
+    @classmethod
+    def unpack(cls, body: bytes) -> "Pulled":
+        status, next_offset, min_offset, max_offset, count = cls._HEAD.unpack_from(body)
+        at = cls._HEAD.size
+        messages = []
+        for _ in range(count):
+            queue_offset, epoch, crc, key_size, body_size = cls._ITEM.unpack_from(body, at)
+            at += cls._ITEM.size
+            key_end, body_end = at + key_size, at + key_size + body_size
+            if body_end > len(body):
+                raise ValueError("a PULL reply ends inside a message")
+            messages.append(
+                Message(
+                    queue_offset, epoch, crc, bytes(body[at:key_end]), bytes(body[key_end:body_end])
+                )
+            )
+            at = body_end
+        return cls(Status(status), next_offset, min_offset, max_offset, tuple(messages))
+
+
+def frame(op: int, request: int, body: bytes = b"") -> bytes:
+    """One frame, ready to write."""
+    return HEADER.pack(len(body) + 5, op, request) + body
+
+
+def to_json(fields: Json) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def from_json(body: bytes) -> Json:
+    fields = json.loads(body)
+    if not isinstance(fields, dict):
+        raise ValueError("a JSON body must be an object")
+    return fields

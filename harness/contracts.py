@@ -1,0 +1,408 @@
+"""The extension points: what a host kind, system, workload, fault, checker and report must offer.
+
+One file with one function adds one of them:
+
+    clusters/hosts/NAME.py     hosts(trial, folder) -> Hosts         where nodes run
+    clusters/systems/NAME.py   system(trial) -> System               what is tested
+    harness/workloads/NAME.py  workload(trial) -> Workload           what clients do
+    nemesis/NAME.py            fault(planned, bed) -> Injection      one way to break things
+    checkers/NAME.py           check(history, trial, spark) -> Result   one property
+    reports/NAME.py            render(run) -> path written           one format
+
+They meet only through the values below. Faults reach nodes through `Agent` alone, so a fault
+works on every kind of host that can do its verbs, and a host kind knows no fault.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from harness.operation import Completion
+
+CLIENT = "client"  # the role of nodes that clients live on
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of the trial. `role`: broker, controller, nameserver ... or client."""
+
+    name: str
+    role: str
+    address: str = ""  # filled in by the hosts
+    zone: str = ""
+
+
+# ---------------------------------------------------------------------------------------- hosts
+
+
+@dataclass(frozen=True)
+class LinkRule:
+    """What happens to packets that arrive at this node from `source`: an IPv4 address.
+
+    `drop` is the probability that a packet is dropped: 1.0 is a cut, 0.8 is heavy loss.
+    """
+
+    source: str
+    drop: float = 1.0
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A command that ran on a node."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class ProcessState:
+    """A process that an agent started: `pid`, and what /proc says of it at this moment.
+
+    `state`: running, stopped (SIGSTOP), exited (with `code`; negative: the signal), or absent
+    (never started).
+    """
+
+    state: Literal["running", "stopped", "exited", "absent"]
+    pid: int = 0
+    code: int = 0
+
+
+class Agent(Protocol):
+    """Our hands on one node. Every call may raise BedFailed when the agent is gone."""
+
+    async def run(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
+    ) -> Completed: ...
+
+    async def put(self, path: str, data: bytes) -> None: ...
+
+    async def get(self, path: str) -> bytes: ...
+
+    async def start(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        log: str = "",
+        on_line: Callable[[str], None] | None = None,
+    ) -> int:
+        """Start a process in a session of its own; its pid. Standard error goes to the file
+        `log`; standard output too, unless `on_line` wants its lines."""
+        ...
+
+    async def tell(self, name: str, line: str) -> None:
+        """Write a line to the process's standard input (when it was started with `on_line`)."""
+        ...
+
+    async def signal(self, name: str, number: int) -> None:
+        """Signal the process's whole group."""
+        ...
+
+    async def state(self, name: str) -> ProcessState: ...
+
+    async def exited(self, name: str) -> int:
+        """Wait for the process's end; its exit code."""
+        ...
+
+    async def links(self, rules: Sequence[LinkRule]) -> None:
+        """Make these the rules of the node's SEATRIAL chain, all at once; none: heal."""
+        ...
+
+    async def dropped(self) -> Mapping[str, int]:
+        """Packets dropped by the rules in force since they were installed, by source address."""
+        ...
+
+    async def probe(self, target: str, token: str, count: int) -> None:
+        """Send `count` datagrams marked `token` to the agent at address `target`."""
+        ...
+
+    async def probed(self, token: str) -> int:
+        """How many datagrams marked `token` arrived here."""
+        ...
+
+    async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
+        """Connect to this node's own address from within, write `frame`, and return the answer:
+        a u32 big-endian length and that many bytes (the length is cut off)."""
+        ...
+
+
+class Hosts(Protocol):
+    """Machines raised for one trial. Entered: all nodes are up, with agents and addresses.
+    Left: everything it made is gone."""
+
+    can: frozenset[str]  # of: links, loss, signal, restart
+
+    def enter(self) -> None:
+        """Prepare this process, still single-threaded: enter namespaces, if the kind needs it."""
+        ...
+
+    def raised(
+        self, nodes: Sequence[Node]
+    ) -> AbstractAsyncContextManager[tuple[Sequence[Node], Mapping[str, Agent]]]:
+        """Raise the nodes; gives them back with addresses, and an agent for each name."""
+        ...
+
+    def folder(self, node: str) -> str:
+        """The node's own folder, as the node sees it, for configuration, data and logs."""
+        ...
+
+
+# --------------------------------------------------------------------------------------- system
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Who plays which part right now, by node name; the parts that faults can aim at."""
+
+    masters: Mapping[str, str] = field(default_factory=dict)  # broker set -> node
+    slaves: tuple[str, ...] = ()
+    in_set: tuple[str, ...] = ()
+    out_of_set: tuple[str, ...] = ()
+    controller_leader: str = ""
+    epochs: Mapping[str, int] = field(default_factory=dict)  # broker set -> master's epoch
+    redundant: bool = False  # every broker set has its master and its full SyncStateSet
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+class System(Protocol):
+    """A driver: how to install, start, watch and stop one kind of cluster."""
+
+    detection_s: float  # how long it may take to notice that a silent master is gone
+
+    def nodes(self) -> Sequence[Node]:
+        """The cluster's nodes and the client nodes, without addresses."""
+        ...
+
+    async def install(self, bed: "Bed") -> None: ...
+
+    async def start(self, bed: "Bed") -> None:
+        """Start every node."""
+        ...
+
+    async def start_node(self, bed: "Bed", node: str) -> None:
+        """Start one node's process (again)."""
+        ...
+
+    def process(self, node: str) -> str:
+        """The agent's name for the node's process."""
+        ...
+
+    async def standing(self, bed: "Bed") -> Standing:
+        """Ask the nodes themselves, over agents, so that partitions do not hide the answer."""
+        ...
+
+    async def healthy(self, bed: "Bed", within_s: float) -> Mapping[str, Any]:
+        """Wait until the cluster serves with full redundancy; the evidence. BedFailed otherwise."""
+        ...
+
+    async def collect(self, bed: "Bed") -> None:
+        """After the load: stop the nodes, read each replica's copy of the log into the history
+        (`bed.record.replicas`), and server-side events (`bed.record.event`)."""
+        ...
+
+    def client(self, settings: Mapping[str, Any]) -> "MessageClient":
+        """A client, in a crew process. `settings` is what `client_settings` gave."""
+        ...
+
+    def client_settings(self, nodes: Sequence[Node]) -> Mapping[str, Any]:
+        """What a client needs to find the cluster, as JSON."""
+        ...
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message that a client was given."""
+
+    offset: int
+    epoch: int
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A poll's result: completion, messages in order, and where to read next."""
+
+    completion: Completion
+    messages: Sequence[Received] = ()
+    next_offset: int = 0
+    max_offset: int = 0
+
+
+class MessageClient(Protocol):
+    """A client of a message system. Calls never raise for what the system did: the mapping from
+    its errors to ok, fail and info is one table in the driver."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def send(
+        self, topic: str, queue: int, key: bytes, body: bytes, done: Callable[[Completion], None]
+    ) -> None:
+        """Send one message; `done` is called exactly once, in the event loop. Pipelined."""
+        ...
+
+    async def poll(
+        self, topic: str, queue: int, offset: int, limit: int, wait_s: float
+    ) -> Batch: ...
+
+    async def range(self, topic: str, queue: int) -> tuple[int, int]:
+        """The queue's minimum offset and high-water mark. ConnectionError: not reachable now."""
+        ...
+
+    async def committed(self, group: str, topic: str, queue: int) -> int:
+        """The group's offset, -1 when it has none. ConnectionError: not reachable now."""
+        ...
+
+    async def commit(self, group: str, topic: str, queue: int, offset: int) -> Completion: ...
+
+
+# ------------------------------------------------------------------------------------- nemesis
+
+
+@dataclass(frozen=True)
+class PlannedFault:
+    """One line of a plan: explicit data, saved before the run.
+
+    kind      a fault's name: `partition`
+    at_s      seconds after the load began
+    for_s     how long it lasts; with `until`, at most that long
+    target    a selector, resolved at the moment of the fault: `master`, `minority`, `broker-2` ...
+    params    the fault's own: {shape = "isolate"} or {probability = 0.8}
+    after     wait for this condition too before it begins: "1000 acks since 3" (since fault 3)
+    until     healed as soon as this condition holds: "another-master"
+    """
+
+    kind: str
+    at_s: float
+    for_s: float
+    target: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    after: str = ""
+    until: str = ""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Whether the effect was seen in the world, not whether a command returned."""
+
+    state: Literal["installed", "partial", "failed"]
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Injection(Protocol):
+    """One fault in the world. Entering applies it, leaving heals it, whatever happened."""
+
+    targets: Mapping[str, Sequence[str]]  # role -> node names it resolved to
+
+    async def __aenter__(self) -> "Injection": ...
+
+    async def __aexit__(self, *exc: object) -> None: ...
+
+    async def observe(self) -> Observation:
+        """While entered: is the effect there?"""
+        ...
+
+    async def observe_healed(self) -> Observation:
+        """After leaving: is the effect gone? `installed` then means healed."""
+        ...
+
+
+class Recorder(Protocol):
+    """Writes the runner's part of the history; times are taken when called."""
+
+    def note(self, text: str) -> None: ...
+
+    def fault(self, row: Mapping[str, Any]) -> None:
+        """A fault interval's state so far; the last row of an `id` counts."""
+        ...
+
+    def event(self, t: int, node: str, kind: str, fields: Mapping[str, Any]) -> None: ...
+
+    def replicas(self, node: str, rows: Sequence[tuple[str, int, int, int, int]]) -> None:
+        """A replica's messages in log order: (key, offset, value, epoch, crc)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Bed:
+    """The test bed of a running trial: what systems and faults work with."""
+
+    nodes: Sequence[Node]
+    agents: Mapping[str, Agent]
+    hosts: Hosts
+    system: System
+    record: Recorder
+    now_ns: Callable[[], int]  # nanoseconds since the run's start, the clock of record
+    acknowledged: Callable[[], int]  # sends acknowledged so far, as the crews last told
+    sleep: Callable[[float], Awaitable[None]]
+
+    def node(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    def of_role(self, role: str) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.role == role)
+
+
+# ------------------------------------------------------------------------------------ workload
+
+
+class Crew(Protocol):
+    """What a workload sees of the client process it runs in."""
+
+    client: MessageClient
+    processes: Sequence[int]  # the logical processes that live in this crew
+    total: int  # processes in all crews
+    stopping: bool  # the load is over: finish what is open, begin nothing new
+
+    def random(self, name: str) -> Any:
+        """A `random.Random` of its own, from the trial's seed and the name."""
+        ...
+
+    def now_s(self) -> float:
+        """Seconds since the load began."""
+        ...
+
+    def invoke(self, process: int, f: int, key: int, value: int = -1, offset: int = -1) -> int:
+        """Journal an invocation; the operation's number."""
+        ...
+
+    def complete(
+        self, process: int, op: int, f: int, key: int, value: int, completion: Completion
+    ) -> None:
+        """Journal a completion; its error text goes to the notes."""
+        ...
+
+    def received(
+        self, process: int, op: int, f: int, key: int, pos: int, value: int, message: Received
+    ) -> None:
+        """Journal one message of a poll that returned."""
+        ...
+
+
+class Workload(Protocol):
+    """What clients do. The same object in every crew; `crew.processes` says whose part is here."""
+
+    processes: int
+    keys: Sequence[str]  # names of the objects operated on, e.g. "orders-0"; indexed by `key`
+    checkers: Sequence[str]  # who judges it
+
+    def check_options(self) -> None:
+        """BadRequest when the trial's `load` options make no sense."""
+        ...
+
+    def client_settings(self) -> Mapping[str, Any]:
+        """What the system must prepare: {"topics": {name: queues}}."""
+        ...
+
+    async def load(self, crew: Crew) -> None:
+        """Operate until `crew.stopping`, then until every open operation has completed."""
+        ...
+
+    async def drain(self, crew: Crew) -> None:
+        """The final phase: read everything that is left, from fresh and from group offsets."""
+        ...

@@ -1,0 +1,42 @@
+"""Whose fault it was: the error tree.
+
+    SeatrialError
+    ├── BadRequest        the request makes no sense: usage, unknown name, broken file   exit 254
+    │   └── UnknownName   names the ones that exist
+    └── BedFailed         the test bed failed: a tool, host or process of ours           exit 255
+        └── Unsupported   the hosts cannot do what the trial asks for                    exit 254
+
+That the system under test misbehaved is never an exception: it is a finding. Every message is
+one sentence that says what is wrong and what to do about it.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_REQUEST, EXIT_BED_FAILED = 0, 1, 2, 254, 255
+
+
+class SeatrialError(Exception):
+    exit_code = EXIT_BED_FAILED
+
+
+class BadRequest(SeatrialError):
+    exit_code = EXIT_BAD_REQUEST
+
+
+class UnknownName(BadRequest):
+    """A name nobody registered; the text offers the nearest and lists all."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        self.known = sorted(known)
+        near = get_close_matches(name, self.known, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        super().__init__(f"unknown {kind} {name!r}{hint}; there are: {', '.join(self.known)}")
+
+
+class BedFailed(SeatrialError):
+    exit_code = EXIT_BED_FAILED
+
+
+class Unsupported(BedFailed):
+    exit_code = EXIT_BAD_REQUEST

@@ -1,0 +1,56 @@
+"""Operations: what a client invoked and how it completed, in Jepsen's words.
+
+Every outcome is one of three. `OK`: it happened. `FAIL`: it certainly did not and never will.
+`INFO`: nobody knows; it may happen at any later time, so for a checker it never returns. An
+operation with several attempts is INFO when any attempt was, even if the last was refused.
+
+A message's value is `producer << 32 | sequence`: unique, and dense for each producer.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+NONE = -1  # an absent integer in an event that is about to be journalled; stored as null
+SEQUENCE_BITS = 32
+
+
+class Type(IntEnum):
+    """The type of an event in the ops table."""
+
+    INVOKE = 0
+    OK = 1
+    FAIL = 2
+    INFO = 3
+
+
+class F(IntEnum):
+    """What was asked. The numbers are part of the history's schema: append only."""
+
+    SEND = 1  # value sent to key; ok carries offset, epoch, node
+    POLL = 2  # consumer group read: one ok row for each message, pos = index in the batch
+    READ = 3  # the fresh reader's read in the final phase, same shape as POLL
+    COMMIT = 4  # group offset committed: offset
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """How one operation ended; NONE where a field does not apply."""
+
+    type: Type
+    offset: int = NONE
+    epoch: int = NONE
+    node: int = NONE
+    attempts: int = 1
+    error: str = ""
+
+
+def value_of(producer: int, sequence: int) -> int:
+    return producer << SEQUENCE_BITS | sequence
+
+
+def producer_of(value: int) -> int:
+    return value >> SEQUENCE_BITS
+
+
+def sequence_of(value: int) -> int:
+    return value & (1 << SEQUENCE_BITS) - 1

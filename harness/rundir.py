@@ -1,0 +1,103 @@
+"""A run's folder: where each thing of a run is found.
+
+    runs/<when>-<name>/
+      trial.toml        the trial, complete: enough to run it again
+      plan.toml         the faults as planned, explicit (BREAK); replay reads it
+      names.json        dictionaries: {"keys": [...], "nodes": [...], "roles": {...}}
+      run.json          state of the run: schema_version, phase, started, ended, versions, seed
+      journal/          Arrow streams while the run goes on: TABLE-WRITER-NNN.arrows, and beside
+                        each a `.count`: rows the writer says it has written
+      history/          the same tables sealed to Parquet: TABLE-WRITER-NNN.parquet
+      ledger.jsonl      intents and closings of faults, for `seatrial heal`
+      nodes/NODE/       each node's configuration, logs and events
+      harness.log       what the harness itself said
+      verdict.json report.html
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.errors import BadRequest
+from harness.trial import Trial
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Paths of one run, and the small files in it."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: Path) -> "RunDir":
+        """An existing run. BadRequest when the folder is not one."""
+        run = cls(path.resolve())
+        if not run.trial_file.is_file():
+            raise BadRequest(f"{path} is not a run: there is no trial.toml in it")
+        return run
+
+    @property
+    def trial_file(self) -> Path:
+        return self.path / "trial.toml"
+
+    @property
+    def plan_file(self) -> Path:
+        return self.path / "plan.toml"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal"
+
+    @property
+    def history(self) -> Path:
+        return self.path / "history"
+
+    @property
+    def ledger(self) -> Path:
+        return self.path / "ledger.jsonl"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "harness.log"
+
+    @property
+    def verdict_file(self) -> Path:
+        return self.path / "verdict.json"
+
+    @property
+    def report_file(self) -> Path:
+        return self.path / "report.html"
+
+    def node(self, name: str) -> Path:
+        return self.path / "nodes" / name
+
+    def trial(self) -> Trial:
+        return Trial.from_toml(self.trial_file.read_text(), str(self.trial_file))
+
+    def names(self) -> Mapping[str, Any]:
+        return self._json("names.json")
+
+    def state(self) -> Mapping[str, Any]:
+        return self._json("run.json")
+
+    def write_names(self, names: Mapping[str, Any]) -> None:
+        self._replace("names.json", names)
+
+    def update_state(self, **changes: Any) -> None:
+        """Merge into run.json, atomically: a reader sees the old state or the new one."""
+        self._replace("run.json", {**self.state(), **changes})
+
+    def _json(self, name: str) -> dict[str, Any]:
+        path = self.path / name
+        if not path.is_file():
+            return {}
+        fields: dict[str, Any] = json.loads(path.read_text())
+        return fields
+
+    def _replace(self, name: str, fields: Mapping[str, Any]) -> None:
+        temporary = self.path / f".{name}.tmp"
+        temporary.write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n")
+        os.replace(temporary, self.path / name)

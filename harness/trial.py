@@ -1,0 +1,130 @@
+"""A trial as a value, and the story of running it.
+
+The TOML file and the command line make the same object; it is written to `trial.toml` in the run's
+folder, so any run can be run again from it.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any
+
+import tomli_w
+
+from harness.errors import BadRequest
+
+DEMANDS = ("no-loss", "at-least-once", "order-per-queue", "recovers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rhythm:
+    """How faults and recoveries alternate when a plan is drawn from the seed."""
+
+    quiet_s: float = 4.0  # load alone, before the first fault
+    fault_s: float = 6.0
+    recovery_s: float = 6.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One run: system x hosts x workload x faults x seed."""
+
+    name: str = "trial"
+    system: str = "flotilla"
+    profile: str = ""  # empty: the system's own default
+    hosts: str = "local"
+    workload: str = "messages"
+    faults: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()  # selectors that a drawn plan picks from; empty: each kind's own
+    plan: str = ""  # a plan file, instead of one drawn from the seed
+    seed: int = 1
+    duration_s: float = 60.0  # of the load
+    rhythm: Rhythm = field(default_factory=Rhythm)
+    short_faults: bool = False  # allow faults too short to be detected
+    recover_within_s: float = 30.0
+    nodes: Mapping[str, int] = field(default_factory=dict)  # role -> how many; else the system's
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the system, over the profile's
+    load: Mapping[str, Any] = field(default_factory=dict)  # options of the workload
+    checkers: tuple[str, ...] = ()  # empty: the workload's
+    contract: tuple[str, ...] = DEMANDS
+    survives: tuple[str, ...] = ("kill", "pause", "partition", "loss")
+
+    def to_toml(self) -> str:
+        return tomli_w.dumps(_plain(asdict(self)))
+
+    @classmethod
+    def from_toml(cls, text: str, source: str = "the trial") -> "Trial":
+        """A trial from TOML. BadRequest names the line and the key."""
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as e:
+            raise BadRequest(f"{source} is not valid TOML: {e}") from e
+        return cls().with_(table, text, source)
+
+    def with_(self, table: Mapping[str, Any], text: str = "", source: str = "the trial") -> "Trial":
+        """This trial with some fields replaced, each checked. BadRequest names the key."""
+        known = {f.name: f for f in fields(self)}
+        changes: dict[str, Any] = {}
+        for key, raw in table.items():
+            where = f"{source}{_line(text, key)}"
+            if key not in known:
+                raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
+            changes[key] = _checked(getattr(self, key), raw, f"{where}: {key}")
+        return replace(self, **changes)
+
+
+def _plain(value: Any) -> Any:
+    """Mappings and sequences as TOML knows them."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _checked(now: Any, raw: Any, where: str) -> Any:
+    """`raw` in the shape of the default `now`. BadRequest otherwise."""
+    if isinstance(now, Rhythm):
+        return _rhythm(now, raw, where)
+    if isinstance(now, Mapping | MappingProxyType):
+        return _expect(raw, dict, "a table", where)
+    if isinstance(now, tuple):
+        items = _expect(raw, list | tuple, "a list of strings", where)
+        if not all(isinstance(item, str) for item in items):
+            raise BadRequest(f"{where} must be a list of strings, not {raw!r}")
+        return tuple(items)
+    if isinstance(now, bool):
+        return _expect(raw, bool, "true or false", where)
+    if isinstance(now, float):
+        number = _expect(raw, int | float, "a number", where)
+        if isinstance(raw, bool) or number <= 0:
+            raise BadRequest(f"{where} must be a positive number, not {raw!r}")
+        return float(number)
+    if isinstance(now, int) and isinstance(raw, bool):
+        raise BadRequest(f"{where} must be a whole number, not {raw!r}")
+    kind = "a whole number" if isinstance(now, int) else "a string"
+    return _expect(raw, type(now), kind, where)
+
+
+def _rhythm(now: Rhythm, raw: Any, where: str) -> Rhythm:
+    table = _expect(raw, dict, "a table", where)
+    known = {f.name for f in fields(now)}
+    for key in table:
+        if key not in known:
+            raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
+    return replace(
+        now, **{k: _checked(getattr(now, k), v, f"{where}.{k}") for k, v in table.items()}
+    )
+
+
+def _expect(raw: Any, kind: Any, words: str, where: str) -> Any:
+    if not isinstance(raw, kind):
+        raise BadRequest(f"{where} must be {words}, not {raw!r}")
+    return raw
+
+
+def _line(text: str, key: str) -> str:
+    """Where a key stands in a TOML text, as ' line 3', or nothing."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip().strip("[]").split("=")[0].strip() == key:
+            return f" line {number}"
+    return ""

@@ -1,0 +1,118 @@
+"""Verdicts: what checkers found, what the contract makes of it, and how it all adds up.
+
+A finding is *permitted* only when the trial's contract does not demand the property, or the plan
+holds a kind of fault that the contract does not claim to survive. invalid > unknown > valid, and a
+crashed or timed-out checker is unknown: it hides nobody else's result. `verdict.json` carries no
+time of its own making, so checking twice gives the same bytes.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+class Judgement(StrEnum):
+    VALID = "valid"
+    INVALID = "invalid"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something a checker convicts of, or (with `permitted`) reports.
+
+    code      stable: LOST_ACKED
+    count     exact
+    message   a plain sentence with the count in it
+    demand    the word of the contract it offends: no-loss ...; empty: only informs
+    evidence  capped rows, each a flat mapping of names to numbers and strings
+    faults    ids of the fault intervals it falls in
+    """
+
+    code: str
+    count: int
+    message: str
+    demand: str
+    evidence: tuple[Mapping[str, Any], ...] = ()
+    faults: tuple[int, ...] = ()
+    permitted: bool = False
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a run proves nothing: a stable code and what to do about it."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """One checker's answer. `stats` are numbers for the report; `reasons` make it unknown."""
+
+    checker: str
+    findings: tuple[Finding, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def judgement(self) -> Judgement:
+        if any(f.demand and not f.permitted for f in self.findings):
+            return Judgement.INVALID
+        return Judgement.UNKNOWN if self.reasons else Judgement.VALID
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All checkers' answers and what they add up to."""
+
+    verdict: Judgement
+    sentence: str
+    reasons: tuple[Reason, ...]
+    checkers: tuple[Result, ...]
+    schema_version: int = SCHEMA_VERSION
+
+    def to_json(self) -> str:
+        """Sorted and indented, so that equal verdicts are equal bytes."""
+        fields = asdict(self)
+        for row, result in zip(fields["checkers"], self.checkers, strict=True):
+            row["verdict"] = result.judgement
+        return json.dumps(fields, indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> "Verdict":
+        """A stored verdict. ValueError when the file is not one."""
+        fields = json.loads(path.read_text())
+        return cls(
+            verdict=Judgement(fields["verdict"]),
+            sentence=fields["sentence"],
+            reasons=tuple(Reason(**r) for r in fields["reasons"]),
+            checkers=tuple(_result(r) for r in fields["checkers"]),
+            schema_version=fields["schema_version"],
+        )
+
+
+def add_up(results: Iterable[Result]) -> Judgement:
+    """invalid > unknown > valid."""
+    judgements = {result.judgement for result in results}
+    for worst in (Judgement.INVALID, Judgement.UNKNOWN):
+        if worst in judgements:
+            return worst
+    return Judgement.VALID
+
+
+def _result(row: Mapping[str, Any]) -> Result:
+    return Result(
+        checker=row["checker"],
+        findings=tuple(
+            Finding(**{**f, "evidence": tuple(f["evidence"]), "faults": tuple(f["faults"])})
+            for f in row["findings"]
+        ),
+        reasons=tuple(Reason(**r) for r in row["reasons"]),
+        stats=row["stats"],
+    )
