@@ -30,8 +30,8 @@ import numpy as np
 import pyarrow as pa
 
 from harness.errors import BedFailed
-from harness.history import TABLES
 from harness.operation import NONE
+from harness.schema import TABLES
 
 BATCH_ROWS = 8192
 FLUSH_AFTER_S = 0.05
