@@ -1,0 +1,179 @@
+"""What is known of a running trial: the runner's status lines, folded into one value.
+
+The runner says one JSON object a line: a phase, counts so far, a stage of a fault, who plays which
+part, or why it failed. Counts are cumulative, so rates are differences over a short window and a
+line that never arrives costs nothing. Pure: the time of each line is given.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+RATE_WINDOW_S = 2.0
+HISTORY_S = 60.0
+OUTCOMES = ("ok", "fail", "info")
+
+
+@dataclass
+class Counted:
+    """Cumulative counts at one moment."""
+
+    at_s: float
+    counts: Mapping[str, float]
+
+    def of(self, name: str) -> float:
+        return float(self.counts.get(name) or 0)
+
+
+@dataclass
+class ActiveFault:
+    """A fault as the runner last told."""
+
+    id: int
+    kind: str
+    targets: tuple[str, ...]
+    stage: str
+    state: str
+    since_s: float
+
+    @property
+    def words(self) -> str:
+        on = f" on {', '.join(self.targets)}" if self.targets else ""
+        return f"{self.kind}{on}"
+
+
+@dataclass
+class Progress:
+    """Everything a view needs to draw."""
+
+    began_s: float
+    phase: str = "starting"
+    phases: list[str] = field(default_factory=list)
+    load_began_s: float | None = None
+    load_ended_s: float | None = None
+    faults: dict[int, ActiveFault] = field(default_factory=dict)  # not healed yet
+    done: list[ActiveFault] = field(default_factory=list)  # healed, in order
+    masters: Mapping[str, str] = field(default_factory=dict)
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    in_set: tuple[str, ...] = ()
+    controller_leader: str = ""
+    failed: str = ""
+    samples: deque[Counted] = field(default_factory=deque)
+
+    def take(self, status: Mapping[str, Any], at_s: float) -> list[str]:
+        """Fold one status line in; what is worth a line of its own to somebody who only reads."""
+        told: list[str] = []
+        if "phase" in status:
+            told += self._phase(str(status["phase"]), at_s)
+        if isinstance(status.get("stats"), Mapping):
+            self._count(status["stats"], at_s)
+        if isinstance(status.get("fault"), Mapping):
+            told += self._fault(status["fault"], at_s)
+        if isinstance(status.get("standing"), Mapping):
+            told += self._standing(status["standing"])
+        if status.get("failed"):
+            self.failed = str(status["failed"])
+            told.append(f"failed: {self.failed}")
+        return told
+
+    def rate(self, name: str) -> float:
+        """Per second, over the last moments."""
+        if len(self.samples) < 2:
+            return 0.0
+        last = self.samples[-1]
+        first = next(s for s in self.samples if s.at_s >= last.at_s - RATE_WINDOW_S or s is last)
+        span_s = last.at_s - first.at_s
+        return (last.of(name) - first.of(name)) / span_s if span_s > 0 else 0.0
+
+    def latest(self, name: str) -> float | None:
+        value = self.samples[-1].counts.get(name) if self.samples else None
+        return None if value is None else float(value)
+
+    def rates(self, name: str, width: int) -> list[float]:
+        """The last minute as `width` rates, oldest first."""
+        if len(self.samples) < 2:
+            return []
+        step_s = HISTORY_S / width
+        newest = self.samples[-1].at_s
+        edges = [newest - step_s * (width - i) for i in range(width + 1)]
+        at = [_value_at(self.samples, name, edge) for edge in edges]
+        return [max(0.0, (b - a) / step_s) for a, b in pairwise(at)]
+
+    def load_s(self, now_s: float) -> float | None:
+        """Seconds of load so far; None before it begins."""
+        if self.load_began_s is None:
+            return None
+        end = self.load_ended_s if self.load_ended_s is not None else now_s
+        return end - self.load_began_s
+
+    def _phase(self, phase: str, at_s: float) -> list[str]:
+        self.phase = phase
+        self.phases.append(phase)
+        if phase == "load":
+            self.load_began_s = at_s
+        elif self.load_began_s is not None and self.load_ended_s is None and phase != "healed":
+            self.load_ended_s = at_s
+        return [f"phase: {phase}"]
+
+    def _count(self, counts: Mapping[str, float], at_s: float) -> None:
+        self.samples.append(Counted(at_s, dict(counts)))
+        while self.samples[0].at_s < at_s - HISTORY_S:
+            self.samples.popleft()
+
+    def _fault(self, row: Mapping[str, Any], at_s: float) -> list[str]:
+        number = int(row.get("id", -1))
+        stage = str(row.get("stage", ""))
+        known = self.faults.get(number)
+        fault = ActiveFault(
+            number,
+            str(row.get("kind", "")) or (known.kind if known else "fault"),
+            names_of(row.get("targets")) or (known.targets if known else ()),
+            stage,
+            str(row.get("state") or (known.state if known else "")),
+            known.since_s if known else at_s,
+        )
+        if stage == "healed":
+            self.faults.pop(number, None)
+            self.done.append(fault)
+        else:
+            self.faults[number] = fault
+        doubt = f" ({fault.state})" if fault.state in ("partial", "failed") else ""
+        return [f"fault {number}: {fault.words}: {stage}{doubt}"]
+
+    def _standing(self, row: Mapping[str, Any]) -> list[str]:
+        masters = dict(row.get("masters") or {})
+        epochs = dict(row.get("epochs") or {})
+        told = [
+            f"{name}: master {masters[name]}, epoch {epochs.get(name, '?')}"
+            for name in sorted(masters)
+            if (masters[name], epochs.get(name)) != (self.masters.get(name), self.epochs.get(name))
+        ]
+        self.masters, self.epochs = masters, epochs
+        self.in_set = tuple(row.get("in_set") or ())
+        self.controller_leader = str(row.get("controller_leader") or "")
+        return told
+
+
+def names_of(targets: Any) -> tuple[str, ...]:
+    """Node names out of {role: [names]}, [names] or a name."""
+    if isinstance(targets, str):
+        return (targets,) if targets else ()
+    if isinstance(targets, Mapping):
+        return tuple(dict.fromkeys(n for group in targets.values() for n in names_of(group)))
+    if isinstance(targets, Sequence):
+        return tuple(str(name) for name in targets)
+    return ()
+
+
+def _value_at(samples: Sequence[Counted], name: str, at_s: float) -> float:
+    """The cumulative count at a time, between two samples in proportion."""
+    before = samples[0]
+    for sample in samples:
+        if sample.at_s > at_s:
+            span_s = sample.at_s - before.at_s
+            part = (at_s - before.at_s) / span_s if span_s > 0 else 1.0
+            return before.of(name) + max(0.0, part) * (sample.of(name) - before.of(name))
+        before = sample
+    return before.of(name)
