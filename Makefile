@@ -1,0 +1,62 @@
+# Everything a person or a machine does with this repository, one word each.
+#
+#   make demo    a real trial, from nothing to a report        make test    everything CI runs
+#   make check   lint, types, layers, tidiness                 make bench   the numbers
+#   make docs    the web site under site/                      make clean   remove what make made
+#
+# Every target first makes .venv with pinned versions (constraints.txt); the second time is instant.
+
+SHELL := /bin/sh
+PYTHONS := python3.11 python3.12 python3.13 python3 python
+READY := .venv/.ready
+BIN := .venv/bin
+SUITE ?= suites/nightly.toml
+
+.PHONY: demo test check bench docs nightly install packages clean
+
+demo: install packages
+	@$(BIN)/seatrial run suites/trials/demo.toml
+
+test: check
+	$(BIN)/pytest -n auto -m "not bed and not spark"
+	$(BIN)/pytest -m "bed or spark"
+
+check: install packages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/test_tidy.py tests/test_forbidden.py tests/test_docs.py
+
+bench: install packages
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt --group bench
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+docs: install
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt --group docs
+	$(BIN)/pytest -q tests/test_docs.py --rewrite
+	$(BIN)/mkdocs build --quiet --strict
+
+nightly: install packages
+	$(BIN)/seatrial suite $(SUITE)
+
+install: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@.ci/packages
+	@python=; for p in $(PYTHONS); do \
+	    $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && python=$$p && break; \
+	done; \
+	test -n "$$python" || { echo "seatrial: Python 3.11 or later is needed: sudo apt-get install python3.11 python3.11-venv" >&2; exit 1; }; \
+	echo "making .venv with $$($$python --version)"; \
+	test -x $(BIN)/pip || $$python -m venv .venv
+	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt pip
+	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e . --group dev
+	@touch $@
+
+packages:
+	@.ci/packages
+
+clean:
+	rm -rf .venv site dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,39 @@
+"""Rules for every test: `--rewrite` regenerates golden files, and on CI a skip is a failure.
+
+A skipped test proves nothing, so where CI=true is set (every build service does) the machine must
+be able to run them all.
+"""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite", action="store_true", help="write golden files and generated docs anew"
+    )
+
+
+@pytest.fixture
+def rewrite(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--rewrite"))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return Path(__file__).resolve().parents[1]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI") == "true":
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and CI=true allows no skips: {report.longrepr}"
+    return report
