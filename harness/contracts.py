@@ -383,6 +383,10 @@ class Crew(Protocol):
         """Journal one message of a poll that returned."""
         ...
 
+    def note(self, text: str, process: int = -1, op: int = -1) -> None:
+        """Journal a note, such as `DRAINED ...` of `harness.schema`."""
+        ...
+
 
 class Workload(Protocol):
     """What clients do. The same object in every crew; `crew.processes` says whose part is here."""
@@ -390,6 +394,10 @@ class Workload(Protocol):
     processes: int
     keys: Sequence[str]  # names of the objects operated on, e.g. "orders-0"; indexed by `key`
     checkers: Sequence[str]  # who judges it
+
+    def who(self, process: int) -> str:
+        """A logical process in words: "producer 0", "consumer 1 of group-0", "reader 0"."""
+        ...
 
     def check_options(self) -> None:
         """BadRequest when the trial's `load` options make no sense."""

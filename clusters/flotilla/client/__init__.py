@@ -1,0 +1,37 @@
+"""Flotilla's client library: one `Client` per process, shared by everything in it.
+
+    client = Client(Settings.of({"namesrvAddr": ["198.18.1.1:9876"]}))
+    client.start()
+    client.producer.send("orders", 0, b"key", b"body", done)     # done(Result), exactly once
+    pulled = await client.consumer.pull("orders", 0, 0, 32, wait_s=1.0)
+
+What an application may conclude from an answer, or from none, is one table in `outcomes`.
+"""
+
+from .consumer import Consumer
+from .links import Links
+from .outcomes import Outcome
+from .producer import Producer, Result
+from .routes import Place, Routes
+from .settings import Settings
+
+__all__ = ["Client", "Consumer", "Outcome", "Place", "Producer", "Result", "Routes", "Settings"]
+
+
+class Client:
+    """A route cache, a connection to each broker, a producer and a consumer on them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.routes = Routes(settings)
+        self._links = Links(settings.connect_timeout_s, settings.retry_backoff_s)
+        self.producer = Producer(settings, self.routes, self._links)
+        self.consumer = Consumer(settings, self.routes, self._links)
+
+    def start(self) -> None:
+        self.routes.start()
+
+    def close(self) -> None:
+        """Open sends complete at once, with what is known of them."""
+        self.producer.close()
+        self.routes.close()
+        self._links.close()

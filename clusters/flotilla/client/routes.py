@@ -1,0 +1,155 @@
+"""Which broker to ask for a queue: the route cache.
+
+A client asks one nameserver, every `pollNameServerInterval` and at once when a send finds that its
+route is wrong; when that nameserver does not answer, the next one. When none answers, the last
+route stays in force: nameservers are not needed to go on. A nameserver that was cut off may tell
+an old story, so a broker set's route never goes back to a lower stateVersion, which is the
+master's epoch.
+
+A topic's queues are numbered through all its broker sets, in the order of their names.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from clusters.flotilla.net import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
+from clusters.flotilla.wire import Json, Op, Status
+
+from .settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a queue lives: the master's address and the queue's number there."""
+
+    broker_name: str
+    address: str
+    queue: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """A route table. `masters`: broker set -> address; `versions`: broker set -> stateVersion."""
+
+    topics: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    masters: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+    def updated(self, reply: Json) -> "Table":
+        """This table after a nameserver's answer. KeyError, TypeError, ValueError: malformed."""
+        versions, masters = dict(self.versions), {}
+        for name, broker in reply["brokers"].items():
+            version, master = int(broker["stateVersion"]), broker["addrs"].get("0")
+            if version < versions.get(name, version):
+                master = self.masters.get(name)
+            else:
+                versions[name] = version
+            if master:
+                masters[name] = str(master)
+        topics = {topic: _owners(owners) for topic, owners in reply["topics"].items()}
+        return Table({**self.topics, **topics}, masters, versions)
+
+    def places(self) -> dict[tuple[str, int], Place]:
+        """Every (topic, queue) that has a master now."""
+        found = {}
+        for topic, owners in self.topics.items():
+            first = 0
+            for name, queues in owners:
+                if name in self.masters:
+                    for queue in range(queues):
+                        found[topic, first + queue] = Place(name, self.masters[name], queue)
+                first += queues
+        return found
+
+
+def _owners(owners: list[Json]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((str(o["brokerName"]), int(o["queues"])) for o in owners))
+
+
+class Routes:
+    """The route table in force, kept fresh."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.on_change: list[Callable[[], None]] = []
+        self._settings = settings
+        self._pool = Pool(settings.connect_timeout_s)
+        self._tasks = Tasks()
+        self._table = Table()
+        self._places: dict[tuple[str, int], Place] = {}
+        self._current = 0  # the nameserver that answered last
+        self._timer: asyncio.TimerHandle | None = None
+        self._asking = False
+        self._asked_at = 0.0
+
+    def start(self) -> None:
+        self._schedule(0.0)
+
+    def close(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._tasks.cancel()
+        self._pool.close()
+
+    def place(self, topic: str, queue: int) -> Place | None:
+        """Where the queue is, or None while nobody is known to own it."""
+        return self._places.get((topic, queue))
+
+    def refresh(self) -> None:
+        """Ask soon: at once, or as soon as the back-off since the last answer has passed."""
+        if self._asking:
+            return
+        loop = asyncio.get_running_loop()
+        due = max(loop.time(), self._asked_at + self._settings.retry_backoff_s)
+        if self._timer is None or self._timer.when() > due:
+            self._schedule(due - loop.time())
+
+    def _schedule(self, delay_s: float) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._begin)
+
+    def _begin(self) -> None:
+        self._timer, self._asking = None, True
+        self._tasks.start(self._ask())
+
+    async def _ask(self) -> None:
+        try:
+            table = await self._first_answer()
+            if table is not None:
+                self._install(table)
+        finally:
+            self._asking = False
+            self._asked_at = asyncio.get_running_loop().time()
+            self._schedule(self._settings.poll_nameserver_s)
+
+    async def _first_answer(self) -> Table | None:
+        """Of the nameserver that answered last, or the next that does."""
+        servers = self._settings.nameservers
+        for step in range(len(servers)):
+            at = (self._current + step) % len(servers)
+            table = await self._route(servers[at])
+            if table is not None:
+                self._current = at
+                return table
+        return None
+
+    async def _route(self, address: str) -> Table | None:
+        """A nameserver's answer, taken into the table; None when it gives none that makes sense."""
+        timeout_s = self._settings.request_timeout_s
+        try:
+            reply = await self._pool.ask(address, Op.ROUTE, {"topic": None}, timeout_s)
+            return self._table.updated(reply) if reply["code"] == Status.SUCCESS else None
+        except CallTimeout:
+            self._pool.drop(address)  # it may have been cut off: dial anew next time
+            return None
+        except (Unreachable, ConnectionLost, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def _install(self, table: Table) -> None:
+        self._table = table
+        places = table.places()
+        if places != self._places:
+            self._places = places
+            for tell in self.on_change:
+                tell()

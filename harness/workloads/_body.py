@@ -1,0 +1,47 @@
+"""A message's body, derived from its value and size, so that a reader can tell a damaged one.
+
+    body      u64 value | u64 mark of value and size | filler cut from a fixed block at the mark
+
+A flipped bit, a torn tail, bytes of another message or a changed length all make the body differ
+from the one that its own first bytes call for.
+"""
+
+import struct
+from hashlib import shake_128
+
+from harness.operation import NONE
+
+SMALLEST = 16
+_HEAD = struct.Struct(">QQ")
+_BLOCK_BYTES = 1 << 12
+_BLOCK = shake_128(b"seatrial").digest(_BLOCK_BYTES)
+_MASK = (1 << 64) - 1
+
+
+def body_of(value: int, size: int) -> bytes:
+    """The body of `size` bytes (at least SMALLEST) that carries a value."""
+    mark = _mark(value, size)
+    start = mark >> 52  # 12 bits: a place in the block
+    filler = size - SMALLEST
+    blocks = _BLOCK * (filler // _BLOCK_BYTES + 2)
+    return _HEAD.pack(value, mark) + blocks[start : start + filler]
+
+
+def value_in(body: bytes) -> int:
+    """The value that a body carries; NONE when the body is not what was sent."""
+    value = claimed_value(body)
+    sound = len(body) >= SMALLEST and 0 <= value < 1 << 63 and body_of(value, len(body)) == body
+    return value if sound else NONE
+
+
+def claimed_value(body: bytes) -> int:
+    """The value at a body's start, whatever follows it; NONE when it is too short for one."""
+    return int.from_bytes(body[:8]) if len(body) >= 8 else NONE
+
+
+def _mark(value: int, size: int) -> int:
+    """A well-mixed number (splitmix64's finaliser)."""
+    x = (value + size * 0x9E3779B97F4A7C15) & _MASK
+    x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ x >> 27) * 0x94D049BB133111EB) & _MASK
+    return x ^ x >> 31
