@@ -1,0 +1,219 @@
+"""The driver's side of the agent protocol: `harness.contracts.Agent` over two byte streams.
+
+Whatever carries the lines (pipes to a process in a namespace, a docker exec, an ssh channel), this
+turns calls into requests and answers into results. Every call has a deadline of its own, because
+an agent that is stopped or cut off does not say so; when the stream ends, every open call fails at
+once with the same sentence.
+"""
+
+import asyncio
+import base64
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from harness.contracts import Completed, LinkRule, ProcessState
+from harness.errors import BedFailed
+
+CHUNK_BYTES = 256 * 1024
+PATIENCE_S = 20.0  # for an answer that should take a millisecond
+
+
+class NoAnswer(BedFailed, ConnectionError):
+    """The node's own process did not answer `ask`: a fact about the node, for its driver to use."""
+
+
+class PipeAgent:
+    """An agent that is spoken to over a stream: `feed` takes its lines, `write` sends ours."""
+
+    def __init__(self, node: str, write: Callable[[bytes], Any]) -> None:
+        self.node = node
+        self._write = write
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._listeners: dict[str, Callable[[str], None]] = {}
+        self._last = 0
+        self._gone = ""
+        self._rest = b""
+
+    # ------------------------------------------------------------------------------- the verbs
+
+    async def hello(self) -> Mapping[str, Any]:
+        """Who answers there; waits until the agent is up."""
+        return await self._call("hello")
+
+    async def run(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
+    ) -> Completed:
+        answer = await self._call(
+            "run",
+            within_s=timeout_s + PATIENCE_S,
+            argv=list(argv),
+            stdin=_encoded(stdin),
+            timeout_s=timeout_s,
+        )
+        return Completed(answer["code"], answer["out"], answer["err"])
+
+    async def put(self, path: str, data: bytes) -> None:
+        for start in range(0, max(len(data), 1), CHUNK_BYTES):
+            piece = _encoded(data[start : start + CHUNK_BYTES])
+            await self._call("put", path=path, data=piece, append=start > 0)
+
+    async def get(self, path: str) -> bytes:
+        pieces: list[bytes] = []
+        while not pieces or len(pieces[-1]) == CHUNK_BYTES:
+            offset = len(pieces) * CHUNK_BYTES
+            answer = await self._call("get", path=path, offset=offset, size=CHUNK_BYTES)
+            pieces.append(base64.b64decode(answer["data"]))
+        return b"".join(pieces)
+
+    async def start(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        log: str = "",
+        on_line: Callable[[str], None] | None = None,
+    ) -> int:
+        if on_line:
+            self._listeners[name] = on_line
+        answer = await self._call(
+            "start",
+            name=name,
+            argv=list(argv),
+            env=dict(env or {}),
+            cwd=cwd,
+            log=log,
+            lines=on_line is not None,
+        )
+        return int(answer["pid"])
+
+    async def tell(self, name: str, line: str) -> None:
+        await self._call("tell", name=name, line=line)
+
+    async def signal(self, name: str, number: int) -> None:
+        await self._call("signal", name=name, number=int(number))
+
+    async def state(self, name: str) -> ProcessState:
+        return ProcessState(**await self._call("state", name=name))
+
+    async def exited(self, name: str) -> int:
+        return int((await self._call("exited", within_s=None, name=name))["code"])
+
+    async def links(self, rules: Sequence[LinkRule], expires_s: float = 0.0) -> None:
+        """`expires_s`: heal by yourself after so long, for carriers that a fault may cut."""
+        plain = [{"source": rule.source, "drop": rule.drop} for rule in rules]
+        await self._call("links", rules=plain, expires_s=expires_s)
+
+    async def dropped(self) -> Mapping[str, int]:
+        packets: dict[str, int] = (await self._call("dropped"))["packets"]
+        return packets
+
+    async def probe(self, target: str, token: str, count: int) -> None:
+        await self._call("probe", target=target, token=token, count=count)
+
+    async def probed(self, token: str) -> int:
+        return int((await self._call("probed", token=token))["count"])
+
+    async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
+        answer = await self._call(
+            "ask",
+            within_s=timeout_s + PATIENCE_S,
+            port=port,
+            frame=_encoded(frame),
+            timeout_s=timeout_s,
+        )
+        return base64.b64decode(answer["frame"])
+
+    # ------------------------------------------------------------------------------ the stream
+
+    def feed(self, data: bytes) -> None:
+        """Bytes from the agent, in any portions."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._take(json.loads(line))
+
+    def lost(self) -> None:
+        """The stream ended: nothing will be answered any more."""
+        self._gone = f"the agent of {self.node} is gone; the run cannot go on without it"
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(BedFailed(self._gone))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "line" in message:
+            listener = self._listeners.get(message["line"])
+            if listener:
+                asyncio.get_running_loop().call_soon(listener, message["text"])
+            return
+        future = self._waiting.get(message["id"])
+        if future is None or future.done():
+            return
+        if "error" in message:
+            kind = NoAnswer if message["kind"] == "no-answer" else BedFailed
+            future.set_exception(kind(f"{self.node}: {message['error']}"))
+        else:
+            future.set_result(message["is"])
+
+    async def _call(self, verb: str, *, within_s: float | None = PATIENCE_S, **fields: Any) -> Any:
+        if self._gone:
+            raise BedFailed(self._gone)
+        self._last = number = self._last + 1
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        try:
+            self._write(json.dumps({"id": number, "do": verb, **fields}).encode() + b"\n")
+            async with asyncio.timeout(within_s):
+                return await future
+        except TimeoutError:
+            raise BedFailed(
+                f"the agent of {self.node} did not answer {verb!r} within {within_s:g} s"
+            ) from None
+        finally:
+            del self._waiting[number]
+
+
+class Connection(asyncio.Protocol):
+    """The two pipes to an agent."""
+
+    def __init__(self, node: str, from_agent: int, to_agent: int) -> None:
+        self._out, self._back = os.fdopen(to_agent, "wb", 0), os.fdopen(from_agent, "rb", 0)
+        self._closed = asyncio.Event()
+        self._reader: asyncio.ReadTransport | None = None
+        self._writer: asyncio.WriteTransport | None = None
+        self.agent = PipeAgent(node, self._write)
+
+    async def open(self) -> None:
+        """Wait until the agent answers."""
+        loop = asyncio.get_running_loop()
+        self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self._out)
+        self._reader, _ = await loop.connect_read_pipe(lambda: self, self._back)
+        await self.agent.hello()
+
+    async def hang_up(self, within_s: float) -> bool:
+        """Close our end; whether the agent closed its own, having ended all that it started."""
+        (self._writer or self._out).close()
+        if self._reader:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._closed.wait()
+        (self._reader or self._back).close()
+        return self._closed.is_set()
+
+    def data_received(self, data: bytes) -> None:
+        self.agent.feed(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed.set()
+        self.agent.lost()
+
+    def _write(self, data: bytes) -> None:
+        if self._writer:
+            self._writer.write(data)
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
