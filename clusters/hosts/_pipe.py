@@ -41,7 +41,8 @@ class PipeAgent:
 
     async def hello(self) -> Mapping[str, Any]:
         """Who answers there; waits until the agent is up."""
-        return await self._call("hello")
+        identity: Mapping[str, Any] = await self._call("hello")
+        return identity
 
     async def run(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
