@@ -1,0 +1,19 @@
+"""`seatrial check`: judge a stored run again."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command("check", short_help="Judge a stored run again.")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--json", "as_json", is_flag=True, help="Only the verdict, as JSON.")
+def command(folder: Path, as_json: bool) -> int:
+    """Judge the run in DIR from its history, and write its verdict.json.
+
+    DIR may be runs/latest, or the folder of a run that crashed: what was recorded is judged.
+    """
+    from harness.rundir import RunDir
+    from harness.session import Shown, check
+
+    return check(RunDir.open(folder), Shown(as_json=as_json, page=False))

@@ -1,0 +1,25 @@
+"""`seatrial list`: what there is to name."""
+
+import click
+
+from harness import registry
+from harness.errors import UnknownName
+
+
+def kind_named(word: str) -> str:
+    """`fault` or `faults`. UnknownName lists the kinds."""
+    for kind in registry.KINDS:
+        if word in (kind, f"{kind}s"):
+            return kind
+    raise UnknownName("kind of plug-in", word, registry.KINDS)
+
+
+@click.command("list", short_help="Name the systems, hosts, workloads, faults, checkers, reports.")
+@click.argument("kinds", nargs=-1)
+def command(kinds: tuple[str, ...]) -> int:
+    """Name every plug-in of KINDS (all when none is given) with the first sentence about it."""
+    for kind in [kind_named(word) for word in kinds] or registry.KINDS:
+        click.secho(f"{kind if kind == 'hosts' else f'{kind}s'}", bold=True)
+        for name, sentence in registry.described(kind):
+            click.echo(f"  {name:<14} {sentence}")
+    return 0

@@ -1,0 +1,23 @@
+"""`seatrial replay`: the same trial with the same plan, once more."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command("replay", short_help="Run a stored run's trial and plan again.")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
+@click.option("--json", "as_json", is_flag=True, help="Only the verdict, as JSON.")
+@click.option("--no-report", is_flag=True, help="Write no report.html.")
+def command(folder: Path, runs: Path, as_json: bool, no_report: bool) -> int:
+    """Run the trial of the run in DIR again, with the plan that it saved.
+
+    Times, kinds and selectors are the saved ones; `master` is whoever is master this time.
+    """
+    from harness.rundir import RunDir
+    from harness.session import Shown, replayed, run_all
+
+    asked = replayed(RunDir.open(folder))
+    shown = Shown(as_json=as_json, page=not no_report)
+    return run_all(asked, (asked.trial.seed,), 1, runs, shown)

@@ -1,0 +1,74 @@
+"""`seatrial run`: raise, load, break, heal, judge, show."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.options import Duration, Pairs, Seeds, Words, merged, request
+
+Command = Callable[..., Any]
+
+TRIAL_FLAGS: tuple[Command, ...] = (
+    click.option("--system", help="What is tested."),
+    click.option("--profile", help="A named configuration of the system."),
+    click.option("--hosts", help="Where its nodes run."),
+    click.option("--nodes", type=Pairs(), help="How many of each role: broker=3,controller=3."),
+    click.option("--faults", type=Words(), help="Kinds that a drawn plan uses: kill,pause."),
+    click.option("--targets", type=Words(), help="Selectors that a drawn plan picks from."),
+    click.option("--plan", metavar="FILE", help="A plan, instead of one drawn from the seed."),
+    click.option("--seed", type=click.IntRange(min=0), help="Every random choice comes from it."),
+    click.option("--duration", "duration_s", type=Duration(), help="Of the load: 60s, 2m."),
+    click.option("--rhythm", type=Pairs(), help="quiet_s=4,fault_s=6,recovery_s=6."),
+    click.option("--short-faults", is_flag=True, default=None, help="Allow undetectable faults."),
+    click.option("--recover-within", "recover_within_s", type=Duration(), help="After all healed."),
+    click.option("--set", "settings", type=Pairs(), multiple=True, help="A setting of the system."),
+    click.option("--load", type=Pairs(), multiple=True, help="An option of the workload."),
+    click.option("--checkers", type=Words(), help="Who judges; else the workload's own."),
+    click.option("--contract", type=Words(), help="What the trial demands."),
+    click.option("--survives", type=Words(), help="Kinds of fault it must hold under."),
+    click.option("--name", help="In the name of the run's folder."),
+)
+
+
+def trial_flags(command: Command) -> Command:
+    """One flag for each field of a trial."""
+    for flag in reversed(TRIAL_FLAGS):
+        command = flag(command)
+    return command
+
+
+def given(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags that were given, as fields of a trial."""
+    tables = {key: merged(flags.pop(key)) for key in ("settings", "load")}
+    return {k: v for k, v in {**flags, **tables}.items() if v is not None and v != {}}
+
+
+@click.command("run", short_help="Raise a cluster, load it, break it, judge it.")
+@click.argument("what", default="", metavar="[TRIAL.toml | WORKLOAD]")
+@trial_flags
+@click.option("--seeds", type=Seeds(), help="Run once for each: 1..10.")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, help="Run each so many times.")
+@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
+@click.option("--json", "as_json", is_flag=True, help="Only the verdict, as JSON.")
+@click.option("--no-report", is_flag=True, help="Write no report.html.")
+def command(
+    what: str,
+    seeds: tuple[int, ...] | None,
+    repeat: int,
+    runs: Path,
+    as_json: bool,
+    no_report: bool,
+    **flags: Any,
+) -> int:
+    """Run a trial and judge it.
+
+    TRIAL.toml is a trial file, WORKLOAD what the clients do (`seatrial list`). Flags are laid over
+    the file. The exit code is 0 for valid, 1 for invalid, 2 for unknown.
+    """
+    from harness.session import Shown, run_all
+
+    asked = request(what, given(flags))
+    shown = Shown(as_json=as_json, page=not no_report)
+    return run_all(asked, seeds or (asked.trial.seed,), repeat, runs, shown)

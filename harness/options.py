@@ -1,0 +1,180 @@
+"""From a command line to a trial: flags and TOML files make the same object.
+
+A trial is layered, weakest first: the defaults, the `[trial]` table that a plan file may carry, the
+trial file, the flags. Tables (`nodes`, `settings`, `load`) merge by key, everything else replaces.
+Every field of a trial has a flag, so whatever a file can say can be tried by hand first.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.errors import BadRequest
+from harness.trial import Trial
+
+UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A trial, and the text of the plan file it names; without one, its seed draws the plan."""
+
+    trial: Trial
+    plan_text: str | None = None
+
+
+class Duration(click.ParamType[float]):
+    """`60s`, `2m`, `1m30s`, `500ms`, or a plain number of seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        parts = DURATION.findall(value)
+        if not value or "".join(number + unit for number, unit in parts) != value:
+            self.fail(f"{value!r} is not a duration; write 60s, 2m or 1m30s", param, ctx)
+        seconds = sum(float(number) * UNITS_S[unit] for number, unit in parts)
+        if seconds <= 0:
+            self.fail(f"{value!r} is not longer than nothing", param, ctx)
+        return seconds
+
+
+class Words(click.ParamType[tuple[str, ...]]):
+    """Names separated by commas."""
+
+    name = "names"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        return tuple(word.strip() for word in value.split(",") if word.strip())
+
+
+class Pairs(click.ParamType[dict[str, Any]]):
+    """`key=value,key=value`; a value is read as TOML, and as a string when it is none."""
+
+    name = "key=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        pairs = [pair.partition("=") for pair in _split(value)]
+        for key, equals, _ in pairs:
+            if not key.strip() or not equals:
+                self.fail(f"{value!r} is not key=value", param, ctx)
+        return {key.strip(): toml_value(raw.strip()) for key, _, raw in pairs}
+
+
+class Seeds(click.ParamType[tuple[int, ...]]):
+    """`1..10`, `1,4,9`, or both mixed."""
+
+    name = "seeds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        seeds: list[int] = []
+        for part in value.split(","):
+            first, dots, last = part.strip().partition("..")
+            if not first.isdigit() or (dots and not last.isdigit()):
+                self.fail(f"{value!r} is no list of seeds; write 1..10 or 1,4,9", param, ctx)
+            seeds.extend(range(int(first), int(last or first) + 1))
+        if not seeds:
+            self.fail(f"{value!r} holds no seed: the first must not be above the last", param, ctx)
+        return tuple(seeds)
+
+
+def toml_value(text: str) -> Any:
+    """`3` is a number, `true` a boolean, `[1, 2]` a list, anything else the string itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _split(text: str) -> list[str]:
+    """At commas that are followed by another `key=`, so that lists survive."""
+    return re.split(r",(?=\s*[\w.-]+\s*=)", text)
+
+
+def merged(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Tables one upon another, the last on top; tables within them merge by key."""
+    result: dict[str, Any] = {}
+    for table in tables:
+        for key, value in table.items():
+            below = result.get(key)
+            both = isinstance(below, Mapping) and isinstance(value, Mapping)
+            result[key] = {**below, **value} if both else value  # type: ignore[dict-item]
+    return result
+
+
+def request(what: str, flags: Mapping[str, Any]) -> Request:
+    """The trial that `what` (a trial file or a workload's name) and the flags ask for."""
+    file = Path(what) if looks_like_file(what) else None
+    table = _trial_file(file) if file else {"workload": what} if what else {}
+    Trial().with_(flags, source="the command line")
+    plan = _plan_path(flags, table, file)
+    plan_text = _read(plan, "plan") if plan else None
+    beneath = _plan_defaults(plan_text, str(plan)) if plan_text is not None else {}
+    named = {"name": (file or plan or Path(str(table.get("workload", "trial")))).stem}
+    top = {"plan": str(plan)} if plan else {}
+    layers = (named, beneath, table, flags, top)
+    return Request(Trial().with_(merged(layers)), plan_text)
+
+
+def looks_like_file(what: str) -> bool:
+    return what.endswith(".toml") or "/" in what
+
+
+def _trial_file(path: Path) -> dict[str, Any]:
+    """A trial file's own fields, each checked where its line is known."""
+    text = _read(path, "trial")
+    Trial.from_toml(text, str(path))
+    return tomllib.loads(text)
+
+
+def _plan_path(
+    flags: Mapping[str, Any], table: Mapping[str, Any], file: Path | None
+) -> Path | None:
+    """Where the plan is: from here, or, when a trial file names it, from beside that file."""
+    if plan := flags.get("plan"):
+        return Path(plan)
+    if not (plan := table.get("plan")):
+        return None
+    beside = file.parent / plan if file else Path(plan)
+    return beside if beside.is_file() and not Path(plan).is_file() else Path(plan)
+
+
+def _plan_defaults(text: str, source: str) -> Mapping[str, Any]:
+    """The plan's `[trial]` table; the whole plan is checked on the way."""
+    from harness import registry
+
+    overrides, _ = registry.nemesis("_plan").load(text, source)
+    defaults: Mapping[str, Any] = overrides
+    Trial().with_(defaults, text, source)
+    return defaults
+
+
+def _read(path: Path, kind: str) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError as e:
+        raise BadRequest(f"the {kind} file {path} is not text") from e
+    except OSError as e:
+        reason = "does not exist" if isinstance(e, FileNotFoundError) else f"is unreadable: {e}"
+        raise BadRequest(f"the {kind} file {path} {reason}") from e

@@ -1,0 +1,219 @@
+"""What a command does with trials from end to end: refuse, run, judge, show, add up.
+
+The JVM starts while a trial runs, so nobody waits for it. A report that fails to render is said
+and changes no verdict. Of several runs the worst decides the exit code: invalid, then a failed
+test bed, then unknown, then valid.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness import registry
+from harness.errors import (
+    EXIT_BED_FAILED,
+    EXIT_INVALID,
+    EXIT_UNKNOWN,
+    EXIT_VALID,
+    BadRequest,
+    BedFailed,
+)
+from harness.options import Request
+from harness.rundir import RunDir
+from harness.verdict import Judgement, Verdict
+
+EXIT_CODES = {
+    Judgement.VALID: EXIT_VALID,
+    Judgement.INVALID: EXIT_INVALID,
+    Judgement.UNKNOWN: EXIT_UNKNOWN,
+}
+WORST_FIRST = (EXIT_INVALID, EXIT_BED_FAILED, EXIT_UNKNOWN, EXIT_VALID)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What to show of a verdict: for people, or for programs; with a page, or without."""
+
+    as_json: bool = False
+    page: bool = True
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How one run ended. `error`: the test bed failed, so a missing verdict is no verdict."""
+
+    seed: int
+    run: RunDir | None = None
+    verdict: Verdict | None = None
+    error: str = ""
+
+    @property
+    def word(self) -> str:
+        return self.verdict.verdict if self.verdict else "no verdict"
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Codes of the findings that convict."""
+        results = self.verdict.checkers if self.verdict else ()
+        return tuple(f.code for r in results for f in r.findings if f.demand and not f.permitted)
+
+    @property
+    def exit_code(self) -> int:
+        if self.verdict and self.verdict.verdict is Judgement.INVALID:
+            return EXIT_INVALID
+        if self.error or not self.verdict:
+            return EXIT_BED_FAILED
+        return EXIT_CODES[self.verdict.verdict]
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit code of several endings."""
+    seen = set(codes)
+    return next(code for code in WORST_FIRST if code in seen)
+
+
+def run_all(asked: Request, seeds: Sequence[int], repeat: int, runs: Path, shown: Shown) -> int:
+    """Run the trial for each seed, so many times each; show all; the worst exit code."""
+    from harness.preflight import refuse
+
+    requests = [replace(asked, trial=replace(asked.trial, seed=seed)) for seed in seeds]
+    for request in requests:
+        refuse(request)
+    requests = [request for request in requests for _ in range(repeat)]
+    if len(requests) == 1:
+        ending = run_one(requests[0], runs)
+        _show(ending, shown)
+        return ending.exit_code
+    endings = [_counted(request, runs, shown) for request in requests]
+    _show_many(endings, shown)
+    return worst(ending.exit_code for ending in endings)
+
+
+def run_one(asked: Request, runs: Path) -> Ending:
+    """Run and judge one trial. A bed that failed ends it too: what was recorded is judged."""
+    from harness import launch, spark
+    from harness.live import Live
+
+    seed = asked.trial.seed
+    engine = spark.prepare()
+    try:
+        with Live(asked.trial) as live:
+            run = launch.run(asked.trial, asked.plan_text, live.update, runs)
+            live.update({"phase": "checking"})
+            return judged(run, seed)
+    except BedFailed as e:
+        return Ending(seed, error=str(e))
+
+
+def judged(run: RunDir, seed: int) -> Ending:
+    """The verdict on what a run recorded."""
+    from harness.judge import judge
+
+    return Ending(seed, run, judge(run), str(run.state().get("error") or ""))
+
+
+def check(run: RunDir, shown: Shown) -> int:
+    """Judge a stored run again."""
+    ending = judged(run, run.trial().seed)
+    _show(replace(ending, error=""), shown)
+    return ending.exit_code
+
+
+def report(run: RunDir, formats: Iterable[str]) -> int:
+    """Render a stored verdict; each path that was written is printed."""
+    renderers = [registry.load("report", name) for name in formats]
+    if not run.verdict_file.is_file():
+        raise BadRequest(f"{run.path} has no verdict yet: seatrial check {run.path} makes one")
+    for render in renderers:
+        if (written := render(run)) is not None:
+            print(written)
+    return EXIT_VALID
+
+
+def replayed(run: RunDir) -> Request:
+    """A stored run's trial and the plan it carried out."""
+    if not run.plan_file.is_file():
+        raise BadRequest(f"{run.path} has no plan.toml: it ended before its plan was made")
+    return Request(run.trial(), run.plan_file.read_text())
+
+
+def _counted(asked: Request, runs: Path, shown: Shown) -> Ending:
+    """One of several runs: a line about it instead of its whole summary."""
+    ending = run_one(asked, runs)
+    if not shown.as_json:
+        say(f"seed {ending.seed}: {ending.word}{f' ({ending.error})' if ending.error else ''}")
+    render(ending, shown)
+    return ending
+
+
+def _show(ending: Ending, shown: Shown) -> None:
+    """One verdict: JSON alone, or the summary and the page."""
+    if ending.error:
+        say(ending.error)
+    if ending.run is None:
+        return
+    if shown.as_json:
+        print(ending.run.verdict_file.read_text(), end="")
+    render(ending, shown)
+    if not shown.as_json:
+        _attempt("terminal", ending.run)
+
+
+def render(ending: Ending, shown: Shown) -> None:
+    """The page, when it is wanted and there is a verdict."""
+    if ending.run is not None and ending.verdict is not None and shown.page:
+        _attempt("page", ending.run)
+
+
+def _attempt(name: str, run: RunDir) -> None:
+    """A renderer's failure is said; it changes nothing else."""
+    try:
+        registry.load("report", name)(run)
+    except Exception as e:
+        say(f"the {name} report of {run.path} could not be made: {type(e).__name__}: {e}")
+
+
+def _show_many(endings: Sequence[Ending], shown: Shown) -> None:
+    if shown.as_json:
+        print(json.dumps([_row(ending) for ending in endings], indent=2))
+    else:
+        _table(endings)
+
+
+def _row(ending: Ending) -> dict[str, object]:
+    verdict = json.loads(ending.verdict.to_json()) if ending.verdict else None
+    run = str(ending.run.path) if ending.run else None
+    return {"seed": ending.seed, "run": run, "error": ending.error or None, "verdict": verdict}
+
+
+def _table(endings: Sequence[Ending]) -> None:
+    """The last thing several runs print."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("seed", "verdict", "findings and reasons", "run"):
+        table.add_column(heading, overflow="fold")
+    for ending in endings:
+        run = ending.run.path.name if ending.run else ""
+        table.add_row(str(ending.seed), ending.word, _codes(ending), run)
+    console = Console(highlight=False)
+    console.print(table)
+    words = [ending.word for ending in endings]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+    console.print(f"{len(endings)} runs: {counts}")
+
+
+def _codes(ending: Ending) -> str:
+    if ending.verdict is None:
+        return ending.error
+    found = [
+        f"{f.code} x{f.count}" for r in ending.verdict.checkers for f in r.findings if f.demand
+    ]
+    return ", ".join([*found, *(reason.code for reason in ending.verdict.reasons)])
+
+
+def say(sentence: str) -> None:
+    print(f"seatrial: {sentence}", file=sys.stderr)

@@ -1,0 +1,139 @@
+"""Every way a command can end, through the real console script: code and message.
+
+0, 1 and 2 are verdicts and nothing else; a person, a script and a pipeline tell them apart from
+254 (the request makes no sense) and 255 (the test bed failed) without reading a word.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Script = Callable[..., "CompletedProcess[str]"]
+
+
+def sentence(ran: "CompletedProcess[str]") -> str:
+    """The one line on standard error, without its prefix; nothing else may be there."""
+    lines = ran.stderr.splitlines()
+    assert len(lines) == 1, ran.stderr
+    assert lines[0].startswith("seatrial: ")
+    return lines[0].removeprefix("seatrial: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["rum"], "unknown command 'rum' (did you mean run?)"),
+        (["run", "--sistem", "x"], "--sistem"),
+        (["run", "--seed", "x"], "'x' is not a valid integer"),
+        (["run", "--seeds", "9..1"], "no seed"),
+        (["run", "--seeds", "a..b"], "no list of seeds"),
+        (["run", "--duration", "60 parsecs"], "not a duration"),
+        (["run", "--nodes", "broker"], "not key=value"),
+        (["run", "--nodes", "broker=many", "--faults", ""], "broker"),
+        (["run", "--repeat", "0"], "--repeat"),
+        (["run", "--rhythm", "bpm=120"], "bpm"),
+        (["run", "missing.toml"], "the trial file missing.toml does not exist"),
+        (["run", "broken.toml"], "line 2"),
+        (["run", "stray.toml"], "stray.toml line 2: unknown key 'sytem'"),
+        (["run", "mistyped.toml"], "mistyped.toml line 1: seed must be a whole number"),
+        (["run", "--plan", "missing-plan.toml"], "the plan file missing-plan.toml does not exist"),
+        (["run", "dance"], "unknown workload 'dance'"),
+        (["run", "--system", "flotila"], "unknown system 'flotila' (did you mean flotilla?)"),
+        (["run", "--hosts", "cloud"], "unknown hosts 'cloud'"),
+        (["run", "--faults", "kil,pause"], "unknown fault 'kil' (did you mean kill?)"),
+        (["run", "--profile", "unsafe"], "unknown profile 'unsafe' (did you mean unsafe-default?)"),
+        (["run", "--checkers", "loos"], "unknown checker 'loos' (did you mean loss?)"),
+        (["run", "--contract", "no-lost"], "did you mean no-loss?"),
+        (["run", "--load", "producres=3"], "producres"),
+        (["check"], "DIR"),
+        (["check", "nowhere"], "nowhere is not a run"),
+        (["report", "nowhere"], "nowhere is not a run"),
+        (["replay", "nowhere"], "nowhere is not a run"),
+        (["list", "bugs"], "unknown kind of plug-in 'bugs'"),
+        (["suite", "nothing.toml"], "nothing.toml"),
+        (["doctor", "--hosts", "cloud"], "unknown hosts 'cloud'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_request_that_makes_no_sense_is_254(
+    seatrial: Script, tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    """Usage, unknown names and broken files: 254, one sentence, nothing started."""
+    (tmp_path / "broken.toml").write_text('name = "x"\nseed = = 1\n')
+    (tmp_path / "stray.toml").write_text('name = "x"\nsytem = "flotilla"\n')
+    (tmp_path / "mistyped.toml").write_text('seed = "one"\n')
+    ran = seatrial(*arguments)
+    assert says in sentence(ran)
+    assert ran.returncode == 254
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "says"),
+    [
+        ("bad request", 254, "the request makes no sense"),
+        ("unsupported", 254, "these hosts cannot pause"),
+        ("bed failed", 255, "the bed broke down"),
+        ("no space", 255, "No space left on device"),
+        ("bug", 255, "Seatrial itself failed: ZeroDivisionError: division by zero"),
+        ("ctrl-c", 2, "stopped before there was a verdict"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "doctor"])
+def test_every_error_class_has_its_code(
+    seatrial: Script, command: str, ending: str, code: int, says: str
+) -> None:
+    """Whose fault it was decides the code, wherever it was raised; a traceback is never shown."""
+    ran = seatrial(command, "--hosts", "outside", ending=ending)
+    assert says in sentence(ran)
+    assert ran.returncode == code
+
+
+def test_run_refuses_with_the_doctor_s_sentence(seatrial: Script, tmp_path: Path) -> None:
+    """What the doctor finds missing, `run` says in the same words, before it starts anything."""
+    ran = seatrial("run", "--hosts", "outside")
+    assert ran.returncode == 255
+    assert not (tmp_path / "runs").exists()
+    doctor = seatrial("doctor", "--hosts", "outside")
+    assert doctor.returncode == 255
+    what, why, remedy = "the hull leaks", "ships float better without", "apt-get install tar"
+    for words in (what, why, remedy):
+        assert words in sentence(ran)
+        assert words in doctor.stdout
+
+
+def test_help_and_version_are_0(seatrial: Script) -> None:
+    """Asking is no error, and is instant: no engine is imported for it."""
+    for arguments in (["--help"], ["run", "--help"], ["--version"], ["list", "reports"]):
+        assert seatrial(*arguments).returncode == 0
+
+
+def test_help_imports_no_engine(root: Path) -> None:
+    """Spark, Arrow and numba take a second to import, so a command imports them when it runs."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from harness.cli import exit_code; exit_code(['--help']);"
+        "sys.exit(bool({'pyspark', 'pyarrow', 'numba', 'pandas', 'rich'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=root, check=False)
+    assert ran.returncode == 0
+
+
+def test_nobody_reading_is_no_error(root: Path) -> None:
+    """`seatrial list | head -1` is not a failure."""
+    import subprocess
+    import sys
+
+    script = Path(sys.executable).with_name("seatrial")
+    ran = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {script} --help | true"],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")

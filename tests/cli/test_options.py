@@ -1,0 +1,107 @@
+"""Flags and files make the same trial."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.commands.run import TRIAL_FLAGS, command
+from harness.errors import BadRequest
+from harness.options import Duration, Pairs, Seeds, merged, request, toml_value
+from harness.trial import Trial
+
+
+def test_every_field_of_a_trial_has_a_flag() -> None:
+    """Whatever a trial file can say can be said on the command line, and the reverse."""
+    given_by = {parameter.name for parameter in command.params}
+    assert {f.name for f in fields(Trial)} - given_by == {"workload"}  # the positional one
+    assert len(TRIAL_FLAGS) == len(fields(Trial)) - 1
+
+
+def test_flags_lie_over_the_file(tmp_path: Path) -> None:
+    """defaults < trial file < flags; tables merge by key, everything else is replaced."""
+    file = tmp_path / "calm.toml"
+    file.write_text(
+        'profile = "allack-min2"\nseed = 7\nfaults = ["kill"]\n[load]\nrate = 10\ntopics = 2\n'
+    )
+    trial = request(str(file), {"seed": 9, "load": {"rate": 20}}).trial
+    assert trial.name == "calm"
+    assert trial.profile == "allack-min2"
+    assert trial.seed == 9
+    assert trial.faults == ("kill",)
+    assert dict(trial.load) == {"rate": 20, "topics": 2}
+
+
+def test_a_file_written_from_a_trial_is_that_trial(tmp_path: Path) -> None:
+    """trial.toml in a run's folder is enough to run it again."""
+    asked = request("messages", {"seed": 3, "nodes": {"broker": 5}, "duration_s": 20.0}).trial
+    file = tmp_path / "again.toml"
+    file.write_text(asked.to_toml())
+    assert request(str(file), {}).trial == asked
+
+
+def test_a_wrong_type_names_the_flag() -> None:
+    """A value of the wrong kind is refused wherever it comes from."""
+    with pytest.raises(BadRequest, match=r"the command line: nodes must be a table"):
+        request("messages", {"nodes": "three"})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("60s", 60),
+        ("2m", 120),
+        ("1m30s", 90),
+        ("500ms", 0.5),
+        ("1h", 3600),
+        ("7", 7),
+        ("1.5s", 1.5),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    """A number and a unit, as people write them."""
+    assert Duration()(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "0s", "-1s", "soon", "1 minute", "1s!", "nan"])
+def test_no_durations(text: str) -> None:
+    """Anything else is refused."""
+    with pytest.raises(click.BadParameter):
+        Duration()(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("1..3", (1, 2, 3)), ("4", (4,)), ("1,5..6", (1, 5, 6)), ("2..2", (2,))]
+)
+def test_seeds(text: str, seeds: tuple[int, ...]) -> None:
+    """A range includes both ends."""
+    assert Seeds()(text) == seeds
+
+
+def test_pairs_read_values_as_toml() -> None:
+    """Numbers are numbers, lists survive their commas, words need no quotes."""
+    assert Pairs()("a=1,b=true,c=[1, 2],d.e=x") == {"a": 1, "b": True, "c": [1, 2], "d.e": "x"}
+
+
+@given(st.one_of(st.integers(-(2**63), 2**63 - 1), st.booleans(), st.text("abcxyz", min_size=4)))
+def test_values_survive(value: object) -> None:
+    """What TOML knows comes back as it was."""
+    assert toml_value(str(value).lower() if isinstance(value, bool) else str(value)) == value
+
+
+tables = st.dictionaries(
+    st.sampled_from("abc"),
+    st.integers() | st.dictionaries(st.sampled_from("xyz"), st.integers()),
+)
+
+
+@given(tables, tables, tables)
+def test_layers_associate(a: dict[str, object], b: dict[str, object], c: dict[str, object]) -> None:
+    """Laying three tables is laying the third over the first two; nothing of the top is lost."""
+    assert merged([merged([a, b]), c]) == merged([a, b, c])
+    for key, value in c.items():
+        if not isinstance(value, dict):
+            assert merged([a, b, c])[key] == value
