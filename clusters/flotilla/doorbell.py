@@ -1,0 +1,59 @@
+"""Is the process behind a closed connection gone, or did it merely close a connection?
+
+A killed process is best noticed by its connections closing, at once instead of after a heartbeat
+timeout. But a living one also closes connections, for instance after a call of its own ran into a
+time limit, and must not lose its mastership for it. So the door bell is rung: a process that is
+gone refuses the connection within a millisecond, a living one answers PING. The connection that
+answered is kept and watched in place of the closed one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .net import CallTimeout, Connection, ConnectionLost, Tasks, Unreachable, dial
+from .wire import Op, to_json
+
+
+@dataclass(frozen=True)
+class Doorbell:
+    """Rings at most `timeout_s` for each of the two questions: connect, and answer."""
+
+    tasks: Tasks
+    timeout_s: float
+
+    def ring(self, address: str, cares: Callable[[], bool], gone: Callable[[], None]) -> None:
+        """Call `gone` if nobody is there, now or later, for as long as `cares` is true."""
+        self.tasks.start(self._ring(address, cares, gone))
+
+    async def _ring(
+        self, address: str, cares: Callable[[], bool], gone: Callable[[], None]
+    ) -> None:
+        def ring_again() -> None:
+            if cares():
+                self.ring(address, cares, gone)
+
+        watch = _Watch(ring_again)
+        try:
+            connection = await dial(address, watch, self.timeout_s)
+            await connection.call(Op.PING, to_json({}), self.timeout_s)
+        except CallTimeout:
+            return  # somebody is there and too slow: its heartbeats will tell
+        except (Unreachable, ConnectionLost):
+            watch.on_closed = lambda: None
+            if cares():
+                gone()
+
+
+@dataclass
+class _Watch:
+    """The handler of the connection that answered."""
+
+    on_closed: Callable[[], None]
+
+    def opened(self, connection: Connection) -> None: ...
+
+    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+        raise ValueError(f"an unexpected request {op}")
+
+    def closed(self, connection: Connection, why: str) -> None:
+        self.on_closed()

@@ -1,0 +1,41 @@
+"""Two of Raft's decisions, pure, fields of `rules.Rules`: may I vote, what is committed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .messages import VoteRequest
+
+
+@dataclass(frozen=True)
+class Voter:
+    """What a voter knows when it is asked."""
+
+    term: int
+    voted_for: str | None
+    last_term: int
+    last_index: int
+    hears_leader: bool
+
+
+def may_grant_vote(voter: Voter, request: VoteRequest) -> bool:
+    """One vote a term (Raft 5.2), for a log at least as good as mine (5.4.1).
+
+    Never while a leader is heard (thesis 4.2.3). A pre-vote is a promise about a later term and
+    binds nobody, so it does not ask for whom this term's vote went (thesis 9.6).
+    """
+    if voter.hears_leader:
+        return False
+    free = request.term > voter.term or (
+        not request.pre and request.term == voter.term and voter.voted_for in (None, request.source)
+    )
+    good = (request.last_term, request.last_index) >= (voter.last_term, voter.last_index)
+    return free and good
+
+
+def commit_index(matches: Sequence[int], term_at: Callable[[int], int | None], term: int) -> int:
+    """The last entry of the leader's own term that a majority holds; 0 when there is none.
+
+    Entries of earlier terms are never committed by counting copies (Raft 5.4.2, figure 8).
+    """
+    on_majority = sorted(matches, reverse=True)[len(matches) // 2]
+    return on_majority if term_at(on_majority) == term else 0
