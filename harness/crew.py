@@ -1,0 +1,303 @@
+"""The crew: one process of clients, `python -m harness.crew RUN CLIENT_NODE`.
+
+It carries the logical processes that fall to its client node (process p lives on crew p modulo
+the number of client nodes), and journals what they invoke and how it completes. The runner speaks
+to it in JSON lines:
+
+    {"do": "load", "epoch_ns": N}   begin; N is the run's start on CLOCK_MONOTONIC
+    {"do": "stop"}                  begin nothing new; answered when nothing is open any more
+    {"do": "drain"}                 the final phase; answered when it is over
+    {"do": "quit"}                  close and go
+
+    {"is": "ready" | "loading" | "stopped" | "drained"}    {"is": "failed", "why": sentence}
+    {"stats": {...}}                every quarter of a second, counts since the load began
+
+The end of standard input means that the runner is gone: the crew goes too. Time and randomness
+enter in `main` alone; everything else is given a clock and the trial's seed.
+"""
+
+import asyncio
+import gc
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.contracts import CLIENT, MessageClient, Node, Received, System, Workload
+from harness.errors import EXIT_BAD_REQUEST, EXIT_BED_FAILED, SeatrialError
+from harness.journal import Journal
+from harness.operation import NONE, Completion, F, Type
+from harness.registry import load
+from harness.rundir import RunDir
+from harness.trial import Trial
+
+STATS_EVERY_S = 0.25
+OP_BITS = 40  # an operation's number is crew << OP_BITS | count, unique in the run
+_SEND, _POLL = F.SEND, F.POLL
+_INVOKE, _OK = Type.INVOKE, Type.OK
+
+
+class Tally:
+    """What the live view shows: outcomes of sends, messages polled, recent latencies."""
+
+    def __init__(self) -> None:
+        self.ended = [0, 0, 0, 0]  # sends by Type
+        self.polled = 0
+        self.latencies_ns: list[int] = []  # since the last `stats`
+        self._quantiles = (0.0, 0.0)
+
+    def stats(self) -> dict[str, Any]:
+        recent, self.latencies_ns = sorted(self.latencies_ns), []
+        if recent:
+            half, most = len(recent) // 2, len(recent) * 99 // 100
+            self._quantiles = (recent[half] / 1e6, recent[most] / 1e6)
+        p50_ms, p99_ms = (round(q, 3) for q in self._quantiles)
+        return {
+            "ok": self.ended[Type.OK],
+            "fail": self.ended[Type.FAIL],
+            "info": self.ended[Type.INFO],
+            "polled": self.polled,
+            "p50_ms": p50_ms,
+            "p99_ms": p99_ms,
+        }
+
+
+class Crew:
+    """Journals operations for a workload (`harness.contracts.Crew`)."""
+
+    def __init__(
+        self,
+        *,
+        client: MessageClient,
+        journal: Path,
+        name: str,
+        index: int,
+        crews: int,
+        total: int,
+        seed: int,
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self.client = client
+        self.processes: Sequence[int] = range(index, total, crews)
+        self.total = total
+        self.stopping = False
+        self.tally = Tally()
+        self._name, self._seed, self._clock_ns = name, seed, clock_ns
+        self._epoch_ns = self._began_ns = 0
+        self._next_op = index << OP_BITS
+        self._begun: dict[int, int] = {}  # open operations: number -> time of invocation
+        self._ops = Journal(journal, "ops", name)
+        self._notes = Journal(journal, "notes", name)
+        self._append = self._ops.append
+
+    def begin(self, epoch_ns: int) -> None:
+        """The load begins; the run began at `epoch_ns`."""
+        self._epoch_ns, self._began_ns = epoch_ns, self._clock_ns()
+
+    def random(self, name: str) -> random.Random:
+        return random.Random(f"{self._seed}/{name}")
+
+    def now_s(self) -> float:
+        return (self._clock_ns() - self._began_ns) / 1e9
+
+    def invoke(self, process: int, f: int, key: int, value: int = NONE, offset: int = NONE) -> int:
+        op = self._next_op
+        self._next_op = op + 1
+        t = self._clock_ns() - self._epoch_ns
+        self._begun[op] = t
+        self._append((t, process, op, _INVOKE, f, key, value, -1, offset, -1, -1, -1, -1, -1))
+        return op
+
+    def complete(
+        self, process: int, op: int, f: int, key: int, value: int, completion: Completion
+    ) -> None:
+        t = self._clock_ns() - self._epoch_ns
+        c, kind = completion, completion.type
+        self._append(
+            (t, process, op, kind, f, key, value, -1, c.offset, -1, -1, c.epoch, c.node, c.attempts)
+        )
+        begun = self._begun.pop(op)
+        if f == _SEND:
+            self.tally.ended[kind] += 1
+            self.tally.latencies_ns.append(t - begun)
+        if c.error:
+            self._notes.append((t, process, op, c.error))
+
+    def received(
+        self, process: int, op: int, f: int, key: int, pos: int, value: int, message: Received
+    ) -> None:
+        t = self._clock_ns() - self._epoch_ns
+        offset, epoch = message.offset, message.epoch
+        self._append((t, process, op, _OK, f, key, value, -1, offset, pos, -1, epoch, -1, -1))
+        if f == _POLL:
+            self.tally.polled += 1
+
+    def note(self, text: str, process: int = NONE, op: int = NONE) -> None:
+        self._notes.append((self._clock_ns() - self._epoch_ns, process, op, text))
+
+    def flush(self) -> None:
+        self._ops.flush()
+        self._notes.flush()
+
+    def close(self) -> None:
+        self._ops.close()
+        self._notes.close()
+
+
+class Session(asyncio.Protocol):
+    """A crew's life: does what the lines on standard input say, one thing after the other."""
+
+    def __init__(self, crew: Crew, workload: Workload, tell: Callable[[Mapping[str, Any]], None]):
+        self._crew, self._workload, self._tell = crew, workload, tell
+        self._loop = asyncio.get_running_loop()
+        self._inbox = b""
+        self._orders: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
+        self._load: asyncio.Task[None] | None = None
+        self._stats: asyncio.TimerHandle | None = None
+        self.failed: asyncio.Future[None] = self._loop.create_future()
+
+    async def run(self) -> None:
+        """Until `quit`, the end of the input, or the first failure, which is raised."""
+        self._loop.set_exception_handler(self._unhandled)
+        orders = self._loop.create_task(self._obey())
+        try:
+            await asyncio.wait((orders, self.failed), return_when=asyncio.FIRST_COMPLETED)
+            if self.failed.done():
+                self.failed.result()
+            orders.result()
+        finally:
+            orders.cancel()
+            if self._load:
+                self._load.cancel()
+            if self._stats:
+                self._stats.cancel()
+
+    async def _obey(self) -> None:
+        await self._crew.client.open()
+        self._tell({"is": "ready"})
+        while (order := await self._orders.get())["do"] != "quit":
+            await getattr(self, f"_do_{order['do']}")(order)
+
+    async def _do_load(self, order: Mapping[str, Any]) -> None:
+        self._crew.begin(order["epoch_ns"])
+        self._load = self._loop.create_task(self._workload.load(self._crew))
+        self._load.add_done_callback(self._loaded)
+        self._tell({"is": "loading"})
+        self._tell_stats()
+
+    async def _do_stop(self, order: Mapping[str, Any]) -> None:
+        self._crew.stopping = True
+        if self._load:
+            await asyncio.shield(self._load)
+        self._crew.flush()
+        self._tell({"is": "stopped"})
+
+    async def _do_drain(self, order: Mapping[str, Any]) -> None:
+        await self._workload.drain(self._crew)
+        self._crew.flush()
+        self._tell({"is": "drained"})
+
+    def _loaded(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (error := task.exception()):
+            self._fail(error)
+
+    def _tell_stats(self) -> None:
+        self._tell({"stats": self._crew.tally.stats()})
+        self._stats = self._loop.call_later(STATS_EVERY_S, self._tell_stats)
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """A callback failed: the journal could not be written, or the harness is wrong."""
+        self._fail(context.get("exception") or RuntimeError(context["message"]))
+
+    def _fail(self, error: BaseException) -> None:
+        self._crew.stopping = True
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
+    # standard input
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._inbox = (self._inbox + data).split(b"\n")
+        for line in lines:
+            self._orders.put_nowait(json.loads(line))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._crew.stopping = True
+        if not self.failed.done():
+            self.failed.set_exception(EOFError("the runner is gone"))
+
+
+def sentence(error: BaseException) -> str:
+    """A failure for the runner: our own errors say it themselves."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) if isinstance(error, SeatrialError) else f"{type(error).__name__}: {error}"
+
+
+def enlist(run: RunDir, name: str, clock_ns: Callable[[], int]) -> tuple[Crew, Workload]:
+    """The crew of a client node in a run, with the workload and client of its trial."""
+    trial: Trial = run.trial()
+    names = run.names()
+    nodes = [Node(n, names["roles"][n], names["addresses"][n]) for n in names["nodes"]]
+    clients = [node.name for node in nodes if node.role == CLIENT]
+    workload: Workload = load("workload", trial.workload)(trial)
+    system: System = load("system", trial.system)(trial)
+    crew = Crew(
+        client=system.client(system.client_settings(nodes)),
+        journal=run.journal,
+        name=name,
+        index=clients.index(name),
+        crews=len(clients),
+        total=workload.processes,
+        seed=trial.seed,
+        clock_ns=clock_ns,
+    )
+    return crew, workload
+
+
+async def serve(run: RunDir, name: str, clock_ns: Callable[[], int]) -> int:
+    """Carry a crew from the first line of standard input to the last; the exit code."""
+    try:
+        crew, workload = enlist(run, name, clock_ns)
+        try:
+            await _session(crew, workload)
+        finally:
+            await crew.client.close()
+            crew.close()
+    except EOFError:
+        return EXIT_BED_FAILED
+    except Exception as e:
+        _print({"is": "failed", "why": f"{name}: {sentence(e)}"})
+        return EXIT_BED_FAILED
+    return 0
+
+
+async def _session(crew: Crew, workload: Workload) -> None:
+    session = Session(crew, workload, _print)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: session, sys.stdin.buffer)
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)  # acyclic by design: full collections would show as jitter
+    await session.run()
+
+
+def _print(fields: Mapping[str, Any]) -> None:
+    print(json.dumps(fields), flush=True)
+
+
+def main() -> int:
+    if len(sys.argv) != 3:
+        print("usage: python -m harness.crew RUN CLIENT_NODE", file=sys.stderr)
+        return EXIT_BAD_REQUEST
+    try:
+        return asyncio.run(serve(RunDir.open(Path(sys.argv[1])), sys.argv[2], time.monotonic_ns))
+    except SeatrialError as e:
+        print(e, file=sys.stderr)
+        return e.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,351 @@
+"""Producers send numbered messages to queues and consumer groups read them all. The final phase
+then asks what became of them.
+
+A *producer* sends its values, 0, 1, 2 ..., each to a queue drawn from the seed, with several sends
+open at once; a *consumer* reads its share of the queues for its group and commits offsets; at the
+end, *readers* that have never read before read every queue from its first message to its last,
+which shows what the store still has, and each group reads on from its committed offsets, which
+shows what it was given.
+
+Processes are numbered producers first, then the consumers of each group, then the readers.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from harness.contracts import Batch, Crew
+from harness.errors import BadRequest
+from harness.operation import NONE, Completion, F, Type
+from harness.schedule import arrivals, choices, share, values
+from harness.schema import CORRUPTED, DRAINED, NOT_DRAINED
+from harness.trial import Trial
+from harness.workloads._body import SMALLEST, body_of, claimed_value, value_in
+
+CHECKERS = (
+    "loss",
+    "phantom",
+    "duplicates",
+    "order",
+    "linearizable",
+    "recovery",
+    "availability",
+    "coverage",
+)
+MOST_READERS = 4
+POLL_WAIT_S = 0.5  # how long a broker may hold a poll of an empty queue
+COMMIT_EVERY_S = 0.5
+RETRY_S = 0.05  # after a read that failed
+NOTICE_STOP_S = 0.1  # how long a producer without anything due may fail to see that it should stop
+
+
+def workload(trial: Trial) -> "Messages":
+    return Messages(Options.of(trial.load), trial)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `load` may say in a trial of this workload."""
+
+    topics: int = 1
+    queues: int = 4  # of each topic
+    producers: int = 4
+    groups: int = 1
+    consumers: int = 2  # of each group
+    rate: float = 400.0  # sends a second, of all producers together; 0: as fast as slots free up
+    concurrency: int = 8  # open sends of one producer
+    body_bytes: int = 64
+    poll_limit: int = 64  # messages in one answer
+    ordered: bool = False  # one open send a producer, and one queue for each
+
+    @classmethod
+    def of(cls, load: Mapping[str, Any]) -> "Options":
+        """From a trial. BadRequest names the key."""
+        known = {f.name: f.default for f in fields(cls)}
+        for key, raw in load.items():
+            if key not in known:
+                names = ", ".join(sorted(known))
+                raise BadRequest(
+                    f"load.{key} is no option of the workload messages; it has: {names}"
+                )
+            _check(key, known[key], raw)
+        return cls(**load)
+
+    @property
+    def open_sends(self) -> int:
+        return 1 if self.ordered else self.concurrency
+
+
+_LEAST = {"rate": 0, "body_bytes": SMALLEST, "groups": 0}
+_MOST = {"topics": 1000, "queues": 1000, "producers": 10000, "body_bytes": 1 << 20, "rate": 1e6}
+
+
+def _check(key: str, default: Any, raw: Any) -> None:
+    if isinstance(default, bool):
+        if not isinstance(raw, bool):
+            raise BadRequest(f"load.{key} must be true or false, not {raw!r}")
+        return
+    kind = int | float if isinstance(default, float) else int
+    least, most = _LEAST.get(key, 1), _MOST.get(key, 10000)
+    if isinstance(raw, bool) or not isinstance(raw, kind) or not least <= raw <= most:
+        number = "number" if isinstance(default, float) else "whole number"
+        raise BadRequest(f"load.{key} must be a {number} from {least} to {most:g}, not {raw!r}")
+
+
+@dataclass(frozen=True)
+class Queue:
+    key: int  # its index in names.json
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+class Messages:
+    """The workload; the same value in every crew."""
+
+    def __init__(self, options: Options, trial: Trial) -> None:
+        self._options = options
+        self._drain_within_s = trial.recover_within_s
+        self._topics = ["orders" if t == 0 else f"orders{t + 1}" for t in range(options.topics)]
+        places = [(topic, number) for topic in self._topics for number in range(options.queues)]
+        self.queues = [Queue(key, *place) for key, place in enumerate(places)]
+        self.keys: Sequence[str] = [str(queue) for queue in self.queues]
+        self.checkers: Sequence[str] = trial.checkers or CHECKERS
+        self._readers = min(len(self.queues), MOST_READERS)
+        self._first_reader = options.producers + options.groups * options.consumers
+        self.processes = self._first_reader + self._readers
+
+    def check_options(self) -> None:
+        """They were checked when this was made; what is left is how they fit together."""
+        if self._options.ordered and self._options.producers > len(self.queues):
+            raise BadRequest(
+                f"load.ordered gives each producer a queue of its own, so load.producers "
+                f"({self._options.producers}) must not exceed the {len(self.queues)} queues"
+            )
+
+    def client_settings(self) -> Mapping[str, Any]:
+        return {"topics": dict.fromkeys(self._topics, self._options.queues)}
+
+    def who(self, process: int) -> str:
+        if process < self._options.producers:
+            return f"producer {process}"
+        if process >= self._first_reader:
+            return f"reader {process - self._first_reader}"
+        group, consumer = divmod(process - self._options.producers, self._options.consumers)
+        return f"consumer {consumer} of {_group(group)}"
+
+    async def load(self, crew: Crew) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for process in crew.processes:
+                if process < self._options.producers:
+                    producer = Producer(crew, process, self._options, self.queues)
+                    tasks.create_task(producer.run())
+                for queue in self._consumed_by(process):
+                    consumer = self._reader(crew, process, F.POLL, queue)
+                    tasks.create_task(consumer.follow())
+
+    async def drain(self, crew: Crew) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for process in crew.processes:
+                for queue in self._read_by(process):
+                    reader = self._reader(crew, process, F.READ, queue)
+                    tasks.create_task(reader.drain(self._drain_within_s))
+                for queue in self._consumed_by(process):
+                    consumer = self._reader(crew, process, F.POLL, queue)
+                    tasks.create_task(consumer.drain(self._drain_within_s))
+
+    def _consumed_by(self, process: int) -> list[Queue]:
+        if not self._options.producers <= process < self._first_reader:
+            return []
+        consumers = self._options.consumers
+        return self._queues((process - self._options.producers) % consumers, consumers)
+
+    def _read_by(self, process: int) -> list[Queue]:
+        if process < self._first_reader:
+            return []
+        return self._queues(process - self._first_reader, self._readers)
+
+    def _queues(self, index: int, of: int) -> list[Queue]:
+        return [self.queues[key] for key in share(range(len(self.queues)), index, of)]
+
+    def _reader(self, crew: Crew, process: int, f: F, queue: Queue) -> "Reader":
+        group = (process - self._options.producers) // self._options.consumers
+        name = _group(group) if f is F.POLL else ""
+        return Reader(crew, process, f, queue, name, self._options.poll_limit)
+
+
+def _group(number: int) -> str:
+    return f"group-{number}"
+
+
+class Producer:
+    """One producer: keeps its slots busy with the sends that are due.
+
+    Callbacks, not a task for each send: a crew process handles tens of thousands in a second.
+    """
+
+    def __init__(self, crew: Crew, process: int, options: Options, queues: Sequence[Queue]) -> None:
+        random = crew.random(f"producer-{process}")
+        self._crew, self._process, self._queues = crew, process, queues
+        self._key = process.to_bytes(4)
+        self._body_bytes = options.body_bytes
+        self._free = options.open_sends
+        self._slots = options.open_sends
+        self._paced = options.rate > 0
+        self._arrivals = arrivals(random, options.rate / options.producers)
+        self._due_s = next(self._arrivals)
+        self._values = values(process)
+        self._own = process % len(queues) if options.ordered else None
+        self._choices = choices(random, len(queues))
+        self._loop = asyncio.get_running_loop()
+        self._finished: asyncio.Future[None] = self._loop.create_future()
+
+    async def run(self) -> None:
+        """Until the crew stops and everything open has completed."""
+        self._pump()
+        await self._finished
+
+    def _pump(self) -> None:
+        """Send what is due; come again when something is."""
+        if self._crew.stopping:
+            self._finish()
+            return
+        if not self._paced:
+            while self._free:
+                self._send()
+            self._loop.call_later(NOTICE_STOP_S, self._pump)
+            return
+        now_s = self._crew.now_s()
+        while self._due_s <= now_s:
+            if self._free:  # an arrival that finds no slot is skipped
+                self._send()
+            self._due_s = next(self._arrivals)
+        self._loop.call_later(min(self._due_s - now_s, NOTICE_STOP_S), self._pump)
+
+    def _send(self) -> None:
+        self._free -= 1
+        value = next(self._values)
+        queue = self._queues[next(self._choices) if self._own is None else self._own]
+        crew, process, key = self._crew, self._process, queue.key
+        op = crew.invoke(process, F.SEND, key, value)
+
+        def done(completion: Completion) -> None:
+            crew.complete(process, op, F.SEND, key, value, completion)
+            self._free += 1
+            if crew.stopping:
+                self._finish()
+            elif not self._paced:
+                self._send()
+
+        body = body_of(value, self._body_bytes)
+        crew.client.send(queue.topic, queue.number, self._key, body, done)
+
+    def _finish(self) -> None:
+        if self._free == self._slots and not self._finished.done():
+            self._finished.set_result(None)
+
+
+class Reader:
+    """One process reading one queue: a member of a group (POLL), or a fresh reader (READ)."""
+
+    def __init__(
+        self, crew: Crew, process: int, f: F, queue: Queue, group: str, limit: int
+    ) -> None:
+        self._crew, self._process, self._f, self._queue = crew, process, f, queue
+        self._group, self._limit = group, limit
+        self._loop = asyncio.get_running_loop()
+
+    async def follow(self) -> None:
+        """Read on from the group's offset until the crew stops, committing now and then."""
+        at = await self._until(self._start, lambda: self._crew.stopping)
+        if at is None:
+            return
+        committed, commit_at = at, self._loop.time() + COMMIT_EVERY_S
+        while not self._crew.stopping:
+            at = await self._poll_on(at)
+            if at != committed and self._loop.time() >= commit_at:
+                await self._commit(at)
+                committed, commit_at = at, self._loop.time() + COMMIT_EVERY_S
+        if at != committed:
+            await self._commit(at)
+
+    async def drain(self, within_s: float) -> None:
+        """Read everything there is; a note says from where to where, or why not."""
+        deadline = self._loop.time() + within_s
+
+        def late() -> bool:
+            return self._loop.time() >= deadline
+
+        first = at = await self._until(self._start, late)
+        high = await self._until(self._high, late)
+        while at is not None and high is not None and at < high and not late():
+            at = await self._poll_on(at)
+            if at >= high:  # a send that nobody waited for may have landed meanwhile
+                high = await self._until(self._high, late)
+        span = {"from": first, "to": at}
+        if at is None or high is None or at < high:
+            self._note(NOT_DRAINED, {**span, "high": high, "why": f"not done in {within_s:g} s"})
+            return
+        self._note(DRAINED, span)
+        if self._group:
+            await self._commit(at)
+
+    async def _start(self) -> int:
+        """Where reading begins: the group's offset, or the queue's first message."""
+        topic, number = self._queue.topic, self._queue.number
+        if self._group:
+            committed = await self._crew.client.committed(self._group, topic, number)
+            if committed >= 0:
+                return committed
+        return (await self._crew.client.range(topic, number))[0]
+
+    async def _high(self) -> int:
+        return (await self._crew.client.range(self._queue.topic, self._queue.number))[1]
+
+    async def _until(
+        self, ask: Callable[[], Awaitable[int]], over: Callable[[], bool]
+    ) -> int | None:
+        """Ask until there is an answer; None when that is over."""
+        while not over():
+            try:
+                return await ask()
+            except ConnectionError:
+                await asyncio.sleep(RETRY_S)
+        return None
+
+    async def _poll_on(self, at: int) -> int:
+        """One read; where to go on from."""
+        batch = await self._poll(at)
+        if batch.completion.type is Type.OK:
+            return batch.next_offset
+        await asyncio.sleep(RETRY_S)
+        return at
+
+    async def _poll(self, at: int) -> Batch:
+        crew, process, f, queue = self._crew, self._process, self._f, self._queue
+        op = crew.invoke(process, f, queue.key, NONE, at)
+        batch = await crew.client.poll(queue.topic, queue.number, at, self._limit, POLL_WAIT_S)
+        for pos, message in enumerate(batch.messages):
+            value = value_in(message.body)
+            if value == NONE:
+                claimed = claimed_value(message.body)
+                self._note(CORRUPTED, {"offset": message.offset, "claimed": claimed}, op)
+            crew.received(process, op, f, queue.key, pos, value, message)
+        next_offset = batch.next_offset if batch.completion.type is Type.OK else NONE
+        completion = replace(batch.completion, offset=next_offset)
+        crew.complete(process, op, f, queue.key, NONE, completion)
+        return batch
+
+    async def _commit(self, at: int) -> None:
+        crew, process, queue = self._crew, self._process, self._queue
+        op = crew.invoke(process, F.COMMIT, queue.key, NONE, at)
+        done = await crew.client.commit(self._group, queue.topic, queue.number, at)
+        crew.complete(process, op, F.COMMIT, queue.key, NONE, replace(done, offset=at))
+
+    def _note(self, word: str, said: Mapping[str, Any], op: int = NONE) -> None:
+        who = {"key": self._queue.key, **({"group": self._group} if self._group else {})}
+        self._crew.note(f"{word} {json.dumps({**who, **said})}", self._process, op)
