@@ -75,3 +75,8 @@ def described(kind: str) -> Iterator[tuple[str, str]]:
     for name in names(kind):
         text = " ".join((module(kind, name).__doc__ or "").split())
         yield name, text.split(". ")[0].removesuffix(".") + "."
+
+
+def nemesis() -> ModuleType:
+    """The package that draws, loads and carries out plans, by name: harness imports no fault."""
+    return import_module("nemesis")
