@@ -1,0 +1,185 @@
+"""Questions to the cells of a timeline, answered exactly.
+
+Cells (see `_timeline`) are what is left of the operations after one pass. Here they become counts
+in a window, quantiles, the first acknowledgement after a fault, and the longest silence. `None`
+is always "it never happened", never zero.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from checkers._timeline import Ask, Bools, Ints, What, latency_ms
+from harness.intervals import Window
+from harness.operation import F, Type
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A stretch in which nothing was acknowledged."""
+
+    begin: int
+    end: int
+
+    @property
+    def length_s(self) -> float:
+        return (self.end - self.begin) / 1e9
+
+
+@dataclass(frozen=True)
+class Outage:
+    """The published meaning of an outage: from the first failure to the next success."""
+
+    begin: int  # the failed operation's invocation
+    seen: int  # its completion
+    end: int | None  # the first success after `seen`
+
+
+class Answers:
+    """The cells of one history, with the question they answer."""
+
+    def __init__(self, table: pa.Table, ask: Ask) -> None:
+        self.ask = ask
+        self._columns = {name: table.column(name).to_numpy() for name in table.column_names}
+
+    def total(self, f: F, kind: Type) -> int:
+        return self._sum(self._where(What.OPS, f=f, type=kind))
+
+    def messages(self, f: F) -> int:
+        """Messages that polls of this kind returned."""
+        return self._sum(self._where(What.MESSAGES, f=f))
+
+    def in_window(self, number: int, f: F | None = None, kind: Type | None = None) -> int:
+        return self._sum(self._where(What.WINDOW, f=f, type=kind, slot=number))
+
+    def answer(self, mark: int, fs: Iterable[F], group: int | None = None) -> int | None:
+        """When the first success came among operations invoked after the mark."""
+        times = [self._least(self._where(What.ANSWER, f=f, slot=mark, set=group)) for f in fs]
+        known = [t for t in times if t is not None]
+        return min(known) if known else None
+
+    def outage(self, mark: int, group: int | None = None) -> Outage | None:
+        """The first failure after the mark and the success that ends it."""
+        mask = self._where(What.FAILURE, slot=mark, set=group)
+        if not mask.any():
+            return None
+        seen = self._of("lo", mask)
+        at = int(np.argmin(seen))
+        failed = int(seen[at])
+        start = int(self._of("slot2", mask)[at])
+        return Outage(start if start >= 0 else failed, failed, self.acked_after(failed, group))
+
+    def acked_after(self, t: int, group: int | None = None) -> int | None:
+        """The first acknowledgement after `t`: exact unless its fine bin began before `t`, and
+        then no more than one fine bin late."""
+        firsts, lasts = self._acked(group)
+        at = int(np.searchsorted(lasts, t, side="right"))
+        if at == len(lasts):
+            return None
+        return int(firsts[at] if firsts[at] > t else lasts[at])
+
+    def silences(self, window: Window, group: int | None = None) -> list[Silence]:
+        """The stretches between acknowledgements within the window, its ends included.
+
+        Exact for all that are longer than a fine bin.
+        """
+        firsts, lasts = self._acked(group)
+        inside = (lasts >= window.begin) & (firsts < window.end)
+        begins = np.concatenate([[window.begin], np.minimum(lasts[inside], window.end)])
+        ends = np.concatenate([np.maximum(firsts[inside], window.begin), [window.end]])
+        return [Silence(int(b), int(max(b, e))) for b, e in zip(begins, ends, strict=True)]
+
+    def quantiles_ms(
+        self, quantiles: Iterable[float], windows: Iterable[Window] | None = None
+    ) -> list[float | None]:
+        """Latencies of acknowledged sends: of all, or of those in bins that begin in a window."""
+        mask = self._where(What.LATENCY)
+        if windows is not None:
+            mask &= self._within(self._columns["slot"] * self.ask.bin_ns, windows)
+        buckets, counts = _summed(self._of("slot2", mask), self._of("n", mask))
+        return [_quantile(buckets, counts, q) for q in quantiles]
+
+    def worst_ms(self) -> float | None:
+        mask = self._where(What.LATENCY)
+        return float(self._of("hi", mask).max()) / 1e6 if mask.any() else None
+
+    @cached_property
+    def bins(self) -> range:
+        """The bins in which anything happened, first to last."""
+        mask = self._where(What.OPS) | self._where(What.MESSAGES)
+        slots = self._of("slot", mask)
+        return range(int(slots.min()), int(slots.max()) + 1) if len(slots) else range(0)
+
+    def lane(self, what: What, f: F, kind: Type) -> list[int]:
+        """Counts by bin."""
+        mask = self._where(what, f=f, type=kind)
+        counts = np.zeros(len(self.bins), np.int64)
+        if len(counts):
+            np.add.at(counts, self._of("slot", mask) - self.bins.start, self._of("n", mask))
+        return [int(n) for n in counts]
+
+    def latency_lane(self, quantile: float) -> list[float | None]:
+        """A latency quantile by bin."""
+        mask = self._where(What.LATENCY)
+        slots, buckets, counts = (self._of(name, mask) for name in ("slot", "slot2", "n"))
+        order = np.argsort(slots, kind="stable")
+        slots, buckets, counts = slots[order], buckets[order], counts[order]
+        lane: list[float | None] = []
+        for slot in self.bins:
+            low, high = np.searchsorted(slots, [slot, slot + 1])
+            lane.append(_quantile(*_summed(buckets[low:high], counts[low:high]), quantile))
+        return lane
+
+    def _acked(self, group: int | None) -> tuple[Ints, Ints]:
+        """First and last acknowledgement of each fine bin that has one, in time order."""
+        mask = self._where(What.ACKED, set=group)
+        slots, firsts, lasts = (self._of(name, mask) for name in ("slot", "lo", "hi"))
+        order = np.lexsort((firsts, slots))
+        slots, firsts, lasts = slots[order], firsts[order], lasts[order]
+        if group is None and len(slots):
+            heads = np.flatnonzero(np.concatenate([[True], slots[1:] != slots[:-1]]))
+            return np.minimum.reduceat(firsts, heads), np.maximum.reduceat(lasts, heads)
+        return firsts, lasts
+
+    def _where(self, what: What, **keys: int | None) -> Bools:
+        mask: Bools = self._columns["what"] == what
+        for name, wanted in keys.items():
+            if wanted is not None:
+                mask = mask & (self._columns[name] == wanted)
+        return mask
+
+    def _within(self, times: Ints, windows: Iterable[Window]) -> Bools:
+        mask = np.zeros(len(times), np.bool_)
+        for window in windows:
+            mask |= (times >= window.begin) & (times < window.end)
+        return mask
+
+    def _of(self, name: str, mask: Bools) -> Ints:
+        column: Ints = self._columns[name][mask]
+        return column
+
+    def _sum(self, mask: Bools) -> int:
+        return int(self._of("n", mask).sum())
+
+    def _least(self, mask: Bools) -> int | None:
+        return int(self._of("lo", mask).min()) if mask.any() else None
+
+
+def _summed(buckets: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Distinct buckets in order, with their counts added."""
+    distinct, at = np.unique(buckets, return_inverse=True)
+    total = np.zeros(len(distinct), np.int64)
+    np.add.at(total, at, counts)
+    return distinct, total
+
+
+def _quantile(buckets: Ints, counts: Ints, quantile: float) -> float | None:
+    """The latency that `quantile` of the operations did not exceed."""
+    if not len(buckets):
+        return None
+    reached = np.cumsum(counts)
+    at = int(np.searchsorted(reached, quantile * reached[-1], side="left"))
+    return latency_ms(int(buckets[min(at, len(buckets) - 1)]))

@@ -1,0 +1,204 @@
+"""What the run was, as one value: its faults, phases, events and the answers of one shared pass.
+
+Coverage, recovery and availability are pure functions of `Facts`. The windows and marks they ask
+about are laid out here, once, so that one pass over the operations serves all three.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from checkers._answers import Answers
+from checkers._timeline import Ask, measure
+from harness.history import History
+from harness.intervals import (
+    Event,
+    FaultInterval,
+    Window,
+    events,
+    fault_intervals,
+    in_force,
+    quiet,
+)
+from harness.roles import set_sizes
+from harness.trial import Trial
+
+FINE_NS = 10_000_000
+MOST_FINE_BINS = 60_000
+MOST_BINS = 600
+NICE_BINS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What the small tables tell of a run. Times are ns since the run's start."""
+
+    trial: Trial
+    phases: Mapping[str, int]
+    load: Window | None  # None: the load never began
+    end: int  # nothing small was recorded later
+    faults: tuple[FaultInterval, ...] = ()
+    planned: tuple[str, ...] = ()  # kinds of the planned faults, in the plan's order
+    events: tuple[Event, ...] = ()
+    roles: Mapping[str, str] = MappingProxyType({})
+    set_of_key: tuple[int, ...] = ()
+    sets: tuple[str, ...] = ("",)  # names of the broker sets; one without a name if there is one
+    interrupted: bool = False
+
+    @cached_property
+    def applied(self) -> tuple[FaultInterval, ...]:
+        """Faults that were put in force; their order is that of windows and marks."""
+        return tuple(fault for fault in self.faults if fault.applied is not None)
+
+    @cached_property
+    def force(self) -> tuple[Window, ...]:
+        windows = (in_force(fault, self.end) for fault in self.applied)
+        return tuple(window for window in windows if window is not None)
+
+    @cached_property
+    def quiet(self) -> tuple[Window, ...]:
+        return quiet(self.faults, self.load) if self.load else ()
+
+    @property
+    def healed(self) -> int | None:
+        """When the last fault was observed healed; None: one of them was not."""
+        begun = [fault for fault in self.faults if fault.begin is not None]
+        times = [fault.healed for fault in begun if fault.healed is not None]
+        if len(times) < len(begun):
+            return None
+        if times:
+            return max(times)
+        return self.phases.get("healed", self.load.begin if self.load else None)
+
+    def ask(self) -> Ask:
+        """Windows: faults in force, then quiet stretches. Marks: each fault applied, then all
+        healed."""
+        healed = self.healed
+        return Ask(
+            bin_ns=bin_ns(self.end),
+            fine_ns=max(FINE_NS, self.end // MOST_FINE_BINS),
+            windows=tuple((w.begin, w.end) for w in (*self.force, *self.quiet)),
+            marks=(
+                *(fault.applied for fault in self.applied if fault.applied is not None),
+                self.end if healed is None else healed,
+            ),
+            set_of_key=self.set_of_key,
+        )
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The outline of a run, and the answers of its operations."""
+
+    outline: Outline
+    answers: Answers
+
+    def force_number(self, fault: FaultInterval) -> int | None:
+        """The number of this fault's window and mark; None when it was never applied."""
+        ids = [applied.id for applied in self.outline.applied]
+        return ids.index(fault.id) if fault.id in ids else None
+
+    def quiet_number(self, stretch: int) -> int:
+        return len(self.outline.force) + stretch
+
+    @property
+    def healed_mark(self) -> int:
+        return len(self.outline.applied)
+
+
+def facts(history: History, trial: Trial, spark: Any) -> Facts:
+    """The facts of a stored run: one Spark job, remembered as long as the same run is judged."""
+    if _last and _last[0][0] is history:
+        return _last[0][1]
+    told = outline(history, trial)
+    question = told.ask()
+    cells = measure(history.files("ops"), question, spark)
+    found = Facts(told, Answers(cells, question))
+    _last[:] = [(history, found)]
+    return found
+
+
+_last: list[tuple[History, Facts]] = []
+
+
+def outline(history: History, trial: Trial) -> Outline:
+    """The small tables of a stored run."""
+    faults = fault_intervals(history.read("faults"))
+    told = events(history.read("events"))
+    phases = dict(history.phases())
+    end = _end(faults, told, phases)
+    sets, set_of_key = broker_sets(history.names)
+    plan = history.run.plan_file
+    return Outline(
+        trial=trial,
+        phases=phases,
+        load=_load(phases, end),
+        end=end,
+        faults=faults,
+        planned=planned_kinds(plan.read_text()) if plan.is_file() else (),
+        events=told,
+        roles=history.names.get("roles", {}),
+        set_of_key=set_of_key,
+        sets=sets,
+        interrupted=bool(history.interrupted),
+    )
+
+
+def broker_sets(names: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Names of the broker sets, and each key's set: `names["sets"]` maps keys to sets when the
+    system has several; otherwise all keys live in one."""
+    by_key: Mapping[str, str] = names.get("sets", {})
+    if not by_key:
+        return ("",), ()
+    sets = sorted(set(by_key.values()))
+    return tuple(sets), tuple(sets.index(by_key.get(k, sets[0])) for k in names.get("keys", ()))
+
+
+def full_set_at(outline: Outline, name: str, since: int) -> int | None:
+    """When this broker set's SyncStateSet was full, at or after `since`, as the cluster told."""
+    brokers = sum(1 for role in outline.roles.values() if role == "broker")
+    steps = [s for s in set_sizes(outline.events) if s.set == name or not name or not s.set]
+    sizes = [(s.t, len(s.members)) for s in steps]
+    full = max([brokers // max(1, len(outline.sets)), *(size for _, size in sizes)], default=0)
+    if not sizes:
+        return None
+    now = [size for t, size in sizes if t <= since]
+    if now and now[-1] >= full:
+        return since
+    return next((t for t, size in sizes if t > since and size >= full), None)
+
+
+def bin_ns(end: int) -> int:
+    """The narrowest round width that needs no more than `MOST_BINS` bins."""
+    for width_s in NICE_BINS_S:
+        if end <= width_s * 1e9 * MOST_BINS:
+            return int(width_s * 1e9)
+    return end // MOST_BINS
+
+
+def planned_kinds(text: str) -> tuple[str, ...]:
+    """Kinds of the faults in a plan file; an unreadable plan has none."""
+    try:
+        faults = tomllib.loads(text).get("fault", [])
+    except tomllib.TOMLDecodeError:
+        return ()
+    return tuple(str(fault.get("kind", "")) for fault in faults if isinstance(fault, dict))
+
+
+def _load(phases: Mapping[str, int], end: int) -> Window | None:
+    """From its mark to the drain's, which begins when the load has stopped."""
+    if "load" not in phases:
+        return None
+    stops = [phases[p] for p in ("drain", "interrupted", "collected", "ended") if p in phases]
+    return Window(phases["load"], max(phases["load"], min(stops, default=end)))
+
+
+def _end(faults: Sequence[FaultInterval], told: Sequence[Event], phases: Mapping[str, int]) -> int:
+    times = [*phases.values(), *(event.t for event in told)]
+    for fault in faults:
+        known = (fault.begin, fault.applied, fault.observed, fault.heal, fault.healed)
+        times += [t for t in known if t is not None]
+    return max(times, default=0) + 1

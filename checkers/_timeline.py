@@ -1,0 +1,307 @@
+"""One pass over the operations that answers *how many, when and how fast*.
+
+Coverage, recovery and availability ask the same kind of question, so they share one pass, and the
+report draws its lanes from the same numbers. Each file of operations is reduced to *cells*: rows
+of a few integers whose keys are small (a bin of time, a latency bucket, a window, a mark). Cells
+merge by adding counts and taking the least `lo` and the greatest `hi`, in any order, so files are
+read in parallel and nothing of the size of the history ever travels.
+
+    OPS       set, f, type, bin            operations invoked and completed
+    MESSAGES  set, f, bin                  messages that polls returned
+    LATENCY   set, bin, bucket             acknowledged sends, sixteen buckets an octave
+    ACKED     set, fine bin                first and last acknowledgement: gaps are exact
+    WINDOW    set, f, type, window         operations in a stretch of the run
+    ANSWER    set, f, mark                 `lo`: first success among those invoked after the mark
+    FAILURE   set, mark, start             `lo`: first unsuccessful send after the mark, and when
+                                           it had been invoked
+
+A completion whose invocation lies in an earlier file of the same writer (those in flight when a
+journal rolls, every 64 MB) has no latency and answers no mark; it is counted all the same.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from harness.operation import F, Type
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+CHUNK_ROWS = 1 << 18
+MOST_SLICES = 64
+OCTAVE_BUCKETS = 16  # a quantile is within 4.5 % of the truth
+LEAST_NS = 1_000
+KEYS = ("what", "set", "f", "type", "slot", "slot2")
+SCHEMA = pa.schema([(name, pa.int64()) for name in (*KEYS, "n", "lo", "hi")])
+NOTHING_LO, NOTHING_HI = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+
+
+class What(IntEnum):
+    OPS = 0
+    MESSAGES = 1
+    LATENCY = 2
+    ACKED = 3
+    WINDOW = 4
+    ANSWER = 5
+    FAILURE = 6
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What to measure. `set_of_key[k]` is the number of the broker set that key k lives in."""
+
+    bin_ns: int
+    fine_ns: int
+    windows: tuple[tuple[int, int], ...] = ()
+    marks: tuple[int, ...] = ()
+    set_of_key: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Columns of some rows of ops, and when each row's operation was invoked (-1: not known)."""
+
+    t: Ints
+    op: Ints
+    type: Ints
+    f: Ints
+    set: Ints
+    single: Bools  # not a message of a batch
+    invoked: Ints
+
+    def where(self, mask: Bools) -> "Rows":
+        return Rows(
+            self.t[mask],
+            self.op[mask],
+            self.type[mask],
+            self.f[mask],
+            self.set[mask],
+            self.single[mask],
+            self.invoked[mask],
+        )
+
+
+def cells(batches: Iterable[pa.RecordBatch], ask: Ask) -> pa.Table:
+    """One file's operations as cells."""
+    carry = (np.empty(0, np.int64), np.empty(0, np.int64))
+    tables: list[pa.Table] = [SCHEMA.empty_table()]
+    for table in _chunks(batches):
+        rows, carry = _paired(table, ask, carry)
+        tables.append(merge(_measured(rows, ask)))
+    return merge(tables)
+
+
+def merge(tables: Iterable[pa.Table]) -> pa.Table:
+    """Cells of all: counts added, least `lo`, greatest `hi`; in the order of their keys."""
+    together = pa.concat_tables([SCHEMA.empty_table(), *tables])
+    summed = together.group_by(list(KEYS), use_threads=False).aggregate(
+        [("n", "sum"), ("lo", "min"), ("hi", "max")]
+    )
+    renamed = summed.select([*KEYS, "n_sum", "lo_min", "hi_max"]).rename_columns(SCHEMA.names)
+    return renamed.cast(SCHEMA).sort_by([(name, "ascending") for name in KEYS])
+
+
+def measure(files: Iterable[Path], ask: Ask, spark: Any) -> pa.Table:
+    """Cells of all files, one Spark task for each slice of them; slices merge where they are."""
+    paths = [str(path) for path in files]
+    if not paths:
+        return SCHEMA.empty_table()
+    frame = spark.createDataFrame([(path,) for path in paths], "path string").coalesce(MOST_SLICES)
+
+    def reduced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        tables = [
+            cells(read_ops(Path(path)), ask)
+            for batch in batches
+            for path in batch.column("path").to_pylist()
+        ]
+        yield from merge(tables).to_batches()
+
+    columns = ", ".join(f"{name} bigint" for name in SCHEMA.names)
+    return merge([frame.mapInArrow(reduced, columns).toArrow().cast(SCHEMA)])
+
+
+def bucket_of(latency_ns: Ints) -> Ints:
+    """The latency bucket: sixteen an octave, from one microsecond."""
+    ratio = np.maximum(latency_ns, LEAST_NS) / LEAST_NS
+    buckets: Ints = np.floor(np.log2(ratio) * OCTAVE_BUCKETS).astype(np.int64)
+    return buckets
+
+
+def latency_ms(bucket: int) -> float:
+    """The middle of a bucket, in milliseconds."""
+    return float(LEAST_NS * 2 ** ((bucket + 0.5) / OCTAVE_BUCKETS) / 1e6)
+
+
+# ------------------------------------------------------------------------------------- kernel
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches put together until a chunk is worth a pass of numpy."""
+    pending: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        pending.append(batch)
+        count += batch.num_rows
+        if count >= CHUNK_ROWS:
+            yield pa.Table.from_batches(pending)
+            pending, count = [], 0
+    if count:
+        yield pa.Table.from_batches(pending)
+
+
+def _paired(table: pa.Table, ask: Ask, carry: tuple[Ints, Ints]) -> tuple[Rows, tuple[Ints, Ints]]:
+    """Rows with the times of their invocations; and the invocations still open (op, t)."""
+    t, op, kind = (_column(table, name) for name in ("t", "op", "type"))
+    single = _column(table, "pos") < 0
+    starts = kind == Type.INVOKE
+    open_op = np.concatenate([carry[0], op[starts]])
+    open_t = np.concatenate([carry[1], t[starts]])
+    order = np.argsort(open_op, kind="stable")
+    open_op, open_t = open_op[order], open_t[order]
+    rows = Rows(
+        t, op, kind, _column(table, "f"), _sets(table, ask), single, _looked_up(op, open_op, open_t)
+    )
+    still = ~np.isin(open_op, op[~starts & single], kind="sort")
+    return rows, (open_op[still], open_t[still])
+
+
+def _measured(rows: Rows, ask: Ask) -> list[pa.Table]:
+    single = rows.where(rows.single)
+    messages = rows.where(~rows.single)
+    sends = single.where((single.f == F.SEND) & (single.type != Type.INVOKE))
+    acked = sends.where(sends.type == Type.OK)
+    return [
+        _counted(What.OPS, single, single.t // ask.bin_ns),
+        _counted(What.MESSAGES, messages, messages.t // ask.bin_ns),
+        _latencies(acked.where(acked.invoked >= 0), ask),
+        _extremes(acked, ask),
+        *_windows(single, ask),
+        *_answers(acked, ask),
+        *_answers(messages, ask),
+        *_failures(sends.where(sends.type != Type.OK), ask),
+    ]
+
+
+def _counted(what: What, rows: Rows, slot: Ints, slot2: Ints | None = None) -> pa.Table:
+    return _cells(what, rows.set, rows.f, rows.type, slot, slot2)
+
+
+def _latencies(acked: Rows, ask: Ask) -> pa.Table:
+    """Latency belongs to the moment of the acknowledgement; `hi` keeps the exact worst."""
+    took = acked.t - acked.invoked
+    return _cells(
+        What.LATENCY,
+        acked.set,
+        acked.f,
+        acked.type,
+        acked.t // ask.bin_ns,
+        bucket_of(took),
+        lo=took,
+        hi=took,
+    )
+
+
+def _extremes(acked: Rows, ask: Ask) -> pa.Table:
+    return _cells(
+        What.ACKED,
+        acked.set,
+        acked.f,
+        acked.type,
+        acked.t // ask.fine_ns,
+        lo=acked.t,
+        hi=acked.t,
+    )
+
+
+def _windows(single: Rows, ask: Ask) -> Iterator[pa.Table]:
+    for number, (begin, end) in enumerate(ask.windows):
+        inside = single.where((single.t >= begin) & (single.t < end))
+        yield _counted(What.WINDOW, inside, np.full(len(inside.t), number, np.int64))
+
+
+def _answers(successes: Rows, ask: Ask) -> Iterator[pa.Table]:
+    for number, mark in enumerate(ask.marks):
+        after = successes.where(successes.invoked >= mark)
+        slot = np.full(len(after.t), number, np.int64)
+        yield _cells(What.ANSWER, after.set, after.f, after.type, slot, lo=after.t, hi=after.t)
+
+
+def _failures(failures: Rows, ask: Ask) -> Iterator[pa.Table]:
+    """The first unsuccessful send of each set after each mark."""
+    for number, mark in enumerate(ask.marks):
+        after = failures.where(failures.t >= mark)
+        firsts = after.where(_first_of_each(after.set, after.t))
+        slot = np.full(len(firsts.t), number, np.int64)
+        yield _cells(
+            What.FAILURE,
+            firsts.set,
+            firsts.f,
+            np.zeros(len(firsts.t), np.int64),
+            slot,
+            firsts.invoked,
+            lo=firsts.t,
+            hi=firsts.t,
+        )
+
+
+def _first_of_each(group: Ints, t: Ints) -> Bools:
+    mask = np.zeros(len(t), np.bool_)
+    order = np.lexsort((t, group))
+    _, at = np.unique(group[order], return_index=True)
+    mask[order[at]] = True
+    return mask
+
+
+def _cells(
+    what: What,
+    group: Ints,
+    f: Ints,
+    kind: Ints,
+    slot: Ints,
+    slot2: Ints | None = None,
+    lo: Ints | None = None,
+    hi: Ints | None = None,
+) -> pa.Table:
+    """One row for each distinct key, already merged."""
+    count = len(group)
+    columns: Mapping[str, Any] = {
+        "what": np.full(count, int(what), np.int64),
+        "set": group,
+        "f": f,
+        "type": kind,
+        "slot": slot,
+        "slot2": np.zeros(count, np.int64) if slot2 is None else slot2,
+        "n": np.ones(count, np.int64),
+        "lo": np.full(count, NOTHING_LO, np.int64) if lo is None else lo,
+        "hi": np.full(count, NOTHING_HI, np.int64) if hi is None else hi,
+    }
+    return pa.table(dict(columns), schema=SCHEMA)
+
+
+def _column(table: pa.Table, name: str) -> Ints:
+    """An integer column as int64, absent as -1."""
+    values: Ints = table.column(name).cast(pa.int64()).fill_null(-1).to_numpy()
+    return values
+
+
+def _sets(table: pa.Table, ask: Ask) -> Ints:
+    key = _column(table, "key")
+    if not ask.set_of_key:
+        return np.zeros(len(key), np.int64)
+    known = np.asarray(ask.set_of_key, np.int64)
+    return known[np.clip(key, 0, len(known) - 1)]
+
+
+def _looked_up(wanted: Ints, keys: Ints, values: Ints) -> Ints:
+    """`values` at the places of `wanted` in the sorted `keys`; -1 where it is not."""
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, values[at], -1)

@@ -1,0 +1,253 @@
+"""Measures how long each fault kept senders waiting, and how available the cluster was.
+
+The time to recover is told both ways. *Applied to acknowledged*: from the moment the fault was in
+force to the first acknowledgement of a send invoked after it. *First failure to first success*: the
+published meaning, from the invocation of the first send that failed to the next success, which is
+nothing at all when clients retry in silence. Beside them stands the longest *silence*, a stretch
+without any acknowledgement, because a fault often bites only once it is detected.
+
+Availability is MTBF / (MTBF + MTTR) of this trial, where an outage is a silence much longer than
+the load's own rhythm. Faults come far more often in a trial than in a year, so the yearly
+equivalent says what this rate of faults would mean. Numbers only: this checker never convicts.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from checkers._answers import Answers, Silence
+from checkers._facts import Facts, Outline, facts, full_set_at
+from checkers._timeline import What
+from harness.history import History
+from harness.intervals import FaultInterval, Window
+from harness.operation import F, Type
+from harness.trial import Trial
+from harness.verdict import Result
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+YEAR_S = 365.25 * 24 * 3600
+LEAST_OUTAGE_S = 0.2
+RHYTHMS = 20  # an outage is this many times the usual time between two acknowledgements
+RESAMPLES = 2000
+
+
+def check(history: History, trial: Trial, spark: Any) -> Result:
+    return judge(facts(history, trial, spark))
+
+
+def judge(known: Facts) -> Result:
+    """Numbers for the report; lanes are words of numbers, so that the verdict stays readable."""
+    times = [
+        _fault_times(known, fault, group)
+        for fault in known.outline.applied
+        for group in range(len(known.outline.sets))
+    ]
+    stats = {
+        "sends": _sends(known.answers),
+        "delivered": known.answers.messages(F.POLL),
+        "read": known.answers.messages(F.READ),
+        "latency_ms": _latencies(known),
+        "success": _success(known),
+        "faults": times,
+        "times": _summary(times),
+        "availability": _availability(known),
+        "lanes": _lanes(known),
+    }
+    return Result("availability", stats=stats)
+
+
+# -------------------------------------------------------------------------------------- faults
+
+
+def _fault_times(known: Facts, fault: FaultInterval, group: int) -> dict[str, Any]:
+    """Both times to recover, and the longest silence up to the next fault."""
+    mark = known.force_number(fault)
+    applied = fault.applied
+    if mark is None or applied is None:
+        raise ValueError(f"fault {fault.id} was never applied")
+    only = group if known.outline.set_of_key else None
+    acked = known.answers.answer(mark, (F.SEND,), only)
+    until = _next_begin(known.outline, fault)
+    return {
+        "fault": fault.id,
+        "kind": fault.kind,
+        "words": fault.words,
+        "set": known.outline.sets[group],
+        "applied_s": _s(applied),
+        "to_ack_s": None if acked is None else _s(acked - applied),
+        **_published(known, mark, only, until),
+        "silence_s": _longest(known.answers.silences(Window(applied, until), only)),
+        "to_full_set_s": _to_full_set(known.outline, fault, group),
+    }
+
+
+def _published(known: Facts, mark: int, group: int | None, until: int) -> dict[str, Any]:
+    """First failure to first success, if a send failed before the next fault began."""
+    outage = known.answers.outage(mark, group)
+    if outage is None or outage.seen >= until:
+        return {"failed": False, "failure_to_success_s": None}
+    took = None if outage.end is None else _s(outage.end - outage.begin)
+    return {"failed": True, "failure_to_success_s": took}
+
+
+def _next_begin(outline: Outline, fault: FaultInterval) -> int:
+    """When the next fault begins, or the load ends."""
+    applied = fault.applied or 0
+    later = [f.begin for f in outline.faults if f.begin is not None and f.begin > applied]
+    ends = outline.load.end if outline.load else outline.end
+    return max(applied, min([*later, ends]))
+
+
+def _to_full_set(outline: Outline, fault: FaultInterval, group: int) -> float | None:
+    """From the healing to the full SyncStateSet, when it came before the next fault."""
+    if fault.heal is None:
+        return None
+    full = full_set_at(outline, outline.sets[group], fault.heal)
+    if full is None or full > max(fault.heal, _next_begin(outline, fault)):
+        return None
+    return _s(full - fault.heal)
+
+
+def _longest(silences: Iterable[Silence]) -> float | None:
+    return max((round(s.length_s, 3) for s in silences), default=None)
+
+
+def _summary(times: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Median and worst of each time, over the faults that have one."""
+    names = ("to_ack_s", "failure_to_success_s", "silence_s", "to_full_set_s")
+    known = {n: [t[n] for t in times if t[n] is not None] for n in names}
+    summary: dict[str, Any] = {
+        name: {"p50": round(median(values), 3), "max": max(values), "faults": len(values)}
+        for name, values in known.items()
+        if values
+    }
+    return summary | {"never_acknowledged": sum(t["to_ack_s"] is None for t in times)}
+
+
+# ---------------------------------------------------------------------------------- the whole
+
+
+def _sends(answers: Answers) -> dict[str, int]:
+    return {kind.name.lower(): answers.total(F.SEND, kind) for kind in Type}
+
+
+def _latencies(known: Facts) -> dict[str, Any]:
+    inside = known.outline.force
+    outside = known.outline.quiet
+    rows = {"all": None, "in_faults": inside, "quiet": outside}
+    found: dict[str, Any] = {
+        name: {
+            label: None if value is None else round(value, 3)
+            for label, value in zip(
+                QUANTILES, known.answers.quantiles_ms(QUANTILES.values(), windows), strict=True
+            )
+        }
+        for name, windows in rows.items()
+    }
+    worst = known.answers.worst_ms()
+    found["all"]["max"] = None if worst is None else round(worst, 3)
+    return found
+
+
+def _success(known: Facts) -> dict[str, float | None]:
+    """The share of completed sends that were acknowledged, with and without faults in force."""
+    forced = range(len(known.outline.force))
+    rest = range(len(known.outline.force), len(known.outline.force) + len(known.outline.quiet))
+    return {"in_faults": _share(known.answers, forced), "quiet": _share(known.answers, rest)}
+
+
+def _share(answers: Answers, windows: Iterable[int]) -> float | None:
+    counts = {
+        kind: sum(answers.in_window(w, F.SEND, kind) for w in windows)
+        for kind in (Type.OK, Type.FAIL, Type.INFO)
+    }
+    total = sum(counts.values())
+    return round(counts[Type.OK] / total, 6) if total else None
+
+
+def _availability(known: Facts) -> dict[str, Any]:
+    """MTBF / (MTBF + MTTR) over the load, with a 95 % interval by resampling fault cycles."""
+    load = known.outline.load
+    if load is None or load.end <= load.begin:
+        return {}
+    silences = known.answers.silences(load)
+    limit_s = _outage_limit_s(known.answers, load)
+    outages = [s for s in silences if s.length_s > limit_s]
+    down_s = sum(s.length_s for s in outages)
+    share = 1 - down_s / load.length_s
+    return {
+        "outage_over_s": round(limit_s, 3),
+        "outages": len(outages),
+        "down_s": round(down_s, 3),
+        "mtbf_s": _mean(load.length_s - down_s, len(outages)),
+        "mttr_s": _mean(down_s, len(outages)),
+        "share": round(share, 6),
+        "nines": round(-math.log10(1 - share), 2) if 0 < share < 1 else None,
+        "per_year_s": round((1 - share) * YEAR_S),
+        "interval": _interval(_cycles(known.outline, load), outages),
+    }
+
+
+def _outage_limit_s(answers: Answers, load: Window) -> float:
+    acked = answers.total(F.SEND, Type.OK)
+    usual_s = load.length_s / acked if acked else load.length_s
+    return max(LEAST_OUTAGE_S, RHYTHMS * usual_s)
+
+
+def _mean(total_s: float, count: int) -> float | None:
+    return round(total_s / count, 3) if count else None
+
+
+def _cycles(outline: Outline, load: Window) -> list[Window]:
+    """The load cut where each fault begins: a fault and the recovery that follows it."""
+    cuts = {f.begin for f in outline.faults if f.begin is not None}
+    edges = sorted({load.begin, load.end, *(c for c in cuts if load.begin < c < load.end)})
+    return [Window(begin, end) for begin, end in pairwise(edges)]
+
+
+def _interval(cycles: Sequence[Window], outages: Sequence[Silence]) -> list[float] | None:
+    """The middle 95 % of the share over resampled cycles; None when there are too few."""
+    if len(cycles) < 4:
+        return None
+    length = np.array([c.length_s for c in cycles])
+    down = np.array([sum(_overlap_s(c, o) for o in outages) for c in cycles])
+    picks = np.random.default_rng(0).integers(0, len(cycles), (RESAMPLES, len(cycles)))
+    shares = 1 - down[picks].sum(axis=1) / length[picks].sum(axis=1)
+    low, high = np.quantile(shares, [0.025, 0.975])
+    return [round(float(low), 6), round(float(high), 6)]
+
+
+def _overlap_s(cycle: Window, outage: Silence) -> float:
+    return max(0, min(cycle.end, outage.end) - max(cycle.begin, outage.begin)) / 1e9
+
+
+# --------------------------------------------------------------------------------------- lanes
+
+
+def _lanes(known: Facts) -> dict[str, Any]:
+    """Series by bin, for the report: numbers in words, `-` where there is none."""
+    answers = known.answers
+    bin_s = answers.ask.bin_ns / 1e9
+    series: dict[str, Sequence[float | None]] = {
+        "ok": answers.lane(What.OPS, F.SEND, Type.OK),
+        "fail": answers.lane(What.OPS, F.SEND, Type.FAIL),
+        "info": answers.lane(What.OPS, F.SEND, Type.INFO),
+        "delivered": answers.lane(What.MESSAGES, F.POLL, Type.OK),
+        "read": answers.lane(What.MESSAGES, F.READ, Type.OK),
+        "p50_ms": answers.latency_lane(0.5),
+        "p99_ms": answers.latency_lane(0.99),
+    }
+    words = {name: " ".join(map(_word, values)) for name, values in series.items()}
+    return {"bin_s": bin_s, "from_s": round(answers.bins.start * bin_s, 3), **words}
+
+
+def _word(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _s(t: int) -> float:
+    return round(t / 1e9, 3)

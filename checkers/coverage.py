@@ -1,0 +1,205 @@
+"""Says whether the run proved anything: load, faults that really happened, answers around them.
+
+A trial in which nothing happened must never be *valid*. What counts is what the plan asked for:
+without faults, load and a final read. With faults: every planned one has an outcome; at least 80 %
+of them, and one of each kind, were seen in the world with operations invoked while they were in
+force; and something was acknowledged before the first, after the last, and in each gap long enough
+to recover in. A fault that should silence a master counts only if the cluster noticed. Everything
+else is *unknown*, with what to do about it. This checker never convicts the cluster.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from checkers._facts import Facts, facts
+from harness.history import History
+from harness.intervals import Event, FaultInterval
+from harness.operation import F, Type
+from harness.trial import Trial
+from harness.verdict import Reason, Result
+
+ENOUGH = 0.8  # of the planned faults
+NOTICED = ("expired", "election", "set", "role")
+LONG_GAP = 0.9  # of the rhythm's recovery time; part of it goes into watching the healing
+
+INSTALLED, MISSING, UNOBSERVED, IDLE, UNNOTICED = (
+    "counts",
+    "has no outcome",
+    "was not observed",
+    "had no load inside",
+    "was not noticed by the cluster",
+)
+ADVICE = {
+    MISSING: ("FAULTS_MISSING", "look into harness.log for what stopped the nemesis"),
+    UNOBSERVED: ("FAULT_NOT_OBSERVED", "`seatrial doctor` tells whether this machine can do it"),
+    IDLE: ("NO_LOAD", "raise the load's rate or make the faults longer"),
+    UNNOTICED: ("MASTER_FAULT_UNSEEN", "make it last three times the detection time"),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one planned fault is worth."""
+
+    id: int
+    kind: str
+    worth: str
+
+
+def check(history: History, trial: Trial, spark: Any) -> Result:
+    return judge(facts(history, trial, spark))
+
+
+def judge(known: Facts) -> Result:
+    """The verdict on the run itself."""
+    outcomes = tuple(_outcomes(known))
+    reasons = tuple(_reasons(known, outcomes))
+    return Result("coverage", reasons=reasons, stats=_stats(known, outcomes))
+
+
+def _reasons(known: Facts, outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
+    if known.outline.interrupted:
+        yield Reason("INTERRUPTED", "The run was cut short; run it again and let it end.")
+    if known.outline.load is None:
+        yield Reason("NO_LOAD", "The load never began; harness.log says what came before.")
+        return
+    if not any(known.answers.total(f, Type.INVOKE) for f in F):
+        yield Reason("NO_OPERATIONS", "No operation was invoked; check the load's options.")
+        return
+    if known.answers.total(F.SEND, Type.OK) == 0 and known.answers.total(F.SEND, Type.INVOKE):
+        yield Reason("NO_OPERATIONS", "Nothing was acknowledged; was the cluster ever healthy?")
+    if not _final_read(known):
+        yield Reason("NO_FINAL_READ", "No final read completed, so nothing can be called lost.")
+    yield from _fault_reasons(outcomes)
+    yield from _stretch_reasons(known)
+
+
+def _final_read(known: Facts) -> bool:
+    """A run that wrote messages is read to the end by somebody fresh."""
+    if not known.answers.total(F.SEND, Type.INVOKE):
+        return True
+    return known.answers.total(F.READ, Type.OK) > 0
+
+
+def _fault_reasons(outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
+    """One reason for each way in which too many faults do not count."""
+    worthless: Counter[str] = Counter(o.worth for o in outcomes if o.worth != INSTALLED)
+    counted = [o for o in outcomes if o.worth == INSTALLED]
+    enough = len(counted) >= ENOUGH * len(outcomes)
+    kinds = {o.kind for o in outcomes} - {o.kind for o in counted}
+    for worth, (code, advice) in ADVICE.items():
+        guilty = [o for o in outcomes if o.worth == worth]
+        alone = any(o.kind in kinds for o in guilty)
+        if guilty and (worth == MISSING or not enough or alone):
+            which = ", ".join(f"{o.kind} ({o.id})" for o in guilty[:5])
+            more = f" and {worthless[worth] - 5} more" if worthless[worth] > 5 else ""
+            yield Reason(
+                code,
+                f"{len(guilty)} of {len(outcomes)} planned faults {_plural(worth, len(guilty))}: "
+                f"{which}{more}; {advice}.",
+            )
+
+
+def _plural(worth: str, count: int) -> str:
+    return worth if count == 1 else worth.replace("was ", "were ", 1).replace("has ", "have ", 1)
+
+
+def _stretch_reasons(known: Facts) -> Iterator[Reason]:
+    """Something must have been acknowledged before, after and between faults."""
+    stretches = known.outline.quiet
+    if len(stretches) < 2:
+        return
+    for number, stretch in enumerate(stretches):
+        first, last = number == 0, number == len(stretches) - 1
+        if _acknowledged(known, number):
+            continue
+        long = stretch.length_s >= LONG_GAP * known.outline.trial.rhythm.recovery_s
+        if first:
+            yield Reason(
+                "NO_OK_BEFORE",
+                "Nothing was acknowledged before the first fault; begin the faults later.",
+            )
+        elif last:
+            yield Reason(
+                "NO_OK_AFTER",
+                "Nothing was acknowledged after the last fault; end the faults earlier.",
+            )
+        elif long:
+            yield Reason(
+                "NO_OK_BETWEEN",
+                f"Nothing was acknowledged in the {stretch.length_s:.1f} s gap at "
+                f"{stretch.begin / 1e9:.1f} s; lengthen the recoveries.",
+            )
+
+
+def _acknowledged(known: Facts, stretch: int) -> bool:
+    """Sends are what counts; a workload without sends shows any success."""
+    f = F.SEND if known.answers.total(F.SEND, Type.INVOKE) else None
+    return known.answers.in_window(known.quiet_number(stretch), f, Type.OK) > 0
+
+
+def _outcomes(known: Facts) -> Iterator[Outcome]:
+    """Every fault that the plan or the history knows of."""
+    recorded = {fault.id: fault for fault in known.outline.faults}
+    kinds = dict(enumerate(known.outline.planned))
+    for number in sorted(recorded.keys() | kinds.keys()):
+        fault = recorded.get(number)
+        kind = fault.kind if fault else kinds[number]
+        yield Outcome(number, kind, _worth(known, fault))
+
+
+def _worth(known: Facts, fault: FaultInterval | None) -> str:
+    if fault is None or fault.state not in ("installed", "partial", "failed"):
+        return MISSING
+    window = known.force_number(fault)
+    if fault.state != "installed" or window is None:
+        return UNOBSERVED
+    if not known.answers.in_window(window, kind=Type.INVOKE):
+        return IDLE
+    if silences_master(fault) and not noticed(fault, known.outline.events):
+        return UNNOTICED
+    return INSTALLED
+
+
+def silences_master(fault: FaultInterval) -> bool:
+    """Is it aimed at a master, and such that the cluster must notice?
+
+    A killed or stopped master must be; one that is cut off must be unless the cut is from clients
+    alone; a lossy link may well be survived without anybody's notice.
+    """
+    aimed = "master" in fault.targets or fault.selector.split()[-1:] == ["master"]
+    if not aimed or fault.kind == "loss":
+        return False
+    return fault.kind != "partition" or fault.params.get("from") != "client"
+
+
+def noticed(fault: FaultInterval, events: tuple[Event, ...]) -> bool:
+    """Did a controller or a peer act on it, from when it began until it was seen healed?"""
+    begin = fault.begin or 0
+    end = fault.healed if fault.healed is not None else fault.heal
+    return any(
+        event.kind in NOTICED and begin <= event.t and (end is None or event.t <= end)
+        for event in events
+    )
+
+
+def _stats(known: Facts, outcomes: tuple[Outcome, ...]) -> Mapping[str, Any]:
+    counted = Counter(o.kind for o in outcomes if o.worth == INSTALLED)
+    return {
+        "planned": len(outcomes),
+        "counted": sum(counted.values()),
+        "counted_by_kind": dict(sorted(counted.items())),
+        "worth": {str(o.id): o.worth for o in outcomes},
+        "operations": {
+            f.name.lower(): {
+                kind.name.lower(): known.answers.total(f, kind)
+                for kind in Type
+                if known.answers.total(f, kind)
+            }
+            for f in F
+            if known.answers.total(f, Type.INVOKE)
+        },
+        "quiet_stretches": len(known.outline.quiet),
+    }

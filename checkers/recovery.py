@@ -1,0 +1,196 @@
+"""Demands that the cluster comes back by itself once everything is healed, and that no node dies.
+
+From the moment at which the last fault was observed healed, each broker set must have its master,
+its full SyncStateSet, an acknowledged send and a read message within `recover_within_s`: otherwise
+`NOT_RECOVERED`. A node that exits although nobody killed it, writes a fatal event or does not start
+again is `NODE_CRASHED`, whatever the rest of the run looks like. The answer is *unknown* only if
+the healing itself was not observed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from checkers._facts import Facts, Outline, facts, full_set_at
+from harness.history import History
+from harness.intervals import Event, FaultInterval, faults_at
+from harness.operation import F, Type
+from harness.trial import Trial
+from harness.verdict import Finding, Reason, Result
+
+DEMAND = "recovers"
+EVIDENCE_ROWS = 10
+KILLED, TERMINATED = (-9, 137), (0, -15, 143)
+ONE_CRASH_NS = 5_000_000_000  # a fatal event and the exit that follows it are one crash
+READS = (F.POLL, F.READ)
+
+
+def check(history: History, trial: Trial, spark: Any) -> Result:
+    return judge(facts(history, trial, spark))
+
+
+def judge(known: Facts) -> Result:
+    """Crashes are judged always; recovery when the run got that far."""
+    findings = list(_crashes(known.outline))
+    reasons: list[Reason] = []
+    stats: dict[str, Any] = {"crashes": sum(f.count for f in findings)}
+    if not known.outline.interrupted and known.outline.load is not None:
+        if known.outline.healed is None:
+            reasons.append(_healing_unseen(known.outline))
+        else:
+            findings += _unrecovered(known, known.outline.healed)
+            stats |= _times(known, known.outline.healed)
+    return Result("recovery", tuple(findings), tuple(reasons), stats)
+
+
+def _healing_unseen(outline: Outline) -> Reason:
+    open_ids = [str(f.id) for f in outline.faults if f.begin is not None and f.healed is None]
+    return Reason(
+        "HEALING_NOT_OBSERVED",
+        f"Healing of fault {', '.join(open_ids[:5])} was not observed, so whether the cluster "
+        "recovers by itself can not be said; harness.log says why.",
+    )
+
+
+# ------------------------------------------------------------------------------------ recovery
+
+
+def _unrecovered(known: Facts, healed: int) -> Iterator[Finding]:
+    """One finding for all broker sets that did not come back."""
+    within_s = known.outline.trial.recover_within_s
+    rows = [
+        {"set": name or "all", "missing": what, "healed_s": _s(healed), **detail}
+        for number, name in enumerate(known.outline.sets)
+        for what, detail in _missing(known, number, name, healed)
+    ]
+    sets = {row["set"] for row in rows}
+    if rows:
+        what = ", ".join(dict.fromkeys(str(row["missing"]) for row in rows))
+        yield Finding(
+            code="NOT_RECOVERED",
+            count=len(sets),
+            message=(
+                f"{len(sets)} broker set{'s' if len(sets) > 1 else ''} did not recover within "
+                f"{within_s:g} s after everything was healed: no {what}."
+            ),
+            demand=DEMAND,
+            evidence=tuple(rows[:EVIDENCE_ROWS]),
+            faults=tuple(f.id for f in known.outline.faults if f.begin is not None)[-1:],
+        )
+
+
+def _missing(
+    known: Facts, number: int, name: str, healed: int
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What this broker set lacks at the deadline."""
+    deadline = healed + int(known.outline.trial.recover_within_s * 1e9)
+    group = number if known.outline.set_of_key else None
+    full = redundant_at(known.outline, name, healed)
+    if full is None or full > deadline:
+        yield "master with its full SyncStateSet", _at(full)
+    sent = known.answers.answer(known.healed_mark, (F.SEND,), group)
+    if (sent is None or sent > deadline) and _tried(known, (F.SEND,)):
+        yield "acknowledged send", _at(sent)
+    read = known.answers.answer(known.healed_mark, READS, group)
+    if (read is None or read > deadline) and _tried(known, READS):
+        yield "message read", _at(read)
+
+
+def redundant_at(outline: Outline, name: str, since: int) -> int | None:
+    """When the broker set first had its master and its full SyncStateSet, at or after `since`.
+
+    The runner asks the nodes themselves and says so in a `recovered` event; without one, the
+    cluster's own events tell when the set last became full.
+    """
+    asked = [e for e in outline.events if e.kind in ("recovered", "not-recovered")]
+    if asked:
+        times = [e.t for e in asked if e.kind == "recovered" and e.t >= since]
+        return min(times) if times else None
+    return full_set_at(outline, name, since)
+
+
+def _tried(known: Facts, fs: Sequence[F]) -> bool:
+    """Was anything of this kind invoked after the last healing, so that it could succeed?"""
+    last = known.quiet_number(len(known.outline.quiet) - 1)
+    return any(known.answers.in_window(last, f, Type.INVOKE) for f in fs)
+
+
+def _times(known: Facts, healed: int) -> Mapping[str, Any]:
+    """How long it took, for the report."""
+    mark = known.healed_mark
+    moments = {
+        "full_set_s": redundant_at(known.outline, known.outline.sets[0], healed),
+        "send_s": known.answers.answer(mark, (F.SEND,)),
+        "read_s": known.answers.answer(mark, READS),
+    }
+    took = {name: None if t is None else _s(t - healed) for name, t in moments.items()}
+    return {"healed_s": _s(healed), "within_s": known.outline.trial.recover_within_s, **took}
+
+
+# ------------------------------------------------------------------------------------- crashes
+
+
+def _crashes(outline: Outline) -> Iterator[Finding]:
+    crashes = _merged([e for e in outline.events if _is_crash(e, outline)])
+    if not crashes:
+        return
+    rows = [_evidence(event, outline.faults) for event in crashes]
+    nodes = ", ".join(sorted({event.node for event in crashes}))
+    many = len(crashes) != 1
+    yield Finding(
+        code="NODE_CRASHED",
+        count=len(crashes),
+        message=(
+            f"{len(crashes)} node{'s' if many else ''} died by {'themselves' if many else 'itself'}"
+            f" or did not start: {nodes}."
+        ),
+        demand=DEMAND,
+        evidence=tuple(rows[:EVIDENCE_ROWS]),
+        faults=tuple(sorted({n for event in crashes for n in faults_at(outline.faults, event.t)})),
+    )
+
+
+def _is_crash(event: Event, outline: Outline) -> bool:
+    if event.kind in ("fatal", "start-failed"):
+        return True
+    return event.kind == "exit" and not _planned_exit(event, outline)
+
+
+def _planned_exit(event: Event, outline: Outline) -> bool:
+    """Killed by the nemesis, or stopped by us at the end."""
+    code = event.fields.get("code", 0)
+    stopping = "drain" in outline.phases and event.t >= outline.phases["drain"]
+    if code in TERMINATED or (stopping and code in KILLED):
+        return stopping
+    return code in KILLED and any(_killed(fault, event) for fault in outline.faults)
+
+
+def _killed(fault: FaultInterval, event: Event) -> bool:
+    if fault.kind != "kill" or fault.begin is None or event.node not in fault.names:
+        return False
+    return fault.begin <= event.t and (fault.healed is None or event.t <= fault.healed)
+
+
+def _merged(events: Sequence[Event]) -> list[Event]:
+    """The first word of each crash."""
+    last: dict[str, int] = {}
+    crashes: list[Event] = []
+    for event in events:
+        if event.node not in last or event.t - last[event.node] > ONE_CRASH_NS:
+            crashes.append(event)
+        last[event.node] = event.t
+    return crashes
+
+
+def _evidence(event: Event, faults: Sequence[FaultInterval]) -> Mapping[str, Any]:
+    active = faults_at(faults, event.t)
+    why = {k: v for k, v in event.fields.items() if isinstance(v, str | int | float)}
+    during = {"during": ", ".join(map(str, active))} if active else {}
+    return {"node": event.node, "at_s": _s(event.t), "event": event.kind, **why, **during}
+
+
+def _at(t: int | None) -> Mapping[str, Any]:
+    return {} if t is None else {"came_at_s": _s(t)}
+
+
+def _s(t: int) -> float:
+    return round(t / 1e9, 3)

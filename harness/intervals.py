@@ -1,0 +1,159 @@
+"""Fault intervals and server-side events, read from a history's small tables.
+
+Checkers ask which windows a run had; reports draw them. A fault is *in force* from `applied` to
+`heal`: before that it is being put in place, after that it is being undone, and only `observed`
+and `healed` say that somebody looked. Stretches of load without any fault are *quiet*: before the
+first, between two, after the last.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class FaultInterval:
+    """One fault as it was carried out; times in ns since the run's start, None where absent."""
+
+    id: int
+    kind: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    selector: str = ""
+    targets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    planned: int | None = None  # after the load began
+    planned_for: int | None = None
+    begin: int | None = None
+    applied: int | None = None
+    observed: int | None = None
+    heal: int | None = None
+    healed: int | None = None
+    state: str = "planned"
+    observation: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes it was aimed at, in order, once each."""
+        return tuple(dict.fromkeys(n for group in self.targets.values() for n in group))
+
+    @property
+    def words(self) -> str:
+        """`partition (isolate) on broker-1`."""
+        shape = self.params.get("shape")
+        what = f"{self.kind} ({shape})" if shape else self.kind
+        return f"{what} on {', '.join(self.names)}" if self.names else what
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something a node or the runner said about the cluster."""
+
+    t: int
+    node: str
+    kind: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of the run, `[begin, end)` in ns."""
+
+    begin: int
+    end: int
+
+    @property
+    def length_s(self) -> float:
+        return (self.end - self.begin) / 1e9
+
+
+def fault_intervals(table: pa.Table) -> tuple[FaultInterval, ...]:
+    """The last row of each id, in order of ids."""
+    rows = {row["id"]: row for row in table.to_pylist()}
+    return tuple(_interval(rows[number]) for number in sorted(rows))
+
+
+def events(table: pa.Table) -> tuple[Event, ...]:
+    """All events in time order; order among equal times is total."""
+    rows = [
+        Event(row["t"], row["node"] or "", row["kind"] or "", _object(row["fields"]))
+        for row in table.to_pylist()
+    ]
+    return tuple(sorted(rows, key=lambda e: (e.t, e.node, e.kind, json.dumps(dict(e.fields)))))
+
+
+def in_force(fault: FaultInterval, end: int) -> Window | None:
+    """From applied to heal, or to `end` when it was never healed; None if never applied."""
+    if fault.applied is None:
+        return None
+    return Window(fault.applied, max(fault.applied, fault.heal if fault.heal is not None else end))
+
+
+def quiet(faults: Iterable[FaultInterval], load: Window) -> tuple[Window, ...]:
+    """The load's stretches between faults, the first and last of them at its ends.
+
+    Always one more than there are disjoint fault stretches; an end may be empty.
+    """
+    stretches: list[Window] = []
+    at = load.begin
+    for busy in _merged(_touched(fault, load) for fault in faults if fault.begin is not None):
+        stretches.append(Window(at, max(at, busy.begin)))
+        at = max(at, busy.end)
+    return (*stretches, Window(at, max(at, load.end)))
+
+
+def faults_at(faults: Iterable[FaultInterval], t: int) -> tuple[int, ...]:
+    """Ids of the faults that touch the world at `t`: from begin to healed."""
+    return tuple(
+        fault.id
+        for fault in faults
+        if fault.begin is not None
+        and fault.begin <= t
+        and (t <= fault.healed if fault.healed is not None else True)
+    )
+
+
+def _touched(fault: FaultInterval, load: Window) -> Window:
+    begin = fault.begin if fault.begin is not None else load.begin
+    ended = fault.heal if fault.heal is not None else fault.healed
+    return Window(begin, max(begin, ended if ended is not None else load.end))
+
+
+def _merged(windows: Iterable[Window]) -> Sequence[Window]:
+    merged: list[Window] = []
+    for window in sorted(windows, key=lambda w: (w.begin, w.end)):
+        if merged and window.begin <= merged[-1].end:
+            merged[-1] = Window(merged[-1].begin, max(merged[-1].end, window.end))
+        else:
+            merged.append(window)
+    return merged
+
+
+def _interval(row: Mapping[str, Any]) -> FaultInterval:
+    targets = {
+        str(role): tuple(str(n) for n in (names if isinstance(names, list) else [names]))
+        for role, names in _object(row["targets"]).items()
+    }
+    times = ("planned", "planned_for", "begin", "applied", "observed", "heal", "healed")
+    return FaultInterval(
+        id=row["id"],
+        kind=row["kind"] or "",
+        params=_object(row["params"]),
+        selector=row["selector"] or "",
+        targets=targets,
+        state=row["state"] or "planned",
+        observation=_object(row["observation"]),
+        **{name: row[name] for name in times},
+    )
+
+
+def _object(text: str | None) -> Mapping[str, Any]:
+    """A JSON object; anything else is kept as {"value": ...}, for a reader must not stumble."""
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {"value": text}
+    return value if isinstance(value, dict) else {"value": value}

@@ -1,0 +1,164 @@
+"""The shared pass over operations, held against a count in plain Python."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkers._answers import Answers
+from checkers._timeline import Ask, What, bucket_of, cells, latency_ms, merge
+from harness.intervals import Window
+from harness.operation import F, Type
+from harness.schema import OPS
+
+Row = dict[str, Any]
+MS = 1_000_000
+ASK = Ask(
+    bin_ns=100 * MS,
+    fine_ns=10 * MS,
+    windows=((0, 400 * MS), (300 * MS, 900 * MS)),
+    marks=(100 * MS, 500 * MS),
+)
+
+operation = st.tuples(
+    st.sampled_from([F.SEND, F.POLL]),
+    st.integers(0, 1000),  # invoked, ms
+    st.one_of(st.none(), st.integers(0, 300)),  # took, ms; None: it never completed
+    st.sampled_from([Type.OK, Type.FAIL, Type.INFO]),
+)
+histories = st.lists(operation, max_size=40)
+
+
+def rows_of(history: list[tuple[F, int, int | None, Type]]) -> list[Row]:
+    rows: list[Row] = []
+    for number, (f, at, took, kind) in enumerate(history):
+        row = dict.fromkeys(OPS.names) | {"op": number, "f": int(f), "process": 0, "key": 0}
+        rows.append({**row, "t": at * MS, "type": int(Type.INVOKE)})
+        if took is not None:
+            done = (at + took) * MS
+            if f is F.POLL and kind is Type.OK:
+                rows.append({**row, "t": done, "type": int(kind), "pos": 0, "value": number})
+            rows.append({**row, "t": done, "type": int(kind)})
+    return sorted(rows, key=lambda row: row["t"])
+
+
+def measured(rows: list[Row], ask: Ask = ASK) -> Answers:
+    return Answers(cells(pa.Table.from_pylist(rows, schema=OPS).to_batches(), ask), ask)
+
+
+@given(histories)
+def test_counts_are_exact(history: list[tuple[F, int, int | None, Type]]) -> None:
+    """Totals, windows and lanes count every row of every type once."""
+    answers = measured(rows_of(history))
+    for f in (F.SEND, F.POLL):
+        for kind in (Type.OK, Type.FAIL, Type.INFO):
+            ended = [(a + t) for g, a, t, k in history if g is f and k is kind and t is not None]
+            assert answers.total(f, kind) == len(ended)
+            assert sum(answers.lane(What.OPS, f, kind)) == len(ended)
+            for number, (begin, end) in enumerate(ASK.windows):
+                inside = [t for t in ended if begin <= t * MS < end]
+                assert answers.in_window(number, f, kind) == len(inside)
+        assert answers.total(f, Type.INVOKE) == sum(g is f for g, *_ in history)
+
+
+@given(histories)
+def test_first_success_after_a_mark(history: list[tuple[F, int, int | None, Type]]) -> None:
+    """Only operations invoked at or after the mark can answer it."""
+    answers = measured(rows_of(history))
+    for number, mark in enumerate(ASK.marks):
+        for f in (F.SEND, F.POLL):
+            done = [
+                (a + t) * MS
+                for g, a, t, k in history
+                if g is f and t is not None and k is Type.OK and a * MS >= mark
+            ]
+            assert answers.answer(number, (f,)) == min(done, default=None)
+
+
+@given(histories)
+def test_outage_from_first_failure_to_next_success(
+    history: list[tuple[F, int, int | None, Type]],
+) -> None:
+    """The outage begins with the invocation of the first send that failed after the mark."""
+    answers = measured(rows_of(history))
+    sends = [(a, a + t, k) for f, a, t, k in history if f is F.SEND and t is not None]
+    for number, mark in enumerate(ASK.marks):
+        failures = [
+            (end, begin) for begin, end, k in sends if k is not Type.OK and end * MS >= mark
+        ]
+        outage = answers.outage(number)
+        if not failures:
+            assert outage is None
+            continue
+        seen = min(failures)[0]
+        later = [end * MS for _, end, k in sends if k is Type.OK and end > seen]
+        assert outage is not None
+        assert outage.seen == seen * MS
+        assert outage.begin in {begin * MS for end, begin in failures if end == seen}
+        assert (outage.end is None) == (not later)
+        assert outage.end is None or 0 <= outage.end - min(later) <= ASK.fine_ns
+
+
+@given(histories)
+def test_silences_are_exact_beyond_a_fine_bin(
+    history: list[tuple[F, int, int | None, Type]],
+) -> None:
+    """The longest stretch without acknowledgement is found to the nanosecond."""
+    answers = measured(rows_of(history))
+    window = Window(200 * MS, 800 * MS)
+    acked = [
+        (a + t) * MS for f, a, t, k in history if f is F.SEND and t is not None and k is Type.OK
+    ]
+    edges = sorted(
+        [window.begin, window.end, *(t for t in acked if window.begin <= t < window.end)]
+    )
+    longest = max(b - a for a, b in pairwise(edges))
+    found = max(s.end - s.begin for s in answers.silences(window))
+    assert found == longest or max(found, longest) <= ASK.fine_ns
+
+
+@given(histories, st.integers(0, 80))
+def test_files_merge_in_any_order(history: list[tuple[F, int, int | None, Type]], cut: int) -> None:
+    """What is merged from two writers' files equals what one pass would count."""
+    rows = rows_of(history)
+    parts = [[r for r in rows if r["op"] % 2 == side] for side in (0, 1)]
+    tables = [cells(pa.Table.from_pylist(p, schema=OPS).to_batches(), ASK) for p in parts]
+    assert merge(tables).equals(merge(reversed(tables)))
+    whole = Answers(merge(tables), ASK)
+    once = measured(rows)
+    assert whole.latency_lane(0.99) == once.latency_lane(0.99)
+    assert whole.lane(What.OPS, F.SEND, Type.OK) == once.lane(What.OPS, F.SEND, Type.OK)
+    assert whole.quantiles_ms([0.5, 0.99]) == once.quantiles_ms([0.5, 0.99])
+
+
+def test_pairs_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation that is open at a chunk's end finds its invocation in the next chunk."""
+    rows = rows_of([(F.SEND, i, 50, Type.OK) for i in range(100)])
+    whole = measured(rows).quantiles_ms([0.0, 0.5, 1.0])
+    monkeypatch.setattr("checkers._timeline.CHUNK_ROWS", 7)
+    batches = pa.Table.from_pylist(rows, schema=OPS).to_batches(max_chunksize=3)
+    chunked = Answers(cells(batches, ASK), ASK)
+    assert chunked.quantiles_ms([0.0, 0.5, 1.0]) == whole
+    assert chunked.worst_ms() == 50.0
+
+
+@given(st.integers(1_000, 10**12))
+def test_a_bucket_is_within_five_percent(latency_ns: int) -> None:
+    """Latency buckets keep quantiles within 4.5 % of the truth."""
+    middle = latency_ms(int(bucket_of(np.array([latency_ns]))[0]))
+    assert abs(middle * 1e6 / latency_ns - 1) < 0.045
+
+
+def test_an_empty_history_answers_never() -> None:
+    """Nothing recorded is None and zero, not an error."""
+    answers = measured([])
+    assert answers.answer(0, (F.SEND,)) is None
+    assert answers.outage(0) is None
+    assert answers.worst_ms() is None
+    assert answers.total(F.SEND, Type.OK) == 0
+    assert list(answers.bins) == []
+    assert [s.length_s for s in answers.silences(Window(0, 10**9))] == [1.0]
