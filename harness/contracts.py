@@ -5,9 +5,12 @@ One file with one function adds one of them:
     clusters/hosts/NAME.py     hosts(trial, folder) -> Hosts         where nodes run
     clusters/systems/NAME.py   system(trial) -> System               what is tested
     harness/workloads/NAME.py  workload(trial) -> Workload           what clients do
-    nemesis/NAME.py            fault(planned, bed) -> Injection      one way to break things
+    nemesis/NAME.py            fault(planned, scene) -> Injection    one way to break things
     checkers/NAME.py           check(history, trial, spark) -> Result   one property
     reports/NAME.py            render(run) -> path written           one format
+
+A fault's module also has `PARAMS` (`Param` by name), `NEEDS` (of what `Hosts.can` names), and
+`drawn(random, targets) -> (target, params)` for plans drawn from a seed.
 
 They meet only through the values below. Faults reach nodes through `Agent` alone, so a fault
 works on every kind of host that can do its verbs, and a host kind knows no fault.
@@ -273,8 +276,10 @@ class PlannedFault:
     for_s     how long it lasts; with `until`, at most that long
     target    a selector, resolved at the moment of the fault: `master`, `minority`, `broker-2` ...
     params    the fault's own: {shape = "isolate"} or {probability = 0.8}
-    after     wait for this condition too before it begins: "1000 acks since 3" (since fault 3)
-    until     healed as soon as this condition holds: "another-master"
+    after     begin only once this holds, too: "1000 acks within 9 s": so many more sends were
+              acknowledged since the previous fault of the plan was applied, or so long ago
+    until     healed as soon as this holds: "another-master" (one with a higher epoch), or "next"
+              (the next fault of the plan has been applied)
     """
 
     kind: str
@@ -295,9 +300,11 @@ class Observation:
 
 
 class Injection(Protocol):
-    """One fault in the world. Entering applies it, leaving heals it, whatever happened."""
+    """One fault in the world. Entering applies it, leaving heals it, whatever happened: leaving
+    must work after an entering that was interrupted, and a second time."""
 
-    targets: Mapping[str, Sequence[str]]  # role -> node names it resolved to
+    # part or role -> names of the nodes it resolved to; none: nobody plays the part just now
+    targets: Mapping[str, Sequence[str]]
 
     async def __aenter__(self) -> "Injection": ...
 
@@ -346,6 +353,61 @@ class Bed:
 
     def of_role(self, role: str) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if node.role == role)
+
+
+Link = tuple[str, str]  # names of the sending and the receiving node
+
+
+class Links(Protocol):
+    """The network rules of all faults in force, merged: where two meet, the worse one wins."""
+
+    async def lay(self, owner: object, effects: Mapping[Link, float]) -> None:
+        """Put a fault's effects in force: the probability that each link drops a packet."""
+        ...
+
+    async def lift(self, owner: object) -> None: ...
+
+    def drop(self, link: Link) -> float:
+        """What all faults together want of the link."""
+        ...
+
+    def version(self, node: str) -> int:
+        """Rises whenever the node's rules are replaced, which resets their counters."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a fault is given at its moment."""
+
+    bed: Bed
+    links: Links
+    aim: Callable[[str], Sequence[Node]]  # whom a selector means now
+    part: Callable[[Node], str]  # the part a node plays now (`master`), else its role
+    held: set[str]  # nodes whose process some fault has hold of: it adds and takes away its own
+    random: Any  # a `random.Random` of its own
+
+    def parts(self, nodes: Sequence[Node]) -> Mapping[str, Sequence[str]]:
+        """Nodes by the part they play: an injection's `targets`."""
+        found: dict[str, list[str]] = {}
+        for node in nodes:
+            found.setdefault(self.part(node), []).append(node.name)
+        return found
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of a fault, in its module's `PARAMS: Mapping[str, Param]`.
+
+    `default` gives its type; `unit` is the unit of a number, or `selector`.
+    """
+
+    default: Any
+    meaning: str
+    unit: str = ""
+    among: Sequence[str] = ()  # a word must be one of these
+    low: float = 0.0  # a number must lie in [low, high]
+    high: float = float("inf")
 
 
 # ------------------------------------------------------------------------------------ workload

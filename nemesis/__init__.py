@@ -1,1 +1,24 @@
-"""Written below."""
+"""Break the cluster: faults, whom they hit, when, and what becomes of them.
+
+A *fault* is one way to break things, one file here: `nemesis/pause.py` is `--faults pause`. A
+*plan* says what breaks when and aims by *selector* (`master`, `minority broker`); it is drawn from
+the trial's seed or written by hand, and saved before the run. The *nemesis* carries it out: each
+selector is resolved at the moment of its fault, the fault is applied, its effect is *observed* in
+the world (probes that arrive nowhere, threads that are stopped, a process id that is gone), it is
+healed whatever happens, and the healing is observed too. A fault that nobody saw proves nothing,
+so what was not observed is recorded as `partial` or `failed`, never as `installed`.
+
+A network fault is a set of directed links with an effect. Shapes are pure functions that make such
+sets (`_links`), and one fabric merges the rules of all faults in force, so that healing one leaves
+the other (`_fabric`). Faults reach nodes through an agent's few verbs and nothing else, so every
+fault works on every kind of host that has the verbs it `NEEDS`.
+
+The front door: `draw` or `load` a plan, `check` it, `dump` it, `carry_out` it; `open_entries` are
+the faults that a crashed run left in the world.
+"""
+
+from nemesis._ledger import Entry, open_entries
+from nemesis._nemesis import carry_out
+from nemesis._plan import Plan, check, draw, dump, load
+
+__all__ = ["Entry", "Plan", "carry_out", "check", "draw", "dump", "load", "open_entries"]

@@ -1,0 +1,65 @@
+"""The network rules of all faults in force, merged.
+
+Each fault lays its own effects and lifts them again; a node's rules are the merge of what all of
+them want, where two meet on a link the worse one wins, and a node is touched only when its merge
+changes. So overlapping faults compose, and healing one leaves the other in place.
+
+A node's rules are replaced as a whole, which resets their counters; `version` tells an observer
+that this happened under its eyes.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from harness.contracts import Agent, Link, LinkRule, Node
+
+
+class Fabric:
+    def __init__(self, nodes: Sequence[Node], agents: Mapping[str, Agent]) -> None:
+        self._address = {node.name: node.address for node in nodes}
+        self._agents = agents
+        self._laid: dict[object, Mapping[Link, float]] = {}
+        # None: a change was begun and not confirmed, so nobody knows
+        self._in_force: dict[str, tuple[LinkRule, ...] | None] = {node.name: () for node in nodes}
+        self._version = {node.name: 0 for node in nodes}
+        self._turn = {node.name: asyncio.Lock() for node in nodes}
+
+    async def lay(self, owner: object, effects: Mapping[Link, float]) -> None:
+        """Put a fault's effects in force, on all nodes at once."""
+        self._laid[owner] = dict(effects)
+        await self._renew()
+
+    async def lift(self, owner: object) -> None:
+        """Take a fault's effects away; what others laid stays. May be repeated when it failed."""
+        self._laid.pop(owner, None)
+        await self._renew()
+
+    def drop(self, link: Link) -> float:
+        """The probability that the link loses a packet, as all faults together want it."""
+        return max((effects.get(link, 0.0) for effects in self._laid.values()), default=0.0)
+
+    def version(self, node: str) -> int:
+        """Rises whenever the node's rules are replaced."""
+        return self._version[node]
+
+    async def _renew(self) -> None:
+        stale = [name for name in self._version if self._in_force[name] != self._merged(name)]
+        results = await asyncio.gather(*map(self._renew_one, stale), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _renew_one(self, sink: str) -> None:
+        """One at a time on each node, so that the last merge computed is the last installed."""
+        async with self._turn[sink]:
+            rules = self._merged(sink)
+            if rules == self._in_force[sink]:
+                return
+            self._version[sink] += 1
+            self._in_force[sink] = None
+            await self._agents[sink].links(rules)
+            self._in_force[sink] = rules
+
+    def _merged(self, sink: str) -> tuple[LinkRule, ...]:
+        links = {link for effects in self._laid.values() for link in effects if link[1] == sink}
+        return tuple(LinkRule(self._address[link[0]], self.drop(link)) for link in sorted(links))

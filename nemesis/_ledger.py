@@ -1,0 +1,67 @@
+"""What we have done to the world and not yet undone.
+
+An intent is on disk before its fault is injected, and closed after it is observed healed. Where
+hosts outlive a run (Docker, SSH) the open entries of a run that crashed are what has to be undone;
+where they die with it (local) nothing does, and the ledger only tells the tale.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One fault that was, or was about to be, in the world."""
+
+    id: int  # its place in the plan
+    kind: str
+    nodes: Sequence[str]  # whom it resolved to
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Ledger:
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+
+    def intend(self, entry: Entry) -> None:
+        """On disk when this returns."""
+        self._write({"is": "intent", **asdict(entry)})
+
+    def close_entry(self, number: int) -> None:
+        self._write({"is": "closed", "id": number})
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+def open_entries(path: Path) -> tuple[Entry, ...]:
+    """Faults that were begun and not closed, newest first: the order to undo them in.
+
+    A last line torn by a crash was an intent not acted upon, or a closing that may be repeated.
+    """
+    found: dict[int, Entry] = {}
+    for row in _rows(path):
+        if row["is"] == "intent":
+            found[row["id"]] = Entry(row["id"], row["kind"], tuple(row["nodes"]), row["params"])
+        else:
+            found.pop(row["id"], None)
+    return tuple(reversed(found.values()))
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            continue
+    return rows

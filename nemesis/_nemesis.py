@@ -1,0 +1,268 @@
+"""The nemesis: carries out a plan, fault by fault, and records what became of each.
+
+Every fault is a task of its own, so faults may overlap, and each passes the same stages: its moment
+comes (`begin`), its selectors are resolved, its intent is in the ledger, it is applied (`applied`),
+its effect is looked for (`observed`, and whether it was `installed`, `partial` or `failed`), it
+lasts, it is healed (`heal`) and the healing is looked for (`healed`, absent when it was not seen).
+Each stage is a row in the history as soon as it is passed.
+
+When the run is stopped or cancelled, what is in the world is healed in the reverse order of its
+beginning. That the bed itself fails in one fault (an agent that is gone) is that fault's state, not
+the end of the others.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from harness import registry
+from harness.contracts import Bed, Injection, Node, Observation, PlannedFault, Scene, Standing
+from harness.errors import BedFailed
+from nemesis import _conditions, _targets
+from nemesis._fabric import Fabric
+from nemesis._ledger import Entry, Ledger
+from nemesis._plan import Plan
+from nemesis._waiting import NS, reached, sleep_until
+
+AIM_AGAIN_S = 0.05  # when nobody plays the part aimed at
+LOOK_AGAIN_S = 0.05  # for another master
+
+
+async def carry_out(
+    plan: Plan,
+    bed: Bed,
+    ledger_path: Path,
+    stop: asyncio.Event,
+    rng: Random,
+    load_began_ns: int,
+) -> None:
+    """Carry out the plan; returns when every fault has been healed, or soon after `stop`."""
+    ledger = Ledger(ledger_path)
+    nemesis = _Nemesis(plan, bed, ledger, rng, load_began_ns)
+    faults = [asyncio.create_task(nemesis.live(interval)) for interval in nemesis.intervals]
+    watch = asyncio.create_task(_cancel_on(stop, faults))
+    try:
+        results = await asyncio.gather(*faults, return_exceptions=True)
+    finally:
+        watch.cancel()
+        await nemesis.heal_all()
+        ledger.close()
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+
+
+async def _cancel_on(stop: asyncio.Event, tasks: Sequence["asyncio.Task[None]"]) -> None:
+    await stop.wait()
+    for task in tasks:
+        task.cancel()
+
+
+@dataclass(eq=False)
+class _Interval:
+    """One fault of the plan and how far it has come. Times are ns since the run's start."""
+
+    number: int
+    planned: PlannedFault
+    random: Random
+    row: dict[str, Any]
+    settled: asyncio.Event = field(default_factory=asyncio.Event)  # applied, or never will be
+    settled_ns: int = 0
+    acknowledged: int = 0  # when it settled
+    epochs: Mapping[str, int] = field(default_factory=dict)  # when it was aimed
+    injection: Injection | None = None  # while it is in the world
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+
+class _Nemesis:
+    def __init__(
+        self, plan: Plan, bed: Bed, ledger: Ledger, rng: Random, load_began_ns: int
+    ) -> None:
+        self.bed, self.ledger, self.load_began_ns = bed, ledger, load_began_ns
+        self.fabric = Fabric(bed.nodes, bed.agents)
+        self.held: set[str] = set()
+        self.begun: list[_Interval] = []
+        self.intervals = [
+            _Interval(number, planned, Random(rng.getrandbits(64)), _row(number, planned))
+            for number, planned in enumerate(plan)
+        ]
+        for interval in self.intervals:
+            bed.record.fault(interval.row)
+
+    # ------------------------------------------------------------------- one fault's life
+
+    async def live(self, interval: _Interval) -> None:
+        await self._moment(interval)
+        self._mark(interval, begin=self.bed.now_ns())
+        try:
+            await self._apply(interval)
+            if interval.injection:
+                await self._observe(interval, interval.injection)
+        except BedFailed as e:
+            self._fail(interval, str(e))
+        self._settle(interval)
+        if interval.injection:
+            await self._last(interval)
+            await self._heal(interval)
+
+    async def _moment(self, interval: _Interval) -> None:
+        """Sleep until the plan's time, then wait for its condition."""
+        planned = interval.planned
+        await sleep_until(self.bed, self.load_began_ns + planned.at_s * NS)
+        acks = _conditions.after(planned.after)
+        if acks is None:
+            return
+        since_ns, before = await self._previous(interval)
+
+        async def enough() -> bool:
+            return self.bed.acknowledged() >= before + acks.count
+
+        await reached(self.bed, enough, since_ns + acks.within_s * NS)
+
+    async def _previous(self, interval: _Interval) -> tuple[int, int]:
+        """When the previous fault was applied, and how many sends were acknowledged then."""
+        if interval.number == 0:
+            return self.bed.now_ns(), self.bed.acknowledged()
+        previous = self.intervals[interval.number - 1]
+        await previous.settled.wait()
+        return previous.settled_ns, previous.acknowledged
+
+    async def _apply(self, interval: _Interval) -> None:
+        injection = await self._aimed(interval)
+        interval.row["targets"] = _json(injection.targets)
+        if not injection.targets:
+            self._fail(interval, "nobody played the part that it aims at")
+            return
+        names = [name for names in injection.targets.values() for name in names]
+        planned = interval.planned
+        self.ledger.intend(Entry(interval.number, planned.kind, names, dict(planned.params)))
+        interval.injection = injection
+        self.begun.append(interval)
+        await injection.__aenter__()
+        self._mark(interval, applied=self.bed.now_ns())
+        self._settle(interval)
+
+    async def _aimed(self, interval: _Interval) -> Injection:
+        """The fault with its selectors resolved; waits for somebody to play the part."""
+        planned = interval.planned
+        give_up_ns = self.bed.now_ns() + planned.for_s * NS
+        fault = registry.load("fault", planned.kind)
+        while True:
+            standing = await self.bed.system.standing(self.bed)
+            interval.epochs = standing.epochs
+            injection: Injection = fault(planned, self._scene(interval, standing))
+            if injection.targets or self.bed.now_ns() >= give_up_ns:
+                return injection
+            await self.bed.sleep(AIM_AGAIN_S)
+
+    def _scene(self, interval: _Interval, standing: Standing) -> Scene:
+        def aim(selector: str) -> tuple[Node, ...]:
+            return _targets.resolve(selector, self.bed.nodes, standing, interval.random)
+
+        def part(node: Node) -> str:
+            return _targets.part(node, standing)
+
+        return Scene(self.bed, self.fabric, aim, part, self.held, interval.random)
+
+    async def _observe(self, interval: _Interval, injection: Injection) -> None:
+        observation = await injection.observe()
+        interval.evidence["effect"] = observation.evidence
+        self._mark(interval, observed=self.bed.now_ns(), state=observation.state)
+
+    async def _last(self, interval: _Interval) -> None:
+        """Stay until the fault's time is over, or its condition holds."""
+        end_ns = interval.settled_ns + interval.planned.for_s * NS
+        match interval.planned.until:
+            case _conditions.ANOTHER_MASTER:
+                await reached(
+                    self.bed, lambda: self._another_master(interval), end_ns, LOOK_AGAIN_S
+                )
+            case _conditions.NEXT:
+                await reached(self.bed, lambda: self._next_settled(interval), end_ns)
+            case _:
+                await sleep_until(self.bed, end_ns)
+
+    async def _another_master(self, interval: _Interval) -> bool:
+        standing = await self.bed.system.standing(self.bed)
+        return _conditions.another_master(interval.epochs, standing)
+
+    async def _next_settled(self, interval: _Interval) -> bool:
+        following = self.intervals[interval.number + 1 : interval.number + 2]
+        return all(later.settled.is_set() for later in following)
+
+    # -------------------------------------------------------------------------- healing
+
+    async def heal_all(self) -> None:
+        """Heal what is still in the world, newest first."""
+        for interval in reversed(self.begun):
+            if interval.injection:
+                await self._heal(interval)
+
+    async def _heal(self, interval: _Interval) -> None:
+        injection = interval.injection
+        if injection is None:
+            return
+        self._mark(interval, heal=self.bed.now_ns())
+        try:
+            await injection.__aexit__(None, None, None)
+            healing = await injection.observe_healed()
+        except BedFailed as e:
+            healing = Observation("failed", {"error": str(e)})
+        interval.injection = None
+        interval.evidence["healing"] = {"state": healing.state, **healing.evidence}
+        if healing.state == "installed":
+            self._mark(interval, healed=self.bed.now_ns())
+            self.ledger.close_entry(interval.number)
+            return
+        self._mark(interval)
+        kind = interval.planned.kind
+        self.bed.record.note(f"fault {interval.number} ({kind}) was not seen healed")
+
+    # ------------------------------------------------------------------------ recording
+
+    def _settle(self, interval: _Interval) -> None:
+        if not interval.settled.is_set():
+            interval.settled_ns = self.bed.now_ns()
+            interval.acknowledged = self.bed.acknowledged()
+            interval.settled.set()
+
+    def _fail(self, interval: _Interval, why: str) -> None:
+        interval.evidence["error"] = why
+        self._mark(interval, state="failed")
+
+    def _mark(self, interval: _Interval, **changes: Any) -> None:
+        """Record the interval as it stands now."""
+        interval.row = {
+            **interval.row,
+            **changes,
+            "observation": _json(interval.evidence) if interval.evidence else None,
+        }
+        self.bed.record.fault(interval.row)
+
+
+def _row(number: int, planned: PlannedFault) -> dict[str, Any]:
+    """A row of the faults table, before anything has happened."""
+    return {
+        "id": number,
+        "kind": planned.kind,
+        "params": _json(planned.params),
+        "selector": planned.target,
+        "targets": None,
+        "planned": round(planned.at_s * NS),
+        "planned_for": round(planned.for_s * NS),
+        "begin": None,
+        "applied": None,
+        "observed": None,
+        "heal": None,
+        "healed": None,
+        "state": "planned",
+        "observation": None,
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

@@ -1,0 +1,76 @@
+"""A fault of the network, laid in the fabric and seen by probes.
+
+Besides its own links it watches the other links between the nodes it touches: what no fault cuts
+must stay open, or the fault is only `partial`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.contracts import Link, Node, Observation, Scene
+from nemesis._probes import Sighting, sight
+
+
+class LinkFault:
+    """An injection of effects on links."""
+
+    def __init__(
+        self, scene: Scene, targets: Sequence[Node], effects: Mapping[Link, float]
+    ) -> None:
+        self.targets = scene.parts(targets) if effects else {}
+        self._scene = scene
+        self._effects = effects
+
+    async def __aenter__(self) -> "LinkFault":
+        await self._scene.links.lay(self, self._effects)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._scene.links.lift(self)
+
+    async def observe(self) -> Observation:
+        sightings = await sight(self._scene, self._watched())
+        own = [sighting for sighting in sightings if sighting.link in self._effects]
+        others = [s for s in sightings if s.link not in self._effects and s.drop <= 0]
+        return _observation(own, others, {"cut": self._by_sink()})
+
+    async def observe_healed(self) -> Observation:
+        return _observation(await sight(self._scene, self._effects), [], {})
+
+    def _watched(self) -> set[Link]:
+        touched = {name for link in self._effects for name in link}
+        return {(a, b) for a in touched for b in touched if a != b}
+
+    def _by_sink(self) -> Mapping[str, Sequence[str]]:
+        """Whom each node loses: what the shape came to, so that it can be done again."""
+        losing: dict[str, list[str]] = {}
+        for source, sink in sorted(self._effects):
+            losing.setdefault(sink, []).append(source)
+        return losing
+
+
+def _observation(
+    own: Sequence[Sighting], others: Sequence[Sighting], more: Mapping[str, Any]
+) -> Observation:
+    """Installed when every link does what its rules say, failed when none of the fault's does."""
+    lossy = sum(0 < sighting.drop < 1 for sighting in own)
+    good = [sighting for sighting in own if sighting.as_laid(max(1, lossy))]
+    passing = [sighting for sighting in others if sighting.as_laid()]
+    odd = [s for s in (*own, *others) if s not in good and s not in passing]
+    evidence = {
+        "links": len(own),
+        "links_as_laid": len(good),
+        "probes": sum(sighting.sent for sighting in own),
+        "arrived": sum(sighting.arrived for sighting in own),
+        "dropped": sum(sighting.counted for sighting in own),
+        "open_links": len(others),
+        "open_links_passing": len(passing),
+        "odd": [
+            {"link": " to ".join(s.link), "drop": s.drop, "sent": s.sent, "arrived": s.arrived}
+            for s in odd[:5]
+        ],
+        **more,
+    }
+    if not odd:
+        return Observation("installed", evidence)
+    return Observation("partial" if good else "failed", evidence)

@@ -1,0 +1,148 @@
+"""Does each link do what its rules say? Asked of the world, by datagrams between the agents.
+
+A cut link is seen when none of its probes arrives and the receiver's own rule counted all of them:
+silence alone might be a broken prober, a counter alone might be other traffic's. An open link is
+seen when all of its probes arrive. A lossy link is seen when the number that arrives out of 200
+lies in the central interval that holds 99.9 % of the binomial distribution, shared out among the
+links measured together so that a sound fault of many links is not called partial by chance.
+
+Packets of one link arrive in the order they were sent, so when a later *fence* probe has arrived,
+every earlier probe has arrived too or never will. Nothing waits for a guessed time.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import exp, lgamma, log
+
+from harness.contracts import Bed, Link, Links, Scene
+from nemesis._waiting import NS, reached
+
+PROBES = 10  # on a link that is open or cut
+LOSS_PROBES = 200
+VOLLEY = 40  # lossy probes at a time: a datagram socket's buffer holds some 250
+PATIENCE_S = 1.0
+CONFIDENCE = 0.999
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """What became of a link's probes; `drop` is what the rules in force want."""
+
+    link: Link
+    drop: float
+    sent: int
+    arrived: int
+    counted: int  # drops that the receiver's rule counted meanwhile, of whatever traffic
+
+    def as_laid(self, among: int = 1) -> bool:
+        """Whether the link does what its rules say, when `among` links are judged together."""
+        if self.drop >= 1:
+            return self.arrived == 0 and self.counted >= self.sent
+        if self.drop <= 0:
+            return self.arrived == self.sent
+        chance = (1 - CONFIDENCE) / among
+        return plausible(self.arrived, self.sent, 1 - self.drop, chance)
+
+
+def plausible(seen: int, of: int, p: float, chance: float) -> bool:
+    """Whether `seen` lies in the central interval that a binomial misses with this chance."""
+    below = sum(_binomial(k, of, p) for k in range(seen + 1))
+    above = sum(_binomial(k, of, p) for k in range(seen, of + 1))
+    return below > chance / 2 and above > chance / 2
+
+
+def _binomial(k: int, n: int, p: float) -> float:
+    ways = lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
+    return exp(ways + k * log(p) + (n - k) * log(1 - p))
+
+
+async def sight(scene: Scene, links: Iterable[Link]) -> tuple[Sighting, ...]:
+    """Probe the links; all receivers at once."""
+    by_sink: dict[str, list[str]] = {}
+    for source, sink in sorted(set(links)):
+        by_sink.setdefault(sink, []).append(source)
+    found = await asyncio.gather(
+        *(_steady(scene, sink, sources) for sink, sources in by_sink.items())
+    )
+    return tuple(sighting for sightings in found for sighting in sightings)
+
+
+async def _steady(scene: Scene, sink: str, sources: list[str]) -> list[Sighting]:
+    """Sightings during which no other fault replaced the receiver's rules, if that can be had."""
+    for _ in range(5):
+        version = scene.links.version(sink)
+        receiver = _Receiver(scene, sink, sources)
+        sightings = await receiver.plain() + await receiver.lossy()
+        if version == scene.links.version(sink):
+            break
+    return sightings
+
+
+class _Receiver:
+    """One node that probes are sent to, and the nodes that send them."""
+
+    def __init__(self, scene: Scene, sink: str, sources: list[str]) -> None:
+        self.bed: Bed = scene.bed
+        self.sink = sink
+        self.address = self.bed.node(sink).address
+        self.agent = self.bed.agents[sink]
+        self.drop = {source: wanted(scene.links, source, sink) for source in sources}
+        self.serial = scene.random.getrandbits(48)  # tokens of no other round
+
+    async def plain(self) -> list[Sighting]:
+        """Links that are open or cut: a few probes on each."""
+        sources = [source for source, drop in self.drop.items() if drop in (0.0, 1.0)]
+        if not sources:
+            return []
+        before = await self.agent.dropped()
+        await asyncio.gather(*(self._send(source, "plain", PROBES) for source in sources))
+        seen: list[Sighting] = []
+
+        async def settled() -> bool:
+            after = await self.agent.dropped() if 1.0 in self.drop.values() else before
+            seen[:] = [await self._look(source, before, after) for source in sources]
+            return all(sighting.as_laid() for sighting in seen)
+
+        await reached(self.bed, settled, self.bed.now_ns() + PATIENCE_S * NS)
+        return seen
+
+    async def _look(
+        self, source: str, before: Mapping[str, int], after: Mapping[str, int]
+    ) -> Sighting:
+        address = self.bed.node(source).address
+        counted = after.get(address, 0) - before.get(address, 0)
+        arrived = await self.agent.probed(self._token(source, "plain"))
+        return Sighting((source, self.sink), self.drop[source], PROBES, arrived, counted)
+
+    async def lossy(self) -> list[Sighting]:
+        """Links that lose some: volleys, each with its fence."""
+        return [await self._lossy(source) for source, drop in self.drop.items() if 0.0 < drop < 1.0]
+
+    async def _lossy(self, source: str) -> Sighting:
+        address = self.bed.node(source).address
+        before = (await self.agent.dropped()).get(address, 0)
+        for volley in range(LOSS_PROBES // VOLLEY):
+            await self._send(source, "loss", VOLLEY)
+            await self._fence(source, f"fence{volley}")
+        counted = (await self.agent.dropped()).get(address, 0) - before
+        arrived = await self.agent.probed(self._token(source, "loss"))
+        return Sighting((source, self.sink), self.drop[source], LOSS_PROBES, arrived, counted)
+
+    async def _fence(self, source: str, name: str) -> None:
+        async def passed() -> bool:
+            await self._send(source, name, 10)
+            return await self.agent.probed(self._token(source, name)) > 0
+
+        await reached(self.bed, passed, self.bed.now_ns() + PATIENCE_S * NS)
+
+    async def _send(self, source: str, name: str, count: int) -> None:
+        await self.bed.agents[source].probe(self.address, self._token(source, name), count)
+
+    def _token(self, source: str, name: str) -> str:
+        return f"{source}>{self.sink}/{self.serial:x}/{name}"
+
+
+def wanted(links: Links, source: str, sink: str) -> float:
+    """What the rules want of a link, with every shade of a cut as 1."""
+    return min(1.0, links.drop((source, sink)))

@@ -1,0 +1,109 @@
+"""Selectors: whom a fault hits, resolved at its moment.
+
+    master  slave  in-set  out-of-set  controller-leader     a part somebody plays right now
+    broker  controller  nameserver  client ...               a role: every node that has it
+    server                                                   brokers, controllers: no nameserver
+    cluster                                                  every node but the clients
+    broker-2                                                 a node's name
+
+One of `one`, `minority`, `majority`, `all`, `random` before it takes that many of them by lot:
+`minority broker`, `one slave`. Alone it counts among the servers. A comma joins selectors:
+`slave, controller`. A minority of one or two is still one, since a fault must hit somebody.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from harness.contracts import CLIENT, Node, Standing
+from harness.errors import BadRequest, UnknownName
+
+COUNTS = ("one", "minority", "majority", "all", "random")
+PARTS = ("master", "slave", "in-set", "out-of-set", "controller-leader")
+GROUPS = ("server", "cluster")
+NAMESERVER = "nameserver"  # it holds no replica, so `minority` does not count it
+
+
+def resolve(
+    selector: str, nodes: Sequence[Node], standing: Standing, rng: Random
+) -> tuple[Node, ...]:
+    """The nodes a selector means now, in the order of `nodes`; empty when nobody plays the part."""
+    chosen: set[str] = set()
+    for term in _terms(selector):
+        count, who = _split(term)
+        candidates = [node.name for node in nodes if _is(node, who, standing)]
+        chosen.update(_some(count, candidates, rng))
+    return tuple(node for node in nodes if node.name in chosen)
+
+
+def check(selector: str, nodes: Sequence[Node]) -> None:
+    """UnknownName or BadRequest when the selector can never mean anybody."""
+    if not _terms(selector):
+        raise BadRequest("a selector is empty; name a target such as 'master' or 'one broker'")
+    for term in _terms(selector):
+        _, who = _split(term)
+        if who not in known(nodes):
+            raise UnknownName("target", who, known(nodes) + COUNTS)
+
+
+def reaches_clients(selector: str, nodes: Sequence[Node]) -> bool:
+    """Whether the selector names clients."""
+    clients = {node.name for node in nodes if node.role == CLIENT} | {CLIENT}
+    return any(_split(term)[1] in clients for term in _terms(selector))
+
+
+def known(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Every word that may stand in a selector, but for the counts."""
+    roles = tuple(dict.fromkeys(node.role for node in nodes))
+    return PARTS + GROUPS + roles + tuple(node.name for node in nodes)
+
+
+def part(node: Node, standing: Standing) -> str:
+    """The part a node plays now, else its role."""
+    for name in ("master", "slave", "controller-leader"):
+        if _is(node, name, standing):
+            return name
+    return node.role
+
+
+def _terms(selector: str) -> tuple[str, ...]:
+    return tuple(" ".join(term.split()) for term in selector.split(",") if term.strip())
+
+
+def _split(term: str) -> tuple[str, str]:
+    """Count and whom: `minority broker`; a bare name means all of it, a bare count servers."""
+    first, _, rest = term.partition(" ")
+    if first in COUNTS:
+        return first, rest or "server"
+    return "all", term
+
+
+def _is(node: Node, who: str, standing: Standing) -> bool:
+    match who:
+        case "master":
+            return node.name in standing.masters.values()
+        case "slave":
+            return node.name in standing.slaves
+        case "in-set":
+            return node.name in standing.in_set
+        case "out-of-set":
+            return node.name in standing.out_of_set
+        case "controller-leader":
+            return node.name == standing.controller_leader
+        case "server":
+            return node.role not in (CLIENT, NAMESERVER)
+        case "cluster":
+            return node.role != CLIENT
+        case _:
+            return who in (node.role, node.name)
+
+
+def _some(count: str, names: Sequence[str], rng: Random) -> Sequence[str]:
+    if not names or count == "all":
+        return names
+    sizes = {
+        "one": 1,
+        "minority": max(1, (len(names) - 1) // 2),
+        "majority": len(names) // 2 + 1,
+        "random": rng.randint(1, len(names)),
+    }
+    return rng.sample(names, sizes[count])

@@ -1,0 +1,27 @@
+"""Wait for a condition, with a deadline: on the bed's own clock, so that it may be virtual."""
+
+from collections.abc import Awaitable, Callable
+
+from harness.contracts import Bed
+
+NS = 1_000_000_000
+
+
+async def reached(
+    bed: Bed,
+    condition: Callable[[], Awaitable[bool]],
+    deadline_ns: float,
+    every_s: float = 0.005,
+) -> bool:
+    """Whether the condition held before the deadline; it is asked at least once."""
+    while not await condition():
+        left_s = (deadline_ns - bed.now_ns()) / NS
+        if left_s <= 0:
+            return False
+        await bed.sleep(min(every_s, left_s))
+    return True
+
+
+async def sleep_until(bed: Bed, at_ns: float) -> None:
+    while (left_s := (at_ns - bed.now_ns()) / NS) > 0:
+        await bed.sleep(left_s)

@@ -1,0 +1,117 @@
+"""Kill processes with SIGKILL, and start them again.
+
+What the process had not handed to the kernel is gone; what it wrote stays, synced or not, for only
+a power cut takes that. Healing starts the node anew on the same data.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from random import Random
+from signal import SIGKILL
+from typing import Any
+
+from harness.contracts import Node, Observation, PlannedFault, ProcessState, Scene
+from harness.errors import BadRequest
+from nemesis._waiting import NS, reached
+
+TARGETS = (
+    "master",
+    "one slave",
+    "one broker",
+    "majority broker",
+    "controller-leader",
+    "majority controller",
+    "minority",
+)
+GONE_WITHIN_S = 2.0
+BACK_WITHIN_S = 10.0
+
+Check = Callable[[str], Awaitable[bool]]  # of a node
+
+NEEDS = frozenset({"signal", "restart"})
+PARAMS: Mapping[str, Any] = {}
+
+
+def check(planned: PlannedFault) -> None:
+    """BadRequest when nobody is named."""
+    if not planned.target:
+        raise BadRequest("kill needs a target, such as 'master' or 'one broker'")
+
+
+def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """A target by lot; `targets` restrict whom it may hit."""
+    return random.choice(targets or TARGETS), {}
+
+
+def fault(planned: PlannedFault, scene: Scene) -> "Kill":
+    free = [node for node in scene.aim(planned.target) if node.name not in scene.held]
+    return Kill(scene, free)
+
+
+class Kill:
+    """Processes gone, until it is left."""
+
+    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
+        self.targets = scene.parts(victims)
+        self._scene, self._bed = scene, scene.bed
+        self._victims = [node.name for node in victims]
+        self._killed: dict[str, int] = {}  # node -> the process id it had
+
+    async def __aenter__(self) -> "Kill":
+        self._scene.held.update(self._victims)
+        await asyncio.gather(*map(self._kill, self._victims))
+        return self
+
+    async def _kill(self, node: str) -> None:
+        agent, process = self._bed.agents[node], self._bed.system.process(node)
+        state = await agent.state(process)
+        if state.state in ("running", "stopped"):
+            self._killed[node] = state.pid
+            await agent.signal(process, SIGKILL)
+
+    async def __aexit__(self, *exc: object) -> None:
+        await asyncio.gather(*map(self._start, self._killed))
+        self._scene.held.difference_update(self._victims)
+
+    async def _start(self, node: str) -> None:
+        await self._wait(self._gone, node, GONE_WITHIN_S)
+        if (await self._state(node)).state in ("exited", "absent"):
+            await self._bed.system.start_node(self._bed, node)
+
+    async def observe(self) -> Observation:
+        await asyncio.gather(
+            *(self._wait(self._gone, node, GONE_WITHIN_S) for node in self._killed)
+        )
+        return await self._observed(self._gone)
+
+    async def observe_healed(self) -> Observation:
+        await asyncio.gather(
+            *(self._wait(self._back, node, BACK_WITHIN_S) for node in self._killed)
+        )
+        return await self._observed(self._back)
+
+    async def _observed(self, holds: Check) -> Observation:
+        """Installed when it holds for every victim, failed when for none."""
+        nodes, good = {}, 0
+        for node in self._victims:
+            state = await self._state(node)
+            nodes[node] = {"was": self._killed.get(node, 0), "pid": state.pid, "is": state.state}
+            good += node in self._killed and await holds(node)
+        if good == len(self._victims):
+            return Observation("installed", {"processes": nodes})
+        return Observation("partial" if good else "failed", {"processes": nodes})
+
+    async def _gone(self, node: str) -> bool:
+        state = await self._state(node)
+        return state.state in ("exited", "absent") or state.pid != self._killed[node]
+
+    async def _back(self, node: str) -> bool:
+        state = await self._state(node)
+        return state.state == "running" and state.pid != self._killed[node]
+
+    async def _state(self, node: str) -> ProcessState:
+        return await self._bed.agents[node].state(self._bed.system.process(node))
+
+    async def _wait(self, holds: Check, node: str, within_s: float) -> None:
+        deadline_ns = self._bed.now_ns() + within_s * NS
+        await reached(self._bed, lambda: holds(node), deadline_ns)

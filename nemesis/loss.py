@@ -1,0 +1,54 @@
+"""Lose a share of the packets that nodes receive.
+
+By default 80 % of what `target` receives from every other node of the cluster, as in the published
+RocketMQ trials; answers on the way back are not touched, so a request and its answer together get
+through once in five. `direction = "both"` loses as much of what it sends: once in twenty-five.
+Clients are spared unless `clients = true`.
+"""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from harness.contracts import CLIENT, Param, PlannedFault, Scene
+from harness.errors import BadRequest
+from nemesis import _links
+from nemesis._network import LinkFault
+
+TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
+
+NEEDS = frozenset({"links", "loss"})
+PARAMS = {
+    "probability": Param(0.8, "share of packets lost", unit="of 1", low=0.01, high=0.99),
+    "from": Param("", "whose packets are lost", unit="selector"),
+    "direction": Param("in", "what is lost, seen from the target", among=("in", "out", "both")),
+    "clients": Param(False, "what clients send and receive is lost too"),
+}
+
+
+def check(planned: PlannedFault) -> None:
+    """BadRequest when nobody is named."""
+    if not planned.target:
+        raise BadRequest("loss needs a target, such as 'master' or 'minority broker'")
+
+
+def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """A target and parameters by lot; `targets` restrict whom it may hit."""
+    probability = random.choice((0.2, 0.5, 0.8))
+    direction = random.choice(("in", "both"))
+    return random.choice(targets or TARGETS), {"probability": probability, "direction": direction}
+
+
+def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
+    victims = scene.aim(planned.target)
+    others = list(scene.aim(planned.params["from"] or "cluster"))
+    if planned.params["clients"]:
+        others += [node for node in scene.bed.of_role(CLIENT) if node not in others]
+    inner, outer = [node.name for node in victims], [node.name for node in others]
+    direction = planned.params["direction"]
+    links = frozenset[_links.Link]()
+    if direction != "out":
+        links |= _links.one_way(outer, inner)
+    if direction != "in":
+        links |= _links.one_way(inner, outer)
+    return LinkFault(scene, victims, dict.fromkeys(sorted(links), planned.params["probability"]))

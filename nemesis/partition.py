@@ -1,0 +1,123 @@
+"""Cut the links between nodes: packets vanish silently, one way or both.
+
+Shapes without a victim of their own take all of `target` (by default every server) and divide it
+by lot: `halves`, `majority` (the largest minority apart from a majority), `one` (one node from all
+others), `bridge` (two islands and one node that sees both), `ring` (majorities ring: every node
+sees a majority, no two the same). Shapes with a victim: `isolate` cuts `target` from `from`, both
+ways; `one-way` loses only what `target` sends (`direction = "out"`) or only what it is sent
+(`"in"`); `between` cuts the links between `a` and `b`. `links` cuts what `cut` lists, as a
+recorded partition does: for each node the nodes it loses.
+
+`from` is by default every other node of the cluster. Clients live on nodes of their own and reach
+everybody, unless `clients = true`: then they take part in the shape, or lose the victim too.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from harness.contracts import CLIENT, Node, Param, PlannedFault, Scene
+from harness.errors import BadRequest
+from nemesis import _links
+from nemesis._network import LinkFault
+
+DIVIDING: Mapping[str, Callable[[Sequence[str], Random], _links.Links]] = {
+    "halves": _links.halves,
+    "majority": _links.majority,
+    "one": _links.one,
+    "bridge": _links.bridge,
+    "ring": _links.ring,
+}
+LEAST = {"bridge": 3, "majority": 3, "ring": 4}  # nodes that a shape needs
+SHAPES = (*DIVIDING, "isolate", "one-way", "between", "links")
+
+NEEDS = frozenset({"links"})
+PARAMS = {
+    "shape": Param("isolate", "what is cut from what", among=SHAPES),
+    "from": Param("", "isolate, one-way: whom the target loses", unit="selector"),
+    "a": Param("", "between: one side", unit="selector"),
+    "b": Param("", "between: the other side", unit="selector"),
+    "direction": Param("out", "one-way: what is lost, seen from the target", among=("out", "in")),
+    "clients": Param(False, "clients are cut off too"),
+    "cut": Param({}, "links: the nodes that each node loses"),
+}
+
+
+def check(planned: PlannedFault) -> None:
+    """BadRequest when the shape lacks what it needs."""
+    shape = planned.params["shape"]
+    for name in {"between": ("a", "b"), "links": ("cut",)}.get(shape, ()):
+        if not planned.params[name]:
+            raise BadRequest(f"partition of shape {shape!r} needs the parameter {name!r}")
+    if shape in ("isolate", "one-way") and not planned.target:
+        raise BadRequest(f"partition of shape {shape!r} needs a target, such as 'master'")
+
+
+def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """A target and parameters by lot; `targets` restrict whom it may hit."""
+    if targets:
+        return random.choice(targets), {"shape": random.choice(("isolate", "one-way"))}
+    return random.choice(
+        (
+            ("master", {"shape": "isolate"}),
+            ("master", {"shape": "isolate", "from": "slave"}),
+            ("master", {"shape": "one-way", "direction": "out"}),
+            ("master", {"shape": "one-way", "direction": "in"}),
+            ("one server", {"shape": "isolate"}),
+            ("one server", {"shape": "isolate", "clients": True}),
+            ("controller-leader", {"shape": "isolate"}),
+            ("all broker", {"shape": "one"}),
+            ("all controller", {"shape": "one"}),
+            ("server", {"shape": "halves"}),
+            ("server", {"shape": "majority"}),
+            ("server", {"shape": "bridge"}),
+            ("server", {"shape": "ring"}),
+            ("", {"shape": "between", "a": "broker", "b": "controller"}),
+        )
+    )
+
+
+def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
+    shape = planned.params["shape"]
+    nodes: Sequence[Node]
+    if shape in DIVIDING:
+        nodes = _with_clients(scene.aim(planned.target or "server"), planned, scene)
+        enough = len(nodes) >= LEAST.get(shape, 2)
+        links = DIVIDING[shape](_names(nodes), scene.random) if enough else frozenset()
+    elif shape == "between":
+        a, b = (scene.aim(planned.params[name]) for name in "ab")
+        nodes, links = (*a, *b), _links.between(_names(a), _names(b))
+    elif shape == "links":
+        links = _listed(planned.params["cut"])
+        nodes = [node for node in scene.bed.nodes if any(node.name in link for link in links)]
+    else:
+        nodes = scene.aim(planned.target)
+        links = _from_victims(shape, nodes, planned, scene)
+    return LinkFault(scene, nodes, dict.fromkeys(sorted(links), 1.0))
+
+
+def _from_victims(
+    shape: str, victims: Sequence[Node], planned: PlannedFault, scene: Scene
+) -> _links.Links:
+    """What the victims lose of `from`. They keep each other."""
+    others = _with_clients(scene.aim(planned.params["from"] or "cluster"), planned, scene)
+    inner = _names(victims)
+    outer = [name for name in _names(others) if name not in inner]
+    if shape == "isolate":
+        return _links.between(inner, outer)
+    if planned.params["direction"] == "out":
+        return _links.one_way(inner, outer)
+    return _links.one_way(outer, inner)
+
+
+def _with_clients(nodes: Sequence[Node], planned: PlannedFault, scene: Scene) -> tuple[Node, ...]:
+    more = scene.bed.of_role(CLIENT) if planned.params["clients"] else ()
+    return (*nodes, *(node for node in more if node not in nodes))
+
+
+def _listed(cut: Mapping[str, Sequence[str]]) -> _links.Links:
+    return frozenset((source, sink) for sink, sources in cut.items() for source in sources)
+
+
+def _names(nodes: Sequence[Node]) -> list[str]:
+    return [node.name for node in nodes]

@@ -1,0 +1,117 @@
+"""Stop processes with SIGSTOP, and let them go on with SIGCONT.
+
+A paused process keeps its connections, answers nothing, and wakes up believing that no time has
+passed: it is the classic maker of a deposed master who does not know it. The kernel still accepts
+connections for it.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from random import Random
+from signal import SIGCONT, SIGSTOP
+from typing import Any
+
+from harness.contracts import Node, Observation, PlannedFault, Scene
+from harness.errors import BadRequest
+from nemesis._waiting import NS, reached
+
+TARGETS = (
+    "master",
+    "one slave",
+    "one broker",
+    "majority broker",
+    "controller-leader",
+    "majority controller",
+    "minority",
+)
+WITHIN_S = 2.0
+# every thread on the machine: process id, then its stat line, whose fields the kernel documents
+THREADS = ("sh", "-c", "cat /proc/[0-9]*/task/*/stat 2>/dev/null; true")
+
+NEEDS = frozenset({"signal"})
+PARAMS: Mapping[str, Any] = {}
+
+
+def check(planned: PlannedFault) -> None:
+    """BadRequest when nobody is named."""
+    if not planned.target:
+        raise BadRequest("pause needs a target, such as 'master' or 'one broker'")
+
+
+def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """A target by lot; `targets` restrict whom it may hit."""
+    return random.choice(targets or TARGETS), {}
+
+
+def fault(planned: PlannedFault, scene: Scene) -> "Pause":
+    free = [node for node in scene.aim(planned.target) if node.name not in scene.held]
+    return Pause(scene, free)
+
+
+def thread_states(text: str, group: int) -> str:
+    """The state letters of all threads in a process group, from their /proc stat lines."""
+    fields = (line.rpartition(")")[2].split() for line in text.splitlines())
+    return "".join(field[0] for field in fields if len(field) > 2 and field[2] == str(group))
+
+
+class Pause:
+    """Processes stopped, until it is left."""
+
+    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
+        self.targets = scene.parts(victims)
+        self._scene, self._bed = scene, scene.bed
+        self._victims = [node.name for node in victims]
+
+    async def __aenter__(self) -> "Pause":
+        self._scene.held.update(self._victims)
+        await self._signal(SIGSTOP)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._signal(SIGCONT)
+        self._scene.held.difference_update(self._victims)
+
+    async def _signal(self, number: int) -> None:
+        await asyncio.gather(
+            *(
+                self._bed.agents[node].signal(self._bed.system.process(node), number)
+                for node in self._victims
+            )
+        )
+
+    async def observe(self) -> Observation:
+        return await self._observed("T")
+
+    async def observe_healed(self) -> Observation:
+        return await self._observed("")
+
+    async def _observed(self, stopped: str) -> Observation:
+        """Every thread of every victim is stopped, or none is."""
+        seen: dict[str, str] = {}
+
+        async def all_so() -> bool:
+            for node in self._victims:
+                seen[node] = await self._threads(node)
+            return all(_so(states, stopped) for states in seen.values())
+
+        await reached(self._bed, all_so, self._bed.now_ns() + WITHIN_S * NS, every_s=0.02)
+        good = sum(_so(states, stopped) for states in seen.values())
+        evidence = {"threads": seen}
+        if good == len(self._victims):
+            return Observation("installed", evidence)
+        return Observation("partial" if good else "failed", evidence)
+
+    async def _threads(self, node: str) -> str:
+        """State letters of the victim's threads; nothing when the process is gone."""
+        agent = self._bed.agents[node]
+        state = await agent.state(self._bed.system.process(node))
+        if state.state in ("exited", "absent"):
+            return ""
+        return thread_states((await agent.run(THREADS)).out, state.pid)
+
+
+def _so(states: str, stopped: str) -> bool:
+    """Whether threads are all stopped (`T`), or (nothing) all alive and none stopped."""
+    if stopped:
+        return bool(states) and set(states) == {stopped}
+    return bool(states) and "T" not in states
