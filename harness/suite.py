@@ -22,10 +22,11 @@ import click
 from harness.errors import BadRequest
 from harness.options import Request, Seeds, request
 from harness.preflight import refuse
-from harness.session import Ending, Shown, render, run_one, say
+from harness.session import Ending, Shown, engine, render, run_one, say
 from harness.verdict import Judgement
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
+WORDS = {AS_EXPECTED: "as expected", NOT_AS_EXPECTED: "NOT as expected", UNDECIDED: "undecided"}
 KEYS = {"run", "with", "seeds", "expect", "findings"}
 
 
@@ -46,19 +47,36 @@ class Expected:
         return AS_EXPECTED if set(self.findings) <= set(ending.codes) else NOT_AS_EXPECTED
 
 
-def run_suite(path: Path, runs: Path) -> int:
+def run_suite(path: Path, runs: Path, summary: Path | None = None) -> int:
     """Run every trial of the suite file, show and compare each; the suite's exit code."""
     plan = tuple(read_suite(path))
     for expected in plan:
         refuse(expected.asked)
-    codes = []
-    for expected in plan:
-        ending = run_one(expected.asked, runs)
-        render(ending, Shown())
-        codes.append(expected.compare(ending))
-        say(_sentence(expected, ending, codes[-1]))
-    say(f"{codes.count(AS_EXPECTED)} of {len(codes)} runs of {path} ended as expected")
+    rows = []
+    with engine() as spark:
+        for expected in plan:
+            ending = run_one(expected.asked, runs, spark)
+            render(ending, Shown())
+            rows.append((expected, ending, expected.compare(ending)))
+            say(_sentence(*rows[-1]))
+    codes = [code for _, _, code in rows]
+    conclusion = f"{codes.count(AS_EXPECTED)} of {len(codes)} runs of {path} ended as expected"
+    say(conclusion)
+    if summary:
+        with summary.open("a") as out:
+            out.write(markdown(conclusion, rows))
     return verdict_of(codes)
+
+
+def markdown(conclusion: str, rows: Sequence[tuple[Expected, Ending, int]]) -> str:
+    """The suite as a table for a job's page."""
+    lines = [f"## {conclusion}", "", "| trial | seed | expected | came | |", "|" + " --- |" * 5]
+    for expected, ending, code in rows:
+        wanted = ", ".join((expected.verdict, *expected.findings))
+        came = ending.error or ", ".join((ending.word, *ending.codes))
+        cells = (expected.asked.trial.name, str(ending.seed), wanted, came, WORDS[code])
+        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    return "\n".join([*lines, "", ""])
 
 
 def verdict_of(codes: Sequence[int]) -> int:

@@ -1,0 +1,22 @@
+"""`seatrial heal`: undo the faults that a crashed run left behind."""
+
+from pathlib import Path
+
+import click
+
+from harness.errors import BadRequest
+
+
+@click.command("heal", short_help="Undo faults that a crashed run left behind.")
+@click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
+@click.option("--all", "every", is_flag=True, help="Every run below --runs.")
+@click.option(
+    "--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where they are."
+)
+def command(folder: Path | None, every: bool, runs: Path) -> int:
+    """Undo the faults that the run in DIR (else the newest) began and did not undo."""
+    from harness.healing import heal
+
+    if folder and every:
+        raise BadRequest("name a run or --all, not both")
+    return heal(folder if every or folder else runs / "latest", runs)

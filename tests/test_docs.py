@@ -1,0 +1,107 @@
+"""Documentation that could go stale is generated, and compared with what the code says today.
+
+`pytest tests/test_docs.py --rewrite` (or `make docs`) writes docs/catalogue.md and docs/cli.md.
+Links inside the documentation lead somewhere.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from harness import registry
+from harness.cli import COMMANDS, seatrial
+
+WRITTEN_BY = "<!-- generated: make docs -->"
+WIDTH = 100
+KIND_TITLES = {
+    "system": "Systems: what is tested (`--system`)",
+    "hosts": "Hosts: where its nodes run (`--hosts`)",
+    "workload": "Workloads: what clients do",
+    "fault": "Faults: ways to break things (`--faults`)",
+    "checker": "Checkers: who judges (`--checkers`)",
+    "report": "Reports: how it is shown (`--format`)",
+}
+
+
+def catalogue() -> str:
+    """docs/catalogue.md: every plug-in, from the registry."""
+    lines = [WRITTEN_BY, "# Catalogue", "", "Everything that has a name, as `seatrial list` says."]
+    for kind in registry.KINDS:
+        lines += ["", f"## {KIND_TITLES[kind]}", "", "| name | what it is |", "| --- | --- |"]
+        lines += [f"| `{name}` | {_cell(text)} |" for name, text in registry.described(kind)]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def command_line() -> str:
+    """docs/cli.md: the help texts, from click."""
+    lines = [WRITTEN_BY, "# Commands", "", *_help("seatrial", seatrial)]
+    context = click.Context(seatrial, info_name="seatrial")
+    for name in COMMANDS:
+        command = seatrial.get_command(context, name)
+        assert command is not None
+        lines += [f"## {name}", "", *_help(f"seatrial {name}", command)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _help(path: str, command: click.Command) -> Iterator[str]:
+    context = click.Context(
+        command,
+        info_name=path,
+        max_content_width=WIDTH,
+        terminal_width=WIDTH,
+        help_option_names=["-h", "--help"],
+    )
+    yield "```text"
+    yield from (line.rstrip() for line in command.get_help(context).splitlines())
+    yield from ("```", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "generate"), [("catalogue.md", catalogue), ("cli.md", command_line)]
+)
+def test_generated_docs_are_fresh(root: Path, rewrite: bool, name: str, generate: object) -> None:
+    """What the documentation says of names, options and defaults is what the code says."""
+    assert callable(generate)
+    path = root / "docs" / name
+    if rewrite:
+        path.write_text(generate())
+    assert path.read_text() == generate(), "stale: run make docs"
+
+
+def _pages(root: Path) -> Iterator[Path]:
+    yield from sorted(root.glob("docs/**/*.md"))
+    yield from sorted(root.glob("*.md"))
+
+
+def test_links_lead_somewhere(root: Path) -> None:
+    """Every relative link in README and docs names a file that is there."""
+    dead = [
+        f"{page.relative_to(root)}: {target}"
+        for page in _pages(root)
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+    assert not dead
+
+
+def test_paths_in_the_readme_exist(root: Path) -> None:
+    """The table of where things are names what is there."""
+    table = (root / "README.md").read_text().split("## Where is it")[1].split("\n## ")[0]
+    paths = re.findall(r"`([\w./-]+/[\w./-]*|[\w-]+\.\w+)`", table)
+    assert len(paths) > 8
+    assert not [path for path in paths if not (root / path).exists()]
+
+
+def test_every_page_is_in_the_site(root: Path) -> None:
+    """mkdocs.yml leads to every page of docs/."""
+    navigation = (root / "mkdocs.yml").read_text()
+    pages = [str(p.relative_to(root / "docs")) for p in root.glob("docs/**/*.md")]
+    assert pages
+    assert not [page for page in pages if page not in navigation]
