@@ -1,0 +1,42 @@
+"""Reads a stopped broker's log, on the broker's own node: `_flotilla_dump.py STORE OUT`.
+
+Writes a row for each message to OUT, in log order, and prints {"queues": [[topic, queue] ...],
+"rows": n}; a row's first number is an index into `queues`. It needs Python and the folder of our
+packages, nothing else.
+"""
+
+import json
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROW = struct.Struct(">Iqqiq")  # index of the queue, queue offset, value, epoch, crc
+NO_VALUE = -1
+
+
+def rows(store: str, queues: dict[tuple[str, int], int]) -> Iterator[bytes]:
+    """A packed row for each message; queues are numbered as they are met."""
+    from clusters.flotilla.store.reader import messages
+
+    for topic, queue, queue_offset, _, epoch, crc, _, body in messages(store):
+        index = queues.setdefault((topic, queue), len(queues))
+        value = int.from_bytes(body[:8]) if len(body) >= 8 else NO_VALUE
+        value = value if value < 1 << 63 else NO_VALUE
+        yield ROW.pack(index, queue_offset, value, epoch, crc)
+
+
+def main() -> None:
+    store, out = sys.argv[1:]
+    queues: dict[tuple[str, int], int] = {}
+    count = 0
+    with Path(out).open("wb") as file:
+        for row in rows(store, queues):
+            file.write(row)
+            count += 1
+    print(json.dumps({"queues": list(queues), "rows": count}))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    main()

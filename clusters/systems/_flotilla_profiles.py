@@ -1,0 +1,109 @@
+"""Flotilla's profiles, and the settings that a trial makes of one.
+
+A profile is data in `_profiles/flotilla.toml`; a trial's own settings go over it. What comes out is
+checked by Flotilla's own configuration reader before anything is started.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from clusters.flotilla.client.settings import KEYS as CLIENT_KEYS
+from clusters.flotilla.config import Config, ConfigError, loads
+from harness.errors import BadRequest, UnknownName
+from harness.trial import Trial
+
+# keys that the driver decides for each node
+_DRIVERS = frozenset(
+    {
+        "role", "nodeName", "listenHost", "listenPort", "haListenPort", "storePath",
+        "eventLogPath", "brokerName", "namesrvAddr", "controllerAddr", "controllerDLegerSelfId",
+        "controllerDLegerPeers", "topics", "totalReplicas", "seed",
+    }
+)  # fmt: skip
+_NODE_KEYS = frozenset(f.metadata["key"] for f in fields(Config)) - _DRIVERS
+BROKER_SETS = "brokerSets"
+KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A named configuration. `expected`: plan -> verdict."""
+
+    name: str
+    about: str
+    settings: Mapping[str, Any]
+    expected: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a trial's cluster is configured with: RocketMQ's keys, milliseconds at timeScale 1."""
+
+    values: Mapping[str, Any]
+
+    @property
+    def node(self) -> dict[str, Any]:
+        return {key: value for key, value in self.values.items() if key in _NODE_KEYS}
+
+    @property
+    def client(self) -> dict[str, Any]:
+        wanted = CLIENT_KEYS | {"timeScale"}
+        return {key: value for key, value in self.values.items() if key in wanted}
+
+    @property
+    def broker_sets(self) -> int:
+        return int(self.values.get(BROKER_SETS, 1))
+
+
+@cache
+def _file() -> Mapping[str, Any]:
+    return tomllib.loads((Path(__file__).parent / "_profiles" / "flotilla.toml").read_text())
+
+
+def profiles() -> Mapping[str, Profile]:
+    """All profiles by name."""
+    return {
+        name: Profile(name, table["about"], table["settings"], table.get("expected", {}))
+        for name, table in _file()["profiles"].items()
+    }
+
+
+def settings(trial: Trial) -> Settings:
+    """The trial's settings over its profile's. UnknownName, or BadRequest that names the key."""
+    known = profiles()
+    name = trial.profile or _file()["default"]
+    if name not in known:
+        raise UnknownName("profile", name, known)
+    for key in trial.settings:
+        if key not in KEYS:
+            raise UnknownName("setting", key, KEYS)
+    values = {**_file()["common"], **known[name].settings, **trial.settings}
+    _check(values)
+    return Settings(values)
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    """Every value has the type and range that its reader demands. BadRequest names the key."""
+    node = {key: value for key, value in values.items() if key in _NODE_KEYS}
+    sample = {"role": "broker", "nodeName": "n", "listenHost": "h", "storePath": "s", **node}
+    try:
+        loads(tomli_w.dumps(sample))
+    except ConfigError as e:
+        raise BadRequest(f"the trial's settings: {e}") from e
+    for key in CLIENT_KEYS & set(values):
+        least = 0 if key == "retryTimesWhenSendFailed" else 1
+        _whole(key, values[key], least)
+    _whole(BROKER_SETS, values.get(BROKER_SETS, 1), 1)
+
+
+def _whole(key: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadRequest(
+            f"the trial's settings: {key} must be a whole number from {least}, not {value!r}"
+        )
