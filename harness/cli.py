@@ -60,9 +60,15 @@ def main() -> None:
 
 
 def exit_code(arguments: Sequence[str]) -> int:
-    """Carry out one command line; never raises."""
+    """Carry out one command line; never raises.
+
+    Not by click's own `main`, which ends with 1 when nobody reads any more.
+    """
     try:
-        return int(seatrial.main(list(arguments), prog_name="seatrial", standalone_mode=False) or 0)
+        with seatrial.make_context("seatrial", list(arguments)) as context:
+            return int(seatrial.invoke(context) or EXIT_VALID)
+    except click.exceptions.Exit as asked:  # --help, --version
+        return asked.exit_code
     except BrokenPipeError:  # `seatrial list | head`
         _mute()
         return EXIT_VALID
@@ -78,6 +84,9 @@ def _failed(error: BaseException) -> int:
         case SeatrialError():
             _say(str(error))
             return error.exit_code
+        case click.exceptions.NoArgsIsHelpError():
+            click.echo(error.format_message(), err=True)
+            return EXIT_BAD_REQUEST
         case click.ClickException():
             _say(_usage(error))
             return EXIT_BAD_REQUEST
