@@ -8,11 +8,21 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
 from harness.errors import BadRequest
+
+if TYPE_CHECKING:
+    from harness.voyage import Voyage
+
+START_WITHIN_S = 90.0
+BOARD_WITHIN_S = 30.0
+STOP_WITHIN_S = 30.0  # a send may be open for all its retries
+DRAIN_WITHIN_S = 120.0
+COLLECT_WITHIN_S = 120.0
+HURRY_S = 10.0  # for each part that is left, after an early end
 
 DEMANDS = ("no-loss", "at-least-once", "order-per-queue", "recovers")
 
@@ -72,6 +82,33 @@ class Trial:
                 raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
             changes[key] = _checked(getattr(self, key), raw, f"{where}: {key}")
         return replace(self, **changes)
+
+
+async def run(voyage: "Voyage") -> None:
+    """The story of a trial: from an empty machine to a recorded history, and an empty machine."""
+    system = voyage.system
+    async with voyage.raised() as bed:
+        async with voyage.must(START_WITHIN_S, "starting the cluster"):
+            await system.install(bed)
+            await system.start(bed)
+            evidence = await system.healthy(bed, START_WITHIN_S)
+        voyage.mark("raised", healthy=dict(evidence))
+        async with voyage.manned(bed, BOARD_WITHIN_S) as crews:
+            async with voyage.watched(bed, crews):
+                voyage.mark("load", load_began_ns=voyage.now_ns())
+                await crews.load(voyage.epoch_ns)
+                await voyage.loaded_and_broken(bed)
+                voyage.mark("healed")
+                await voyage.recovered(bed)
+                async with voyage.may(STOP_WITHIN_S, HURRY_S, "ending all open operations"):
+                    await crews.stop()
+            voyage.mark("drain", load_ended_ns=voyage.now_ns())
+            async with voyage.may(DRAIN_WITHIN_S, HURRY_S, "the final phase"):
+                await crews.drain()
+        async with voyage.may(COLLECT_WITHIN_S, HURRY_S, "collecting logs and replicas"):
+            await system.collect(bed)
+        voyage.mark("collected")
+    voyage.mark("ended")
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,157 @@
+"""The crews of a trial, seen from the runner: one client process on each client node.
+
+Orders go to all of them at once and each answers with a word; what they count is added up. A crew
+that fails, or ends before it was told to, ends the trial: operations that nobody records would
+make every verdict doubtful.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import harness
+from harness.contracts import CLIENT, Agent, Bed, Node
+from harness.errors import BedFailed
+from harness.rundir import RunDir
+from harness.together import together
+
+NAME = "crew"  # the agent's name for the process
+COMMAND = (sys.executable, "-X", "frozen_modules=on", "-m", "harness.crew")
+COUNTS = ("ok", "fail", "info", "polled")
+QUANTILES = ("p50_ms", "p99_ms")
+QUIT_WITHIN_S = 5.0
+TELL_EVERY_S = 0.25
+
+
+class Crew:
+    """One client process and the last it said."""
+
+    def __init__(self, node: Node, agent: Agent, failed: asyncio.Future[None]) -> None:
+        self.node = node
+        self.stats: Mapping[str, float] = {}
+        self._agent = agent
+        self._failed = failed
+        self._said: asyncio.Queue[str] = asyncio.Queue()
+        self._quitting = False
+        self._watching: asyncio.Task[None] | None = None
+
+    async def start(self, run: RunDir) -> None:
+        """Start the process and wait until its client is open."""
+        root = str(Path(harness.__file__).parents[1])
+        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        await self._agent.start(
+            NAME,
+            [*COMMAND, str(run.path), self.node.name],
+            env={"PYTHONPATH": path},
+            log=str(run.node(self.node.name) / "crew.log"),
+            on_line=self._heard,
+        )
+        self._watching = asyncio.create_task(self._watch())
+        await self._answer("ready")
+
+    async def order(self, what: str, answer: str, **fields: Any) -> None:
+        await self._agent.tell(NAME, json.dumps({"do": what, **fields}))
+        await self._answer(answer)
+
+    async def _watch(self) -> None:
+        """Until the process ends, which nobody but us may ask of it."""
+        try:
+            code = await self._agent.exited(NAME)
+        except BedFailed as e:
+            self._fail(str(e))
+            return
+        if not self._quitting:
+            self._fail(
+                f"the crew on {self.node.name} ended by itself (exit code {code}); its last words "
+                f"are in nodes/{self.node.name}/crew.log"
+            )
+
+    async def quit(self) -> None:
+        """The process ends: by itself, or by force when it is busy."""
+        self._quitting = True
+        if self._watching is None:
+            return
+        with suppress(BedFailed, TimeoutError):
+            await self._agent.tell(NAME, json.dumps({"do": "quit"}))
+            async with asyncio.timeout(QUIT_WITHIN_S):
+                await self._agent.exited(NAME)
+                return
+        with suppress(BedFailed):
+            await self._agent.signal(NAME, signal.SIGKILL)
+            await self._agent.exited(NAME)
+
+    async def _answer(self, word: str) -> None:
+        while (said := await self._said.get()) != word:
+            if said == "failed":
+                await self._failed
+
+    def _heard(self, line: str) -> None:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return  # a library that prints
+        self.stats = message.get("stats", self.stats)
+        if "is" in message:
+            if message["is"] == "failed":
+                self._fail(message["why"])
+            self._said.put_nowait(message["is"])
+
+    def _fail(self, why: str) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(BedFailed(why))
+        self._said.put_nowait("failed")
+
+
+class Crews:
+    """All of them. `failed` breaks when one of them does."""
+
+    def __init__(self, bed: Bed, run: RunDir) -> None:
+        self._run = run
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._all = [Crew(node, bed.agents[node.name], self.failed) for node in bed.of_role(CLIENT)]
+
+    @asynccontextmanager
+    async def aboard(self) -> AsyncIterator[None]:
+        """At the end of the block every process is gone."""
+        try:
+            yield
+        finally:
+            await asyncio.gather(*(crew.quit() for crew in self._all))
+            self.failed.cancel()
+
+    async def open(self) -> None:
+        """Start the processes; every client is open."""
+        await together(*(crew.start(self._run) for crew in self._all))
+
+    async def load(self, epoch_ns: int) -> None:
+        await together(*(crew.order("load", "loading", epoch_ns=epoch_ns) for crew in self._all))
+
+    async def stop(self) -> None:
+        """Begin nothing new; when this returns, no operation is open."""
+        await together(*(crew.order("stop", "stopped") for crew in self._all))
+
+    async def drain(self) -> None:
+        """The final phase."""
+        await together(*(crew.order("drain", "drained") for crew in self._all))
+
+    async def tell(self, say: Callable[[Mapping[str, Any]], None]) -> None:
+        """For ever: what the crews count."""
+        while True:
+            say({"stats": self.stats()})
+            await asyncio.sleep(TELL_EVERY_S)
+
+    def acknowledged(self) -> int:
+        return int(self.stats()["ok"])
+
+    def stats(self) -> dict[str, float]:
+        """Counts added up, quantiles of the slowest."""
+        told = [crew.stats for crew in self._all]
+        counts = {name: sum(stats.get(name, 0) for stats in told) for name in COUNTS}
+        slowest = {name: max((s.get(name, 0.0) for s in told), default=0.0) for name in QUANTILES}
+        return counts | slowest

@@ -1,0 +1,155 @@
+"""The folder of all runs: a name for each, `latest`, and a cap on what they take together.
+
+A run in progress holds a lock on its folder, so that making room never removes it.
+"""
+
+import fcntl
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from harness.errors import BadRequest, BedFailed
+from harness.rundir import RunDir
+from harness.trial import Trial
+from harness.verdict import SCHEMA_VERSION
+
+CAP_VARIABLE = "SEATRIAL_RUNS_CAP_GB"
+CAP_GB = 5.0
+LOCK = ".lock"
+LATEST = "latest"
+
+
+@contextmanager
+def start_run(trial: Trial, plan: str, runs: Path) -> Iterator[RunDir]:
+    """A new run's folder, held for the length of the block."""
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        make_room(runs, cap_bytes())
+        folder = _new_folder(runs.resolve(), _stem(trial.name))
+        run = RunDir(folder)
+        run.trial_file.write_text(trial.to_toml())
+        run.plan_file.write_text(plan)
+        run.update_state(**_beginning())
+        _point(runs / LATEST, folder)
+    except OSError as e:
+        raise BedFailed(
+            f"no run can be written under {runs}: {e.strerror}; free space or choose another "
+            "folder with --runs"
+        ) from e
+    with _held(folder):
+        yield run
+
+
+def cap_bytes() -> float:
+    """How much all runs may take together."""
+    text = os.environ.get(CAP_VARIABLE, "")
+    try:
+        return float(text or CAP_GB) * 1e9
+    except ValueError:
+        raise BadRequest(f"{CAP_VARIABLE} must be a number of gigabytes, not {text!r}") from None
+
+
+def make_room(runs: Path, cap: float) -> None:
+    """Remove the oldest runs until the rest fit; never one that is running."""
+    folders = sorted(path for path in runs.iterdir() if _is_run(path))
+    sizes = {folder: _size_bytes(folder) for folder in folders}
+    total = sum(sizes.values())
+    for folder in folders:
+        if total <= cap:
+            return
+        if not _running(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            total -= sizes[folder]
+
+
+def _stem(name: str) -> str:
+    """What the run is called: when, and the trial's name in letters that any tool can take."""
+    plain = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".-")
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{plain[:60] or 'trial'}"
+
+
+def _new_folder(runs: Path, stem: str) -> Path:
+    """A folder nobody else has, even when two runs begin in the same second."""
+    number = 1
+    while True:
+        folder = runs / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+def _point(link: Path, folder: Path) -> None:
+    """`latest` leads to the newest run. A file of that name that is no link is left alone."""
+    if link.exists() and not link.is_symlink():
+        return
+    temporary = link.with_name(f".{LATEST}-{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(folder.name)
+    os.replace(temporary, link)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    with (folder / LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def _running(folder: Path) -> bool:
+    try:
+        with (folder / LOCK).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
+
+
+def _is_run(path: Path) -> bool:
+    return not path.is_symlink() and (path / "trial.toml").is_file()
+
+
+def _size_bytes(folder: Path) -> int:
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(where, name)).st_blocks * 512
+    return total
+
+
+def _beginning() -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "phase": "starting",
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "ended": False,
+        "interrupted": False,
+        "versions": {
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+            "seatrial": _own_version(),
+        },
+        "machine": {"cores": os.cpu_count(), "memory": _memory_bytes()},
+        "command": sys.argv[1:],
+    }
+
+
+def _own_version() -> str:
+    try:
+        return version("seatrial")
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,239 @@
+"""What the story of a trial is told with: `harness.trial.run` says what happens, this says how.
+
+A voyage knows the run's folder, the plug-ins the trial names, the clock of record, and how long
+each part of the story may take. Every wait has a deadline: some parts *must* succeed (the cluster
+must come up), others *may* fall short, which is noted and left to the checkers (a final phase that
+could not read everything). An early end, asked for by Ctrl-C, shortens what is left instead of
+skipping it: faults are healed, open operations end, the rest is read as far as a few seconds reach.
+"""
+
+import asyncio
+import random
+import sys
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any
+
+from harness import registry
+from harness.contracts import CLIENT, Bed, Hosts, System, Workload
+from harness.crews import Crews
+from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
+from harness.lifeline import Lifeline
+from harness.recorder import JournalRecorder
+from harness.rundir import RunDir
+from harness.together import meanwhile, together
+from harness.trial import run as sail
+from harness.watch import exits, standings
+
+
+class Stopped(Exception):
+    """An early end was asked for before there was anything to record."""
+
+
+class Voyage:
+    """One run under way, in the runner."""
+
+    def __init__(self, run: RunDir, hosts: Hosts, lifeline: Lifeline) -> None:
+        self.run, self.hosts, self.trial = run, hosts, run.trial()
+        self.system: System = registry.load("system", self.trial.system)(self.trial)
+        self.workload: Workload = registry.load("workload", self.trial.workload)(self.trial)
+        self.epoch_ns = time.monotonic_ns()
+        self.stop = lifeline.stop
+        self.say = lifeline.say
+        self.record = JournalRecorder(run.journal, self.now_ns, self.say)
+        self._acknowledged: Callable[[], int] = lambda: 0
+        self._limits: dict[asyncio.Timeout, float] = {}
+
+    def now_ns(self) -> int:
+        return time.monotonic_ns() - self.epoch_ns
+
+    def mark(self, phase: str, **state: Any) -> None:
+        """A phase of the story: in the history, in run.json, and for who watches."""
+        self.record.note(phase)
+        self.run.update_state(phase=phase, **state)
+        self.say({"phase": phase})
+
+    # ------------------------------------------------------------------------ parts of the story
+
+    @asynccontextmanager
+    async def raised(self) -> AsyncIterator[Bed]:
+        """All nodes up, with agents and addresses; at the end, all gone."""
+        async with self.hosts.raised(self.system.nodes()) as (nodes, agents):
+            bed = Bed(
+                nodes=nodes,
+                agents=agents,
+                hosts=self.hosts,
+                system=self.system,
+                record=self.record,
+                now_ns=self.now_ns,
+                acknowledged=lambda: self._acknowledged(),
+                sleep=asyncio.sleep,
+            )
+            self.record.name([node.name for node in nodes], self.workload.keys)
+            self.run.write_names(_names(bed, self.workload))
+            yield bed
+
+    @asynccontextmanager
+    async def manned(self, bed: Bed, within_s: float) -> AsyncIterator[Crews]:
+        """Clients aboard, ready to operate."""
+        crews = Crews(bed, self.run)
+        async with crews.aboard():
+            async with self.must(within_s, "opening the clients"):
+                await crews.open()
+            self._acknowledged = crews.acknowledged
+            yield crews
+
+    def watched(self, bed: Bed, crews: Crews) -> AbstractAsyncContextManager[None]:
+        """Meanwhile: what fails on our side breaks the trial off, what happens is told."""
+        return meanwhile(
+            _broken(crews.failed), crews.tell(self.say), standings(bed, self.say), *exits(bed)
+        )
+
+    async def loaded_and_broken(self, bed: Bed) -> None:
+        """The load's full time, and the whole plan."""
+        path = self.run.plan_file
+        plan = registry.nemesis().load(path.read_text(), str(path)).faults
+        await together(self._duration(), self._nemesis(plan, bed))
+
+    async def recovered(self, bed: Bed) -> None:
+        """Full redundancy again and a send acknowledged after that, or the deadline."""
+        began_ns, within_s = self.now_ns(), self.trial.recover_within_s
+        reached = False
+        async with self.may(within_s, 3.0, "full redundancy"):
+            while not (await self.system.standing(bed)).redundant:
+                await bed.sleep(0.1)
+            before = bed.acknowledged()
+            while bed.acknowledged() <= before:
+                await bed.sleep(0.05)
+            reached = True
+        took_s = round((self.now_ns() - began_ns) / 1e9, 3)
+        fields = {"redundant": reached, "took_s": took_s, "within_s": within_s}
+        self.record.event(self.now_ns(), "", "recovery", fields)
+
+    # ---------------------------------------------------------------------------------- deadlines
+
+    @asynccontextmanager
+    async def must(self, within_s: float, what: str) -> AsyncIterator[None]:
+        """A part without which there is no trial."""
+        try:
+            async with self._limited(within_s, 0.0):
+                yield
+        except TimeoutError:
+            if self.stop.is_set():
+                raise Stopped from None
+            raise BedFailed(
+                f"{what} took longer than {within_s:g} s; the logs are in {self.run.path}/nodes"
+            ) from None
+
+    @asynccontextmanager
+    async def may(self, within_s: float, hurried_s: float, what: str) -> AsyncIterator[None]:
+        """A part that may fall short; then it is noted. `hurried_s`: after an early end."""
+        try:
+            async with self._limited(within_s, hurried_s):
+                yield
+        except TimeoutError:
+            limit_s = hurried_s if self.stop.is_set() else within_s
+            self.record.note(f"gave up on {what} after {limit_s:g} s")
+
+    @asynccontextmanager
+    async def _limited(self, within_s: float, hurried_s: float) -> AsyncIterator[None]:
+        limit_s = min(within_s, hurried_s) if self.stop.is_set() else within_s
+        async with asyncio.timeout(limit_s) as limit:
+            self._limits[limit] = hurried_s
+            try:
+                yield
+            finally:
+                del self._limits[limit]
+
+    async def hurry(self) -> None:
+        """When an early end is asked for: mark it, and shorten the waits that are going on."""
+        await self.stop.wait()
+        self.mark("interrupted", interrupted=True)
+        now = asyncio.get_running_loop().time()
+        for limit, hurried_s in self._limits.items():
+            limit.reschedule(min(now + hurried_s, limit.when() or now + hurried_s))
+
+    # ------------------------------------------------------------------------------------ private
+
+    async def _duration(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.trial.duration_s):
+                await self.stop.wait()
+
+    async def _nemesis(self, plan: Any, bed: Bed) -> None:
+        if plan:
+            dice = random.Random(f"{self.trial.seed}/nemesis")  # must be replayable
+            carry_out = registry.nemesis().carry_out
+            await carry_out(plan, bed, self.run.ledger, self.stop, dice, self.now_ns())
+
+
+async def voyage(run: RunDir, hosts: Hosts) -> int:
+    """Run the trial of this folder from beginning to end; the exit code of the runner."""
+    lifeline = Lifeline()
+    await lifeline.hold()
+    try:
+        return await _voyage(Voyage(run, hosts, lifeline))
+    except Exception as e:
+        return _failed(run, lifeline, e)
+
+
+async def _voyage(voyage: Voyage) -> int:
+    voyage.run.update_state(epoch_ns=voyage.epoch_ns)
+    try:
+        async with meanwhile(voyage.hurry(), _broken(_unhandled())):
+            await sail(voyage)
+        voyage.run.update_state(ended=True)
+    except Stopped:
+        return EXIT_VALID
+    finally:
+        voyage.record.close()
+    return EXIT_VALID
+
+
+def _failed(run: RunDir, lifeline: Lifeline, error: Exception) -> int:
+    """One sentence for people; the trace for harness.log."""
+    traceback.print_exception(error, file=sys.stderr)
+    match error:
+        case SeatrialError():
+            sentence = str(error)
+        case OSError():
+            sentence = f"this machine refused: {error}"
+        case _:
+            sentence = f"Seatrial itself failed: {type(error).__name__}: {error}; see {run.log}"
+    with suppress(OSError):
+        run.update_state(error=sentence)
+    lifeline.say({"failed": sentence})
+    return EXIT_BED_FAILED
+
+
+def _unhandled() -> "asyncio.Future[None]":
+    """Breaks when a callback fails: a journal that can not be written, or a fault of ours."""
+    loop = asyncio.get_running_loop()
+    broken: asyncio.Future[None] = loop.create_future()
+
+    def failed(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        if not broken.done():
+            broken.set_exception(context.get("exception") or RuntimeError(context["message"]))
+
+    loop.set_exception_handler(failed)
+    return broken
+
+
+async def _broken(failure: "asyncio.Future[None]") -> None:
+    await failure
+
+
+def _names(bed: Bed, workload: Workload) -> dict[str, Any]:
+    clients = [node.name for node in bed.of_role(CLIENT)]
+    return {
+        "keys": list(workload.keys),
+        "nodes": [node.name for node in bed.nodes],
+        "roles": {node.name: node.role for node in bed.nodes},
+        "addresses": {node.name: node.address for node in bed.nodes},
+        "processes": {
+            str(p): f"{workload.who(p)} on {clients[p % len(clients)]}"
+            for p in range(workload.processes)
+        },
+    }
