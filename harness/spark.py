@@ -1,0 +1,291 @@
+"""The one Spark session: started behind the user's back, gone when we are.
+
+Spark is the engine of every checker, on a laptop as on a cluster, but a command line can not wait
+ten seconds for it. So the JVM is launched directly (no shell script, no launcher JVM) on a class
+archive, PySpark is handed its gateway by environment variables, and `prepare` does all of it,
+including the first job that warms the Python workers, in the background while the trial runs.
+
+The JVM leaves with us: it holds the other end of a pipe, and the kernel kills it when the thread
+that started it, the main thread, is gone. Its output goes to a file that is read only when it
+fails to start. `python -m harness.spark` makes the class archive.
+"""
+
+import ctypes
+import logging
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from harness import java, registry
+from harness.errors import BedFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GATEWAY = "org.apache.spark.api.python.PythonGatewayServer"
+START_WITHIN_S = 90.0
+STEP_S = 0.01
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Engine:
+    """A JVM on its way up. `session()` waits for it; `close()` ends it at once.
+
+    Make it in the main thread: the JVM dies with the thread that started it.
+    """
+
+    def __init__(
+        self,
+        master: str = "local[2]",
+        nice: int = 0,
+        heap: str = "1g",
+        short_run: bool = True,
+        archive_to: Path | None = None,
+    ) -> None:
+        self._master = master
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 as long as the JVM
+        self._folder = tempfile.TemporaryDirectory(prefix="seatrial-spark-")
+        self._runtime = java.find()
+        archive = (
+            self._runtime.make_archive(archive_to) if archive_to else self._runtime.use_archive()
+        )
+        options = [*self._runtime.options(heap, short_run), *archive]
+        self._jvm = _launch(self._runtime, options, Path(self._folder.name), self._output, nice)
+        self._session: SparkSession | None = None
+        self._failure: BaseException | None = None
+        self._ready = threading.Thread(target=self._start, name="spark-start", daemon=True)
+        self._ready.start()
+
+    def session(self) -> "SparkSession":
+        """The session, as soon as it is there. BedFailed when it does not come up."""
+        self._ready.join()
+        if self._session is None:
+            raise BedFailed(
+                f"Spark did not start on {self._runtime.executable}: {self._why()}; "
+                "`seatrial doctor` shows the Java it uses"
+            ) from self._failure
+        return self._session
+
+    def close(self, orderly: bool = False) -> None:
+        """End the JVM: at once, or, to let it write its archive, by its own leave."""
+        logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+        if orderly and self._session is not None:
+            self._session.stop()
+        else:
+            _expect_the_end(self._session)
+            self._jvm.kill()
+        if self._jvm.stdin is not None:
+            with suppress(OSError):
+                self._jvm.stdin.close()
+        self._jvm.wait()
+        _forget_session()
+        self._output.close()
+        self._folder.cleanup()
+
+    def _start(self) -> None:
+        try:
+            connection = Path(self._folder.name) / "gateway"
+            _wait_for(connection, self._jvm)
+            with _gateway_in_environment(connection):
+                self._session = _build(self._master, Path(self._folder.name))
+            warm(self._session)
+        except Exception as e:
+            self._failure = e
+
+    def _why(self) -> str:
+        """The JVM's last words, or the exception's."""
+        self._output.seek(0)
+        lines = [line for line in self._output.read().decode(errors="replace").splitlines() if line]
+        failure = f"{self._failure}".splitlines() or [repr(self._failure)]
+        return (lines[-1] if lines and self._jvm.poll() is not None else failure[0]).rstrip(".")
+
+
+def prepare(master: str = "local[2]", nice: int = 19) -> Engine:
+    """Begin to start Spark in the background, out of the trial's way."""
+    return Engine(master, nice)
+
+
+@contextmanager
+def session(master: str = "local[2]", short_run: bool = True) -> Iterator["SparkSession"]:
+    """A session for a command that has nothing else to do meanwhile."""
+    engine = Engine(master, short_run=short_run, heap="1g" if short_run else "4g")
+    try:
+        yield engine.session()
+    finally:
+        engine.close()
+
+
+def warm(spark: "SparkSession") -> None:
+    """Run the smallest job there is, on every core, so that Python workers are up."""
+    cores = spark.sparkContext.defaultParallelism
+    numbers = spark.range(cores, numPartitions=cores)
+    numbers.repartition(cores, "id").mapInArrow(_unchanged, "id long").toArrow()
+
+
+def _unchanged(batches: Any) -> Any:
+    yield from batches
+
+
+def _launch(
+    runtime: java.Java, options: list[str], folder: Path, output: IO[bytes], nice: int
+) -> subprocess.Popen[bytes]:
+    home = _spark_home()
+    environment = {
+        **os.environ,
+        "CLASSPATH": os.pathsep.join(str(jar) for jar in sorted((home / "jars").glob("*.jar"))),
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SEATRIAL_PRELOAD": " ".join(_kernels()),
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "gateway"),
+        **_numba_cache(),
+    }
+    parent = os.getpid()
+
+    def leave_with_us() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        os.nice(nice)
+
+    try:
+        return subprocess.Popen(
+            [str(runtime.executable), *options, f"-Djava.io.tmpdir={folder}", GATEWAY],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # the terminal's Ctrl-C is not for it
+            preexec_fn=leave_with_us,
+        )
+    except OSError as e:
+        raise BedFailed(f"cannot start {runtime.executable}: {e.strerror}; set JAVA_HOME") from e
+
+
+def _spark_home() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+def _kernels() -> list[str]:
+    """Modules whose functions run in Python workers."""
+    return [f"{registry.KINDS['checker'].package}.{name}" for name in registry.names("checker")]
+
+
+def _numba_cache() -> dict[str, str]:
+    """Compiled kernels are kept, by us and by the workers, where we may write."""
+    return {"NUMBA_CACHE_DIR": str(java.cache_folder() / "numba")}
+
+
+def _wait_for(connection: Path, jvm: subprocess.Popen[bytes]) -> None:
+    """The JVM announces its port by renaming a file into place."""
+    deadline = time.monotonic() + START_WITHIN_S
+    while not connection.exists():
+        if jvm.poll() is not None:
+            raise BedFailed(f"java exited with code {jvm.returncode}")
+        if time.monotonic() > deadline:
+            raise BedFailed(f"java was silent for {START_WITHIN_S:.0f} s")
+        time.sleep(STEP_S)
+
+
+@contextmanager
+def _gateway_in_environment(connection: Path) -> Iterator[None]:
+    """PySpark finds a JVM that it did not start itself by two environment variables."""
+    data = connection.read_bytes()
+    port, size = struct.unpack_from(">ii", data)
+    names = {
+        "PYSPARK_GATEWAY_PORT": str(port),
+        "PYSPARK_GATEWAY_SECRET": data[8 : 8 + size].decode(),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+            os.environ.pop(name, None)
+
+
+def _build(master: str, folder: Path) -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    local = master.startswith("local")
+    options: dict[str, bool | float | int | str | None] = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",  # columns pass through; compiling costs seconds
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
+        "spark.python.daemon.module": "harness.spark_daemon",
+        "spark.shuffle.compress": "true",
+        "spark.executorEnv.NUMBA_CACHE_DIR": _numba_cache()["NUMBA_CACHE_DIR"],
+        "spark.executorEnv.SEATRIAL_PRELOAD": " ".join(_kernels()),
+    }
+    if local:
+        options |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(folder),
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        }
+    builder = SparkSession.builder.master(master).appName("seatrial")
+    return builder.config(map=options).getOrCreate()
+
+
+def _expect_the_end(session: "SparkSession | None") -> None:
+    """PySpark's accumulator server prints a traceback when its JVM goes away; here it may."""
+    server = session and session.sparkContext._accumulatorServer
+    if server:
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
+
+
+def _forget_session() -> None:
+    """Let a later session start afresh, with a JVM of its own."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkSession._instantiatedSession = None
+    SparkContext._active_spark_context = None
+    if SparkContext._gateway is not None:
+        with suppress(Exception):
+            SparkContext._gateway.shutdown()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+def make_archive() -> Path:
+    """Start a session, run the kinds of job that checkers run, and let the JVM archive itself."""
+    runtime = java.find()
+    runtime.archive.parent.mkdir(parents=True, exist_ok=True)
+    temporary = runtime.archive.with_suffix(f".{os.getpid()}.tmp")
+    engine = Engine(archive_to=temporary)
+    warm(engine.session())
+    engine.close(orderly=True)
+    if not temporary.is_file():
+        raise BedFailed(f"{runtime.executable} made no class archive; checks work without it")
+    os.replace(temporary, runtime.archive)
+    return runtime.archive
+
+
+if __name__ == "__main__":
+    if not java.find().archive.is_file():
+        make_archive()
