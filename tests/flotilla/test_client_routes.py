@@ -1,0 +1,63 @@
+"""The route table: which answer of which nameserver is believed."""
+
+from typing import Any
+
+import pytest
+
+from clusters.flotilla.client.routes import Place, Table
+
+
+def answer(version: int, master: str | None, queues: int = 2) -> dict[str, Any]:
+    """A nameserver's answer about one broker set, `set-1`, and one topic on it."""
+    addrs = {"2": "b:1"} | ({"0": master} if master else {})
+    return {
+        "code": 0,
+        "topics": {"orders": [{"brokerName": "set-1", "queues": queues}]},
+        "brokers": {"set-1": {"cluster": "c", "addrs": addrs, "stateVersion": version}},
+    }
+
+
+def test_an_old_story_is_not_believed() -> None:
+    """stateVersion is the master's epoch (spec 10.1): a lower one is from before the election."""
+    table = Table().updated(answer(3, "new:1")).updated(answer(2, "old:1"))
+    assert table.masters == {"set-1": "new:1"}
+
+
+def test_a_newer_master_replaces_the_older() -> None:
+    table = Table().updated(answer(2, "old:1")).updated(answer(3, "new:1"))
+    assert table.masters == {"set-1": "new:1"}
+
+
+def test_a_master_that_left_the_route_is_gone() -> None:
+    """The nameserver saw it die: there is nobody to send to until another registers."""
+    table = Table().updated(answer(2, "a:1")).updated(answer(2, None))
+    assert table.places() == {}
+
+
+def test_a_topic_outlives_its_master() -> None:
+    """Queues keep their numbers while nobody owns them."""
+    table = Table().updated(answer(2, "a:1")).updated(answer(2, None)).updated(answer(3, "b:1"))
+    assert table.places()["orders", 1] == Place("set-1", "b:1", 1)
+
+
+def test_queues_are_numbered_through_the_broker_sets_by_name() -> None:
+    reply = {
+        "topics": {
+            "t": [{"brokerName": "set-2", "queues": 2}, {"brokerName": "set-1", "queues": 1}]
+        },
+        "brokers": {
+            "set-1": {"addrs": {"0": "a:1"}, "stateVersion": 1},
+            "set-2": {"addrs": {"0": "b:1"}, "stateVersion": 1},
+        },
+    }
+    assert Table().updated(reply).places() == {
+        ("t", 0): Place("set-1", "a:1", 0),
+        ("t", 1): Place("set-2", "b:1", 0),
+        ("t", 2): Place("set-2", "b:1", 1),
+    }
+
+
+@pytest.mark.parametrize("reply", [{}, {"brokers": {"s": {}}, "topics": {}}, {"brokers": 3}])
+def test_nonsense_raises_what_the_caller_catches(reply: dict[str, Any]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
+        Table().updated(reply)
