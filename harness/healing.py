@@ -14,12 +14,17 @@ from typing import Any
 from harness import registry
 from harness.errors import EXIT_VALID
 from harness.rundir import RunDir
+from harness.runs import is_running
 
 
 def heal(folder: Path | None, runs: Path) -> int:
     """Heal one run, or every run below `runs`; says what was done."""
     chosen = [RunDir.open(folder)] if folder else list(_stored(runs))
-    open_runs = [run for run in chosen if registry.nemesis().open_entries(run.ledger)]
+    open_runs = [
+        run
+        for run in chosen
+        if registry.nemesis().open_entries(run.ledger) and not is_running(run.path)
+    ]
     for run in open_runs:
         print(_heal(run))
     if not open_runs:

@@ -8,6 +8,7 @@ nobody could know beforehand.
 from harness import registry
 from harness.doctor import refuse_unready
 from harness.errors import UnknownName
+from harness.launch import planned
 from harness.options import Request
 from harness.trial import DEMANDS, Trial
 
@@ -17,7 +18,7 @@ def refuse(asked: Request) -> None:
     trial = asked.trial
     refuse_unknown(trial)
     registry.load("workload", trial.workload)(trial).check_options()
-    registry.load("system", trial.system)(trial)
+    planned(trial, asked.plan_text)
     refuse_unready(trial.hosts)
 
 
@@ -27,7 +28,6 @@ def refuse_unknown(trial: Trial) -> None:
         ("system", (trial.system,)),
         ("hosts", (trial.hosts,)),
         ("workload", (trial.workload,)),
-        ("fault", trial.faults),
         ("fault", trial.survives),
         ("checker", trial.checkers),
     ):

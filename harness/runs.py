@@ -64,7 +64,7 @@ def make_room(runs: Path, cap: float) -> None:
     for folder in folders:
         if total <= cap:
             return
-        if not _running(folder):
+        if not is_running(folder):
             shutil.rmtree(folder, ignore_errors=True)
             total -= sizes[folder]
 
@@ -105,7 +105,7 @@ def _held(folder: Path) -> Iterator[None]:
         yield
 
 
-def _running(folder: Path) -> bool:
+def is_running(folder: Path) -> bool:
     try:
         with (folder / LOCK).open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -13,12 +13,24 @@ sets (`_links`), and one fabric merges the rules of all faults in force, so that
 the other (`_fabric`). Faults reach nodes through an agent's few verbs and nothing else, so every
 fault works on every kind of host that has the verbs it `NEEDS`.
 
-The front door: `draw` or `load` a plan, `check` it, `dump` it, `carry_out` it; `open_entries` are
-the faults that a crashed run left in the world.
+The front door: `planned` is a trial's plan, checked (`draw` or `load`, then `check`); `dump` saves it,
+`carry_out` does it; `open_entries` are the faults that a crashed run left in the world.
 """
 
-from nemesis._ledger import Entry, open_entries
+from nemesis._ledger import Entry, Ledger, open_entries
 from nemesis._nemesis import carry_out
-from nemesis._plan import Plan, check, draw, dump, load
+from nemesis._plan import Plan, check, check_kinds, draw, dump, load, planned
 
-__all__ = ["Entry", "Plan", "carry_out", "check", "draw", "dump", "load", "open_entries"]
+__all__ = [
+    "Entry",
+    "Ledger",
+    "Plan",
+    "carry_out",
+    "check",
+    "check_kinds",
+    "draw",
+    "dump",
+    "load",
+    "open_entries",
+    "planned",
+]

@@ -28,8 +28,11 @@ def problems():
         raise error
     return [("the hull leaks", "ships float better without", "sudo apt-get install tar")]
 
+class Hosts:
+    can = frozenset({"links", "loss", "signal", "restart"})
+
 def hosts(trial, folder):
-    raise AssertionError("a refused trial must not raise hosts")
+    return Hosts()
 '''
 
 Script = Callable[..., "subprocess.CompletedProcess[str]"]
