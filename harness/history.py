@@ -4,8 +4,23 @@ What was recorded lies in files, one writer each: Arrow streams in `journal/` as
 sealed them, Parquet in `history/` afterwards; a reader takes whichever there is. The tables and
 their conventions are in `harness/schema.py`. Large tables (ops, replicas) are never collected:
 checkers hand `files` to Spark. Small ones are read whole.
+
+A file that is torn or foreign is read up to the damage, and `damage` says so: a checker's "never
+sent" may be a record that was lost.
 """
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.journal import Damage, counted, read_stream, writer_of
+from harness.rundir import RunDir
 from harness.schema import (
     CORRUPTED,
     DRAINED,
@@ -19,6 +34,7 @@ from harness.schema import (
     SCHEMA_VERSION,
     TABLES,
 )
+from harness.verdict import Reason
 
 __all__ = [
     "CORRUPTED",
@@ -32,4 +48,168 @@ __all__ = [
     "REPLICAS",
     "SCHEMA_VERSION",
     "TABLES",
+    "Count",
+    "Fault",
+    "History",
+    "batches",
 ]
+
+READ_ROWS = 1 << 17
+
+
+@dataclass(frozen=True)
+class Count:
+    """Events in one file, and what its writer counted; equal unless something was damaged."""
+
+    file: str
+    rows: int
+    counted: int | None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault interval, as last recorded. Times are ns since the run's start; None: it never was.
+
+    `end` is when it was over for certain, or the end of time.
+    """
+
+    id: int
+    kind: str
+    state: str
+    targets: Mapping[str, Sequence[str]]
+    begin: int | None
+    applied: int | None
+    healed: int | None
+
+    @property
+    def end(self) -> int:
+        return (1 << 62) if self.healed is None else self.healed
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """One run's history. `shared`: what one checker computed and others use too."""
+
+    run: RunDir
+    names: Mapping[str, Any]
+    state: Mapping[str, Any]
+    shared: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, run: RunDir) -> "History":
+        return cls(run, run.names(), run.state())
+
+    def files(self, table: str) -> tuple[Path, ...]:
+        """A table's files, in the order of their writers and numbers; sealed ones win."""
+        found = {path.stem: path for path in self.run.journal.glob(f"{table}-*.arrows")}
+        found |= {path.stem: path for path in self.run.history.glob(f"{table}-*.parquet")}
+        return tuple(found[stem] for stem in sorted(found))
+
+    def writers(self, table: str) -> Mapping[str, tuple[Path, ...]]:
+        """A table's files by writer: one process's rows, in time order."""
+        by_writer: dict[str, tuple[Path, ...]] = {}
+        for path in self.files(table):
+            name = writer_of(path)
+            by_writer[name] = (*by_writer.get(name, ()), path)
+        return by_writer
+
+    def read(self, table: str) -> pa.Table:
+        """A small table, whole."""
+        parts = [batch for path in self.files(table) for batch in batches(path)]
+        return pa.Table.from_batches(parts, TABLES[table])
+
+    def phases(self) -> Mapping[str, int]:
+        """When each phase began; a phase that was never reached is absent."""
+        return {text: t for t, text in self._notes if text in PHASES}
+
+    @cached_property
+    def faults(self) -> tuple[Fault, ...]:
+        """Fault intervals by id, as last recorded."""
+        last = {row["id"]: row for row in self.read("faults").to_pylist()}
+        return tuple(_fault(last[number]) for number in sorted(last))
+
+    def notes(self, *first_words: str) -> tuple[tuple[int, str], ...]:
+        """Time and text of the notes that begin with one of these words."""
+        return tuple(n for n in self._notes if n[1].split(" ", 1)[0] in first_words)
+
+    @cached_property
+    def _notes(self) -> tuple[tuple[int, str], ...]:
+        rows = self.read("notes").select(["t", "text"]).to_pylist()
+        return tuple(sorted((row["t"], row["text"] or "") for row in rows))
+
+    @property
+    def ended(self) -> bool:
+        """Every writer closed its journal in order, so what is not recorded did not happen."""
+        return bool(self.state.get("ended", False))
+
+    @property
+    def interrupted(self) -> bool:
+        return bool(self.state.get("interrupted", False)) or not self.ended
+
+    def counts(self) -> tuple[Count, ...]:
+        """Rows of every file, and what the writers counted."""
+        return tuple(self._inspected[0])
+
+    @cached_property
+    def damage(self) -> tuple[Reason, ...]:
+        """Why the history is not all that was recorded."""
+        return tuple(
+            Reason("JOURNAL_DAMAGED", f"{d}; what comes after is missing from every check")
+            for d in self._inspected[1]
+        )
+
+    @cached_property
+    def _inspected(self) -> tuple[list[Count], list[Damage]]:
+        counts: list[Count] = []
+        damage: list[Damage] = []
+        for table in TABLES:
+            for path in self.files(table):
+                announced = counted(self.run.journal / f"{path.stem}.arrows")
+                rows = _rows(path, damage)
+                counts.append(Count(path.name, rows, announced))
+                if path.suffix == ".parquet" and announced is not None and rows < announced:
+                    damage.append(Damage(path, rows, f"its writer counted {announced} rows"))
+        return counts, damage
+
+
+def batches(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """A file's rows in order, sealed or not; a torn one up to the damage."""
+    if path.suffix == ".parquet":
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(READ_ROWS, columns=columns, use_threads=False)
+    else:
+        for batch in _gathered(read_stream(path)):
+            yield batch.select(columns) if columns else batch
+
+
+def _gathered(small: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches of a useful size: journals of slow runs have a few rows in each."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in small:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= READ_ROWS:
+            yield pa.concat_batches(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _rows(path: Path, damage: list[Damage]) -> int:
+    if path.suffix == ".parquet":
+        rows: int = pq.read_metadata(path).num_rows
+        return rows
+    return sum(batch.num_rows for batch in read_stream(path, damage))
+
+
+def _fault(row: Mapping[str, Any]) -> Fault:
+    return Fault(
+        id=row["id"],
+        kind=row["kind"] or "",
+        state=row["state"] or "",
+        targets=json.loads(row["targets"] or "{}"),
+        begin=row["begin"],
+        applied=row["applied"],
+        healed=row["healed"],
+    )

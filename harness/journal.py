@@ -17,6 +17,7 @@ kept. In columns that may be null, NONE (-1) is null.
 """
 
 import asyncio
+import fcntl
 import mmap
 import os
 import struct
@@ -102,7 +103,7 @@ class Journal:
         self._folder.mkdir(parents=True, exist_ok=True)
         for number in count():
             path = self._folder / f"{self._stem}-{number:03}.arrows"
-            if not path.exists():
+            if not path.exists() and not path.with_suffix(".count").exists():
                 return _StreamFile(path, self._schema)
         raise AssertionError("unreachable")
 
@@ -114,6 +115,7 @@ class _StreamFile:
         self._path, self._chunks, self._rows, self.bytes = path, list[bytes](), 0, 0
         try:
             self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # sealing leaves it alone
             self._counter = _mapped_counter(path.with_suffix(".count"))
         except OSError as e:
             raise _refused(path, e) from e
