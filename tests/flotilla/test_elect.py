@@ -1,0 +1,135 @@
+"""The elect policy (spec 4.6) and liveness (spec 4.4)."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusters.flotilla.elect import Ballot, Candidate, Standing, elect, needs_election
+from clusters.flotilla.liveness import Heartbeat, Liveness, heartbeat_expired
+
+ALIVE, UNKNOWN, DEAD = Standing.ALIVE, Standing.UNKNOWN, Standing.DEAD
+KEY = ("b", 1)
+
+candidates = st.lists(
+    st.builds(
+        Candidate,
+        st.integers(1, 9),
+        st.sampled_from(Standing),
+        st.integers(-1, 3),
+        st.integers(-1, 2**40),
+        st.integers(0, 2),
+    ),
+    max_size=5,
+    unique_by=lambda c: c.broker_id,
+)
+
+
+def alive(broker_id: int, epoch: int = 1, offset: int = 0, priority: int = 0) -> Candidate:
+    return Candidate(broker_id, ALIVE, epoch, offset, priority)
+
+
+def choose(*in_set: Candidate, old: int | None = None) -> int | None:
+    return elect(Ballot(in_set, (), old))
+
+
+def test_the_longest_log_of_the_last_epoch_wins() -> None:
+    """Spec 4.6: epoch, then offset, then the smaller priority, then the smaller id."""
+    assert choose(alive(1, 1, 900), alive(2, 2, 100)) == 2
+    assert choose(alive(1, 2, 100), alive(2, 2, 101)) == 2
+    assert choose(alive(1, 2, 100, priority=5), alive(2, 2, 100, priority=4)) == 2
+    assert choose(alive(2, 2, 100), alive(1, 2, 100)) == 1
+
+
+def test_offsets_further_apart_than_32_bits_are_compared_rightly() -> None:
+    """Spec 4.6 [A]: the original narrows the difference to an int."""
+    assert choose(alive(1, 1, 0), alive(2, 1, 2**31 + 1)) == 2
+    assert choose(alive(1, 1, 2**33), alive(2, 1, 1)) == 1
+
+
+@given(candidates, candidates, st.none() | st.integers(1, 9), st.none() | st.integers(1, 9))
+def test_no_election_leaves_the_set_or_picks_the_dead(
+    in_set: list[Candidate], others: list[Candidate], old: int | None, prefer: int | None
+) -> None:
+    """Spec 4.6: a clean winner is alive and of the set; only the old master may be unknown."""
+    winner = elect(Ballot(in_set, others, old, prefer))
+    if winner is not None:
+        [chosen] = [c for c in in_set if c.broker_id == winner]
+        assert chosen.standing is ALIVE or (winner == old and chosen.standing is UNKNOWN)
+        assert prefer in (None, winner)
+
+
+@given(candidates, candidates)
+def test_unclean_elects_somebody_if_anybody_lives(
+    in_set: list[Candidate], others: list[Candidate]
+) -> None:
+    """Spec 4.6: availability before safety, on request, once nobody of the set can come."""
+    others = [c for c in others if c.broker_id not in {s.broker_id for s in in_set}]
+    winner = elect(Ballot(in_set, others, None, unclean=True))
+    living = [c for c in (*in_set, *others) if c.standing is ALIVE]
+    if living and not any(c.standing is UNKNOWN for c in in_set):
+        assert winner in {c.broker_id for c in living}
+    if any(c.standing is ALIVE for c in in_set):
+        assert winner in {c.broker_id for c in in_set}
+
+
+def test_a_set_that_had_a_master_needs_one() -> None:
+    """Spec 5.1: no master or a dead one; the first election is not the controllers'."""
+    assert needs_election(1, None)
+    assert needs_election(1, DEAD)
+    assert not needs_election(1, ALIVE)
+    assert not needs_election(1, UNKNOWN)
+    assert not needs_election(0, None)
+
+
+# liveness
+
+
+def heartbeat(epoch: int = 1, max_offset: int = 0) -> Heartbeat:
+    return Heartbeat(KEY, "ip:1", 10, epoch, max_offset, 0, 0)
+
+
+def table() -> Liveness:
+    return Liveness(grace_s=10, expired=heartbeat_expired)
+
+
+def test_a_broker_is_late_when_silent_for_longer_than_it_announced() -> None:
+    """Spec 4.4 and bug 11: late after the timeout, not before."""
+    liveness = table()
+    assert liveness.heard(heartbeat(), 1, now=0)
+    assert liveness.late(now=10) == []
+    assert liveness.late(now=10.1) == [KEY]
+    assert liveness.candidate(*KEY, now=10.1).standing is ALIVE
+    assert liveness.gone(KEY)
+    assert not liveness.gone(KEY)
+    assert liveness.candidate(*KEY, now=10.1).standing is DEAD
+    assert liveness.heard(heartbeat(), 1, now=11)
+    assert liveness.candidate(*KEY, now=11).standing is ALIVE
+
+
+def test_the_last_heartbeat_is_the_truth() -> None:
+    """Spec 4.4 [A]: after a truncation the offset goes back; an older connection's does not."""
+    liveness = table()
+    liveness.heard(heartbeat(2, 900), 1, now=0)
+    liveness.heard(heartbeat(2, 500), 2, now=1)
+    liveness.heard(heartbeat(2, 800), 1, now=2)
+    assert liveness.candidate(*KEY, now=2).max_offset == 500
+
+
+def test_only_the_newest_connection_speaks_for_a_broker() -> None:
+    """A reconnected broker is not dead because its old connection closes."""
+    liveness = table()
+    liveness.heard(heartbeat(), 1, now=0)
+    assert liveness.by_connection(1) == {KEY: "ip:1"}
+    liveness.heard(heartbeat(), 2, now=1)
+    assert liveness.by_connection(1) == {}
+    assert liveness.by_connection(2) == {KEY: "ip:1"}
+
+
+def test_a_new_leader_has_patience_for_one_timeout() -> None:
+    """Spec 15.1: unknown, then dead; a follower decides nothing and knows of no patience."""
+    liveness = table()
+    assert liveness.candidate(*KEY, now=5).standing is DEAD
+    liveness.leading_since(5)
+    assert liveness.candidate(*KEY, now=14.9).standing is UNKNOWN
+    assert liveness.candidate(*KEY, now=15).standing is DEAD
+    liveness.leading_since(None)
+    assert liveness.candidate(*KEY, now=6).standing is DEAD
