@@ -12,10 +12,8 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
-import harness
 from harness.contracts import CLIENT, Agent, Bed, Node
 from harness.errors import BedFailed
 from harness.rundir import RunDir
@@ -43,12 +41,10 @@ class Crew:
 
     async def start(self, run: RunDir) -> None:
         """Start the process and wait until its client is open."""
-        root = str(Path(harness.__file__).parents[1])
-        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         await self._agent.start(
             NAME,
             [*COMMAND, str(run.path), self.node.name],
-            env={"PYTHONPATH": path},
+            env={"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
             log=str(run.node(self.node.name) / "crew.log"),
             on_line=self._heard,
         )

@@ -74,15 +74,13 @@ class Running:
     def __init__(self, run: RunDir) -> None:
         self.run = run
         self._stops = 0
-        root = str(Path(harness.__file__).parents[1])
-        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         with run.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "harness.runner", str(run.path)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": path},
+                env={**os.environ, "PYTHONPATH": _python_path()},
                 start_new_session=True,
             )
 
@@ -131,3 +129,10 @@ class Running:
             raise KeyboardInterrupt
         if "load_began_ns" not in state:
             raise BedFailed(state["error"])
+
+
+def _python_path() -> str:
+    """Where our packages are, and whatever else this process imports from; for any folder."""
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    root = str(Path(harness.__file__).parents[1])
+    return os.pathsep.join(os.path.abspath(folder) for folder in (root, *given))
