@@ -4,6 +4,7 @@
 Links inside the documentation lead somewhere.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from harness import registry
 from harness.cli import COMMANDS, seatrial
+from harness.commands.list import profiles
 
 WRITTEN_BY = "<!-- generated: make docs -->"
 WIDTH = 100
@@ -32,7 +34,29 @@ def catalogue() -> str:
     for kind in registry.KINDS:
         lines += ["", f"## {KIND_TITLES[kind]}", "", "| name | what it is |", "| --- | --- |"]
         lines += [f"| `{name}` | {_cell(text)} |" for name, text in registry.described(kind)]
+        for name in registry.names(kind):
+            lines += _details(kind, name)
     return "\n".join(lines) + "\n"
+
+
+def _details(kind: str, name: str) -> Iterator[str]:
+    """A fault's parameters, a system's profiles."""
+    if kind == "fault" and (params := registry.module(kind, name).PARAMS):
+        yield from ("", f"### Parameters of `{name}`", "")
+        yield from ("| parameter | what it is | default | |", "|" + " --- |" * 4)
+        for key, param in params.items():
+            values = ", ".join(f"`{word}`" for word in param.among) or param.unit
+            yield f"| `{key}` | {_cell(param.meaning)} | `{json.dumps(param.default)}` | {values} |"
+    named = list(profiles(kind, name))
+    if named:
+        yield from (
+            "",
+            f"### Profiles of `{name}`",
+            "",
+            "| profile | what it is |",
+            "| --- | --- |",
+        )
+        yield from (f"| `{profile}` | {_cell(about)} |" for profile, about in named)
 
 
 def _cell(text: str) -> str:

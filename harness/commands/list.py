@@ -1,5 +1,7 @@
 """`seatrial list`: what there is to name."""
 
+from collections.abc import Iterator
+
 import click
 
 from harness import registry
@@ -22,4 +24,13 @@ def command(kinds: tuple[str, ...]) -> int:
         click.secho(f"{kind if kind == 'hosts' else f'{kind}s'}", bold=True)
         for name, sentence in registry.described(kind):
             click.echo(f"  {name:<14} {sentence}")
+            for profile, about in profiles(kind, name):
+                click.echo(f"    {profile:<16} {about}")
     return 0
+
+
+def profiles(kind: str, name: str) -> Iterator[tuple[str, str]]:
+    """A system's named configurations, if its module has `profiles()`."""
+    of = getattr(registry.module(kind, name), "profiles", dict) if kind == "system" else dict
+    for profile in of().values():
+        yield profile.name, profile.about
