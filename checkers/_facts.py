@@ -6,9 +6,8 @@ about are laid out here, once, so that one pass over the operations serves all t
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 from checkers._answers import Answers
@@ -43,7 +42,7 @@ class Outline:
     faults: tuple[FaultInterval, ...] = ()
     planned: tuple[str, ...] = ()  # kinds of the planned faults, in the plan's order
     events: tuple[Event, ...] = ()
-    roles: Mapping[str, str] = MappingProxyType({})
+    roles: Mapping[str, str] = field(default_factory=dict)
     set_of_key: tuple[int, ...] = ()
     sets: tuple[str, ...] = ("",)  # names of the broker sets; one without a name if there is one
     interrupted: bool = False
@@ -110,18 +109,14 @@ class Facts:
 
 
 def facts(history: History, trial: Trial, spark: Any) -> Facts:
-    """The facts of a stored run: one Spark job, remembered as long as the same run is judged."""
-    if _last and _last[0][0] is history:
-        return _last[0][1]
-    told = outline(history, trial)
-    question = told.ask()
-    cells = measure(history.files("ops"), question, spark)
-    found = Facts(told, Answers(cells, question))
-    _last[:] = [(history, found)]
+    """The facts of a stored run: one Spark job, shared by all who judge this history."""
+    if "facts" not in history.shared:
+        told = outline(history, trial)
+        question = told.ask()
+        cells = measure(history.files("ops"), question, spark)
+        history.shared["facts"] = Facts(told, Answers(cells, question))
+    found: Facts = history.shared["facts"]
     return found
-
-
-_last: list[tuple[History, Facts]] = []
 
 
 def outline(history: History, trial: Trial) -> Outline:

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from harness.history import batches as read
 from harness.operation import F, Type
 
 Ints = npt.NDArray[np.int64]
@@ -39,6 +40,7 @@ MOST_SLICES = 64
 OCTAVE_BUCKETS = 16  # a quantile is within 4.5 % of the truth
 LEAST_NS = 1_000
 KEYS = ("what", "set", "f", "type", "slot", "slot2")
+COLUMNS = ("t", "op", "type", "f", "key", "pos")  # of ops
 SCHEMA = pa.schema([(name, pa.int64()) for name in (*KEYS, "n", "lo", "hi")])
 NOTHING_LO, NOTHING_HI = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
@@ -117,7 +119,7 @@ def measure(files: Iterable[Path], ask: Ask, spark: Any) -> pa.Table:
 
     def reduced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tables = [
-            cells(read_ops(Path(path)), ask)
+            cells(read(Path(path), COLUMNS), ask)
             for batch in batches
             for path in batch.column("path").to_pylist()
         ]

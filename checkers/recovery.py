@@ -98,14 +98,17 @@ def _missing(
 def redundant_at(outline: Outline, name: str, since: int) -> int | None:
     """When the broker set first had its master and its full SyncStateSet, at or after `since`.
 
-    The runner asks the nodes themselves and says so in a `recovered` event; without one, the
-    cluster's own events tell when the set last became full.
+    The runner asked the nodes themselves when the load was over: if they were not redundant then,
+    they never were. The cluster's own events tell how early it was.
     """
-    asked = [e for e in outline.events if e.kind in ("recovered", "not-recovered")]
-    if asked:
-        times = [e.t for e in asked if e.kind == "recovered" and e.t >= since]
-        return min(times) if times else None
-    return full_set_at(outline, name, since)
+    asked = [event for event in outline.events if event.kind == "recovery"]
+    if asked and not asked[-1].fields.get("redundant"):
+        return None
+    told = full_set_at(outline, name, since)
+    if told is not None or not asked:
+        return told
+    took_s = float(asked[-1].fields.get("took_s", 0.0))
+    return min(asked[-1].t, since + int(took_s * 1e9))
 
 
 def _tried(known: Facts, fs: Sequence[F]) -> bool:

@@ -134,6 +134,8 @@ class Progress:
             str(row.get("state") or (known.state if known else "")),
             known.since_s if known else at_s,
         )
+        if stage == "planned":
+            return []
         if stage == "healed":
             self.faults.pop(number, None)
             self.done.append(fault)

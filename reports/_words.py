@@ -1,0 +1,141 @@
+"""The few numbers that matter about a run, in words, the same in every format."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.verdict import Finding, Judgement
+from reports._run import Told, rank
+
+VERDICT_WORDS = {
+    Judgement.VALID: "valid",
+    Judgement.INVALID: "invalid",
+    Judgement.UNKNOWN: "unknown",
+}
+MEANING = {
+    Judgement.VALID: "The cluster kept every promise of the contract.",
+    Judgement.INVALID: "The cluster broke a promise of the contract.",
+    Judgement.UNKNOWN: "The run proves nothing either way.",
+}
+LOST = ("LOST_ACKED",)
+DUPLICATED = "DUPLICATED"
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number with its name. `tone`: good, bad, doubt or empty."""
+
+    name: str
+    value: str
+    note: str = ""
+    tone: str = ""
+
+
+def numbers(told: Told) -> Iterator[Number]:
+    """What a reader asks first: how much, what was lost, how long it took to come back."""
+    stats = told.stats("availability")
+    sends: Mapping[str, int] = stats.get("sends", {})
+    if sends:
+        unclear = [f"{sends[k]:,} {w}" for k, w in (("fail", "refused"), ("info", "unknown"))]
+        yield Number("acknowledged", f"{sends.get('ok', 0):,}", ", ".join(unclear))
+        yield Number("delivered", f"{stats.get('delivered', 0):,}", f"{stats['read']:,} read back")
+    yield _lost(told)
+    yield _duplicated(told)
+    yield from _times(stats)
+    yield from _latency(stats)
+    yield from _faults(told)
+
+
+def one_line(told: Told) -> str:
+    """What was tried."""
+    trial = told.trial
+    profile = f" ({trial.profile})" if trial.profile else ""
+    return (
+        f"{trial.workload} on {trial.system}{profile}, hosts {trial.hosts}, seed {trial.seed}, "
+        f"{seconds(trial.duration_s)} of load"
+    )
+
+
+def seconds(value: float | None) -> str:
+    """A duration as people say it."""
+    if value is None:
+        return "never"
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 120:
+        return f"{value:.3g} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def standing_of(finding: Finding) -> str:
+    """What a finding means for the verdict."""
+    return ("breaks", "permitted: the contract does not demand", "informs")[rank(finding)]
+
+
+def cell(value: Any) -> str:
+    """A value of an evidence row."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) < 1 << 32 else str(value)
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    return "" if value is None else str(value)
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """All columns of evidence rows, in the order in which they first come."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def heading(column: str) -> str:
+    """`acked_at_s` as `acked at (s)`."""
+    for suffix, unit in (("_s", " (s)"), ("_ms", " (ms)"), ("_ns", " (ns)")):
+        if column.endswith(suffix):
+            return column.removesuffix(suffix).replace("_", " ") + unit
+    return column.replace("_", " ")
+
+
+def _count(told: Told, prefix: str) -> int:
+    return sum(f.count for _, f in told.findings() if f.code.startswith(prefix))
+
+
+def _lost(told: Told) -> Number:
+    lost = sum(_count(told, code) for code in LOST)
+    if any(result.checker == "loss" and result.reasons for result in told.verdict.checkers):
+        return Number("lost", f"{lost:,}?", "not all queues could be read back", "doubt")
+    return Number("lost", f"{lost:,}", "acknowledged, then gone", "bad" if lost else "good")
+
+
+def _duplicated(told: Told) -> Number:
+    count = _count(told, DUPLICATED)
+    return Number("duplicated", f"{count:,}", "stored or delivered twice")
+
+
+def _times(stats: Mapping[str, Any]) -> Iterator[Number]:
+    times = stats.get("times", {})
+    acked = times.get("to_ack_s")
+    if acked:
+        yield Number(
+            "fault to next acknowledgement",
+            seconds(acked["p50"]),
+            f"median; worst {seconds(acked['max'])}",
+        )
+    silence = times.get("silence_s")
+    if silence:
+        yield Number("longest silence", seconds(silence["max"]), "no send acknowledged")
+
+
+def _latency(stats: Mapping[str, Any]) -> Iterator[Number]:
+    latency = stats.get("latency_ms", {}).get("all", {})
+    if latency.get("p50") is not None:
+        yield Number("latency", f"{latency['p50']:.3g} ms", f"median; p99 {latency['p99']:.3g} ms")
+
+
+def _faults(told: Told) -> Iterator[Number]:
+    stats = told.stats("coverage")
+    if stats.get("planned"):
+        kinds = ", ".join(f"{n} {kind}" for kind, n in stats["counted_by_kind"].items())
+        yield Number("faults that count", f"{stats['counted']} of {stats['planned']}", kinds)
