@@ -60,6 +60,7 @@ class Config:
     ha_reconnect_s: float = _key("haReconnectInterval", 1000, ms=True)  # original: 5000, fixed
     ha_transfer_batch_size: int = _key("haTransferBatchSize", 256 * 1024)  # original: 32 KiB
     ha_epoch_fencing: bool = _key("haEpochFencing", True)  # false: as the original, none
+    sync_slave_metadata_s: float = _key("syncSlaveMetadataPeriod", 1000, ms=True)  # original: 10000
     check_sync_state_set_s: float = _key("checkSyncStateSetPeriod", 5000, ms=True)
 
     # storage
@@ -67,6 +68,9 @@ class Config:
     flush_interval_s: float = _key("flushIntervalCommitLog", 500, ms=True)
     sync_flush_timeout_s: float = _key("syncFlushTimeout", 5000, ms=True)
     segment_size: int = _key("mappedFileSizeCommitLog", 64 * 1024 * 1024)  # original: 1 GiB
+    flush_consumer_offset_s: float = _key(
+        "flushConsumerOffsetInterval", 1000, ms=True
+    )  # original: 5000
     max_message_size: int = _key("maxMessageSize", 4 * 1024 * 1024)
 
     # broker and controllers

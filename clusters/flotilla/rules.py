@@ -47,15 +47,15 @@ class Rules:
     may_leave: Callable[[Progress | None, float, float], bool] = sync_state.may_leave
     may_enter: Callable[[int, int, int], bool] = sync_state.may_enter
     may_join: Callable[[int, int, int, int], bool] = sync_state.may_join
-    confirm_offset: Callable[
-        [int, int, Mapping[int, int | None], tuple[int, ...], bool], int
-    ] = sync_state.confirm_offset
+    confirm_offset: Callable[[int, int, Mapping[int, int | None], tuple[int, ...], bool], int] = (
+        sync_state.confirm_offset
+    )
     # data plane: acknowledgement
     admit: Callable[[int, int], bool] = quorum.admit
     needed_acks: Callable[[bool, int], int] = quorum.needed_acks
-    replicated_offset: Callable[
-        [int, int, Mapping[int, int | None], tuple[int, ...], int], int
-    ] = quorum.replicated_offset
+    replicated_offset: Callable[[int, int, Mapping[int, int | None], tuple[int, ...], int], int] = (
+        quorum.replicated_offset
+    )
     ack_position: Callable[[bool, int, int], int] = ha_protocol.ack_position
     # data plane: epochs and replication
     append_epoch: Callable[[EpochTable, int, int], EpochTable] = epochs.append_epoch

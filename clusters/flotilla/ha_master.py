@@ -1,0 +1,222 @@
+"""The master's side of replication: one link to each slave, fed from the log as it grows.
+
+A link sends only what the master itself has written, in batches of whole records that never cross
+an epoch, at most one window ahead of the slave's acks. The epoch of a batch is looked up in the
+table for every batch, so a new reign of the same master needs no new connection
+(apache/rocketmq#9689). A slave that connects again replaces its old link: a slave counts once.
+An ack beyond what was written is a broken peer's and ends the link (apache/rocketmq#3015).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import exp
+from typing import Protocol
+
+from .config import Config
+from .divergence import LogShape
+from .events import EventLog
+from .ha_protocol import Data, Hello, Welcome, unpack_ack
+from .net import Connection
+from .pace import Every
+from .rules import Rules
+from .store.commit_log import CommitLog
+from .sync_state import Progress
+from .wire import Op, Status, to_json
+
+_WINDOW_BATCHES = 8
+
+
+class Reign(Protocol):
+    """What the links need of the broker they serve."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    def is_master(self) -> bool: ...
+
+    def shape(self) -> LogShape: ...
+
+    def confirm_offset(self) -> int: ...
+
+    def progressed(self, slave: int) -> None:
+        """A slave acknowledged something."""
+        ...
+
+    def slave_gone(self, slave: int) -> None: ...
+
+
+class Rate:
+    """Bytes per second of late, each byte fading with a time constant of a second."""
+
+    def __init__(self) -> None:
+        self._value = 0.0
+        self._at = 0.0
+
+    def add(self, size: int, now: float) -> None:
+        self._value = self.value(now) + size
+        self._at = now
+
+    def value(self, now: float) -> float:
+        return self._value * exp(min(0.0, self._at - now))
+
+
+@dataclass
+class Link:
+    """A connected slave. `sent` is None until its first ack starts the transfer."""
+
+    slave: int
+    connection: Connection
+    heard_at: float
+    progress: Progress = field(default_factory=Progress)
+    sent: int | None = None
+    rate: Rate = field(default_factory=Rate)
+
+
+class HaMaster:
+    """Serves the HA port; a `net.Handler`."""
+
+    def __init__(
+        self, config: Config, log: CommitLog, rules: Rules, reign: Reign, events: EventLog
+    ) -> None:
+        self.links: dict[int, Link] = {}
+        self._by_connection: dict[Connection, Link] = {}
+        self._strangers: dict[Connection, None] = {}
+        self._config = config
+        self._log = log
+        self._rules = rules
+        self._reign = reign
+        self._events = events
+        self._loop = asyncio.get_running_loop()
+        self._batch: tuple[int, int, bytes] = (-1, 0, b"")
+        period = min(
+            config.ha_send_heartbeat_interval_s, config.ha_max_time_slave_not_catchup_s / 3
+        )
+        self._beat = Every(period, self._heartbeat)
+
+    # what the broker asks
+
+    def acks(self) -> Mapping[int, int | None]:
+        return {slave: link.progress.ack for slave, link in self.links.items()}
+
+    def progress(self, slave: int) -> Progress | None:
+        link = self.links.get(slave)
+        return link.progress if link else None
+
+    def pump(self) -> None:
+        """Send what was written to every slave that has room."""
+        for link in self.links.values():
+            self._pump(link)
+
+    def drop_all(self, why: str) -> None:
+        for connection in [*self._by_connection, *self._strangers]:
+            connection.refused = why
+            connection.abort()
+
+    def stop(self) -> None:
+        self._beat.stop()
+        self.drop_all("the broker stops")
+
+    # what the connections tell
+
+    def opened(self, connection: Connection) -> None:
+        self._strangers[connection] = None
+
+    def closed(self, connection: Connection, why: str) -> None:
+        self._strangers.pop(connection, None)
+        link = self._by_connection.pop(connection, None)
+        if link is None:
+            return
+        self._events.write("connection", peer=link.slave, state="closed", why=why)
+        if self.links.get(link.slave) is link:
+            del self.links[link.slave]
+            self._reign.slave_gone(link.slave)
+
+    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+        if op == Op.HA_ACK and connection in self._by_connection:
+            self._acked(self._by_connection[connection], unpack_ack(body))
+        elif op == Op.HA_HANDSHAKE:
+            self._handshake(connection, request, Hello.unpack(body))
+        elif op in (Op.DESCRIBE, Op.PING):
+            connection.reply(op, request, to_json({"code": Status.SUCCESS}))
+        else:
+            raise ValueError(f"an operation {op} that replication does not know here")
+
+    def _handshake(self, connection: Connection, request: int, hello: Hello) -> None:
+        status = self._judge(hello)
+        welcome = Welcome(status, self._reign.epoch, self._log.segment_size, self._reign.shape())
+        self._events.write("handshake", peer=hello.slave_id, epoch=hello.epoch, status=int(status))
+        connection.reply(Op.HA_HANDSHAKE, request, welcome.pack())
+        if status is Status.SUCCESS:
+            self._admit(connection, hello.slave_id)
+
+    def _judge(self, hello: Hello) -> Status:
+        if not self._reign.is_master():
+            return Status.INVALID_MASTER
+        fenced = not self._rules.may_serve_slave(hello.epoch, self._reign.epoch)
+        if fenced and self._config.ha_epoch_fencing:
+            return Status.FENCED_MASTER_EPOCH
+        return Status.SUCCESS
+
+    def _admit(self, connection: Connection, slave: int) -> None:
+        self._strangers.pop(connection, None)
+        old = self.links.pop(slave, None)
+        if old is not None and old.connection is not connection:
+            old.connection.refused = "the slave connected again"
+            old.connection.abort()
+        link = Link(slave, connection, self._loop.time())
+        self.links[slave] = self._by_connection[connection] = link
+
+    def _acked(self, link: Link, position: int) -> None:
+        if position > self._log.written:
+            raise ValueError(f"an ack of {position}, beyond the log's end {self._log.written}")
+        now = self._loop.time()
+        link.heard_at = now
+        link.progress = link.progress.acked(position, self._log.max_offset, now)
+        if link.sent is None:
+            link.sent = position
+            self._events.write("connection", peer=link.slave, state="opened", offset=position)
+            self._send(link, link.sent, b"")
+        self._reign.progressed(link.slave)
+        self._pump(link)
+
+    # sending
+
+    def _pump(self, link: Link) -> None:
+        window = _WINDOW_BATCHES * self._config.ha_transfer_batch_size
+        written = self._log.written
+        while (
+            link.sent is not None
+            and link.sent < written
+            and link.sent - (link.progress.ack or 0) < window
+        ):
+            records = self._records(link.sent)
+            self._send(link, link.sent, records)
+            link.sent += len(records)
+
+    def _records(self, offset: int) -> bytes:
+        """The next batch from `offset` on; slaves that are abreast share it."""
+        at, end, records = self._batch
+        if at == offset and end == self._log.written:
+            return records
+        _, _, epoch_end = self._reign.shape().epochs.at(offset, self._log.written)
+        size = min(self._config.ha_transfer_batch_size, epoch_end - offset)
+        records = self._log.records(offset, size)
+        self._batch = (offset, self._log.written, records)
+        return records
+
+    def _send(self, link: Link, offset: int, records: bytes) -> None:
+        epoch, start, _ = self._reign.shape().epochs.at(offset, self._log.written)
+        data = Data(offset, epoch, start, self._reign.confirm_offset(), records)
+        link.connection.tell(Op.HA_DATA, data.pack())
+        link.rate.add(len(records), self._loop.time())
+
+    def _heartbeat(self) -> None:
+        now = self._loop.time()
+        for link in list(self.links.values()):
+            silent_s = now - link.heard_at - self._beat.late_s
+            if silent_s > self._config.ha_housekeeping_interval_s:
+                link.connection.refused = f"silent for {silent_s:.1f} s"
+                link.connection.abort()
+            elif link.sent is not None:
+                self._send(link, link.sent, b"")

@@ -1,0 +1,106 @@
+"""A broker's permanent id: given by the controllers once, kept on the broker's disk (spec 5.3).
+
+First a temporary file remembers what is asked for, with a check code that makes asking again after
+a lost answer succeed; then the controllers' consent makes it `broker.meta`. Each file is replaced
+atomically and none is removed before its successor is on disk: the original deletes first, and a
+crash in between costs the broker its identity while its old id stays in the set for ever.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from .config import Config
+from .ports import Ports
+from .wire import Json, Op, Status, from_json, to_json
+
+Ask = Callable[[Op, Json], Awaitable[Json]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An id, asked for or given."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    check_code: str
+
+    def fields(self) -> Json:
+        return {
+            "cluster": self.cluster,
+            "brokerName": self.broker_name,
+            "brokerId": self.broker_id,
+            "checkCode": self.check_code,
+        }
+
+    @classmethod
+    def of(cls, fields: Json) -> "Claim":
+        return cls(
+            str(fields["cluster"]),
+            str(fields["brokerName"]),
+            int(fields["brokerId"]),
+            str(fields["checkCode"]),
+        )
+
+
+class Identity:
+    """The files `broker.meta` and `broker.meta.claim` in the store."""
+
+    def __init__(self, config: Config, ports: Ports) -> None:
+        self._config = config
+        self._files = ports.files
+        self._ports = ports
+        self._path = f"{config.store}/broker.meta"
+        self._claim_path = f"{config.store}/broker.meta.claim"
+
+    async def obtain(self, ask: Ask) -> int | None:
+        """Our id; None when the controllers gave the one we asked for to somebody else."""
+        claim = self._load(self._path)
+        if claim is None:
+            claim = self._load(self._claim_path) or await self._choose(ask)
+            if not await self._apply(ask, claim):
+                self._remove_claim()
+                return None
+            await self._files.replace(self._path, to_json(claim.fields()))
+        self._remove_claim()
+        return claim.broker_id
+
+    async def apply_again(self, ask: Ask) -> None:
+        """The controllers lost their memory of us; ask for the id that we have."""
+        claim = self._load(self._path)
+        if claim is not None:
+            await self._apply(ask, claim)
+
+    async def _choose(self, ask: Ask) -> Claim:
+        config = self._config
+        who: Json = {"cluster": config.cluster, "brokerName": config.broker_name}
+        reply = await ask(Op.NEXT_BROKER_ID, who)
+        code = f"{config.address};{self._ports.clock.wall_ms()}"
+        claim = Claim(config.cluster, config.broker_name, int(reply["brokerId"]), code)
+        await self._files.replace(self._claim_path, to_json(claim.fields()))
+        return claim
+
+    async def _apply(self, ask: Ask, claim: Claim) -> bool:
+        where: Json = {"addr": self._config.address, "haAddr": self._config.ha_address}
+        reply = await ask(Op.APPLY_BROKER_ID, claim.fields() | where)
+        return bool(reply["code"] == Status.SUCCESS)
+
+    def _remove_claim(self) -> None:
+        if self._files.exists(self._claim_path):
+            self._files.remove(self._claim_path)
+
+    def _load(self, path: str) -> Claim | None:
+        if not self._files.exists(path):
+            return None
+        claim = Claim.of(from_json(self._files.read(path)))
+        expected = (self._config.cluster, self._config.broker_name)
+        if (claim.cluster, claim.broker_name) != expected:
+            self._refuse(path, claim)
+        return claim
+
+    def _refuse(self, path: str, claim: Claim) -> NoReturn:
+        self._ports.exit.fatal(
+            f"{path} belongs to {claim.cluster}/{claim.broker_name}, but the configuration says "
+            f"{self._config.cluster}/{self._config.broker_name}; give this broker its own storePath"
+        )

@@ -1,0 +1,255 @@
+"""A reigning master's duties: confirm, acknowledge, keep the SyncStateSet (spec 5.2, 8.1, 9).
+
+Everything is driven by events: the log was written or synced, a slave acknowledged, a connection
+ended, the controllers answered. The timer only finds members that have fallen silent.
+
+A change of the set is one conversation with the controllers at a time. Until its outcome is
+certain the union of both sets counts. An answer that never came is asked for again, with the same
+proposal, which the controllers take as the same request; only a refusal that comes so late that no
+earlier attempt can still be in a controllers' log ends it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .config import Config
+from .controllers import Controllers, NoLeader, Uncertain
+from .events import EventLog
+from .ha_master import HaMaster
+from .net import Tasks
+from .pace import Bell, Every
+from .replica import Replica
+from .rules import Rules
+from .sends import WaitingSends
+from .sync_state import SyncState
+from .wire import Json, Op, Status
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a mastery works with."""
+
+    config: Config
+    rules: Rules
+    replica: Replica
+    ha: HaMaster
+    sends: WaitingSends
+    controllers: Controllers
+    events: EventLog
+    on_info: Callable[[Json], None]
+
+
+class Mastery:
+    """One broker's reign, from its election to the next one's."""
+
+    def __init__(self, context: Context, epoch: int, state: SyncState) -> None:
+        self.epoch = epoch
+        self.state = state
+        self._c = context
+        self._loop = asyncio.get_running_loop()
+        self._tasks = Tasks()
+        self._over = False
+        self._retry = Bell()
+        self._quiet_until = 0.0
+        config = context.config
+        self._needed = context.rules.needed_acks(
+            config.all_ack_in_sync_state_set, config.in_sync_replicas
+        )
+        self._check = Every(config.check_sync_state_set_s, self._look_at_members)
+
+    # what the broker asks
+
+    @property
+    def synchronizing(self) -> bool:
+        return self.state.proposed is not None
+
+    def admits(self) -> bool:
+        size = self._c.rules.set_size(self.state)
+        return self._c.rules.admit(size, self._c.config.min_in_sync_replicas)
+
+    def advance(self) -> None:
+        """Confirm and acknowledge what can be, now that something has changed."""
+        c, log, store = self._c, self._c.replica.store.log, self._c.replica.store
+        own = log.flushed if c.config.sync_flush else log.written
+        acks, members = c.ha.acks(), c.rules.counted_members(self.state)
+        confirm = c.rules.confirm_offset(
+            store.confirm_offset, own, acks, members, c.config.all_ack_in_sync_state_set
+        )
+        if confirm != store.confirm_offset:
+            store.confirm(confirm)
+        replicated = c.rules.replicated_offset(
+            self._needed, log.written, acks, members, c.config.min_in_sync_replicas
+        )
+        c.sends.complete(replicated, own)
+
+    def renew(self, epoch: int, members: tuple[int, ...], set_epoch: int) -> None:
+        """Elected again without an interval: a new epoch on the same connections."""
+        self.epoch = epoch
+        self.install(members, set_epoch, "election")
+
+    def install(self, members: tuple[int, ...], set_epoch: int, why: str) -> None:
+        """The controllers' set, if it is newer than ours."""
+        if set_epoch <= self.state.epoch:
+            return
+        self.state = self.state.install(members, set_epoch)
+        self._c.events.write("set", set=list(self.state.members), setEpoch=set_epoch, why=why)
+        self._retry.ring()
+        self.advance()
+        self._review()
+
+    def end(self) -> None:
+        self._over = True
+        self._check.stop()
+        self._tasks.cancel()
+
+    # who is in step
+
+    def progressed(self, slave: int) -> None:
+        """A slave acknowledged something."""
+        if slave not in self._c.rules.counted_members(self.state) or slave in self.state.entering:
+            self._consider(slave)
+        self.advance()
+
+    def slave_gone(self, slave: int) -> None:
+        """A connection ended: a member leaves at once."""
+        self.state = self.state.forget(slave)
+        self.advance()
+        self._review()
+
+    def _consider(self, slave: int) -> None:
+        """May this slave enter, or be waited for until it may?"""
+        rules, log = self._c.rules, self._c.replica.store.log
+        progress = self._c.ha.progress(slave)
+        if progress is None or progress.ack is None:
+            return
+        start = self._c.replica.epochs.last_start
+        mark = self.state.entering.get(slave)
+        if self._ready(progress.ack, mark, start):
+            self._review()
+        elif mark is None and rules.may_join(
+            progress.ack, log.max_offset, start, self._c.config.ha_transfer_batch_size
+        ):
+            self.state = self.state.join(slave, log.max_offset)
+
+    def _ready(self, ack: int, mark: int | None, start: int) -> bool:
+        if mark is not None and ack >= max(mark, start):
+            return True
+        return self._c.rules.may_enter(ack, self._c.replica.store.confirm_offset, start)
+
+    def _look_at_members(self) -> None:
+        """The timer. After a pause of our own, the slaves' acks are read first."""
+        if self._check.late_s < self._check.period_s / 2:
+            for slave in list(self.state.entering):
+                if self._out_of_step(slave):
+                    self.state = self.state.forget(slave)
+            self._review()
+            self.advance()
+
+    def _out_of_step(self, slave: int) -> bool:
+        limit_s = self._c.config.ha_max_time_slave_not_catchup_s
+        return self._c.rules.may_leave(self._c.ha.progress(slave), self._loop.time(), limit_s)
+
+    # changing the set
+
+    def _wanted(self) -> tuple[int, ...]:
+        """The set as it should be."""
+        start = self._c.replica.epochs.last_start
+        keep = [i for i in self.state.slaves if not self._out_of_step(i)]
+        for slave, ack in self._c.ha.acks().items():
+            mark = self.state.entering.get(slave)
+            if (
+                slave not in self.state.members
+                and ack is not None
+                and self._ready(ack, mark, start)
+            ):
+                keep.append(slave)
+        return tuple(sorted({self.state.me, *keep}))
+
+    def _review(self) -> None:
+        """Propose the set as it should be, unless a proposal is under way."""
+        now = self._loop.time()
+        if self._over or self.state.proposed is not None:
+            return
+        wanted = self._wanted()
+        if wanted == self.state.members:
+            return
+        if now < self._quiet_until:
+            return
+        self.state = self.state.propose(wanted)
+        self.advance()
+        self._tasks.start(self._alter(wanted, self.state.epoch))
+
+    async def _alter(self, wanted: tuple[int, ...], set_epoch: int) -> None:
+        """Until the fate of this proposal is certain."""
+        uncertain_at: float | None = None
+        while self._pending(wanted, set_epoch):
+            asked_at = self._loop.time()
+            try:
+                reply = await self._c.controllers.ask(
+                    Op.ALTER_SYNC_STATE_SET, self._request(wanted, set_epoch)
+                )
+            except Uncertain:
+                uncertain_at = self._loop.time()
+            except NoLeader:
+                if uncertain_at is None:
+                    self._give_up(wanted, set_epoch, "no controller leads")
+            else:
+                if reply["code"] == Status.SUCCESS:
+                    self.install(_members(reply), int(reply["setEpoch"]), "agreed")
+                    return
+                settled = uncertain_at is None or (
+                    asked_at - uncertain_at > self._settled_after_s()
+                )
+                if await self._nothing_changed(set_epoch) and settled:
+                    self._give_up(wanted, set_epoch, str(reply.get("remark", "")))
+            if self._pending(wanted, set_epoch):
+                await self._retry.wait(self._c.config.broker_heartbeat_interval_s / 4)
+
+    def _pending(self, wanted: tuple[int, ...], set_epoch: int) -> bool:
+        here = self.state.proposed == wanted and self.state.epoch == set_epoch
+        return here and not self._over
+
+    def _request(self, wanted: tuple[int, ...], set_epoch: int) -> Json:
+        return {
+            "brokerName": self._c.config.broker_name,
+            "masterId": self.state.me,
+            "masterEpoch": self.epoch,
+            "set": list(wanted),
+            "setEpoch": set_epoch,
+        }
+
+    def _settled_after_s(self) -> float:
+        """By then a leader that has lost its majority no longer answers."""
+        return 3 * self._c.config.raft_election_timeout_s
+
+    async def _nothing_changed(self, set_epoch: int) -> bool:
+        """We were refused: perhaps we do not know the latest set, or a later master."""
+        try:
+            info = await self._c.controllers.ask(
+                Op.REPLICA_INFO, {"brokerName": self._c.config.broker_name}
+            )
+        except (NoLeader, Uncertain):
+            return False
+        if info["code"] != Status.SUCCESS:
+            return False
+        if info["masterEpoch"] != self.epoch or info["masterId"] != self.state.me:
+            self._c.on_info(info)
+            return False
+        self.install(_members(info), int(info["setEpoch"]), "read back")
+        return int(info["setEpoch"]) == set_epoch
+
+    def _give_up(self, wanted: tuple[int, ...], set_epoch: int, why: str) -> None:
+        """The proposal certainly came to nothing; think again a little later."""
+        if not self._pending(wanted, set_epoch):
+            return
+        self.state = self.state.settle()
+        self._c.events.write("set-refused", set=list(wanted), setEpoch=set_epoch, why=why)
+        pause_s = self._c.config.broker_heartbeat_interval_s / 4
+        self._quiet_until = self._loop.time() + pause_s
+        self._loop.call_later(pause_s, self._review)
+        self.advance()
+
+
+def _members(reply: Json) -> tuple[int, ...]:
+    return tuple(int(i) for i in reply["set"])

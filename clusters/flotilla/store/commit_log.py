@@ -1,0 +1,283 @@
+"""The commit log: one stream of records in preallocated segments, addressed by byte offset.
+
+    commitlog/00000000000000000000, 00000000000067108864, ...   named by their first offset
+
+Appends are collected and written once per turn of the event loop. Three positions follow each
+other: `max_offset` (appended), `written` (given to the kernel: survives the death of the process)
+and `flushed` (on disk: survives the loss of power). Nothing is acknowledged or sent to a slave
+before it is written.
+
+Truncation is durable before anything new may be written: later segments are removed from the last
+one down, the rest of the cut one becomes zeros, and both are synced. A crash in between leaves a
+prefix of the old log; a fork that was cut can never come back (apache/rocketmq#10666).
+
+When a write or a sync fails, the state of the disk is unknown and the process stops.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
+
+from ..net import Tasks
+from ..ports import File, Ports
+from . import record
+
+NAME_DIGITS = 20
+_READ_AHEAD = 64 * 1024
+
+
+class StoreError(Exception):
+    """The store can not be opened as it is; the text says why and what to do."""
+
+
+def nothing() -> None:
+    """The listener of a log that nobody listens to."""
+
+
+class CommitLog:
+    """One broker's log. `recovery.recover` opens it; see there for how its end is found."""
+
+    def __init__(self, folder: str, segment_size: int, ports: Ports, *, sync_flush: bool) -> None:
+        self.segment_size = segment_size
+        self.min_offset = self.max_offset = self.written = self.flushed = 0
+        self.on_written: Callable[[], None] = nothing
+        self.on_flushed: Callable[[], None] = nothing
+        self._folder = folder
+        self._ports = ports
+        self._sync_flush = sync_flush
+        self._segments: dict[int, File] = {}
+        self._pending: list[bytes] = []
+        self._tail = (0, b"")
+        self._dirty: dict[int, File] = {}
+        self._made = False
+        self._sync_wanted = self._syncing = False
+        self._disk = asyncio.Lock()
+        self._tasks = Tasks()
+        ports.files.makedirs(folder)
+
+    # opening
+
+    def bases(self) -> list[int]:
+        """The first offsets of the segments on disk, in order."""
+        names = self._ports.files.listdir(self._folder)
+        bases = sorted(int(name) for name in names if name.isdigit())
+        if any(base % self.segment_size for base in bases):
+            raise StoreError(
+                f"the segments in {self._folder} were made with another mappedFileSizeCommitLog; "
+                "set it as it was, or start with an empty store"
+            )
+        return bases
+
+    def open_at(self, base: int, end: int) -> None:
+        """Take the segments from `base` on as a log that ends at `end`."""
+        for known in self.bases():
+            if base <= known <= end:
+                self._open(known)
+        self.min_offset, self.max_offset, self.written = base, end, end
+        self._tail = (end, b"")
+
+    # appending
+
+    def room(self, size: int) -> int:
+        """The size of the filler that must come before a record of `size` bytes; 0 for none."""
+        left = self.segment_size - self.max_offset % self.segment_size
+        return 0 if size + record.HEAD_SIZE <= left else left
+
+    def append(self, data: bytes) -> int:
+        """Add whole records; they are written at the end of this turn. The offset behind them."""
+        if not self._pending:
+            asyncio.get_running_loop().call_soon(self.write_out)
+        self._pending.append(data)
+        self.max_offset += len(data)
+        return self.max_offset
+
+    def write_out(self) -> None:
+        """Write what is pending, and tell the listener."""
+        if not self._pending:
+            return
+        data = b"".join(self._pending)
+        self._pending.clear()
+        try:
+            self._write(data, self.written)
+        except OSError as e:
+            self._fail(f"the commit log can not be written: {e}")
+        self._tail = (self.written, data)
+        self.written += len(data)
+        if self._sync_flush:
+            self.request_sync()
+        self.on_written()
+
+    def _write(self, data: bytes, offset: int) -> None:
+        view = memoryview(data)
+        while view:
+            base = offset - offset % self.segment_size
+            part = view[: base + self.segment_size - offset]
+            file = self._segments.get(base) or self._open(base)
+            file.pwrite(part, offset - base)
+            self._dirty[base] = file
+            offset += len(part)
+            view = view[len(part) :]
+
+    def _open(self, base: int) -> File:
+        path = self._path(base)
+        self._made = self._made or not self._ports.files.exists(path)
+        file = self._ports.files.open(path)
+        if file.size() < self.segment_size:
+            file.allocate(self.segment_size)
+        self._segments[base] = self._dirty[base] = file
+        return file
+
+    def _path(self, base: int) -> str:
+        return f"{self._folder}/{base:0{NAME_DIGITS}d}"
+
+    # reading
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Up to `size` written bytes from `offset` on; never across a segment's end."""
+        size = min(size, self.written - offset)
+        tail_at, tail = self._tail
+        if offset >= tail_at:
+            return tail[offset - tail_at : offset - tail_at + size]
+        base = offset - offset % self.segment_size
+        return self.segment_read(base, offset, min(size, base + self.segment_size - offset))
+
+    def segment_read(self, base: int, offset: int, size: int) -> bytes:
+        return self._segments[base].pread(size, offset - base)
+
+    def records(self, offset: int, size: int) -> bytes:
+        """Whole records from `offset` on: as many as fit into `size`, but at least one."""
+        data = self.read(offset, size)
+        if offset + len(data) == self.written:
+            return data
+        fit = record.whole(data)
+        if fit == 0:
+            return self.read(offset, record.declared_size(data, 0))
+        return data[:fit]
+
+    def payload(self, offset: int, window: "Window") -> record.Payload:
+        """The message of the record at `offset`, through a window that its caller keeps."""
+        at = offset - window.start
+        size = record.declared_size(window.data, at) if at >= 0 else 0
+        if size == 0 or at + size > len(window.data):
+            window.start, window.data, at = offset, self.read(offset, _READ_AHEAD), 0
+            size = record.declared_size(window.data, 0)
+            if size > len(window.data):
+                window.data = self.read(offset, size)
+        return record.payload(window.data, at, offset)
+
+    # making durable
+
+    def request_sync(self) -> None:
+        """Sync soon; requests that come while one runs share the next."""
+        self._sync_wanted = True
+        if not self._syncing:
+            self._syncing = True
+            self._tasks.start(self._sync_while_wanted())
+
+    async def _sync_while_wanted(self) -> None:
+        try:
+            while self._sync_wanted:
+                self._sync_wanted = False
+                await self.sync()
+        finally:
+            self._syncing = False
+
+    async def sync(self) -> None:
+        """Everything appended so far is on disk when this returns."""
+        async with self._disk:
+            self.write_out()
+            goal = self.written
+            await self._sync_dirty()
+            self.flushed = goal
+        self.on_flushed()
+
+    async def _sync_dirty(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        made, self._made = self._made, False
+        try:
+            for file in dirty.values():
+                await file.sync()
+            if made:
+                await self._ports.files.sync_folder(self._folder)
+        except OSError as e:
+            self._fail(f"the commit log can not be synced: {e}")
+
+    # cutting
+
+    async def truncate(self, point: int, *, durably: bool = True) -> None:
+        """Cut the log at `point`, a record's start; nothing behind it is ever read again."""
+        async with self._disk:
+            self.write_out()
+            if durably:
+                self._erase_from(point)
+            self.max_offset = self.written = point
+            self._tail = (point, b"")
+            await self._sync_dirty()
+            self.flushed = point
+
+    def _erase_from(self, point: int) -> None:
+        for base in reversed(self._all_bases()):
+            if base >= point and base > self.min_offset:
+                self._remove(base)
+        base = point - point % self.segment_size
+        if base in self._segments:
+            self._zero(self._segments[base], point - base)
+            self._dirty[base] = self._segments[base]
+
+    async def reset(self, offset: int) -> None:
+        """Forget everything: an empty log that begins at `offset`, a segment's first byte."""
+        if offset % self.segment_size:
+            raise StoreError(f"a log can not begin at {offset}, inside a segment")
+        async with self._disk:
+            self.write_out()
+            for base in reversed(self._all_bases()):
+                self._remove(base)
+            self.min_offset = self.max_offset = self.written = self.flushed = offset
+            self._tail = (offset, b"")
+            self._open(offset)
+            await self._sync_dirty()
+
+    async def delete_before(self, offset: int) -> None:
+        """Retention: drop the segments that end at or before `offset`."""
+        async with self._disk:
+            for base in self._all_bases():
+                if base + self.segment_size <= min(offset, self.written):
+                    self._remove(base)
+                    self.min_offset = base + self.segment_size
+            await self._sync_dirty()
+
+    def _all_bases(self) -> list[int]:
+        return sorted({*self.bases(), *self._segments})
+
+    def _remove(self, base: int) -> None:
+        file = self._segments.pop(base, None)
+        self._dirty.pop(base, None)
+        if file is not None:
+            file.close()
+        if self._ports.files.exists(self._path(base)):
+            self._ports.files.remove(self._path(base))
+        self._made = True
+
+    def _zero(self, file: File, at: int) -> None:
+        try:
+            file.truncate(at)
+            file.allocate(self.segment_size)
+        except OSError as e:
+            self._fail(f"the commit log can not be cut: {e}")
+
+    def close(self) -> None:
+        self._tasks.cancel()
+        for file in self._segments.values():
+            file.close()
+        self._segments.clear()
+
+    def _fail(self, why: str) -> NoReturn:
+        self._ports.exit.fatal(why)
+
+
+class Window:
+    """A stretch of the log read in one go, for a reader that walks forward."""
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.data = b""

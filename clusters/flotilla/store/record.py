@@ -1,0 +1,131 @@
+"""The records of the commit log.
+
+    u32 size | u32 crc | u64 offset | u32 epoch | u16 queue | u8 topic size | u16 key size
+    | u64 queue offset | u64 store time in ms | topic | key | body
+
+`size` counts the whole record; a size of 0 is the end of the log. The CRC covers everything behind
+it, the record's own physical offset and epoch included, so neither a tail of zeros nor a record
+left over from elsewhere can pass for one. Records never cross segments: the rest of a segment is
+one *filler*, a record with an empty topic, so that every byte of the log belongs to a record and
+slaves copy the log as plain bytes.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+_PREFIX = struct.Struct(">II")
+_REST = struct.Struct(">QIHBHQQ")
+_ENTRY = struct.Struct(">IIQIHBHQQ")
+HEAD_SIZE = _ENTRY.size
+MAX_TOPIC = 255
+MAX_KEY = 65535
+
+
+class DamagedRecord(ValueError):
+    """The bytes are not the record that should be here."""
+
+
+class Entry(NamedTuple):
+    """Where a record is and which message of which queue it holds. Fillers have no topic."""
+
+    offset: int
+    size: int
+    epoch: int
+    topic: bytes
+    queue: int
+    queue_offset: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
+
+
+class Payload(NamedTuple):
+    """What a consumer gets of a record. `crc` is that of key and body."""
+
+    queue_offset: int
+    epoch: int
+    crc: int
+    key: bytes
+    body: bytes
+
+
+def encode(
+    offset: int,
+    epoch: int,
+    topic: bytes,
+    queue: int,
+    queue_offset: int,
+    store_ms: int,
+    key: bytes,
+    body: bytes,
+) -> bytes:
+    head = _REST.pack(offset, epoch, queue, len(topic), len(key), queue_offset, store_ms)
+    rest = b"".join((head, topic, key, body))
+    return _PREFIX.pack(len(rest) + _PREFIX.size, crc32(rest)) + rest
+
+
+def size_of(topic: bytes, key: bytes, body: bytes) -> int:
+    return HEAD_SIZE + len(topic) + len(key) + len(body)
+
+
+def filler(offset: int, epoch: int, size: int, store_ms: int) -> bytes:
+    """A record of exactly `size` bytes (at least HEAD_SIZE) that holds no message."""
+    return encode(offset, epoch, b"", 0, 0, store_ms, b"", bytes(size - HEAD_SIZE))
+
+
+def entry(data: bytes | memoryview, at: int, offset: int) -> Entry | None:
+    """The record at `data[at:]` that belongs at `offset`; None when there is no sound one."""
+    if len(data) - at < HEAD_SIZE:
+        return None
+    size, crc, own, epoch, queue, topic_size, key_size, queue_offset, _ = _ENTRY.unpack_from(
+        data, at
+    )
+    if own != offset or not HEAD_SIZE + topic_size + key_size <= size <= len(data) - at:
+        return None
+    with memoryview(data) as view:
+        if crc32(view[at + _PREFIX.size : at + size]) != crc:
+            return None
+    topic_at = at + HEAD_SIZE
+    return Entry(
+        offset, size, epoch, bytes(data[topic_at : topic_at + topic_size]), queue, queue_offset
+    )
+
+
+def entries(data: bytes | memoryview, offset: int) -> Iterator[Entry]:
+    """The sound records at the front of `data`, which begins at `offset` in the log."""
+    at = 0
+    while (found := entry(data, at, offset + at)) is not None:
+        yield found
+        at += found.size
+
+
+def payload(data: bytes | memoryview, at: int, offset: int) -> Payload:
+    """The message of the record at `data[at:]`. DamagedRecord when it is not sound."""
+    if entry(data, at, offset) is None:
+        raise DamagedRecord(f"the record at offset {offset} is damaged")
+    size, _, _, epoch, _, topic_size, key_size, queue_offset, _ = _ENTRY.unpack_from(data, at)
+    key_at = at + HEAD_SIZE + topic_size
+    body_at = key_at + key_size
+    key, body = bytes(data[key_at:body_at]), bytes(data[body_at : at + size])
+    return Payload(queue_offset, epoch, crc32(body, crc32(key)), key, body)
+
+
+def declared_size(data: bytes | memoryview, at: int) -> int:
+    """The size that the record at `data[at:]` claims; 0 at the end of the log or of `data`."""
+    if len(data) - at < _PREFIX.size:
+        return 0
+    size: int = _PREFIX.unpack_from(data, at)[0]
+    return size
+
+
+def whole(data: bytes) -> int:
+    """How many bytes at the front of `data` are whole records, by their declared sizes."""
+    at = 0
+    while size := declared_size(data, at):
+        if at + size > len(data):
+            break
+        at += size
+    return at
