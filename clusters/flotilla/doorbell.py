@@ -1,4 +1,4 @@
-"""Is the process behind a closed connection gone, or did it merely close a connection?
+"""Tells whether the process behind a closed connection is gone, or merely closed it.
 
 A killed process is best noticed by its connections closing, at once instead of after a heartbeat
 timeout. But a living one also closes connections, for instance after a call of its own ran into a

@@ -7,7 +7,6 @@ had, 70 a fault of ours or of the disk: the node stops rather than limp.
 
 import asyncio
 import errno
-import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable
@@ -17,7 +16,7 @@ from typing import Any
 from . import config as configuration
 from .config import Config, ConfigError
 from .events import EventLog
-from .ports import Ports, real
+from .ports import Ports, on_stop_request, real
 from .rules import RULES, Rules
 
 USAGE, UNAVAILABLE, SOFTWARE = 64, 69, 70
@@ -53,8 +52,7 @@ async def _live(config: Config, ports: Ports, rules: Rules) -> int:
     loop.set_exception_handler(lambda _, context: _die(config, ports, events, context))
     ports.files.makedirs(config.store)
     work = asyncio.ensure_future(_main_of(config.role)(config, ports, rules, _ready(config)))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, work.cancel)
+    on_stop_request(work.cancel)
     events.write("start", role=config.role, address=config.address)
     try:
         await work
@@ -81,6 +79,12 @@ def _ready(config: Config) -> Callable[[str], None]:
 
 def _check(config: Config) -> None:
     """What only a role can tell about its configuration."""
+    own = config.controller_peers.get(config.controller_id)
+    if config.role == "controller" and own not in (None, config.address):
+        raise ConfigError(
+            f"controllerDLegerPeers has {config.controller_id} at {own}, "
+            f"but it listens at {config.address}"
+        )
     if config.role == "controller" and config.controller_id not in config.controller_peers:
         peers = ", ".join(config.controller_peers) or "nobody"
         raise ConfigError(

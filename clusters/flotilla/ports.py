@@ -13,14 +13,14 @@ the process must stop (`Exit.fatal`) and never retry.
 import asyncio
 import os
 import random
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Protocol
-
 
 Buffer = bytes | bytearray | memoryview
 
@@ -202,7 +202,14 @@ class RealExit:
 
 def real(seed: int | None = None) -> Ports:
     """The machine's own files, clock and exit; randomness from `seed`, or from the system."""
-    return Ports(RealFiles(), random.Random(seed), RealClock(), RealExit())  # noqa: S311 - jitter
+    return Ports(RealFiles(), random.Random(seed), RealClock(), RealExit())
+
+
+def on_stop_request(stop: Callable[[], object]) -> None:
+    """Call `stop` in the running loop when the process is asked to end, by SIGTERM or SIGINT."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
 
 
 def arguments() -> Sequence[str]:

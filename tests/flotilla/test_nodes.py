@@ -1,0 +1,121 @@
+"""The nameserver as a real process, and what every node's process does: start, refuse, stop."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from clusters.flotilla.net import Pool
+from clusters.flotilla.wire import Json, Op, Status
+
+pytestmark = pytest.mark.bed
+PATIENCE_S = 30.0
+T = TypeVar("T")
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(scenario)
+
+
+async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
+    """What `find` gives once it gives something."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if found := await find():
+                return found
+            await asyncio.sleep(0.02)
+
+
+def test_the_nameserver_routes_to_the_living(nameserver: Any, played_broker: Any) -> None:
+    """Spec 10.1: registered, found, gone with the process; a reconnecting broker stays."""
+
+    async def scenario() -> None:
+        pool, other = Pool(1), Pool(1)
+        broker = played_broker
+        await broker.listen()
+        registration = {
+            **broker.identity,
+            "stateVersion": 3,
+            "timeoutMs": 60_000,
+            "topics": {"t": 4},
+        }
+        reply = await pool.ask(nameserver.address, Op.REGISTER_BROKER, registration, 2)
+        assert reply["masterAddr"] == broker.address
+
+        async def route() -> Json:
+            return await other.ask(nameserver.address, Op.ROUTE, {"topic": "t"}, 2)
+
+        assert (await route())["topics"] == {"t": [{"brokerName": "b", "queues": 4}]}
+        stale = {**registration, "addr": "127.0.0.1:1", "stateVersion": 2}
+        refused = await other.ask(nameserver.address, Op.REGISTER_BROKER, stale, 2)
+        assert refused["code"] == Status.FENCED_MASTER_EPOCH
+        pool.close()
+        assert (await route())["brokers"]["b"]["addrs"] == {"0": broker.address}
+        await broker.die()
+
+        async def gone() -> bool:
+            return (await route())["brokers"] == {}
+
+        await eventually(gone)
+        other.close()
+
+    run(scenario())
+
+
+# the process
+
+
+def test_a_node_stops_when_told_to(nameserver: Any) -> None:
+    """SIGTERM: exit code 0."""
+    assert nameserver.stop(signal.SIGTERM) == 0
+    assert [e["kind"] for e in nameserver.events("stop")] == ["stop"]
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("role =", "TOML"),
+        ('role = "nameserver"', "nodeName"),
+        ('role = "x"\nnodeName = "n"\nlistenHost = "h"\nstorePath = "s"', "role"),
+        (
+            'role = "controller"\nnodeName = "n"\nlistenHost = "127.0.0.1"\nstorePath = "s"',
+            "controllerDLegerSelfId",
+        ),
+        (None, "can not be read"),
+    ],
+)
+def test_a_configuration_without_sense_is_refused(
+    tmp_path: Path, text: str | None, word: str
+) -> None:
+    """One sentence that names the trouble, exit code 64."""
+    path = tmp_path / "node.toml"
+    if text is not None:
+        path.write_text(text)
+    code, stderr = complaint(path)
+    assert code == 64
+    assert word in stderr
+
+
+def test_a_port_in_use_is_said_so(nameserver: Any) -> None:
+    """One sentence, exit code 69."""
+    code, stderr = complaint(nameserver.config)
+    assert code == 69
+    assert nameserver.address in stderr
+
+
+def complaint(config: Path) -> tuple[int, str]:
+    ended = subprocess.run(
+        [sys.executable, "-m", "clusters.flotilla", str(config)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    assert ended.stdout == ""
+    assert len(ended.stderr.splitlines()) == 1
+    return ended.returncode, ended.stderr
