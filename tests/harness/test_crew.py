@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,11 @@ class Process:
 
     def take_away(self) -> None:
         self._child.kill()
-        self._child.communicate()
+        self._child.wait()
+        for pipe in (self._child.stdin, self._child.stdout):
+            assert pipe
+            with suppress(BrokenPipeError):
+                pipe.close()
 
 
 @contextmanager
