@@ -13,8 +13,8 @@ sets (`_links`), and one fabric merges the rules of all faults in force, so that
 the other (`_fabric`). Faults reach nodes through an agent's few verbs and nothing else, so every
 fault works on every kind of host that has the verbs it `NEEDS`.
 
-The front door: `planned` is a trial's plan, checked (`draw` or `load`, then `check`); `dump` saves it,
-`carry_out` does it; `open_entries` are the faults that a crashed run left in the world.
+The front door: `planned` is a trial's plan, checked (`draw` or `load`, then `check`), `dump` saves
+it, `carry_out` does it; `open_entries` are the faults that a crashed run left in the world.
 """
 
 from nemesis._ledger import Entry, Ledger, open_entries

@@ -14,11 +14,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Alias:
-    """A fault kind with its target and parameters settled; without a target: the trial's."""
+    """A fault kind with its target and parameters settled; without a target: the trial's.
+
+    A kind by its own name is not settled: its module draws target and parameters.
+    """
 
     kind: str
-    target: str
+    target: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
+    settled: bool = True
 
 
 _VICTIMS = {

@@ -24,8 +24,8 @@ class Entry:
 
 
 class Ledger:
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+    def __init__(self, path: "os.PathLike[str]") -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def intend(self, entry: Entry) -> None:
         """On disk when this returns."""
@@ -35,12 +35,11 @@ class Ledger:
         self._write({"is": "closed", "id": number})
 
     def close(self) -> None:
-        self._file.close()
+        os.close(self._fd)
 
     def _write(self, row: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        os.write(self._fd, json.dumps(row).encode() + b"\n")
+        os.fsync(self._fd)
 
 
 def open_entries(path: Path) -> tuple[Entry, ...]:

@@ -15,7 +15,7 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from os import PathLike
 from random import Random
 from typing import Any
 
@@ -35,7 +35,7 @@ LOOK_AGAIN_S = 0.05  # for another master
 async def carry_out(
     plan: Plan,
     bed: Bed,
-    ledger_path: Path,
+    ledger_path: "PathLike[str]",
     stop: asyncio.Event,
     rng: Random,
     load_began_ns: int,

@@ -50,6 +50,20 @@ class Loaded(NamedTuple):
     faults: Plan
 
 
+def planned(
+    trial: Trial,
+    text: str | None,
+    detection_s: float,
+    nodes: Sequence[Node],
+    can: frozenset[str],
+) -> Plan:
+    """The plan of a trial, from a plan file's text or from its seed; checked in every way."""
+    source = trial.plan or "the plan"
+    plan = draw(trial, detection_s, nodes) if text is None else load(text, source).faults
+    check(plan, trial, detection_s, nodes, can)
+    return plan
+
+
 # ----------------------------------------------------------------------------------------- draw
 
 
@@ -94,12 +108,19 @@ def _dealt(kinds: Sequence[Alias], windows: int, random: Random) -> list[list[Al
 
 def _drawn(alias: Alias, at_s: float, trial: Trial, random: Random) -> PlannedFault:
     module = registry.module("fault", alias.kind)
-    target, params = module.drawn(random, trial.targets)
-    if alias.target or alias.params:
-        target = alias.target or (random.choice(trial.targets) if trial.targets else "")
-        params = alias.params
+    if alias.settled:
+        own = random.choice(trial.targets) if trial.targets else ""
+        target, params = alias.target or own, alias.params
+    else:
+        target, params = module.drawn(random, trial.targets)
     fault = PlannedFault(alias.kind, at_s, trial.rhythm.fault_s, target, params)
     return _completed(fault, module)
+
+
+def check_kinds(names: Iterable[str]) -> None:
+    """UnknownName for the first that is neither a kind of fault nor an alias of one."""
+    for name in names:
+        _alias(name)
 
 
 def _alias(name: str) -> Alias:
@@ -107,7 +128,7 @@ def _alias(name: str) -> Alias:
     kinds = registry.names("fault")
     if name not in kinds and name not in ALIASES:
         raise UnknownName("fault", name, (*kinds, *ALIASES))
-    return ALIASES.get(name, Alias(name, ""))
+    return ALIASES.get(name, Alias(name, settled=False))
 
 
 # ---------------------------------------------------------------------------------------- check

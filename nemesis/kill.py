@@ -70,44 +70,45 @@ class Kill:
             await agent.signal(process, SIGKILL)
 
     async def __aexit__(self, *exc: object) -> None:
-        await asyncio.gather(*map(self._start, self._killed))
+        await asyncio.gather(*map(self._start, tuple(self._killed)))
         self._scene.held.difference_update(self._victims)
 
     async def _start(self, node: str) -> None:
         await self._wait(self._gone, node, GONE_WITHIN_S)
-        if (await self._state(node)).state in ("exited", "absent"):
+        state = await self._state(node)
+        if state.state in ("exited", "absent"):
             await self._bed.system.start_node(self._bed, node)
+        elif state.pid == self._killed[node]:
+            del self._killed[node]  # the signal was never sent: entering was interrupted
 
     async def observe(self) -> Observation:
-        await asyncio.gather(
-            *(self._wait(self._gone, node, GONE_WITHIN_S) for node in self._killed)
-        )
-        return await self._observed(self._gone)
+        return await self._observed(self._gone, GONE_WITHIN_S)
 
     async def observe_healed(self) -> Observation:
-        await asyncio.gather(
-            *(self._wait(self._back, node, BACK_WITHIN_S) for node in self._killed)
-        )
-        return await self._observed(self._back)
+        return await self._observed(self._back, BACK_WITHIN_S)
 
-    async def _observed(self, holds: Check) -> Observation:
-        """Installed when it holds for every victim, failed when for none."""
+    async def _observed(self, holds: Check, within_s: float) -> Observation:
+        """Installed when it comes to hold for every victim, failed when for none."""
+        await asyncio.gather(*(self._wait(holds, node, within_s) for node in self._victims))
         nodes, good = {}, 0
         for node in self._victims:
             state = await self._state(node)
             nodes[node] = {"was": self._killed.get(node, 0), "pid": state.pid, "is": state.state}
-            good += node in self._killed and await holds(node)
+            good += await holds(node)
         if good == len(self._victims):
             return Observation("installed", {"processes": nodes})
         return Observation("partial" if good else "failed", {"processes": nodes})
 
     async def _gone(self, node: str) -> bool:
+        """Gone by our hand: one that had ended before is somebody else's doing."""
         state = await self._state(node)
-        return state.state in ("exited", "absent") or state.pid != self._killed[node]
+        ended = state.state in ("exited", "absent") or state.pid != self._killed.get(node)
+        return ended and node in self._killed
 
     async def _back(self, node: str) -> bool:
+        """Running anew, or still when we never came to kill it."""
         state = await self._state(node)
-        return state.state == "running" and state.pid != self._killed[node]
+        return state.state == "running" and state.pid != self._killed.get(node)
 
     async def _state(self, node: str) -> ProcessState:
         return await self._bed.agents[node].state(self._bed.system.process(node))

@@ -1,0 +1,96 @@
+"""Selectors against a cluster whose parts are known."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from harness.contracts import Standing
+from harness.errors import BadRequest, UnknownName
+from nemesis import _targets
+
+
+def hit(world: Any, selector: str, seed: int = 1) -> list[str]:
+    nodes = _targets.resolve(selector, world.bed.nodes, world.standing, Random(seed))
+    return [node.name for node in nodes]
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("master", ["broker-1"]),
+        ("slave", ["broker-2", "broker-3"]),
+        ("in-set", ["broker-1", "broker-2"]),
+        ("out-of-set", ["broker-3"]),
+        ("controller-leader", ["controller-2"]),
+        ("nameserver", ["nameserver-1"]),
+        ("broker", ["broker-1", "broker-2", "broker-3"]),
+        ("all broker", ["broker-1", "broker-2", "broker-3"]),
+        ("client", ["client-1", "client-2"]),
+        ("broker-3", ["broker-3"]),
+        ("broker-3, broker-2", ["broker-2", "broker-3"]),
+        ("one broker-3", ["broker-3"]),
+        ("controller-leader, master", ["controller-2", "broker-1"]),
+    ],
+)
+def test_parts_roles_and_names(world: Any, selector: str, expected: list[str]) -> None:
+    """A selector without lot means everybody who plays the part, in the order of the nodes."""
+    assert hit(world, selector) == expected
+
+
+@pytest.mark.parametrize(
+    ("selector", "sizes"),
+    [
+        ("one broker", {1}),
+        ("one slave", {1}),
+        ("minority broker", {1}),
+        ("majority broker", {2}),
+        ("random broker", {1, 2, 3}),
+        ("minority", {2}),
+        ("majority", {4}),
+        ("all", {6}),
+        ("one", {1}),
+        ("minority client", {1}),
+    ],
+)
+def test_counts(world: Any, selector: str, sizes: set[int]) -> None:
+    """A count takes so many; alone it counts among brokers and controllers; never nobody."""
+    hits = [hit(world, selector, seed) for seed in range(60)]
+    assert {len(names) for names in hits} == sizes
+    if sizes == {1} and "client" not in selector:
+        assert len({names[0] for names in hits}) > 1, "the lot always falls on the same node"
+
+
+def test_the_seed_decides(world: Any) -> None:
+    """The same seed hits the same nodes."""
+    assert hit(world, "random", 5) == hit(world, "random", 5)
+
+
+def test_servers_are_neither_clients_nor_nameservers(world: Any) -> None:
+    """`server` is who holds state that is voted on, `cluster` everybody but the clients."""
+    assert not {"nameserver-1", "client-1"} & set(hit(world, "server"))
+    assert set(hit(world, "cluster")) == set(hit(world, "server")) | {"nameserver-1"}
+
+
+def test_a_part_that_nobody_plays_means_nobody(world: Any) -> None:
+    """Between two elections there is no master to hit."""
+    world.standing = Standing()
+    assert hit(world, "master") == []
+    assert hit(world, "one slave") == []
+
+
+def test_unknown_names_list_the_known(world: Any) -> None:
+    """A typing error is told with the nearest name."""
+    with pytest.raises(UnknownName, match=r"'mastre' \(did you mean master\?\).*broker-1"):
+        _targets.check("one mastre", world.bed.nodes)
+    with pytest.raises(BadRequest, match="selector is empty"):
+        _targets.check(" , ", world.bed.nodes)
+
+
+def test_the_part_a_node_plays(world: Any) -> None:
+    """Targets are recorded by part, so that a fault that hit the master can be told."""
+    parts = {n.name: _targets.part(n, world.standing) for n in world.bed.nodes}
+    assert parts["broker-1"] == "master"
+    assert parts["broker-2"] == "slave"
+    assert parts["controller-2"] == "controller-leader"
+    assert parts["controller-1"] == "controller"
