@@ -1,0 +1,226 @@
+"""The Raft node on a real loop and a real disk: three in one process, and a link to nobody."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusters.flotilla import net
+from clusters.flotilla.net import Connection, Tasks
+from clusters.flotilla.ports import File, Ports, RealFiles, real
+from clusters.flotilla.raft.core import Role, Timing
+from clusters.flotilla.raft.links import Link
+from clusters.flotilla.raft.messages import Entry
+from clusters.flotilla.raft.node import Hooks, Member, NotLeader, RaftNode
+from clusters.flotilla.rules import RULES
+
+PATIENCE_S = 20
+TIMING = Timing(heartbeat_s=0.02, election_s=0.2)
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110 - the condition is another task's doing
+            await asyncio.sleep(0.005)
+
+
+class Group:
+    """Members a, b, c; each applies entries to a list."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.nodes: dict[str, RaftNode] = {}
+        self.applied: dict[str, list[bytes]] = {name: [] for name in "abc"}
+        self.leading: list[str] = []
+        self.servers: dict[str, asyncio.AbstractServer] = {}
+        self.addresses: dict[str, str] = {}
+
+    async def listen(self) -> None:
+        for name in "abc":
+            server = await net.serve("127.0.0.1", 0, Door(self, name))
+            self.servers[name] = server
+            host, port = server.sockets[0].getsockname()
+            self.addresses[name] = f"{host}:{port}"
+
+    async def start(self, name: str, ports: Ports | None = None) -> RaftNode:
+        self.applied[name] = []
+
+        def apply(index: int, entry: Entry) -> int:
+            self.applied[name].append(entry.data)
+            return index
+
+        def on_role(role: Role) -> None: ...
+
+        hooks = Hooks(apply, on_role, lambda term: self.leading.append(name))
+        member = Member(name, self.addresses, TIMING, str(self.folder / name))
+        node, _ = await RaftNode.start(member, hooks, ports or real(ord(name)), RULES)
+        self.nodes[name] = node
+        return node
+
+    async def leader(self) -> RaftNode:
+        await until(lambda: any(node.leads for node in self.nodes.values()))
+        return next(node for node in self.nodes.values() if node.leads)
+
+    async def stop(self) -> None:
+        for server in self.servers.values():
+            server.close()
+        for node in self.nodes.values():
+            await node.close()
+
+
+class Door:
+    """Hands a member what peers send it, and keeps what must be closed."""
+
+    def __init__(self, group: Group, name: str) -> None:
+        self.group, self.name = group, name
+
+    def opened(self, connection: Connection) -> None: ...
+
+    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+        if node := self.group.nodes.get(self.name):
+            node.receive(connection, body)
+
+    def closed(self, connection: Connection, why: str) -> None:
+        if node := self.group.nodes.get(self.name):
+            node.forget(connection)
+
+
+def with_group(folder: Path, test: Callable[[Group], Awaitable[None]]) -> None:
+    async def run() -> None:
+        group = Group(folder)
+        await group.listen()
+        try:
+            for name in "abc":
+                await group.start(name)
+            await test(group)
+        finally:
+            await group.stop()
+
+    asyncio.run(run())
+
+
+def test_everybody_applies_what_was_proposed_in_order(tmp_path: Path) -> None:
+    """Raft 5.3: and the proposer learns what `apply` returned."""
+
+    async def test(group: Group) -> None:
+        leader = await group.leader()
+        indexes = await asyncio.gather(*(leader.propose(b"%d" % i) for i in range(50)))
+        assert indexes == sorted(indexes)
+        wanted = [b"%d" % i for i in range(50)]
+        await until(lambda: all(applied == wanted for applied in group.applied.values()))
+
+    with_group(tmp_path, test)
+
+
+def test_a_follower_takes_no_proposal(tmp_path: Path) -> None:
+    """NotLeader: certainly without effect."""
+
+    async def test(group: Group) -> None:
+        leader = await group.leader()
+        follower = next(node for node in group.nodes.values() if node is not leader)
+        with pytest.raises(NotLeader):
+            await follower.propose(b"x")
+
+    with_group(tmp_path, test)
+
+
+def test_members_that_restart_remember(tmp_path: Path) -> None:
+    """Everything from disk, one member at a time and all together."""
+
+    async def test(group: Group) -> None:
+        await (await group.leader()).propose(b"one")
+        for name in "abc":
+            await group.nodes.pop(name).close()
+            await (await group.leader()).propose(name.encode())
+            await group.start(name)
+        await group.leader()
+        for name in "abc":
+            await group.nodes.pop(name).close()
+        for name in "abc":
+            await group.start(name)
+        wanted = [b"one", b"a", b"b", b"c"]
+        await until(lambda: all(applied == wanted for applied in group.applied.values()))
+
+    with_group(tmp_path, test)
+
+
+class BadDisk(RealFiles):
+    """Its files are opened, and can not be synced once `bad` is set."""
+
+    bad = False
+
+    def open(self, path: str) -> File:
+        file = super().open(path)
+        sync = file.sync
+
+        async def sync_or_fail() -> None:
+            if self.bad:
+                raise OSError("the disk is gone")
+            await sync()
+
+        file.sync = sync_or_fail  # type: ignore[method-assign]
+        return file
+
+
+def test_a_disk_that_fails_to_sync_stops_the_node(tmp_path: Path) -> None:
+    """The fate of what was written is unknown, so nothing more may be promised."""
+    died: list[str] = []
+    disk = BadDisk()
+
+    class Stopped(Exception):
+        pass
+
+    class Exit:
+        def fatal(self, why: str) -> Any:
+            died.append(why)
+            raise Stopped
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        group = Group(tmp_path)
+        group.addresses = {"a": "127.0.0.1:1"}  # alone, so it elects itself
+        node = await group.start("a", replace(real(1), files=disk, exit=Exit()))
+        await until(lambda: node.leads)
+        disk.bad = True
+        node.propose(b"never")
+        await until(lambda: died)
+        await node.close()
+
+    asyncio.run(run())
+    assert "the disk is gone" in died[0]
+
+
+def test_a_link_that_is_not_answered_is_dialled_anew() -> None:
+    """After a partition the old connection may back off for long: a new one does not."""
+
+    class Mute:
+        dialled = 0
+        heard = 0
+
+        def opened(self, connection: Connection) -> None:
+            self.dialled += 1
+
+        def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+            self.heard += 1
+
+        def closed(self, connection: Connection, why: str) -> None: ...
+
+    async def run() -> None:
+        mute, tasks = Mute(), Tasks()
+        server = await net.serve("127.0.0.1", 0, mute)
+        host, port = server.sockets[0].getsockname()
+        link = Link(f"{host}:{port}", 0.05, tasks, lambda body: None)
+
+        def sends_until_twice() -> bool:
+            link.send(b"x")
+            return mute.dialled >= 3 and mute.heard > 0
+
+        await until(sends_until_twice)
+        link.close()
+        tasks.cancel()
+        server.close()
+
+    asyncio.run(run())
