@@ -1,0 +1,273 @@
+"""Scenes on local hosts, each played in a process of its own: `python scenes.py NAME FOLDER`.
+
+Namespaces are entered by a process with one thread, which a test runner is not. A scene does things
+to nodes and prints what it saw as JSON; the tests say what must have been seen.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clusters.hosts import local
+from harness.contracts import Agent, LinkRule, Node
+from harness.errors import BedFailed
+from harness.trial import Trial
+
+Seen = dict[str, Any]
+PATIENCE_S = 10.0
+SLEEPER = ("sh", "-c", "sleep 1000 & wait")
+SERVER = """
+import socket, sys
+s = socket.create_server((sys.argv[1], 7000)); print("ready", flush=True)
+while True:
+    c, _ = s.accept(); n = int.from_bytes(c.recv(4), "big"); b = c.recv(n)
+    c.sendall(n.to_bytes(4, "big") + b.upper())
+"""
+
+
+class Stage:
+    """Three raised nodes, `a`, `b` and `c`."""
+
+    def __init__(
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent], hosts: local.LocalHosts
+    ) -> None:
+        self.address = {node.name: node.address for node in nodes}
+        self.agent = agents
+        self.hosts = hosts
+
+    async def arriving(self, source: str, target: str, count: int = 200) -> int:
+        """How many probes of `count` get through. Only ever waits as long as it must."""
+        token = os.urandom(8).hex()
+        await self.agent[source].probe(self.address[target], token, count)
+        arrived, quiet = 0, 0
+        while arrived < count and quiet < 5:
+            await asyncio.sleep(0.02)
+            now = await self.agent[target].probed(token)
+            arrived, quiet = now, 0 if now > arrived else quiet + 1
+        return arrived
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        if await condition():
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+async def cut(stage: Stage) -> Seen:
+    """b no longer hears a; everything else goes on."""
+    seen: Seen = {"before": await stage.arriving("a", "b")}
+    await stage.agent["b"].links([LinkRule(stage.address["a"])])
+    seen["a to b"] = await stage.arriving("a", "b")
+    seen["dropped by b"] = dict(await stage.agent["b"].dropped())
+    seen["b to a"] = await stage.arriving("b", "a")
+    seen["c to b"] = await stage.arriving("c", "b")
+    await stage.agent["b"].links(())
+    seen["healed"] = await stage.arriving("a", "b")
+    seen["dropped when healed"] = dict(await stage.agent["b"].dropped())
+    seen["a"], seen["probes"] = stage.address["a"], 200
+    return seen
+
+
+async def loss(stage: Stage) -> Seen:
+    """b loses 30 % of what a sends."""
+    await stage.agent["b"].links([LinkRule(stage.address["a"], 0.3)])
+    arrived = await stage.arriving("a", "b", 2000)
+    dropped = (await stage.agent["b"].dropped())[stage.address["a"]]
+    return {"arrived": arrived, "dropped": dropped, "sent": 2000}
+
+
+async def expiry(stage: Stage) -> Seen:
+    """Rules that expire are gone without anybody's help; new rules end the old expiry."""
+    agent: Any = stage.agent["b"]
+    rule = LinkRule(stage.address["a"])
+    await agent.links([rule], expires_s=0.05)
+
+    async def healed() -> bool:
+        return await stage.arriving("a", "b", 5) == 5
+
+    seen: Seen = {"healed by itself": await until(healed)}
+    await agent.links([rule], expires_s=0.05)
+    await agent.links([rule])
+    await asyncio.sleep(0.2)
+    seen["renewed without expiry"] = await stage.arriving("a", "b", 5)
+    return seen
+
+
+async def pause(stage: Stage) -> Seen:
+    """A stopped process is stopped with its whole group, and goes on after."""
+    agent = stage.agent["a"]
+    pid = await agent.start("sleeper", SLEEPER)
+
+    async def forked() -> bool:
+        return len(_group(pid)) == 2
+
+    seen: Seen = {"forked": await until(forked), "running": (await agent.state("sleeper")).state}
+    await agent.signal("sleeper", signal.SIGSTOP)
+
+    async def stopped() -> bool:
+        return set(_group(pid).values()) == {"T"}
+
+    seen["all stopped"] = await until(stopped)
+    seen["stopped"] = (await agent.state("sleeper")).state
+    await agent.signal("sleeper", signal.SIGCONT)
+
+    async def runs() -> bool:
+        return (await agent.state("sleeper")).state == "running"
+
+    seen["runs again"] = await until(runs)
+    await agent.signal("sleeper", signal.SIGKILL)
+    seen["code"] = await agent.exited("sleeper")
+
+    async def gone() -> bool:
+        return not _group(pid)
+
+    seen["all gone"] = await until(gone)
+    seen["exited"] = (await agent.state("sleeper")).state
+    return seen
+
+
+async def processes(stage: Stage) -> Seen:
+    """Starting, talking, ending; and what is refused."""
+    agent = stage.agent["a"]
+    folder = stage.hosts.folder("a")
+    heard: list[str] = []
+    script = 'echo hello; read word; echo "$word!"; printf last; echo trouble >&2; exit 7'
+    await agent.start(
+        "talker", ["sh", "-c", script], log=f"{folder}/talker.log", on_line=heard.append
+    )
+    seen: Seen = {"twice": await _refused(agent.start("talker", ["true"]))}
+    await agent.tell("talker", "ahoy")
+    seen["code"] = await agent.exited("talker")
+    seen["heard"] = heard
+    seen["log"] = (await agent.get(f"{folder}/talker.log")).decode()
+    seen["absent"] = (await agent.state("nobody")).state
+    seen["unknown"] = await _refused(agent.signal("nobody", 9))
+    seen["no program"] = await _refused(agent.start("x", ["/no/such/program"]))
+    await agent.start("talker", ["sh", "-c", "echo $WORD; pwd"], env={"WORD": "x"}, cwd="/tmp",
+                      log=f"{folder}/again.log")  # fmt: skip
+    seen["again"] = await agent.exited("talker")
+    seen["again log"] = (await agent.get(f"{folder}/again.log")).decode()
+    return seen
+
+
+async def commands(stage: Stage) -> Seen:
+    """One-off commands and files."""
+    agent = stage.agent["a"]
+    big = os.urandom(700_000)
+    path = f"{stage.hosts.folder('a')}/deep/down/big"
+    await agent.put(path, big)
+    cat = await agent.run(["sh", "-c", "cat; echo oops >&2; exit 3"], stdin=b"x" * 300_000)
+    return {
+        "same": await agent.get(path) == big,
+        "empty": await _put_empty(agent, path),
+        "cat": [cat.code, len(cat.out), cat.err],
+        "missing": (await agent.run(["no-such-program"])).code,
+        "late": await _refused(agent.run(["sleep", "100"], timeout_s=0.1)),
+        "no file": await _refused(agent.get("/no/such/file")),
+    }
+
+
+async def asking(stage: Stage) -> Seen:
+    """`ask` reaches the node's own process even when the node is cut off; silence is an error."""
+    agent, address = stage.agent["a"], stage.address["a"]
+    ready = asyncio.Event()
+    argv = [sys.executable, "-c", SERVER, address]
+    await agent.start("server", argv, on_line=lambda line: ready.set())
+    await ready.wait()
+    frame = (5).to_bytes(4, "big") + b"hello"
+    await agent.links([LinkRule(stage.address["b"]), LinkRule(stage.address["c"])])
+    seen: Seen = {"answer": (await agent.ask(7000, frame, 2.0)).decode()}
+    seen["refused"] = await _no_answer(agent.ask(7001, frame, 2.0))
+    await agent.signal("server", signal.SIGSTOP)
+    seen["paused"] = await _no_answer(agent.ask(7000, frame, 0.1))
+    await agent.signal("server", signal.SIGCONT)
+    seen["again"] = (await agent.ask(7000, frame, 2.0)).decode()
+    return seen
+
+
+async def lost(stage: Stage) -> Seen:
+    """An agent that dies fails every call, the open ones too, and hangs nobody."""
+    agent: Any = stage.agent["a"]
+    await agent.start("sleeper", SLEEPER)
+    open_call = asyncio.ensure_future(agent.exited("sleeper"))
+    await asyncio.sleep(0)
+    os.kill((await agent.hello())["pid"], signal.SIGKILL)
+    return {
+        "open": await _refused(open_call),
+        "next": await _refused(agent.state("sleeper")),
+        "others": (await stage.agent["b"].state("x")).state,
+    }
+
+
+async def apart(stage: Stage) -> Seen:
+    """What the inside looks like."""
+    agent = stage.agent["a"]
+    ipv6 = (await agent.run(["cat", "/proc/sys/net/ipv6/conf/all/disable_ipv6"])).out.strip()
+    chain = (await agent.run(["iptables", "-S", "INPUT"])).out
+    return {"pid": os.getpid(), "uid": os.getuid(), "ipv6 off": ipv6, "chain": chain}
+
+
+async def nothing(stage: Stage) -> Seen:
+    return {}
+
+
+def _group(pgid: int) -> dict[int, str]:
+    """State letters of a process group's members, by pid; zombies aside."""
+    states: dict[int, str] = {}
+    for entry in os.listdir("/proc"):
+        try:
+            stat = Path(f"/proc/{entry}/stat").read_text()
+        except OSError:
+            continue
+        if entry.isdigit():
+            fields = stat.rpartition(")")[2].split()
+            if int(fields[2]) == pgid and fields[0] not in "ZX":
+                states[int(entry)] = fields[0]
+    return states
+
+
+async def _put_empty(agent: Agent, path: str) -> int:
+    await agent.put(path, b"")
+    return len(await agent.get(path))
+
+
+async def _refused(call: Awaitable[Any]) -> str:
+    try:
+        return f"not refused: {await call}"
+    except BedFailed as e:
+        return str(e)
+
+
+async def _no_answer(call: Awaitable[Any]) -> str:
+    try:
+        return f"answered: {await call}"
+    except ConnectionError as e:
+        return str(e)
+
+
+SCENES = (cut, loss, expiry, pause, processes, commands, asking, lost, apart, nothing)
+
+
+def main(name: str, folder: Path) -> None:
+    scene = next(scene for scene in SCENES if scene.__name__ == name)
+    hosts = local.hosts(Trial(), folder)
+    hosts.enter()
+
+    async def play() -> Seen:
+        async with hosts.raised([Node(name, "broker") for name in "abc"]) as (nodes, agents):
+            return await scene(Stage(nodes, agents, hosts))
+
+    print(json.dumps(asyncio.run(play())))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
