@@ -68,4 +68,3 @@ def overall(before: Outcome, last: Outcome) -> Outcome:
     if Outcome.HAPPENED in (before, last):
         return Outcome.HAPPENED
     return Outcome.UNKNOWN if Outcome.UNKNOWN in (before, last) else Outcome.REFUSED
-
