@@ -52,6 +52,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/pip || $$python -m venv .venv
 	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt pip
 	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e . --group dev
+	@echo "teaching the Java machine to start fast"; $(BIN)/python -m harness.spark || true
 	@touch $@
 
 packages:

@@ -1,0 +1,130 @@
+"""How endings add up, and what a suite makes of them."""
+
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from harness.errors import BadRequest
+from harness.options import Request
+from harness.session import Ending, worst
+from harness.suite import (
+    AS_EXPECTED,
+    NOT_AS_EXPECTED,
+    UNDECIDED,
+    Expected,
+    markdown,
+    read_suite,
+    verdict_of,
+)
+from harness.trial import Trial
+from harness.verdict import Finding, Judgement, Reason, Result, Verdict
+
+LOST = Finding("LOST_ACKED", 3, "3 acknowledged messages are lost", "no-loss")
+DOUBLE = Finding("DUPLICATED_RETRY", 2, "2 messages are stored twice", "")
+
+
+def ending(word: str, *findings: Finding, error: str = "") -> Ending:
+    reasons = (Reason("NO_LOAD", "nothing happened"),) if word == "unknown" else ()
+    result = Result("loss", findings, reasons)
+    return Ending(1, None, Verdict(Judgement(word), word, reasons, (result,)), error)
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (ending("valid"), 0),
+        (ending("valid", DOUBLE), 0),
+        (ending("invalid", LOST), 1),
+        (ending("unknown"), 2),
+        (ending("unknown", error="the disk is full"), 255),
+        (ending("valid", error="the disk is full"), 255),
+        (ending("invalid", LOST, error="the disk is full"), 1),
+        (Ending(1, error="no cluster came up"), 255),
+    ],
+)
+def test_the_code_of_one_ending(end: Ending, code: int) -> None:
+    """Proven loss stands even when the bed failed later; without proof a failed bed is 255."""
+    assert end.exit_code == code
+
+
+def test_the_worst_of_several() -> None:
+    """invalid, then a failed bed, then unknown, then valid, in whatever order they came."""
+    for order in permutations((0, 1, 2, 255)):
+        assert worst(order) == 1
+    assert worst([0, 2, 255]) == 255
+    assert worst([0, 2, 0]) == 2
+    assert worst([0, 0]) == 0
+
+
+@pytest.mark.parametrize(
+    ("expected", "codes", "end", "outcome"),
+    [
+        ("valid", (), ending("valid"), AS_EXPECTED),
+        ("valid", (), ending("invalid", LOST), NOT_AS_EXPECTED),
+        ("valid", (), ending("unknown"), UNDECIDED),
+        ("invalid", ("LOST_ACKED",), ending("invalid", LOST), AS_EXPECTED),
+        ("invalid", ("REORDERED",), ending("invalid", LOST), NOT_AS_EXPECTED),
+        ("invalid", ("LOST_ACKED",), ending("valid"), NOT_AS_EXPECTED),
+        ("invalid", (), ending("unknown"), UNDECIDED),
+        ("unknown", (), ending("unknown"), AS_EXPECTED),
+        ("unknown", (), ending("valid"), NOT_AS_EXPECTED),
+        ("valid", (), ending("valid", error="the disk is full"), UNDECIDED),
+        ("valid", (), Ending(1, error="no cluster came up"), UNDECIDED),
+    ],
+)
+def test_a_run_against_what_was_expected(
+    expected: str, codes: tuple[str, ...], end: Ending, outcome: int
+) -> None:
+    """The right invalid has the right finding; a run that proved nothing decides nothing."""
+    assert Expected(Request(Trial()), Judgement(expected), codes).compare(end) == outcome
+
+
+def test_a_suite_fails_before_it_is_undecided() -> None:
+    """One wrong verdict outweighs any number of missing ones."""
+    assert verdict_of([AS_EXPECTED, UNDECIDED, NOT_AS_EXPECTED]) == 1
+    assert verdict_of([AS_EXPECTED, UNDECIDED]) == 2
+    assert verdict_of([AS_EXPECTED]) == 0
+
+
+def test_a_suite_file(tmp_path: Path) -> None:
+    """A trial file is looked for beside the suite first; seeds make one run each."""
+    (tmp_path / "calm.toml").write_text("seed = 5\nduration_s = 9\n")
+    suite = tmp_path / "suite.toml"
+    suite.write_text(
+        '[[trial]]\nrun = "calm.toml"\nexpect = "valid"\nseeds = "1..2"\n'
+        '[[trial]]\nrun = "calm.toml"\nwith = { profile = "x" }\nexpect = "invalid"\n'
+        'findings = ["LOST_ACKED"]\n'
+    )
+    first, second, third = read_suite(suite)
+    assert [run.asked.trial.seed for run in (first, second, third)] == [1, 2, 5]
+    assert first.asked.trial.duration_s == 9.0
+    assert (third.asked.trial.profile, third.findings) == ("x", ("LOST_ACKED",))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "must hold"),
+        ("x = 1\n", "must hold"),
+        ("[[trial]\n", "line 1"),
+        ('[[trial]]\nrun = "messages"\n', "trial 1: expect must be"),
+        ('[[trial]]\nexpect = "green"\n', "trial 1: expect must be"),
+        ('[[trial]]\nexpect = "valid"\nsedes = "1"\n', "trial 1: unknown key 'sedes'"),
+        ('[[trial]]\nexpect = "valid"\nseeds = "x"\n', "trial 1: seeds"),
+        ('[[trial]]\nexpect = "valid"\nwith = { sytem = "x" }\n', "unknown key 'sytem'"),
+    ],
+)
+def test_a_broken_suite_file_says_where(tmp_path: Path, text: str, says: str) -> None:
+    """The entry and the key are named."""
+    suite = tmp_path / "suite.toml"
+    suite.write_text(text)
+    with pytest.raises(BadRequest, match=says):
+        list(read_suite(suite))
+
+
+def test_the_table_of_a_suite() -> None:
+    """One row a run, with what was expected and what came, safe in Markdown."""
+    expected = Expected(Request(Trial(name="a|b")), Judgement.INVALID, ("LOST_ACKED",))
+    text = markdown("1 of 1", [(expected, ending("invalid", LOST), AS_EXPECTED)])
+    assert "| a/b | 1 | invalid, LOST_ACKED | invalid, LOST_ACKED | as expected |" in text
