@@ -164,15 +164,19 @@ def _worth(known: Facts, fault: FaultInterval | None) -> str:
 
 
 def silences_master(fault: FaultInterval) -> bool:
-    """Is it aimed at a master, and such that the cluster must notice?
+    """Is it such that the controllers stop hearing a master, so that they must notice?
 
-    A killed or stopped master must be; one that is cut off must be unless the cut is from clients
-    alone; a lossy link may well be survived without anybody's notice.
+    Killed and stopped masters are silent. Cut off, a master is silent if it is the target and what
+    it sends no longer reaches the controllers: not when only its slaves or clients lose it, nor
+    when it merely hears nothing. A lossy link may be survived without anybody's notice.
     """
-    aimed = "master" in fault.targets or fault.selector.split()[-1:] == ["master"]
-    if not aimed or fault.kind == "loss":
+    if fault.kind in ("kill", "pause"):
+        return "master" in fault.targets
+    if fault.kind != "partition" or "master" not in fault.selector.split():
         return False
-    return fault.kind != "partition" or fault.params.get("from") != "client"
+    whom = str(fault.params.get("from") or "controller")
+    deaf = fault.params.get("shape") == "one-way" and fault.params.get("direction") == "in"
+    return not deaf and any(word in whom for word in ("controller", "cluster", "server"))
 
 
 def noticed(fault: FaultInterval, events: tuple[Event, ...]) -> bool:

@@ -33,6 +33,7 @@ class Sketch:
     planned: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     interrupted: bool = False
+    sets: tuple[str, ...] = ("",)
     rows: list[dict[str, Any]] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=count)
 
@@ -81,6 +82,8 @@ class Sketch:
             events=tuple(sorted(self.events, key=lambda e: e.t)),
             roles=ROLES,
             interrupted=self.interrupted,
+            sets=self.sets,
+            set_of_key=tuple(range(len(self.sets))) if len(self.sets) > 1 else (),
         )
         batches = pa.Table.from_pylist(self._ops(), schema=OPS).to_batches()
         return Facts(told, Answers(cells(batches, told.ask()), told.ask()))

@@ -1,0 +1,113 @@
+"""Availability: numbers, told both ways, and never a conviction."""
+
+from typing import Any
+
+import pytest
+
+from checkers import availability
+from harness.operation import F, Type
+from harness.verdict import Judgement, Result
+
+Sketch = Any  # tests/checkers/conftest.py
+
+
+def judged(sketch: Sketch) -> Result:
+    return availability.judge(sketch.facts())
+
+
+def test_numbers_of_a_sound_run(sound: Sketch) -> None:
+    """Counts are exact, latencies near, and it never convicts or doubts."""
+    result = judged(sound)
+    assert result.judgement is Judgement.VALID
+    assert result.stats["sends"] == {"invoke": 600, "ok": 584, "fail": 0, "info": 0}
+    assert result.stats["delivered"] == 584
+    assert result.stats["read"] == 1
+    assert result.stats["latency_ms"]["all"]["p50"] == pytest.approx(2.0, rel=0.05)
+    assert result.stats["latency_ms"]["all"]["max"] == pytest.approx(2.0)
+
+
+def test_fault_applied_to_first_acknowledgement(sound: Sketch) -> None:
+    """Only a send invoked after the fault applied can end the wait."""
+    sound.op(F.SEND, 9.9, took=0.3)  # invoked before, acknowledged after: proves nothing
+    (times,) = judged(sound).stats["faults"]
+    assert times["to_ack_s"] == pytest.approx(0.802)
+    assert times["failed"] is False
+    assert times["failure_to_success_s"] is None
+
+
+def test_first_failure_to_first_success(sound: Sketch) -> None:
+    """The published meaning: from the failed send's invocation to the next success."""
+    sound.op(F.SEND, 10.1, took=0.2, kind=Type.INFO)
+    sound.op(F.SEND, 10.05, took=0.4, kind=Type.FAIL)
+    (times,) = judged(sound).stats["faults"]
+    assert times["failed"] is True
+    assert times["failure_to_success_s"] == pytest.approx(10.802 - 10.1)
+
+
+def test_silence_is_the_longest_stretch_without_acknowledgement(sound: Sketch) -> None:
+    """It may begin long after the fault did."""
+    (times,) = judged(sound).stats["faults"]
+    assert times["silence_s"] == pytest.approx(0.802, abs=0.001)
+
+
+def test_never_acknowledged_again_is_not_zero(sketch: Sketch) -> None:
+    """What never happened has no time."""
+    sketch.ops(1, 10)
+    sketch.ops(10, 31, kind=Type.FAIL)
+    sketch.fault("kill", 10, 16)
+    stats = judged(sketch).stats
+    assert stats["faults"][0]["to_ack_s"] is None
+    assert stats["faults"][0]["failed"] is True
+    assert stats["faults"][0]["failure_to_success_s"] is None
+    assert stats["times"]["never_acknowledged"] == 1
+
+
+def test_time_to_full_set(sound: Sketch) -> None:
+    """From the healing to the full SyncStateSet."""
+    (times,) = judged(sound).stats["faults"]
+    assert times["to_full_set_s"] == pytest.approx(1.0)
+
+
+def test_availability_is_uptime_by_time(sound: Sketch) -> None:
+    """MTBF / (MTBF + MTTR) equals the share of the load without outage."""
+    found = judged(sound).stats["availability"]
+    assert found["outages"] == 0  # 0.8 s is within twenty times the load's own rhythm
+    sound.rows = [r for r in sound.rows if not 10e9 <= r["t"] < 13e9]
+    found = judged(sound).stats["availability"]
+    assert found["outages"] == 1
+    assert found["mttr_s"] == pytest.approx(3.05, abs=0.001)
+    assert found["share"] == pytest.approx(found["mtbf_s"] / (found["mtbf_s"] + found["mttr_s"]))
+    assert found["nines"] == pytest.approx(0.99, abs=0.01)
+
+
+def test_interval_needs_several_cycles_and_contains_the_share(sketch: Sketch) -> None:
+    """Resampled over fault cycles, the same every time."""
+    sketch.ops(1, 31)
+    for number in range(5):
+        begin = 4 + 5 * number
+        sketch.fault("pause", begin, begin + 2)
+        sketch.rows = [r for r in sketch.rows if not begin * 1e9 <= r["t"] < (begin + 1.5) * 1e9]
+    first, second = judged(sketch).stats["availability"], judged(sketch).stats["availability"]
+    assert first == second
+    low, high = first["interval"]
+    assert low <= first["share"] <= high
+
+
+def test_lanes_hold_every_send_in_words(sound: Sketch) -> None:
+    """The report's series add up to the counts."""
+    stats = judged(sound).stats
+    lanes = stats["lanes"]
+    assert lanes["bin_s"] == 0.1
+    assert sum(map(int, lanes["ok"].split())) == stats["sends"]["ok"]
+    assert "-" in lanes["p50_ms"].split()
+    assert len({len(lanes[name].split()) for name in ("ok", "fail", "info", "p99_ms")}) == 1
+
+
+def test_two_broker_sets_are_told_apart(sketch: Sketch) -> None:
+    """A success on one set does not end the other's wait."""
+    sketch.sets = ("a", "b")
+    sketch.ops(1, 10)
+    sketch.ops(10, 31)
+    sketch.fault("kill", 10, 16)
+    stats = judged(sketch).stats
+    assert [(t["set"], t["to_ack_s"]) for t in stats["faults"]] == [("a", 0.002), ("b", None)]

@@ -1,0 +1,158 @@
+"""Coverage: a run that proved nothing must never look valid."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from checkers import coverage
+from harness.operation import F, Type
+from harness.verdict import Judgement, Result
+
+Sketch = Any  # tests/checkers/conftest.py
+
+
+def judged(sketch: Sketch) -> Result:
+    return coverage.judge(sketch.facts())
+
+
+def codes(sketch: Sketch) -> set[str]:
+    return {reason.code for reason in judged(sketch).reasons}
+
+
+def test_a_sound_run_counts(sound: Sketch) -> None:
+    """Load, an observed and noticed fault, answers around it and a final read: nothing to say."""
+    result = judged(sound)
+    assert result.judgement is Judgement.VALID
+    assert result.stats["counted"] == result.stats["planned"] == 1
+
+
+def test_no_faults_planned_needs_load_and_final_phase(sketch: Sketch) -> None:
+    """Without a plan, load and a final read are enough, and both are needed."""
+    sketch.ops(1, 31)
+    assert codes(sketch) == {"NO_FINAL_READ"}
+    sketch.op(F.READ, 32)
+    assert codes(sketch) == set()
+
+
+def test_interrupted(sound: Sketch) -> None:
+    """A run that did not end is unknown."""
+    sound.interrupted = True
+    assert codes(sound) == {"INTERRUPTED"}
+
+
+def test_no_load(sketch: Sketch) -> None:
+    """The load never began."""
+    sketch.load = None
+    assert codes(sketch) == {"NO_LOAD"}
+
+
+def test_no_operations(sketch: Sketch) -> None:
+    """Nobody invoked anything."""
+    assert codes(sketch) == {"NO_OPERATIONS"}
+
+
+def test_nothing_acknowledged(sketch: Sketch) -> None:
+    """A load of which nothing succeeded proves nothing."""
+    sketch.ops(1, 31, kind=Type.FAIL)
+    sketch.op(F.READ, 32)
+    assert "NO_OPERATIONS" in codes(sketch)
+
+
+@pytest.mark.parametrize("state", ["partial", "failed"])
+def test_a_fault_that_nobody_saw(sound: Sketch, state: str) -> None:
+    """Only an installed fault counts; a command that returned is not an effect."""
+    sound.faults[0] = replace(sound.faults[0], state=state)
+    assert codes(sound) == {"FAULT_NOT_OBSERVED"}
+
+
+def test_a_planned_fault_without_outcome(sound: Sketch) -> None:
+    """The plan had two faults and the history knows of one."""
+    sound.planned.append("pause")
+    assert codes(sound) == {"FAULTS_MISSING"}
+
+
+def test_a_fault_that_never_left_its_plan(sound: Sketch) -> None:
+    """A row that still says `planned` is no outcome."""
+    sound.fault("pause", 20, 22, state="planned")
+    assert "FAULTS_MISSING" in codes(sound)
+
+
+def test_nothing_invoked_inside_a_fault(sketch: Sketch) -> None:
+    """A fault under no load tests nothing."""
+    sketch.ops(1, 10)
+    sketch.ops(16, 31)
+    sketch.op(F.READ, 31.5)
+    sketch.fault("pause", 11, 15)
+    assert codes(sketch) == {"NO_LOAD"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "kind", "params", "needed"),
+    [
+        ("master", "kill", {}, True),
+        ("master", "pause", {}, True),
+        ("master", "partition", {"shape": "isolate"}, True),
+        ("master", "partition", {"shape": "isolate", "from": "slave, controller"}, True),
+        ("master", "partition", {"shape": "isolate", "from": "slave"}, False),
+        ("master", "partition", {"shape": "one-way", "direction": "in"}, False),
+        ("master", "partition", {"shape": "one-way", "direction": "out"}, True),
+        ("master", "loss", {"probability": 0.8}, False),
+        ("server", "partition", {"shape": "halves"}, False),
+    ],
+)
+def test_a_silent_master_must_be_noticed(
+    sound: Sketch, selector: str, kind: str, params: dict[str, Any], needed: bool
+) -> None:
+    """A fault that silences a master counts only if an election or expiry was seen."""
+    sound.faults[0] = replace(sound.faults[0], selector=selector, kind=kind, params=params)
+    sound.planned[0] = kind
+    assert codes(sound) == set()
+    sound.events = [e for e in sound.events if e.t < 9e9 or e.t > 17e9]
+    assert codes(sound) == ({"MASTER_FAULT_UNSEEN"} if needed else set())
+
+
+def test_four_of_five_are_enough_when_each_kind_is_there(sketch: Sketch) -> None:
+    """At least 80 % of the faults, and one of each kind."""
+    sketch.ops(1, 31)
+    sketch.op(F.READ, 31.5)
+    for number in range(5):
+        sketch.fault("pause", 3 + 5 * number, 4 + 5 * number)
+    sketch.faults[2] = replace(sketch.faults[2], state="failed")
+    assert codes(sketch) == set()
+    sketch.faults[3] = replace(sketch.faults[3], state="failed")
+    assert codes(sketch) == {"FAULT_NOT_OBSERVED"}
+
+
+def test_a_kind_of_its_own_must_count(sketch: Sketch) -> None:
+    """Five of six are installed, but the only kill is not."""
+    sketch.ops(1, 31)
+    sketch.op(F.READ, 31.5)
+    for number in range(5):
+        sketch.fault("pause", 3 + 4 * number, 4 + 4 * number)
+    sketch.fault("kill", 24, 25, state="failed")
+    assert codes(sketch) == {"FAULT_NOT_OBSERVED"}
+
+
+def test_answers_before_after_and_between(sketch: Sketch) -> None:
+    """Something is acknowledged before the first fault, after the last, and in each long gap."""
+    sketch.op(F.READ, 31.5)
+    sketch.op(F.SEND, 0.5)
+    for begin, end in ((4, 6), (14, 16), (18, 20)):
+        sketch.ops(begin, end, kind=None)
+        sketch.fault("pause", begin, end)
+    assert codes(sketch) == {"NO_OK_BEFORE", "NO_OK_BETWEEN", "NO_OK_AFTER"}
+    sketch.op(F.SEND, 2)
+    sketch.op(F.SEND, 10)
+    sketch.op(F.SEND, 30)
+    assert codes(sketch) == set()  # the gap from 16 to 18 s is too short to recover in
+
+
+def test_polls_are_not_acknowledgements(sketch: Sketch) -> None:
+    """Empty polls that succeed do not show that the cluster takes writes."""
+    sketch.op(F.SEND, 2)
+    sketch.op(F.READ, 31.5)
+    sketch.ops(10, 12, kind=None)
+    sketch.fault("pause", 10, 12)
+    sketch.op(F.POLL, 20)
+    assert codes(sketch) == {"NO_OK_AFTER"}

@@ -1,0 +1,123 @@
+"""Recovery: a healed cluster comes back by itself, and nodes do not die."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from checkers import recovery
+from harness.trial import Trial
+from harness.verdict import Finding, Judgement, Result
+
+Sketch = Any  # tests/checkers/conftest.py
+S = 1_000_000_000
+
+
+def judged(sketch: Sketch) -> Result:
+    return recovery.judge(sketch.facts())
+
+
+def only(sketch: Sketch) -> Finding:
+    (finding,) = judged(sketch).findings
+    return finding
+
+
+def test_a_sound_run_recovers(sound: Sketch) -> None:
+    """Master, full set, send and read come back: valid, and the times are told."""
+    result = judged(sound)
+    assert result.judgement is Judgement.VALID
+    assert result.stats["full_set_s"] == pytest.approx(0.95)
+    assert result.stats["send_s"] < 0.1
+
+
+def test_the_set_stays_small(sound: Sketch) -> None:
+    """A slave that never enters the set again convicts."""
+    sound.events = [e for e in sound.events if e.t < 17 * S]
+    finding = only(sound)
+    assert finding.code == "NOT_RECOVERED"
+    assert "full SyncStateSet" in finding.message
+    assert finding.demand == "recovers"
+
+
+def test_the_set_is_full_too_late(sound: Sketch) -> None:
+    """In time means within recover_within_s of the last observed healing."""
+    sound.trial = Trial(recover_within_s=0.5)
+    assert only(sound).evidence[0]["came_at_s"] == 17.0
+
+
+def test_the_runner_saw_no_redundancy(sound: Sketch) -> None:
+    """What the runner asked the nodes themselves outweighs what they once told."""
+    sound.event(30, "", "recovery", redundant=False, took_s=30.0, within_s=30.0)
+    assert only(sound).code == "NOT_RECOVERED"
+
+
+def test_without_events_the_runner_is_believed(sound: Sketch) -> None:
+    """Where no event log could be collected, the runner's word decides."""
+    sound.events = []
+    sound.event(30, "", "recovery", redundant=True, took_s=0.2, within_s=30.0)
+    assert judged(sound).judgement is Judgement.VALID
+
+
+def test_no_send_is_acknowledged_after_healing(sketch: Sketch) -> None:
+    """Redundant, but nobody can write."""
+    sketch.ops(1, 10)
+    sketch.ops(10, 31, kind=None)
+    sketch.fault("pause", 10, 16)
+    sketch.event(0.7, "controller-1", "set", brokerName="a", set=[1, 2, 3], setEpoch=3)
+    missing = {row["missing"] for row in only(sketch).evidence}
+    assert missing == {"acknowledged send", "message read"}
+
+
+def test_healing_that_nobody_saw_is_unknown(sound: Sketch) -> None:
+    """Only then can nothing be said."""
+    sound.faults[0] = replace(sound.faults[0], healed=None)
+    result = judged(sound)
+    assert result.judgement is Judgement.UNKNOWN
+    assert [reason.code for reason in result.reasons] == ["HEALING_NOT_OBSERVED"]
+
+
+def test_an_interrupted_run_does_not_convict(sound: Sketch) -> None:
+    """Cut short, the cluster had no time to recover; a crash is a crash all the same."""
+    sound.interrupted = True
+    sound.events = [e for e in sound.events if e.t < 17 * S]
+    assert judged(sound).findings == ()
+    sound.event(12, "broker-2", "fatal", why="fsync failed")
+    assert only(sound).code == "NODE_CRASHED"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "at", "node"),
+    [
+        ("fatal", {"why": "fsync failed"}, 20, "broker-3"),
+        ("exit", {"code": 70}, 20, "broker-3"),
+        ("exit", {"code": -11}, 20, "broker-3"),
+        ("exit", {"code": -9}, 20, "broker-3"),  # nobody of ours killed it
+        ("exit", {"code": -9}, 12, "broker-3"),  # the kill was aimed at another node
+        ("exit", {"code": 69}, 16.02, "broker-1"),  # restarted, it refused to start
+        ("exit", {"code": 0}, 20, "broker-3"),  # it ended by itself
+    ],
+)
+def test_a_node_that_dies_by_itself(
+    sound: Sketch, kind: str, fields: dict[str, Any], at: float, node: str
+) -> None:
+    """Any end that nobody planned convicts, with the node and its code."""
+    sound.event(at, node, kind, **fields)
+    finding = only(sound)
+    assert finding.code == "NODE_CRASHED"
+    assert finding.count == 1
+    assert finding.evidence[0]["node"] == node
+
+
+def test_a_fatal_event_and_its_exit_are_one_crash(sound: Sketch) -> None:
+    """One root cause, one finding."""
+    sound.event(20, "broker-3", "fatal", why="fsync failed")
+    sound.event(20.1, "broker-3", "exit", code=70)
+    sound.event(28, "broker-3", "exit", code=70)
+    assert only(sound).count == 2
+
+
+def test_planned_ends_are_no_crash(sound: Sketch) -> None:
+    """Killed by the nemesis (in `sound`), or stopped by us after the load."""
+    sound.event(32, "broker-2", "exit", code=0)
+    sound.event(32, "broker-3", "exit", code=-9)
+    assert judged(sound).findings == ()
