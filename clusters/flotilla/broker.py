@@ -106,7 +106,7 @@ class Broker:
         self._metadata = MetadataSync(config, replica.offsets, self._master_to_copy)
         self._timers: list[Every] = []
         self._topics = {name.encode(): count for name, count in config.topics.items()}
-        self.handler = JsonHandler(self._table(), other=self._hot)
+        self.handler = JsonHandler(self._table(), other=self._hot, on_closed=self._closed)
         self._store.log.on_written = self._on_written
         self._store.log.on_flushed = self._on_flushed
         self._store.on_dispatched = self._pulls.wake
@@ -252,6 +252,10 @@ class Broker:
             Op.DESCRIBE: self._describe,
             Op.PING: self._ping,
         }
+
+    def _closed(self, connection: Connection, why: str) -> None:
+        if connection.refused:
+            self._events.write("refused", peer=connection.peer, why=why)
 
     def _hot(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if op == Op.SEND:

@@ -1,12 +1,14 @@
-"""The event log: one JSON line for each change of role, epoch, set or log that a checker may ask for.
+"""The event log: a JSON line for each change of role, epoch, set or log that a checker asks for.
 
     {"t": wall ms, "mono": loop seconds, "node": "broker-1", "kind": "role", ...fields}
 
 Kinds, shared by all nodes: `start` (pid), `stop`, `role` (role master|slave|fenced, masterId,
 masterAddr, epoch), `set` (set, setEpoch, why), `epoch` (epoch, start), `election` (brokerName,
-masterId, epoch, set, trigger), `recover` (min, max, confirm, cut), `truncate` (point, before),
-`handshake` (peer, ...), `connection` (peer, opened|closed, why), `raft` (term, state, leader),
-`expired` (brokerId), `refused` (peer, why: a malformed frame), `fatal` (why).
+masterId, epoch, set, trigger), `recover` (min, max, confirm, records, clean, epochs), `truncate`
+(point, before, case, action, confirm, belowConfirm), `handshake` (peer, epoch, status),
+`connection` (peer, state opened|closed, why), `raft` (term, state, leader), `expired` (brokerId),
+`refused` (peer, why: a malformed frame), `set-refused` (set, setEpoch, why), `offsets-lowered`
+(rows), `halted` (why: a slave that needs a person), `forgotten` (brokerId), `fatal` (why).
 """
 
 import asyncio

@@ -22,7 +22,7 @@ from .pace import Every
 from .rules import Rules
 from .store.commit_log import CommitLog
 from .sync_state import Progress
-from .wire import Op, Status, to_json
+from .wire import Op, Status
 
 _WINDOW_BATCHES = 8
 
@@ -89,6 +89,8 @@ class HaMaster:
         self._events = events
         self._loop = asyncio.get_running_loop()
         self._batch: tuple[int, int, bytes] = (-1, 0, b"")
+        self._confirm_told = 0
+        self._confirm_timer: asyncio.TimerHandle | None = None
         period = min(
             config.ha_send_heartbeat_interval_s, config.ha_max_time_slave_not_catchup_s / 3
         )
@@ -108,6 +110,12 @@ class HaMaster:
         for link in self.links.values():
             self._pump(link)
 
+    def confirmed(self) -> None:
+        """The confirm offset moved: slaves learn it with the next batch, or a little later."""
+        if self._confirm_timer is None:
+            delay_s = self._config.ha_send_heartbeat_interval_s / 50
+            self._confirm_timer = self._loop.call_later(delay_s, self._tell_confirm)
+
     def drop_all(self, why: str) -> None:
         for connection in [*self._by_connection, *self._strangers]:
             connection.refused = why
@@ -115,6 +123,8 @@ class HaMaster:
 
     def stop(self) -> None:
         self._beat.stop()
+        if self._confirm_timer is not None:
+            self._confirm_timer.cancel()
         self.drop_all("the broker stops")
 
     # what the connections tell
@@ -126,6 +136,8 @@ class HaMaster:
         self._strangers.pop(connection, None)
         link = self._by_connection.pop(connection, None)
         if link is None:
+            if connection.refused:
+                self._events.write("refused", peer=connection.peer, why=why)
             return
         self._events.write("connection", peer=link.slave, state="closed", why=why)
         if self.links.get(link.slave) is link:
@@ -137,8 +149,6 @@ class HaMaster:
             self._acked(self._by_connection[connection], unpack_ack(body))
         elif op == Op.HA_HANDSHAKE:
             self._handshake(connection, request, Hello.unpack(body))
-        elif op in (Op.DESCRIBE, Op.PING):
-            connection.reply(op, request, to_json({"code": Status.SUCCESS}))
         else:
             raise ValueError(f"an operation {op} that replication does not know here")
 
@@ -207,9 +217,17 @@ class HaMaster:
 
     def _send(self, link: Link, offset: int, records: bytes) -> None:
         epoch, start, _ = self._reign.shape().epochs.at(offset, self._log.written)
-        data = Data(offset, epoch, start, self._reign.confirm_offset(), records)
+        self._confirm_told = self._reign.confirm_offset()
+        data = Data(offset, epoch, start, self._confirm_told, records)
         link.connection.tell(Op.HA_DATA, data.pack())
         link.rate.add(len(records), self._loop.time())
+
+    def _tell_confirm(self) -> None:
+        self._confirm_timer = None
+        if self._reign.is_master() and self._confirm_told != self._reign.confirm_offset():
+            for link in self.links.values():
+                if link.sent is not None:
+                    self._send(link, link.sent, b"")
 
     def _heartbeat(self) -> None:
         now = self._loop.time()

@@ -23,7 +23,7 @@ from .rules import Rules
 from .store.message_store import MessageStore
 from .wire import Op, Status
 
-_FIRST_PAUSES = 32
+_FIRST_PAUSES = 128
 
 
 class Copy(Protocol):

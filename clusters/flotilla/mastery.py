@@ -52,6 +52,7 @@ class Mastery:
         self._over = False
         self._retry = Bell()
         self._quiet_until = 0.0
+        self._refused: tuple[tuple[int, ...], str] = ((), "")
         config = context.config
         self._needed = context.rules.needed_acks(
             config.all_ack_in_sync_state_set, config.in_sync_replicas
@@ -78,6 +79,7 @@ class Mastery:
         )
         if confirm != store.confirm_offset:
             store.confirm(confirm)
+            c.ha.confirmed()
         replicated = c.rules.replicated_offset(
             self._needed, log.written, acks, members, c.config.min_in_sync_replicas
         )
@@ -244,7 +246,9 @@ class Mastery:
         if not self._pending(wanted, set_epoch):
             return
         self.state = self.state.settle()
-        self._c.events.write("set-refused", set=list(wanted), setEpoch=set_epoch, why=why)
+        if (wanted, why) != self._refused:
+            self._refused = (wanted, why)
+            self._c.events.write("set-refused", set=list(wanted), setEpoch=set_epoch, why=why)
         pause_s = self._c.config.broker_heartbeat_interval_s / 4
         self._quiet_until = self._loop.time() + pause_s
         self._loop.call_later(pause_s, self._review)

@@ -93,7 +93,7 @@ class Replicas:
     def notice(self, info: Json) -> None:
         """News from the controllers, unasked."""
         if self.registered and info.get("brokerName") == self._config.broker_name:
-            self._tasks.start(self._heed(info))
+            self._tasks.start(self._heed(Standing.of(info)))
 
     # the story
 
@@ -128,7 +128,7 @@ class Replicas:
         info = await self._register()
         self.registered = True
         await self._beat()
-        await self._heed(info)
+        await self._heed(Standing.of(info))
         return self.standing.master_id is not None
 
     async def _register(self) -> Json:
@@ -149,12 +149,11 @@ class Replicas:
             await self._identity.apply_again(self._ask)
             reply = await self._register()
         if reply["code"] == Status.SUCCESS:
-            await self._heed(reply)
+            await self._heed(Standing.of(reply))
         return self.standing.master_id is not None
 
-    async def _heed(self, info: Json) -> None:
-        """Act on a ReplicaInfo; where there is no master, ask to become it."""
-        standing = Standing.of(info)
+    async def _heed(self, standing: Standing) -> None:
+        """Act on what the controllers say; where there is no master, ask to become it."""
         if standing.master_id is None and standing.epoch >= self.standing.epoch:
             await self._elect()
         else:

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from ..net import Tasks
 from ..ports import Ports
+from ..wire import MAX_FRAME
 from . import record
 from .checkpoint import Checkpoint
 from .commit_log import CommitLog, Window, nothing
@@ -86,11 +87,8 @@ class MessageStore:
 
     def fits(self, topic: bytes, shard: bytes, body: bytes) -> bool:
         size = record.size_of(topic, shard, body)
-        return len(body) <= self.max_message_size and size <= self.longest_record
-
-    @property
-    def longest_record(self) -> int:
-        return self.log.segment_size - record.HEAD_SIZE
+        longest = min(self.log.segment_size - record.HEAD_SIZE, MAX_FRAME // 2)
+        return len(body) <= self.max_message_size and size <= longest
 
     # what consumers see
 
@@ -118,12 +116,18 @@ class MessageStore:
             return found
         window, room = Window(), most_bytes
         for position in queue.visible(offset, count):
-            payload = self.log.payload(position, window)
+            payload = self._payload(position, window)
             room -= len(payload.body) + len(payload.key)
             if found and room < 0:
                 break
             found.append(payload)
         return found
+
+    def _payload(self, position: int, window: Window) -> record.Payload:
+        try:
+            return self.log.payload(position, window)
+        except record.DamagedRecord as e:
+            self.ports.exit.fatal(f"{e}; at the next start the log is cut there and copied anew")
 
     def queues(self) -> dict[Key, ConsumeQueue]:
         return self.index.queues
