@@ -1,0 +1,189 @@
+"""Faults on real nodes, played in a process of its own: `python bed_scene.py FOLDER`.
+
+Seven nodes with a beacon each. Every fault is carried out by the nemesis on its own; when it has
+been observed the beacons are asked what they hear, the run is stopped, and they are asked again.
+All that was seen is printed as JSON; the tests say what must have been seen.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from clusters.hosts import local
+from harness.contracts import Bed, Node, PlannedFault, Standing
+from harness.trial import Trial
+from nemesis import _plan, carry_out
+
+BEACON = Path(__file__).with_name("beacon.py")
+PORT = 7000
+PATIENCE_S = 20.0
+NODES = (
+    *(Node(f"controller-{n}", "controller") for n in (1, 2, 3)),
+    *(Node(f"broker-{n}", "broker") for n in (1, 2, 3)),
+    Node("client-1", "client"),
+)
+FAULTS: Mapping[str, PlannedFault] = {
+    name: PlannedFault(kind, 0.0, 60.0, target, params)
+    for name, kind, target, params in (
+        ("isolate", "partition", "master", {"shape": "isolate"}),
+        ("isolate from slaves", "partition", "master", {"shape": "isolate", "from": "slave"}),
+        ("isolate with clients", "partition", "master", {"shape": "isolate", "clients": True}),
+        ("one-way out", "partition", "broker-2", {"shape": "one-way", "direction": "out"}),
+        ("one-way in", "partition", "broker-2", {"shape": "one-way", "direction": "in"}),
+        ("roles", "partition", "", {"shape": "between", "a": "broker", "b": "controller"}),
+        ("halves", "partition", "", {"shape": "halves"}),
+        ("ring", "partition", "", {"shape": "ring"}),
+        ("bridge", "partition", "all broker", {"shape": "bridge"}),
+        ("loss", "loss", "broker-3", {"probability": 0.8, "clients": True}),
+        ("light loss", "loss", "all controller", {"probability": 0.2, "direction": "both"}),
+        ("pause", "pause", "majority broker", {}),
+        ("kill", "kill", "controller-leader", {}),
+    )
+}
+
+
+class Beacons:
+    """The system under test, as far as the nemesis needs one, and what its nodes tell."""
+
+    detection_s = 1.0
+
+    def __init__(self, nodes: Sequence[Node], agents: Mapping[str, Any], folder: Path) -> None:
+        self.nodes, self.agents, self.folder = nodes, agents, folder
+        self.name = {node.address: node.name for node in nodes}
+
+    def process(self, _node: str) -> str:
+        return "beacon"
+
+    async def standing(self, _bed: Bed) -> Standing:
+        return Standing(
+            masters={"set-1": "broker-1"},
+            slaves=("broker-2", "broker-3"),
+            controller_leader="controller-2",
+        )
+
+    async def start_node(self, _bed: Any, node: str) -> None:
+        own = next(n.address for n in self.nodes if n.name == node)
+        peers = [n.address for n in self.nodes if n.name != node]
+        argv = [sys.executable, "-I", "-S", str(BEACON), own, *peers]
+        await self.agents[node].start("beacon", argv, log=str(self.folder / f"{node}.log"))
+
+    async def told(self) -> dict[str, Any]:
+        """What every node says of itself; None when it does not answer."""
+        answers = await asyncio.gather(*(self._told(node.name) for node in self.nodes))
+        return {node.name: told for node, told in zip(self.nodes, answers, strict=True)}
+
+    async def _told(self, node: str) -> Any:
+        try:
+            return json.loads(await self.agents[node].ask(PORT, b"ask", 0.5))
+        except ConnectionError:
+            return None
+
+    async def awake(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            told = await self.told()
+            if all(told.values()) or time.monotonic() > deadline:
+                return
+            await asyncio.sleep(0.05)
+
+    async def pids(self) -> dict[str, int]:
+        return {name: (await agent.state("beacon")).pid for name, agent in self.agents.items()}
+
+    async def hearing(self, rounds: int) -> dict[str, Any]:
+        """Per link, the share that arrived while whoever answers shouted so many rounds more."""
+        before = await self.told()
+        awake = [name for name, told in before.items() if told]
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            after = await self.told()
+            done = all(
+                after[name] and after[name]["rounds"] >= before[name]["rounds"] + rounds
+                for name in awake
+            )
+            if done or time.monotonic() > deadline:
+                return self._shares(before, after)
+            await asyncio.sleep(0.05)
+
+    def _shares(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+        sent = {
+            name: after[name]["rounds"] - told["rounds"]
+            for name, told in before.items()
+            if told and after[name]
+        }
+        links = {}
+        for sink in sent:
+            for address, count in after[sink]["heard"].items():
+                source = self.name[address]
+                arrived = count - before[sink]["heard"].get(address, 0)
+                links[f"{source}>{sink}"] = [arrived, sent.get(source, 0)]
+        return {"silent": sorted(before.keys() - sent.keys()), "links": links}
+
+
+class Rows:
+    """A recorder that lets the story wait for the observation."""
+
+    def __init__(self) -> None:
+        self.observed = asyncio.Event()
+        self.row: dict[str, Any] = {}
+
+    def fault(self, row: Mapping[str, Any]) -> None:
+        self.row = dict(row)
+        if row["state"] != "planned":
+            self.observed.set()
+
+    def note(self, text: str) -> None:
+        self.row["note"] = text
+
+
+async def shown(name: str, bed: Bed, beacons: Beacons, folder: Path) -> dict[str, Any]:
+    """One fault from beginning to end, and what the beacons say of it."""
+    plan = _plan.load(_plan.dump((FAULTS[name],))).faults
+    rows, stop, pids = Rows(), asyncio.Event(), await beacons.pids()
+    bed = Bed(**{**vars(bed), "record": rows})
+    dice = Random(f"{name}")
+    work = asyncio.ensure_future(carry_out(plan, bed, folder / "ledger", stop, dice, bed.now_ns()))
+    watch = asyncio.ensure_future(rows.observed.wait())
+    await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
+    seen: dict[str, Any] = {"during": await beacons.hearing(100 if "loss" in name else 25)}
+    stop.set()
+    await work
+    await beacons.awake()
+    seen["after"] = await beacons.hearing(25)
+    seen["row"] = rows.row
+    seen["new_pids"] = [n for n, pid in (await beacons.pids()).items() if pid != pids[n]]
+    return seen
+
+
+async def play(hosts: local.LocalHosts, folder: Path) -> dict[str, Any]:
+    async with hosts.raised(NODES) as (nodes, agents):
+        beacons = Beacons(nodes, agents, folder)
+        began_ns = time.monotonic_ns()
+        bed = Bed(
+            nodes=nodes,
+            agents=agents,
+            hosts=hosts,
+            system=beacons,  # type: ignore[arg-type]
+            record=Rows(),  # type: ignore[arg-type]
+            now_ns=lambda: time.monotonic_ns() - began_ns,
+            acknowledged=lambda: 0,
+            sleep=asyncio.sleep,
+        )
+        await asyncio.gather(*(beacons.start_node(bed, node.name) for node in nodes))
+        await beacons.awake()
+        seen = {"before": await beacons.hearing(25)}
+        return seen | {name: await shown(name, bed, beacons, folder) for name in FAULTS}
+
+
+def main(folder: Path) -> None:
+    hosts = local.hosts(Trial(), folder)
+    hosts.enter()
+    print(json.dumps(asyncio.run(play(hosts, folder))))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

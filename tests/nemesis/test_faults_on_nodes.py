@@ -1,0 +1,164 @@
+"""Each fault on real nodes, shown by witnesses that know nothing of agents, rules or signals.
+
+One scene (bed_scene.py) carries out every fault on seven nodes whose beacons shout at each other.
+What they hear of each other must be what the fault is for, and all of it again after healing.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.bed
+
+SCENE = Path(__file__).with_name("bed_scene.py")
+CONTROLLERS = ("controller-1", "controller-2", "controller-3")
+BROKERS = ("broker-1", "broker-2", "broker-3")
+SERVERS = (*CONTROLLERS, *BROKERS)
+EVERYBODY = (*SERVERS, "client-1")
+Link = tuple[str, str]
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, Any]:
+    """What was seen of every fault."""
+    folder = tmp_path_factory.mktemp("bed")
+    done = subprocess.run(
+        [sys.executable, str(SCENE), str(folder)],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
+
+
+def links(hearing: dict[str, Any]) -> Iterator[tuple[Link, int, int]]:
+    """Every link with how many datagrams arrived and about how many were sent."""
+    for name, (arrived, sent) in hearing["links"].items():
+        source, sink = name.split(">")
+        yield (source, sink), arrived, sent
+
+
+def both_ways(a: tuple[str, ...], b: tuple[str, ...]) -> set[Link]:
+    return {link for x in a for y in b for link in ((x, y), (y, x)) if x != y}
+
+
+def assert_cut(seen: dict[str, Any], cut: set[Link]) -> None:
+    """Nothing passes on these links, most passes on all the others, and all after healing."""
+    assert {link for link, arrived, _ in links(seen["during"]) if not arrived} == cut
+    for link, arrived, sent in links(seen["during"]):
+        assert link in cut or arrived >= sent / 2, link
+    assert_sound(seen)
+
+
+def assert_sound(seen: dict[str, Any]) -> None:
+    """The fault was seen by the nemesis too, and after healing everybody hears everybody."""
+    assert seen["row"]["state"] == "installed"
+    assert seen["row"]["healed"] is not None
+    assert seen["after"]["silent"] == []
+    for link, arrived, sent in links(seen["after"]):
+        assert arrived >= sent / 2, link
+
+
+def test_before_any_fault_everybody_hears_everybody(scene: dict[str, Any]) -> None:
+    """The witnesses work: 42 links, all open."""
+    shares = list(links(scene["before"]))
+    assert len(shares) == 42
+    assert all(arrived >= sent / 2 for _, arrived, sent in shares)
+
+
+@pytest.mark.parametrize(
+    ("name", "cut"),
+    [
+        ("isolate", both_ways(("broker-1",), SERVERS)),
+        ("isolate from slaves", both_ways(("broker-1",), ("broker-2", "broker-3"))),
+        ("isolate with clients", both_ways(("broker-1",), EVERYBODY)),
+        ("one-way out", {("broker-2", sink) for sink in SERVERS if sink != "broker-2"}),
+        ("one-way in", {(source, "broker-2") for source in SERVERS if source != "broker-2"}),
+        ("roles", both_ways(BROKERS, CONTROLLERS)),
+    ],
+)
+def test_partition_stops_what_it_names_and_nothing_else(
+    scene: dict[str, Any], name: str, cut: set[Link]
+) -> None:
+    """Packets really stop on the links of the shape, one way or both, and pass on the others."""
+    assert_cut(scene[name], cut)
+
+
+@pytest.mark.parametrize(("name", "count"), [("halves", 18), ("ring", 6), ("bridge", 2)])
+def test_partition_by_lot(scene: dict[str, Any], name: str, count: int) -> None:
+    """Shapes drawn by lot cut the links that the record says, as many as the shape has."""
+    seen = scene[name]
+    recorded = json.loads(seen["row"]["observation"])["effect"]["cut"]
+    cut = {(source, sink) for sink, sources in recorded.items() for source in sources}
+    assert len(cut) == count
+    assert not any("client-1" in link for link in cut), "clients reach everybody"
+    assert_cut(seen, cut)
+
+
+@pytest.mark.parametrize(
+    ("name", "probability", "lossy"),
+    [
+        ("loss", 0.8, {(source, "broker-3") for source in EVERYBODY if source != "broker-3"}),
+        ("light loss", 0.2, both_ways(CONTROLLERS, SERVERS)),
+    ],
+)
+def test_loss_is_near_its_probability(
+    scene: dict[str, Any], name: str, probability: float, lossy: set[Link]
+) -> None:
+    """Over all its links the share lost is near p, and no other link loses much."""
+    shares = {link: (arrived, sent) for link, arrived, sent in links(scene[name]["during"])}
+    arrived = sum(shares[link][0] for link in lossy)
+    sent = sum(shares[link][1] for link in lossy)
+    sigma = sqrt(sent * probability * (1 - probability))
+    slack = 4 * len(lossy)  # the two ends of a link are asked a moment apart
+    assert abs(arrived - sent * (1 - probability)) < 5 * sigma + slack
+    others = [shares[link] for link in shares.keys() - lossy]
+    assert sum(arrived for arrived, _ in others) > 0.93 * sum(sent for _, sent in others)
+    assert_sound(scene[name])
+
+
+def test_pause_really_stops_the_processes(scene: dict[str, Any]) -> None:
+    """Two of three brokers neither answer nor shout; afterwards they go on, the same processes."""
+    seen = scene["pause"]
+    paused = seen["during"]["silent"]
+    assert len(paused) == 2
+    assert set(paused) <= set(BROKERS)
+    targets = json.loads(seen["row"]["targets"])
+    assert sorted(name for names in targets.values() for name in names) == paused
+    assert silent_sources(seen["during"]) == set(paused)
+    assert seen["new_pids"] == []
+    assert_sound(seen)
+
+
+def test_kill_really_ends_the_process_and_heals_with_a_new_one(scene: dict[str, Any]) -> None:
+    """The controllers' leader is gone, alone, and comes back as another process."""
+    seen = scene["kill"]
+    assert seen["during"]["silent"] == ["controller-2"]
+    assert silent_sources(seen["during"]) == {"controller-2"}
+    assert seen["new_pids"] == ["controller-2"]
+    assert_sound(seen)
+
+
+def silent_sources(hearing: dict[str, Any]) -> set[str]:
+    """Nodes that nobody heard."""
+    heard = {link[0]: 0 for link, _, _ in links(hearing)}
+    for (source, _), arrived, _ in links(hearing):
+        heard[source] += arrived
+    return {source for source, arrived in heard.items() if not arrived}
+
+
+def test_every_fault_is_shown_here(scene: dict[str, Any], root: Path) -> None:
+    """A new fault cannot be added without being shown on real nodes."""
+    files = {p.stem for p in (root / "nemesis").glob("*.py") if not p.stem.startswith("_")}
+    shown = {seen["row"]["kind"] for name, seen in scene.items() if name != "before"}
+    assert shown == files
