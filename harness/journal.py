@@ -211,6 +211,7 @@ class _PackedRows:
         self._buffer = bytearray(row.size * BATCH_ROWS)
         fields = [(field.name, field.type.to_pandas_dtype()) for field in schema]
         self._columns = np.frombuffer(self._buffer, dtype=np.dtype(fields))
+        self.take()  # pyarrow loads what it needs at the first batch: better now than in the load
 
     def append(self, row: tuple[Any, ...]) -> int:
         rows = self.rows

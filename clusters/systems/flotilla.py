@@ -153,7 +153,8 @@ class Flotilla:
     # taking its history
 
     async def collect(self, bed: Bed) -> None:
-        await asyncio.gather(*(_stopped(bed, node.name) for node in bed.of_role(BROKER)))
+        for role in (CONTROLLER, BROKER):  # in this order nobody is elected while brokers leave
+            await asyncio.gather(*(_stopped(bed, node.name) for node in bed.of_role(role)))
         epoch_ns = round(asyncio.get_running_loop().time() * 1e9) - bed.now_ns()
         nodes = [node.name for node in bed.nodes if node.role in PORTS]
         logs = await asyncio.gather(*(_events(bed, node, epoch_ns) for node in nodes))
@@ -175,6 +176,7 @@ class Flotilla:
         layout = self._layout(bed.nodes)
         queues = [layout.key(broker_set, *place) for place in json.loads(ran.out)["queues"]]
         rows = _flotilla_dump.ROW.iter_unpack(await agent.get(out))
+        await agent.run(["rm", "-f", out])
         bed.record.replicas(node, [(queues[queue], *rest) for queue, *rest in rows])
 
     def _layout(self, nodes: Sequence[Node]) -> Layout:
