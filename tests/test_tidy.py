@@ -79,7 +79,7 @@ def test_every_module_states_its_theory() -> None:
     poor = []
     for path in _python():
         theory = ast.get_docstring(ast.parse(path.read_text())) or ""
-        if not theory.split("\n\n")[0].rstrip().endswith((".", ":")):
+        if not theory.split("\n\n")[0].rstrip().endswith((".", ":", "?")):
             poor.append(_name(path))
     assert not poor
 

@@ -1,0 +1,181 @@
+"""One short real trial through the console script, and everything that can be done with it after.
+
+Ctrl-C is a signal to the command, as a terminal sends it.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from harness.history import History
+from harness.rundir import RunDir
+
+pytestmark = [pytest.mark.bed, pytest.mark.spark, pytest.mark.timeout(240)]
+
+SCRIPT = Path(sys.executable).with_name("seatrial")
+TRIAL = """\
+name = "short"
+duration_s = 8
+faults = ["pause"]
+targets = ["master"]
+seed = 3
+[rhythm]
+quiet_s = 2
+fault_s = 5
+recovery_s = 1
+"""
+
+
+def seatrial(cwd: Path, *arguments: str) -> "CompletedProcess[str]":
+    return subprocess.run(
+        [SCRIPT, *arguments], cwd=cwd, capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def sea(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which one trial has been run."""
+    folder = tmp_path_factory.mktemp("sea")
+    (folder / "short.toml").write_text(TRIAL)
+    ran = seatrial(folder, "run", "short.toml", "--json")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert json.loads(ran.stdout) == json.loads(_latest(folder).verdict_file.read_text())
+    return folder
+
+
+def _latest(folder: Path) -> RunDir:
+    return RunDir.open(folder / "runs" / "latest")
+
+
+def _faults(run: RunDir) -> list[dict[str, Any]]:
+    """The executed faults, as the history has them: the last row of each."""
+    rows = History.open(run).read("faults").to_pylist()
+    return list({row["id"]: row for row in rows}.values())
+
+
+def test_a_sound_trial_is_valid_and_shown(sea: Path) -> None:
+    """The verdict is in verdict.json, in words in the report, and the trial can be read back."""
+    run = _latest(sea)
+    verdict = json.loads(run.verdict_file.read_text())
+    assert (verdict["verdict"], verdict["reasons"]) == ("valid", [])
+    assert "<html" in run.report_file.read_text()
+    assert run.trial().seed == 3
+    assert run.state()["ended"] is True
+
+
+def test_checking_twice_gives_the_same_bytes(sea: Path) -> None:
+    """A verdict depends on the history alone."""
+    run = _latest(sea)
+    first = run.verdict_file.read_bytes()
+    checked = seatrial(sea, "check", "runs/latest")
+    assert checked.returncode == 0, checked.stderr
+    assert run.verdict_file.read_bytes() == first
+    assert "\x1b" not in checked.stdout
+
+
+def test_report_changes_no_verdict(sea: Path) -> None:
+    """Rendering again writes the page and leaves the verdict alone."""
+    run = _latest(sea)
+    verdict = run.verdict_file.read_bytes()
+    run.report_file.unlink()
+    shown = seatrial(sea, "report", "runs/latest")
+    assert (shown.returncode, shown.stdout.strip()) == (0, str(run.report_file))
+    assert run.report_file.is_file()
+    assert run.verdict_file.read_bytes() == verdict
+
+
+def test_replay_carries_out_the_same_plan(sea: Path) -> None:
+    """Kind, selector and time of each executed fault equal the plan's, within 100 ms."""
+    plan = tomllib.loads(_latest(sea).plan_file.read_text())["fault"]
+    replayed = seatrial(sea, "replay", "runs/latest", "--no-report")
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    again = _latest(sea)
+    assert tomllib.loads(again.plan_file.read_text())["fault"] == plan
+    began_ns = History.open(again).phases()["load"]
+    executed = _faults(again)
+    assert [(f["kind"], f["selector"]) for f in executed] == [
+        (f["kind"], f["target"]) for f in plan
+    ]
+    for fault, planned in zip(executed, plan, strict=True):
+        assert (fault["begin"] - began_ns) / 1e9 == pytest.approx(planned["at_s"], abs=0.1)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Callable[[str], "subprocess.Popen[str]"]]:
+    """Start a long trial and come back when it has reached a phase."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(phase: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [SCRIPT, "run", "messages", "--duration", "2m", "--seed", "1"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        _until(lambda: phase in _state(tmp_path), 60)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def _state(folder: Path) -> str:
+    try:
+        return str(_latest(folder).state().get("phase", ""))
+    except Exception:
+        return ""
+
+
+def _until(condition: Callable[[], bool], within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_ctrl_c_heals_takes_down_and_judges(
+    running: Callable[[str], "subprocess.Popen[str]"], tmp_path: Path
+) -> None:
+    """What was recorded is judged, and proves nothing: unknown, INTERRUPTED."""
+    process = running("load")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 2, out + err
+    verdict = json.loads(_latest(tmp_path).verdict_file.read_text())
+    assert "INTERRUPTED" in {reason["code"] for reason in verdict["reasons"]}
+    assert "Traceback" not in err
+
+
+def test_a_second_ctrl_c_stops_at_once(
+    running: Callable[[str], "subprocess.Popen[str]"], tmp_path: Path
+) -> None:
+    """No verdict, no traceback, nothing left; the folder can still be judged."""
+    process = running("load")
+    process.send_signal(signal.SIGINT)
+    _until(lambda: _state(tmp_path) != "load", 30)
+    process.send_signal(signal.SIGINT)
+    err = process.communicate(timeout=30)[1]
+    assert process.returncode == 2
+    assert "Traceback" not in err
+    assert seatrial(tmp_path, "check", "runs/latest").returncode == 2
+
+
+def test_a_failed_bed_is_255(tmp_path: Path) -> None:
+    """Where no run can be written, nothing is started, and the sentence says what to do."""
+    (tmp_path / "runs").write_text("in the way")
+    ran = seatrial(tmp_path, "run", "messages", "--duration", "5s")
+    assert ran.returncode == 255
+    assert "--runs" in ran.stderr.splitlines()[-1]
