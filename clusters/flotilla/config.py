@@ -120,7 +120,7 @@ def loads(text: str) -> Config:
     unknown = sorted(set(table) - set(_BY_KEY))
     if unknown:
         raise ConfigError(f"unknown key {unknown[0]}; known: {', '.join(sorted(_BY_KEY))}")
-    scale = float(table.get("timeScale", 1.0))
+    scale = _scale(table.get("timeScale", 1.0))
     values = {f.name: _value(f, table, scale) for f in fields(Config) if _wanted(f, table)}
     config = Config(**values)
     if config.role not in ROLES:
@@ -128,6 +128,12 @@ def loads(text: str) -> Config:
     if config.flush_disk_type not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
         raise ConfigError(f"flushDiskType is {config.flush_disk_type!r}; ASYNC_FLUSH or SYNC_FLUSH")
     return config
+
+
+def _scale(raw: Any) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or raw <= 0:
+        raise ConfigError(f"timeScale must be a positive number, not {raw!r}")
+    return float(raw)
 
 
 def _wanted(f: Any, table: dict[str, Any]) -> bool:

@@ -1,0 +1,125 @@
+"""Profiles, settings and configuration files: checked before anything is started."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from clusters.flotilla.config import loads
+from clusters.systems._flotilla_layout import Layout, broker_sets, laid_out
+from clusters.systems._flotilla_profiles import profiles, settings
+from clusters.systems.flotilla import system
+from harness.contracts import Node
+from harness.errors import BadRequest
+from harness.trial import Trial
+
+PROFILES = {"unsafe-default", "allack-min1", "allack-min2", "quorum2of3", "sync-flush", "unclean"}
+
+
+def addressed(counts: dict[str, int] | None = None) -> list[Node]:
+    nodes = laid_out(counts or {})
+    return [replace(node, address=f"10.0.0.{n}") for n, node in enumerate(nodes, start=1)]
+
+
+def layout(nodes: list[Node], trial: Trial, topics: dict[str, int]) -> Layout:
+    return Layout(nodes, settings(trial), topics, trial.seed)
+
+
+def test_the_profiles_of_the_design_exist() -> None:
+    assert set(profiles()) == PROFILES
+    assert all(p.about for p in profiles().values())
+    assert all(v in ("valid", "invalid") for p in profiles().values() for v in p.expected.values())
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+@pytest.mark.parametrize("scale", [0.1, 1.0])
+def test_every_node_can_read_its_configuration(profile: str, scale: float) -> None:
+    """What the driver writes, a node accepts, and it means what the profile says."""
+    trial = Trial(profile=profile, settings={"timeScale": scale})
+    nodes = addressed()
+    made = layout(nodes, trial, {"orders": 4})
+    for node in nodes:
+        if node.role != "client":
+            config = loads(made.config(node, f"/n/{node.name}"))
+            assert (config.node, config.role, config.host) == (node.name, node.role, node.address)
+            assert config.heartbeat_timeout_s == pytest.approx(10 * scale)
+    chosen = profiles()[profile].settings
+    assert config.min_in_sync_replicas == chosen["minInSyncReplicas"]
+    assert config.all_ack_in_sync_state_set == chosen["allAckInSyncStateSet"]
+    assert config.total_replicas == 3
+    assert config.topics == {"orders": 4}
+
+
+def test_unsafe_default_is_what_rocketmq_ships() -> None:
+    """Spec 13: one acknowledgement, no demand on the set, asynchronous flush."""
+    chosen = profiles()["unsafe-default"].settings
+    assert (chosen["inSyncReplicas"], chosen["minInSyncReplicas"]) == (1, 1)
+    assert (chosen["allAckInSyncStateSet"], chosen["flushDiskType"]) == (False, "ASYNC_FLUSH")
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+def test_short_pauses_cause_no_election(profile: str) -> None:
+    """At timeScale 1 a pause of 200 ms stays far below every timeout that elects somebody."""
+    config = loads(
+        layout(addressed(), Trial(profile=profile, settings={"timeScale": 1}), {}).config(
+            addressed()[4], "/n"
+        )
+    )
+    assert config.heartbeat_timeout_s - config.broker_heartbeat_interval_s > 10 * 0.2
+    assert config.raft_election_timeout_s - config.raft_heartbeat_s > 10 * 0.2
+    assert config.ha_max_time_slave_not_catchup_s > 10 * 0.2
+
+
+def test_detection_is_the_heartbeats_age_and_a_scan() -> None:
+    assert system(Trial()).detection_s == pytest.approx(1.5)
+    assert system(Trial(settings={"timeScale": 1})).detection_s == pytest.approx(15)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"profile": "save"}, "unknown profile 'save'.*allack-min2"),
+        ({"settings": {"inSyncReplica": 2}}, "inSyncReplica'.*did you mean inSyncReplicas"),
+        ({"settings": {"inSyncReplicas": "two"}}, "inSyncReplicas"),
+        ({"settings": {"flushDiskType": "NEVER"}}, "flushDiskType"),
+        ({"settings": {"slaveTimeout": 0}}, "slaveTimeout"),
+        ({"settings": {"sendMsgTimeout": "3 s"}}, "sendMsgTimeout"),
+        ({"settings": {"storePath": "/"}}, "storePath"),
+        ({"settings": {"brokerSets": 2}}, "3 brokers .* 2 broker sets"),
+        ({"settings": {"timeScale": "fast"}}, "timeScale"),
+        ({"settings": {"timeScale": 0}}, "timeScale"),
+        ({"nodes": {"brokers": 3}}, "unknown role 'brokers'"),
+        ({"nodes": {"broker": 0}}, "nodes.broker"),
+        ({"nodes": {"broker": "3"}}, "nodes.broker"),
+    ],
+)
+def test_nonsense_is_refused_by_name(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadRequest, match=words):
+        system(Trial(**fields))
+
+
+def test_queues_keep_their_names_across_broker_sets() -> None:
+    """Six brokers in two sets: the client numbers queues through the sets, and so do replicas."""
+    trial = Trial(nodes={"broker": 6}, settings={"brokerSets": 2})
+    nodes = addressed({"broker": 6})
+    made = layout(nodes, trial, {"orders": 4})
+    first, second = made.sets
+    assert [len(s.nodes) for s in made.sets] == [3, 3]
+    assert [made.key(first, "orders", q) for q in (0, 1)] == ["orders-0", "orders-1"]
+    assert [made.key(second, "orders", q) for q in (0, 1)] == ["orders-2", "orders-3"]
+    config = loads(made.config(next(n for n in nodes if n.name == "broker-4"), "/n"))
+    assert (config.broker_name, config.total_replicas, config.topics) == ("set-2", 3, {"orders": 2})
+
+
+def test_clients_know_nodes_by_address() -> None:
+    """A broker's address names the node whose index stands in the history."""
+    nodes = addressed()
+    found = layout(nodes, Trial(), {}).client(nodes)
+    broker = next(n for n in nodes if n.name == "broker-2")
+    assert nodes[found["nodes"][f"{broker.address}:10911"]].name == "broker-2"
+    assert found["namesrvAddr"] == [f"{nodes[0].address}:9876"]
+
+
+def test_broker_sets_are_blocks() -> None:
+    sets = broker_sets(laid_out({"broker": 4}), 2)
+    assert [s.nodes for s in sets] == [["broker-1", "broker-2"], ["broker-3", "broker-4"]]
