@@ -1,6 +1,7 @@
 """The folder of all runs: a name for each, `latest`, and a cap on what they take together.
 
-A run in progress holds a lock on its folder, so that making room never removes it.
+A run in progress holds a lock on its folder, so that making room never removes it, and carries some
+ballast: bytes that are dropped when the disk is full, so that its end can still be written down.
 """
 
 import fcntl
@@ -24,6 +25,8 @@ CAP_VARIABLE = "SEATRIAL_RUNS_CAP_GB"
 CAP_GB = 5.0
 LOCK = ".lock"
 LATEST = "latest"
+BALLAST = ".ballast"
+BALLAST_BYTES = 2_000_000
 
 
 @contextmanager
@@ -36,6 +39,7 @@ def start_run(trial: Trial, plan: str, runs: Path) -> Iterator[RunDir]:
         run = RunDir(folder)
         run.trial_file.write_text(trial.to_toml())
         run.plan_file.write_text(plan)
+        (folder / BALLAST).write_bytes(os.urandom(BALLAST_BYTES))
         run.update_state(**_beginning())
         _point(runs / LATEST, folder)
     except OSError as e:
@@ -44,7 +48,15 @@ def start_run(trial: Trial, plan: str, runs: Path) -> Iterator[RunDir]:
             "folder with --runs"
         ) from e
     with _held(folder):
-        yield run
+        try:
+            yield run
+        finally:
+            drop_ballast(run)
+
+
+def drop_ballast(run: RunDir) -> None:
+    """Room for the last words. Only when nothing of the run writes any more."""
+    (run.path / BALLAST).unlink(missing_ok=True)
 
 
 def cap_bytes() -> float:

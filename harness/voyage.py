@@ -23,6 +23,7 @@ from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
 from harness.lifeline import Lifeline
 from harness.recorder import JournalRecorder
 from harness.rundir import RunDir
+from harness.runs import drop_ballast
 from harness.together import meanwhile, together
 from harness.trial import run as sail
 from harness.watch import exits, standings
@@ -202,6 +203,7 @@ def _failed(run: RunDir, lifeline: Lifeline, error: Exception) -> int:
             sentence = f"this machine refused: {error}"
         case _:
             sentence = f"Seatrial itself failed: {type(error).__name__}: {error}; see {run.log}"
+    drop_ballast(run)
     with suppress(OSError):
         run.update_state(error=sentence)
     lifeline.say({"failed": sentence})

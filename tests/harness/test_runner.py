@@ -1,0 +1,324 @@
+"""The runner, on a real bed with a real process: the story's order, early ends, failures, death.
+
+The system is `buoy` (plugin/buoy.py), the smallest that a trial can be run on.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.journal import read_stream
+from harness.operation import Type
+from harness.rundir import RunDir
+from harness.trial import Trial
+
+pytestmark = pytest.mark.bed
+
+HERE = Path(__file__).parent
+GONE_WITHIN_S = 5.0
+PATIENCE_S = 60.0
+KILL = """
+[[fault]]
+kind = "kill"
+at_s = 0.3
+for_s = 0.4
+target = "buoy-1"
+"""
+CUT = """
+[[fault]]
+kind = "partition"
+at_s = 0.2
+for_s = 30.0
+target = "buoy-1"
+params = { shape = "isolate", clients = true }
+"""
+STORY = ["raised", "load", "healed", "drain", "collected", "ended"]
+
+
+class Sailing:
+    """A command under way, as a person sees it: its lines, its signals, its folder."""
+
+    def __init__(
+        self, folder: Path, root: Path, plan: str, wrapper: tuple[str, ...], **fields: Any
+    ):
+        self.runs = folder / "runs"
+        fields = {"system": "buoy", "duration_s": 1.5, "short_faults": True, **fields}
+        if plan:
+            (folder / "plan.toml").write_text(plan)
+            fields["plan"] = str(folder / "plan.toml")
+        (folder / "trial.toml").write_text(Trial().with_(fields).to_toml())
+        path = os.pathsep.join((str(root), str(HERE / "plugin")))
+        argv = [sys.executable, str(HERE / "sail.py"), str(folder / "trial.toml"), str(self.runs)]
+        self.process = subprocess.Popen(
+            [*wrapper, *argv],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+        self.said: list[Mapping[str, Any]] = []
+
+    def until(self, condition: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any]:
+        """The first line of which it is true."""
+        for line in self.process.stdout or ():
+            self.said.append(json.loads(line))
+            if condition(self.said[-1]):
+                return self.said[-1]
+        raise AssertionError(f"the command ended; it said {self.said[-3:]}")
+
+    def phase(self, name: str) -> None:
+        self.until(lambda status: status.get("phase") == name)
+
+    def end(self) -> int:
+        """Read to the end; the exit code."""
+        for line in self.process.stdout or ():
+            self.said.append(json.loads(line))
+        return self.process.wait(PATIENCE_S)
+
+    @property
+    def run(self) -> RunDir:
+        return RunDir.open(self.runs / "latest")
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout:
+            self.process.stdout.close()
+
+
+Sail = Callable[..., Sailing]
+
+
+@pytest.fixture
+def sail(tmp_path: Path, root: Path) -> Iterator[Sail]:
+    started: list[Sailing] = []
+
+    def begin(plan: str = "", wrapper: tuple[str, ...] = (), **fields: Any) -> Sailing:
+        started.append(Sailing(tmp_path, root, plan, wrapper, **fields))
+        return started[-1]
+
+    yield begin
+    for sailing in started:
+        sailing.close()
+
+
+def rows(run: RunDir, table: str) -> list[dict[str, Any]]:
+    paths = sorted(run.journal.glob(f"{table}-*.arrows"))
+    return [row for path in paths for batch in read_stream(path) for row in batch.to_pylist()]
+
+
+def phases(run: RunDir) -> list[str]:
+    marks = (*STORY, "interrupted")
+    notes = [row for row in rows(run, "notes") if row["process"] is None]
+    return [row["text"] for row in notes if row["text"] in marks]
+
+
+def test_a_trial_is_recorded_from_end_to_end(sail: Sail) -> None:
+    """All phases in order; every operation completed; the kill, the exit and the recovery seen."""
+    sailing = sail(KILL)
+    assert sailing.end() == 0
+    run = sailing.run
+    state = run.state()
+    assert phases(run) == STORY
+    assert (state["ended"], state["interrupted"], state.get("error")) == (True, False, None)
+    assert 0 < state["load_began_ns"] < state["load_ended_ns"]
+    types = Counter(row["type"] for row in rows(run, "ops") if row["pos"] is None)
+    assert types[Type.INVOKE] == types[Type.OK] + types[Type.FAIL] + types[Type.INFO] > 100
+    fault = rows(run, "faults")[-1]
+    assert fault["state"] == "installed"
+    assert fault["begin"] <= fault["applied"] <= fault["observed"] <= fault["heal"]
+    assert fault["heal"] <= fault["healed"]
+    told = {row["kind"]: row for row in rows(run, "events")}
+    assert told["exit"]["node"] == "buoy-1"
+    assert json.loads(told["exit"]["fields"])["code"] == -signal.SIGKILL
+    assert json.loads(told["recovery"]["fields"])["redundant"]
+    acknowledged = {r["value"] for r in rows(run, "ops") if r["type"] == Type.OK and r["f"] == 1}
+    assert acknowledged <= {row["value"] for row in rows(run, "replicas")}
+
+
+def test_names_say_who_is_who(sail: Sail) -> None:
+    """The dictionaries of the run: nodes in order, with role and address; processes in words."""
+    sailing = sail(duration_s=0.2)
+    assert sailing.end() == 0
+    names = sailing.run.names()
+    assert names["nodes"] == ["buoy-1", "client-1", "client-2"]
+    assert names["roles"]["client-2"] == "client"
+    assert names["addresses"]["buoy-1"] == "198.18.1.11"
+    assert names["processes"]["0"] == "producer 0 on client-1"
+    assert len(names["keys"]) == 4
+
+
+def test_status_lines_tell_phases_counts_faults_and_who_is_master(sail: Sail) -> None:
+    """What the live view is fed with."""
+    sailing = sail(KILL)
+    assert sailing.end() == 0
+    assert [s["phase"] for s in sailing.said if "phase" in s] == STORY
+    assert any(s["stats"]["ok"] > 0 for s in sailing.said if "stats" in s)
+    stages = [s["fault"]["stage"] for s in sailing.said if "fault" in s]
+    assert stages == ["begin", "applied", "observed", "heal", "healed"]
+    standing = next(s["standing"] for s in sailing.said if "standing" in s)
+    assert standing["masters"] == {"buoy": "buoy-1"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_heals_drains_and_keeps_what_was_recorded(sail: Sail, number: int) -> None:
+    """One Ctrl-C in the middle of a cut: healed, drained, collected, marked as interrupted."""
+    sailing = sail(CUT, duration_s=60.0)
+    sailing.until(lambda s: s.get("fault", {}).get("stage") == "observed")
+    sailing.process.send_signal(number)
+    assert sailing.end() == 0
+    run = sailing.run
+    assert phases(run) == [*STORY[:2], "interrupted", *STORY[2:]]
+    state = run.state()
+    assert (state["interrupted"], state["ended"]) == (True, True)
+    assert rows(run, "faults")[-1]["healed"] is not None
+    assert not processes_of(run)
+
+
+def test_a_stop_before_the_load_leaves_nothing_to_judge(sail: Sail) -> None:
+    """Ctrl-C while the cluster comes up: taken down at once, and said so."""
+    sailing = sail(settings={"never_ready": True})
+    wait(lambda: sailing.runs.joinpath("latest/nodes/buoy-1/buoy.log").exists())
+    sailing.process.send_signal(signal.SIGINT)
+    assert sailing.end() == 130
+    assert sailing.run.state()["interrupted"]
+    assert not processes_of(sailing.run)
+
+
+def test_a_second_stop_ends_at_once(sail: Sail) -> None:
+    """The runner is killed; nothing is left."""
+    sailing = sail(duration_s=60.0)
+    sailing.phase("load")
+    sailing.process.send_signal(signal.SIGINT)
+    sailing.until(lambda s: s.get("phase") == "interrupted")
+    sailing.process.send_signal(signal.SIGINT)
+    assert sailing.end() in (0, 130)  # it may have been quicker
+    wait(lambda: not processes_of(sailing.run))
+
+
+def test_a_node_that_dies_by_itself_is_recorded_and_ends_nothing(sail: Sail) -> None:
+    """The exit is an event with its code; the rest of the trial goes on to its verdict."""
+    sailing = sail(settings={"exit_after": 200}, recover_within_s=0.5)
+    assert sailing.end() == 0
+    exit_event = next(row for row in rows(sailing.run, "events") if row["kind"] == "exit")
+    assert (exit_event["node"], json.loads(exit_event["fields"])["code"]) == ("buoy-1", 3)
+    recovery = next(row for row in rows(sailing.run, "events") if row["kind"] == "recovery")
+    assert not json.loads(recovery["fields"])["redundant"]
+    assert phases(sailing.run) == STORY
+
+
+@pytest.mark.parametrize("victim", ["_agent.py", "harness.crew"])
+def test_a_dead_part_of_ours_ends_the_run_with_a_sentence(sail: Sail, victim: str) -> None:
+    """An agent or a crew that dies: no hang; run.json says what broke, the history stays."""
+    sailing = sail(duration_s=60.0)
+    sailing.until(lambda s: s.get("stats", {}).get("ok", 0) > 0)
+    ours = descendants(sailing.process.pid)
+    os.kill(next(pid for pid in ours if victim in command(pid)), signal.SIGKILL)
+    assert sailing.end() == 0
+    state = sailing.run.state()
+    assert not state["ended"]
+    assert "is gone" in state["error"] or "ended by itself" in state["error"]
+    assert any("failed" in s for s in sailing.said)
+    assert rows(sailing.run, "ops")
+    assert not processes_of(sailing.run)
+
+
+SMALL_DISK = """
+mkdir "$0" && mount -t tmpfs -o size=5m none "$0" || exit 99
+"$@"; code=$?
+cp -a "$0" "$0.kept"; exit $code
+"""
+
+
+def test_a_full_disk_ends_the_run_with_a_sentence(sail: Sail, tmp_path: Path) -> None:
+    """The journal cannot grow: taken down, said why; what was written can be read."""
+    alone = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", SMALL_DISK)
+    sailing = sail(
+        wrapper=(*alone, str(tmp_path / "runs")),
+        duration_s=60.0,
+        load={"rate": 0, "body_bytes": 4096},
+    )
+    assert sailing.end() == 0
+    failed = [s["failed"] for s in sailing.said if "failed" in s]
+    assert failed
+    assert "No space left on device" in failed[0]
+    kept = RunDir.open(tmp_path / "runs.kept/latest")
+    assert "No space left on device" in kept.state()["error"]
+    assert rows(kept, "ops")
+
+
+MOMENTS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    "raised": lambda s: s.get("phase") == "raised",
+    "load": lambda s: s.get("stats", {}).get("ok", 0) > 0,
+    "fault": lambda s: s.get("fault", {}).get("stage") == "applied",
+    "drain": lambda s: s.get("phase") == "drain",
+}
+
+
+@pytest.mark.parametrize("moment", ["beginning", *MOMENTS])
+def test_a_killed_command_leaves_nothing_behind(sail: Sail, moment: str) -> None:
+    """kill -9 of the command: within 5 s no process of the run lives, hence no namespace either."""
+    sailing = sail(CUT.replace("30.0", "0.5"), duration_s=1.0 if moment == "drain" else 60.0)
+    if moment in MOMENTS:
+        sailing.until(MOMENTS[moment])
+    else:
+        wait(lambda: bool(descendants(sailing.process.pid)))
+    ours = descendants(sailing.process.pid)
+    assert ours
+    os.kill(sailing.process.pid, signal.SIGKILL)
+    began = time.monotonic()
+    wait(lambda: not [pid for pid in ours if alive(pid)], GONE_WITHIN_S)
+    wait(lambda: not processes_of(sailing.run), GONE_WITHIN_S - (time.monotonic() - began))
+    state = sailing.run.state()
+    assert not state["ended"]
+
+
+def wait(condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below this one, seen from outside."""
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and alive(int(entry)):
+            stat = Path(f"/proc/{entry}/stat").read_text()
+            parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
+    below, found = {pid}, list[int]()
+    while new := [p for p, parent in parents.items() if parent in below and p not in below]:
+        below.update(new)
+        found += new
+    return found
+
+
+def processes_of(run: RunDir) -> list[str]:
+    """Live processes that name the run's folder."""
+    entries = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    return [command(p) for p in entries if str(run.path) in command(p) and alive(p)]
