@@ -278,8 +278,8 @@ class PlannedFault:
     params    the fault's own: {shape = "isolate"} or {probability = 0.8}
     after     begin only once this holds, too: "1000 acks within 9 s": so many more sends were
               acknowledged since the previous fault of the plan was applied, or so long ago
-    until     healed as soon as this holds: "another-master" (one with a higher epoch), or "next"
-              (the next fault of the plan has been applied)
+    until     healed as soon as this holds: "another-master" (one with a higher epoch) or "next"
+              (the next fault of the plan has been applied), also "another-master + 2 s"
     """
 
     kind: str

@@ -5,6 +5,7 @@
     until = "another-master"         some broker set has a master with a higher epoch than when
                                      the fault began
     until = "next"                   the next fault of the plan has been applied
+    until = "another-master + 2 s"   the same, and so much longer
 
 Every condition has an end: `within` bounds the first, the fault's `for_s` the others.
 """
@@ -19,6 +20,7 @@ from harness.errors import BadRequest
 ANOTHER_MASTER, NEXT = "another-master", "next"
 UNTIL = (ANOTHER_MASTER, NEXT)
 
+_UNTIL = re.compile(r"([a-z-]+)(?: \+ (\d+(?:\.\d+)?) ?s)?")
 _ACKS = re.compile(r"(\d+) acks within (\d+(?:\.\d+)?) ?s")
 
 
@@ -28,6 +30,14 @@ class Acks:
 
     count: int
     within_s: float
+
+
+@dataclass(frozen=True)
+class Until:
+    """A word of `UNTIL`, and how much longer; without a word: the fault's whole time."""
+
+    word: str = ""
+    more_s: float = 0.0
 
 
 def after(text: str) -> Acks | None:
@@ -40,9 +50,14 @@ def after(text: str) -> Acks | None:
     return Acks(int(match[1]), float(match[2]))
 
 
-def check_until(text: str) -> None:
-    if text and text not in UNTIL:
-        raise BadRequest(f"until must be one of {', '.join(UNTIL)}, not {text!r}")
+def until(text: str) -> Until:
+    """The condition that `until` states. BadRequest says how to write one."""
+    if not text:
+        return Until()
+    match = _UNTIL.fullmatch(" ".join(text.split()))
+    if not match or match[1] not in UNTIL:
+        raise BadRequest(f"until must be one of {', '.join(UNTIL)}, with or without ' + 2 s'")
+    return Until(match[1], float(match[2] or 0))
 
 
 def another_master(before: Mapping[str, int], now: Standing) -> bool:

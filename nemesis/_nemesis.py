@@ -176,7 +176,8 @@ class _Nemesis:
     async def _last(self, interval: _Interval) -> None:
         """Stay until the fault's time is over, or its condition holds."""
         end_ns = interval.settled_ns + interval.planned.for_s * NS
-        match interval.planned.until:
+        until = _conditions.until(interval.planned.until)
+        match until.word:
             case _conditions.ANOTHER_MASTER:
                 await reached(
                     self.bed, lambda: self._another_master(interval), end_ns, LOOK_AGAIN_S
@@ -185,6 +186,7 @@ class _Nemesis:
                 await reached(self.bed, lambda: self._next_settled(interval), end_ns)
             case _:
                 await sleep_until(self.bed, end_ns)
+        await sleep_until(self.bed, min(end_ns, self.bed.now_ns() + until.more_s * NS))
 
     async def _another_master(self, interval: _Interval) -> bool:
         standing = await self.bed.system.standing(self.bed)

@@ -241,7 +241,7 @@ def _read(row: Mapping[str, Any], refuse: Any) -> PlannedFault:
     for key, checked in (
         ("kind", lambda: _alias(row["kind"])),
         ("after", lambda: _conditions.after(row.get("after", ""))),
-        ("until", lambda: _conditions.check_until(row.get("until", ""))),
+        ("until", lambda: _conditions.until(row.get("until", ""))),
     ):
         try:
             checked()

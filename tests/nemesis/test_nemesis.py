@@ -206,7 +206,7 @@ def test_the_kill_waits_for_acknowledgements_and_the_cut_for_the_kill(
     assert kill["begin"] - cut["applied"] == pytest.approx(1 * S, abs=0.3 * S)
     assert cut["heal"] == pytest.approx(kill["applied"], abs=0.01 * S)
     assert cut["heal"] >= kill["applied"]
-    assert kill["heal"] == pytest.approx(9.5 * S, abs=0.1 * S)
+    assert kill["heal"] == pytest.approx(10.5 * S, abs=0.1 * S)
     assert json.loads(kill["targets"]) == {"master": ["broker-1"]}
     assert world.sound
 
@@ -218,7 +218,7 @@ def test_conditions_have_an_end(world: Any, tmp_path: Path) -> None:
     carried_out(world, plan, tmp_path)
     cut, kill = world.last(0), world.last(1)
     assert kill["begin"] - cut["applied"] == pytest.approx(9 * S, abs=0.1 * S)
-    assert kill["heal"] - kill["applied"] == pytest.approx(30 * S, abs=0.1 * S)
+    assert kill["heal"] - kill["applied"] == pytest.approx(15 * S, abs=0.1 * S)
     assert (cut["state"], kill["state"]) == ("installed", "installed")
 
 
