@@ -59,6 +59,10 @@ class Ending:
         return self.verdict.verdict if self.verdict else "no verdict"
 
     @property
+    def interrupted(self) -> bool:
+        return self.run is not None and bool(self.run.state().get("interrupted"))
+
+    @property
     def codes(self) -> tuple[str, ...]:
         """Codes of the findings that convict."""
         results = self.verdict.checkers if self.verdict else ()
@@ -92,7 +96,7 @@ def run_all(asked: Request, seeds: Sequence[int], repeat: int, runs: Path, shown
             ending = run_one(requests[0], runs, spark)
             _show(ending, shown)
             return ending.exit_code
-        endings = [_counted(request, runs, spark, shown) for request in requests]
+        endings = list(_until_stopped(requests, runs, spark, shown))
     _show_many(endings, shown)
     return worst(ending.exit_code for ending in endings)
 
@@ -111,14 +115,14 @@ def run_one(asked: Request, runs: Path, spark: "Engine") -> Ending:
     from harness import launch
     from harness.live import Live
 
-    seed = asked.trial.seed
+    seed, run = asked.trial.seed, None
     try:
         with Live(asked.trial) as live:
             run = launch.run(asked.trial, asked.plan_text, live.update, runs)
             live.update({"phase": "checking"})
             return judged(run, seed, spark)
     except BedFailed as e:
-        return Ending(seed, error=str(e))
+        return Ending(seed, run, error=str(e))
 
 
 def judged(run: RunDir, seed: int, spark: "Engine | None" = None) -> Ending:
@@ -154,20 +158,24 @@ def replayed(run: RunDir) -> Request:
     return Request(run.trial(), run.plan_file.read_text())
 
 
-def _counted(asked: Request, runs: Path, spark: "Engine", shown: Shown) -> Ending:
-    """One of several runs: a line about it instead of its whole summary."""
-    ending = run_one(asked, runs, spark)
-    if not shown.as_json:
+def _until_stopped(
+    requests: Iterable[Request], runs: Path, spark: "Engine", shown: Shown
+) -> Iterator[Ending]:
+    """Several runs, with a line about each instead of its whole summary. Ctrl-C ends the series."""
+    for request in requests:
+        ending = run_one(request, runs, spark)
+        render(ending, shown)
         say(f"seed {ending.seed}: {ending.word}{f' ({ending.error})' if ending.error else ''}")
-    render(ending, shown)
-    return ending
+        yield ending
+        if ending.interrupted:
+            return
 
 
 def _show(ending: Ending, shown: Shown) -> None:
     """One verdict: JSON alone, or the summary and the page."""
     if ending.error:
         say(ending.error)
-    if ending.run is None:
+    if ending.run is None or ending.verdict is None:
         return
     if shown.as_json:
         print(ending.run.verdict_file.read_text(), end="")
