@@ -73,7 +73,10 @@ class Files(Protocol):
         ...
 
     async def replace(self, path: str, data: bytes) -> None:
-        """Write the whole file atomically and durably: temporary, sync, rename, sync folder."""
+        """Write the whole file atomically and durably: temporary, sync, rename, sync folder.
+
+        Calls for one path are carried out in their order, so the last one's data stays.
+        """
         ...
 
     async def sync_folder(self, path: str) -> None:
@@ -147,6 +150,7 @@ class RealFiles:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="sync")
+        self._replacing: dict[str, asyncio.Lock] = {}
 
     def open(self, path: str) -> File:
         return RealFile(path, self._pool)
@@ -174,6 +178,10 @@ class RealFiles:
             os.close(fd)
 
     async def replace(self, path: str, data: bytes) -> None:
+        async with self._replacing.setdefault(path, asyncio.Lock()):
+            await self._replace(path, data)
+
+    async def _replace(self, path: str, data: bytes) -> None:
         temporary = f"{path}.tmp"
         file = RealFile(temporary, self._pool)
         try:
