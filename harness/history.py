@@ -9,7 +9,6 @@ A file that is torn or foreign is read up to the damage, and `damage` says so: a
 sent" may be a record that was lost.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -49,8 +48,8 @@ __all__ = [
     "SCHEMA_VERSION",
     "TABLES",
     "Count",
-    "Fault",
     "History",
+    "Note",
     "batches",
 ]
 
@@ -67,23 +66,13 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Fault:
-    """A fault interval, as last recorded. Times are ns since the run's start; None: it never was.
+class Note:
+    """A remark in the history; `process` and `op` say whose, if anybody's."""
 
-    `end` is when it was over for certain, or the end of time.
-    """
-
-    id: int
-    kind: str
-    state: str
-    targets: Mapping[str, Sequence[str]]
-    begin: int | None
-    applied: int | None
-    healed: int | None
-
-    @property
-    def end(self) -> int:
-        return (1 << 62) if self.healed is None else self.healed
+    t: int
+    process: int | None
+    op: int | None
+    text: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,22 +109,17 @@ class History:
 
     def phases(self) -> Mapping[str, int]:
         """When each phase began; a phase that was never reached is absent."""
-        return {text: t for t, text in self._notes if text in PHASES}
+        return {note.text: note.t for note in self._notes if note.text in PHASES}
+
+    def notes(self, *first_words: str) -> tuple["Note", ...]:
+        """The notes that begin with one of these words, in time order."""
+        return tuple(n for n in self._notes if n.text.split(" ", 1)[0] in first_words)
 
     @cached_property
-    def faults(self) -> tuple[Fault, ...]:
-        """Fault intervals by id, as last recorded."""
-        last = {row["id"]: row for row in self.read("faults").to_pylist()}
-        return tuple(_fault(last[number]) for number in sorted(last))
-
-    def notes(self, *first_words: str) -> tuple[tuple[int, str], ...]:
-        """Time and text of the notes that begin with one of these words."""
-        return tuple(n for n in self._notes if n[1].split(" ", 1)[0] in first_words)
-
-    @cached_property
-    def _notes(self) -> tuple[tuple[int, str], ...]:
-        rows = self.read("notes").select(["t", "text"]).to_pylist()
-        return tuple(sorted((row["t"], row["text"] or "") for row in rows))
+    def _notes(self) -> tuple["Note", ...]:
+        rows = self.read("notes").to_pylist()
+        notes = [Note(row["t"], row["process"], row["op"], row["text"] or "") for row in rows]
+        return tuple(sorted(notes, key=lambda n: (n.t, n.text, str(n.process), str(n.op))))
 
     @property
     def ended(self) -> bool:
@@ -201,15 +185,3 @@ def _rows(path: Path, damage: list[Damage]) -> int:
         rows: int = pq.read_metadata(path).num_rows
         return rows
     return sum(batch.num_rows for batch in read_stream(path, damage))
-
-
-def _fault(row: Mapping[str, Any]) -> Fault:
-    return Fault(
-        id=row["id"],
-        kind=row["kind"] or "",
-        state=row["state"] or "",
-        targets=json.loads(row["targets"] or "{}"),
-        begin=row["begin"],
-        applied=row["applied"],
-        healed=row["healed"],
-    )

@@ -1,0 +1,271 @@
+"""What became of every message: flags and a place for each value.
+
+A value is sent once, completes once, and is then seen by readers, consumer groups and replicas. All
+of that is one word of flags and one *place* (its queue and offset), kept in blocks of consecutive
+values. `observe` adds rows of the history, in any order; `absorb` merges what two machines know of
+one block; `classify` tells what is wrong, once everything is known. Loss, phantom and duplicates
+are three questions to the same blocks.
+
+The fresh reader's word on a message's place outranks everybody's: it read the log that survived.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntFlag
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers._blocks import (
+    BLOCK_BITS,
+    MOST_OFFSETS,
+    NEVER,
+    OFFSET_BITS,
+    Array,
+    Block,
+    Blocks,
+    Bools,
+    Ints,
+)
+from harness.operation import SEQUENCE_BITS, F, Type
+
+Flags = npt.NDArray[np.uint64]
+
+
+class Seen(IntFlag):
+    """What is known of a message."""
+
+    INVOKED = 1
+    ACKED = 2
+    FAILED = 4
+    INFO = 8
+    RETRIED = 16  # its send took more than one attempt
+    READ = 32  # by the fresh reader
+    READ_TWICE = 64  # by the fresh reader, at two places: it is stored twice
+    MOVED = 128  # two witnesses name two places
+    POLLED = 256  # by some consumer
+    STORED = 512  # in some replica's log at the end
+
+
+GROUP_BIT = 16  # group g's deliveries are bit GROUP_BIT + g
+MOST_GROUPS = 64 - GROUP_BIT
+
+MESSAGE_FIELDS: dict[str, tuple[Any, int]] = {"flags": (np.uint64, 0), "place": (np.int64, -1)}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of the ops table, as arrays; -1 is null."""
+
+    t: Ints
+    process: Ints
+    op: Ints
+    type: Ints
+    f: Ints
+    key: Ints
+    value: Ints
+    offset: Ints
+    pos: Ints
+    attempts: Ints
+
+    def where(self, mask: Bools) -> "Rows":
+        return Rows(*(getattr(self, name)[mask] for name in COLUMNS))
+
+
+COLUMNS = tuple(Rows.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What the final phase reached, so what may be concluded.
+
+    drained    keys that the fresh reader read from their first message to their last
+    required   key -> bits of the groups that read it to its end
+    replicas   every replica's log was read at the end
+    groups     process -> number of its consumer group
+    """
+
+    drained: frozenset[int] = frozenset()
+    required: dict[int, int] = field(default_factory=dict)
+    replicas: bool = False
+    groups: dict[int, int] = field(default_factory=dict)
+
+
+def place_of(key: Ints, offset: Ints) -> Ints:
+    """A place; the offset may be absent, the key may not."""
+    return (key << OFFSET_BITS) | np.where(in_range(offset), offset + 1, 0)
+
+
+def has(flags: Array, *wanted: Seen) -> Bools:
+    """Where any of these is known."""
+    mask: Bools = (flags & np.uint64(sum(wanted))) != 0
+    return mask
+
+
+def in_range(offset: Ints) -> Bools:
+    known: Bools = (offset >= 0) & (offset < MOST_OFFSETS - 1)
+    return known
+
+
+def key_of(place: Ints) -> Ints:
+    """-1 for no place at all."""
+    return place >> OFFSET_BITS
+
+
+def offset_of(place: Ints) -> Ints:
+    """-1 when the offset is not known."""
+    return np.where(place < 0, -1, (place & (MOST_OFFSETS - 1)) - 1)
+
+
+def differ(a: Ints, b: Ints) -> Bools:
+    """Two places that can not be one: other queues, or other offsets where both are known."""
+    both = (a >= 0) & (b >= 0) & (a != b)
+    known = (offset_of(a) >= 0) & (offset_of(b) >= 0)
+    result: Bools = both & (known | (key_of(a) != key_of(b)))
+    return result
+
+
+# ----------------------------------------------------------------------------------- observing
+
+
+def observe(blocks: Blocks, rows: Rows, groups: Ints) -> None:
+    """Add rows of the history. `groups[p]` is the group of process p, or -1."""
+    of_messages = (rows.value >= 0) & (rows.key >= 0)
+    sends = rows.where(of_messages & (rows.f == F.SEND))
+    for kind, flag in (
+        (Type.INVOKE, Seen.INVOKED),
+        (Type.OK, Seen.ACKED),
+        (Type.FAIL, Seen.FAILED),
+        (Type.INFO, Seen.INFO),
+    ):
+        some = sends.where(sends.type == kind)
+        offset = some.offset if kind is Type.OK else np.full(len(some.t), -1)
+        at = _saw(blocks, some.value, place_of(some.key, offset), flag)
+        blocks["flags"][at[some.attempts > 1]] |= np.uint64(Seen.RETRIED)
+    seen = rows.where(of_messages & (rows.type == Type.OK))
+    polls = seen.where(seen.f == F.POLL)
+    at = _saw(blocks, polls.value, place_of(polls.key, polls.offset), Seen.POLLED)
+    group = _group_of(polls.process, groups)
+    for number in np.unique(group[group >= 0]).tolist():
+        blocks["flags"][at[group == number]] |= np.uint64(1 << (GROUP_BIT + number))
+    reads = seen.where(seen.f == F.READ)
+    _read(blocks, reads.value, place_of(reads.key, reads.offset))
+
+
+def observe_replica(blocks: Blocks, value: Ints, key: Ints, offset: Ints) -> None:
+    """Add messages of a replica's log."""
+    known = (value >= 0) & (key >= 0)
+    _saw(blocks, value[known], place_of(key[known], offset[known]), Seen.STORED)
+
+
+def _saw(blocks: Blocks, value: Ints, place: Ints, flag: Seen) -> Ints:
+    """Somebody other than the fresh reader names a place."""
+    at = blocks.at(value)
+    flags, places = blocks["flags"], blocks["place"]
+    flags[at] |= np.uint64(flag)
+    now = places[at]
+    flags[at[differ(now, place)]] |= np.uint64(Seen.MOVED)
+    better = (now < 0) | ((offset_of(now) < 0) & ~has(flags[at], Seen.READ))
+    places[at[better]] = place[better]
+    flags[at[differ(places[at], place)]] |= np.uint64(Seen.MOVED)  # twice within these rows
+    return at
+
+
+def _read(blocks: Blocks, value: Ints, place: Ints) -> None:
+    at = blocks.at(value)
+    flags, places = blocks["flags"], blocks["place"]
+    elsewhere = differ(places[at], place)
+    before = has(flags[at], Seen.READ)
+    flags[at[elsewhere]] |= np.uint64(Seen.MOVED)
+    flags[at[elsewhere & before]] |= np.uint64(Seen.READ_TWICE)
+    places[at[~before]] = place[~before]
+    flags[at] |= np.uint64(Seen.READ)
+    flags[at[differ(places[at], place)]] |= np.uint64(Seen.MOVED | Seen.READ_TWICE)
+
+
+def _group_of(process: Ints, groups: Ints) -> Ints:
+    known = (process >= 0) & (process < len(groups))
+    return np.where(known, groups[np.where(known, process, 0)] if len(groups) else -1, -1)
+
+
+def absorb(mine: Block, other: Block) -> None:
+    """Merge what somebody else knows of the same block into `mine`."""
+    flags, places = mine["flags"], mine["place"]
+    elsewhere = differ(places, other["place"])
+    read, other_read = has(flags, Seen.READ), has(other["flags"], Seen.READ)
+    flags |= other["flags"]
+    flags[elsewhere] |= np.uint64(Seen.MOVED)
+    flags[elsewhere & read & other_read] |= np.uint64(Seen.READ_TWICE)
+    better = np.where(read == other_read, _rank(other["place"]) < _rank(places), other_read)
+    places[better] = other["place"][better]
+
+
+def _rank(places: Array) -> Array:
+    """Of two places the least is kept, so that the order of merging never shows: places with an
+    offset come first, no place at all last."""
+    ranked = np.where(offset_of(places) >= 0, places, places | (1 << 62))
+    return np.where(places < 0, NEVER, ranked)
+
+
+# --------------------------------------------------------------------------------- classifying
+
+
+@dataclass(frozen=True)
+class Classes:
+    """A block's messages by what became of them, as masks; `unread` by group."""
+
+    lost: Bools  # acknowledged, and the fresh reader that read everything did not find it
+    perhaps_lost: Bools  # the same, where the fresh reader did not read everything
+    unread: dict[int, Bools]  # in the log, and never given to a group that read to the end
+    never_sent: Bools
+    refused: Bools  # certainly failed, and seen
+    vanished: Bools  # seen, and in no replica's log at the end
+    doubled: Bools  # stored twice without a cause
+    retried: Bools  # stored twice by a retry
+    moved: Bools  # acknowledged at the first attempt, and found elsewhere
+    recovered: Bools  # of unknown outcome, and found
+    late: Bools  # the same or delivered: bounds the order of the log
+
+
+def classify(block: Block, scope: Scope) -> Classes:
+    flags, key = block["flags"], key_of(block["place"])
+
+    acked, read, info = has(flags, Seen.ACKED), has(flags, Seen.READ), has(flags, Seen.INFO)
+    invoked = has(flags, Seen.INVOKED)
+    drained = np.isin(key, np.array(sorted(scope.drained), np.int64))
+    seen = has(flags, Seen.READ, Seen.POLLED)
+    twice = has(flags, Seen.READ_TWICE)
+    caused = has(flags, Seen.RETRIED, Seen.INFO, Seen.FAILED)
+    lost = acked & ~read & drained
+    return Classes(
+        lost=lost,
+        perhaps_lost=acked & ~read & ~drained,
+        unread=_unread(flags, key, acked & read, scope),
+        never_sent=seen & ~invoked,
+        refused=seen & has(flags, Seen.FAILED),
+        vanished=seen & invoked & ~has(flags, Seen.STORED) & ~lost & scope.replicas,
+        doubled=twice & ~caused & invoked,
+        retried=twice & caused,
+        moved=has(flags, Seen.MOVED) & ~twice & ~caused & invoked & ~lost,
+        recovered=info & read,
+        late=info & seen,
+    )
+
+
+def _unread(flags: Flags, key: Ints, there: Bools, scope: Scope) -> dict[int, Bools]:
+    unread: dict[int, Bools] = {}
+    for group in sorted(set(scope.groups.values())):
+        bit = 1 << (GROUP_BIT + group)
+        keys = [k for k, required in scope.required.items() if required >> group & 1]
+        asked = np.isin(key, np.array(sorted(keys), np.int64))
+        unread[group] = there & asked & ((flags & np.uint64(bit)) == 0)
+    return unread
+
+
+def values_in(number: int, mask: Bools) -> Ints:
+    """The values of a block that a mask holds."""
+    return (np.int64(number) << BLOCK_BITS) | np.flatnonzero(mask)
+
+
+def producer_of_block(number: int) -> int:
+    return number >> (SEQUENCE_BITS - BLOCK_BITS)

@@ -1,0 +1,278 @@
+"""The survey of a history's messages: one Spark job that loss, phantom and duplicates share.
+
+A task reads files and reduces them to blocks (`_messages`); blocks with the same number meet in
+one task and merge; what comes back to us is a row for each block: counts, the first few offenders
+of each kind, and, where messages are missing, one bit for each. Spark moves files' names and
+blocks, never rows.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers._blocks import (
+    BLOCK_BITS,
+    Block,
+    Blocks,
+    Bools,
+    Ints,
+    Members,
+    bits,
+    column,
+    merged,
+    pack,
+)
+from checkers._messages import (
+    COLUMNS,
+    MESSAGE_FIELDS,
+    MOST_GROUPS,
+    Classes,
+    Flags,
+    Rows,
+    Scope,
+    Seen,
+    absorb,
+    classify,
+    observe,
+    observe_replica,
+    offset_of,
+    producer_of_block,
+    values_in,
+)
+from checkers._units import Batches, Step, Unit, reduced, units_of
+from harness.history import DRAINED, NOT_DRAINED, History, Note, batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SAMPLE = 20  # offenders of each kind that a finding may show
+PARTIALS = pa.schema([("block", pa.int64()), ("packed", pa.binary())])
+REPORT = pa.schema(
+    [
+        ("block", pa.int64()),
+        ("report", pa.string()),  # JSON: counts, samples, extent
+        ("gone", pa.binary()),  # a bit for each value of the block, or null
+        ("lost", pa.binary()),
+        ("late", pa.binary()),  # values, then their places
+    ]
+)
+COUNTED = (Seen.INVOKED, Seen.ACKED, Seen.FAILED, Seen.INFO, Seen.READ, Seen.POLLED)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Reads in one block of a producer's sequence, and lost messages around them."""
+
+    reads: int
+    before: int
+    between: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What became of all messages."""
+
+    scope: Scope
+    groups: tuple[str, ...]  # names of the consumer groups, by number
+    counts: Mapping[str, int]  # of each class (`_messages.Classes`) and flag
+    samples: Mapping[str, tuple[int, ...]]  # the lowest values of each class
+    lost: Members
+    gone: Members  # acknowledged or delivered, and no longer in the log
+    late: tuple[Ints, Ints]  # values of unknown outcome that were seen, and their places
+    where_lost: Mapping[str, int]
+
+    def count(self, name: str) -> int:
+        return self.counts.get(name, 0)
+
+
+def survey(history: History, spark: "SparkSession | None") -> Survey:
+    """The survey of this history: made once, however many checkers ask."""
+    made = history.shared.get("survey")
+    if made is None:
+        made = history.shared["survey"] = _survey(history, spark)
+    found: Survey = made
+    return found
+
+
+def _survey(history: History, spark: "SparkSession | None") -> Survey:
+    names, scope = scope_of(history)
+    units = units_of(history, "ops", "replicas")
+    by = ("block",)
+    table = reduced(spark, units, scan_with(scope), PARTIALS, merge_with(scope), REPORT, by, by)
+    return add_up(table.to_pylist(), scope, names)
+
+
+# ------------------------------------------------------------------------------------ the scope
+
+
+def scope_of(history: History) -> tuple[tuple[str, ...], Scope]:
+    """The groups' names, and what the notes of the final phase say was reached."""
+    notes = [_drain(note) for note in history.notes(DRAINED, NOT_DRAINED)]
+    names = tuple(sorted({d["group"] for d in notes if "group" in d}))[:MOST_GROUPS]
+    number = {name: index for index, name in enumerate(names)}
+    done = [d for d in notes if d["done"]]
+    required: dict[int, int] = {}
+    for drain in done:
+        if drain.get("group") in number:
+            bit = 1 << number[drain["group"]]
+            required[drain["key"]] = required.get(drain["key"], 0) | bit
+    return names, Scope(
+        drained=frozenset(d["key"] for d in done if "group" not in d),
+        required=required,
+        replicas=_all_replicas(history),
+        groups={d["process"]: number[d["group"]] for d in notes if d.get("group") in number},
+    )
+
+
+def _drain(note: Note) -> dict[str, Any]:
+    word, _, rest = note.text.partition(" ")
+    said: dict[str, Any] = json.loads(rest)
+    return {**said, "process": note.process, "done": word == DRAINED}
+
+
+def _all_replicas(history: History) -> bool:
+    """Every broker's log was read at the end."""
+    nodes, roles = history.names.get("nodes", []), history.names.get("roles", {})
+    brokers = {index for index, name in enumerate(nodes) if roles.get(name) == "broker"}
+    found: set[int] = set()
+    for path in history.files("replicas"):
+        for batch in batches(path, ["node"]):
+            found |= set(np.unique(column(batch, "node")).tolist())
+    return bool(brokers) and brokers <= found
+
+
+# ---------------------------------------------------------------------------------- the two steps
+
+
+def scan_with(scope: Scope) -> Callable[[Unit], Batches]:
+    groups = np.full(max(scope.groups, default=-1) + 1, -1, np.int64)
+    for process, group in scope.groups.items():
+        groups[process] = group
+
+    def scan(unit: Unit) -> Batches:
+        for number, block in observed(unit, groups).items():
+            yield pa.record_batch([[number], [pack(block)]], schema=PARTIALS)
+
+    return scan
+
+
+def observed(unit: Unit, groups: Ints) -> Blocks:
+    """The blocks that one unit's files make."""
+    table, paths = unit
+    blocks = Blocks(MESSAGE_FIELDS)
+    for path in paths:
+        if table == "ops":
+            for batch in batches(path, COLUMNS):
+                observe(blocks, rows_of(batch), groups)
+        else:
+            for batch in batches(path, ["value", "key", "offset"]):
+                observe_replica(blocks, *(column(batch, n) for n in ("value", "key", "offset")))
+    return blocks
+
+
+def rows_of(batch: pa.RecordBatch) -> Rows:
+    return Rows(*(column(batch, name) for name in COLUMNS))
+
+
+def merge_with(scope: Scope) -> Step:
+    def merge(partials: Batches) -> Batches:
+        for number, block in merged(partials, MESSAGE_FIELDS, absorb):
+            yield pa.RecordBatch.from_pylist([report_on(number, block, scope)], schema=REPORT)
+
+    return merge
+
+
+def report_on(number: int, block: Block, scope: Scope) -> dict[str, Any]:
+    """A merged block in a few numbers; bits only where something is wrong."""
+    classes = classify(block, scope)
+    masks, flags, places = _masks(classes), block["flags"], block["place"]
+    counts = {name: int(mask.sum()) for name, mask in masks.items()}
+    for flag in COUNTED:
+        counts[str(flag.name).lower()] = int(np.count_nonzero(flags & np.uint64(flag)))
+    gone = classes.lost | classes.vanished
+    late = np.flatnonzero(classes.late & ~gone & (offset_of(places) >= 0))
+    placed = np.stack([(number << BLOCK_BITS) | late, places[late]])
+    samples = {name: values_in(number, mask)[:SAMPLE].tolist() for name, mask in masks.items()}
+    summary = {
+        "counts": {name: n for name, n in counts.items() if n},
+        "samples": {name: some for name, some in samples.items() if some},
+        "extent": _extent(flags, classes.lost),
+    }
+    return {
+        "block": number,
+        "report": json.dumps(summary),
+        "gone": bits(gone) if gone.any() else None,
+        "lost": bits(classes.lost) if classes.lost.any() else None,
+        "late": placed.astype(np.int64).tobytes() if len(late) else None,
+    }
+
+
+def _masks(classes: Classes) -> dict[str, Bools]:
+    """Every class by name; those of groups are `unread-0`, `unread-1` ..."""
+    named = {name: mask for name, mask in vars(classes).items() if name not in ("unread", "late")}
+    return named | {f"unread-{group}": mask for group, mask in classes.unread.items()}
+
+
+def _extent(flags: Flags, lost: Bools) -> list[int]:
+    reads = np.flatnonzero(flags & np.uint64(Seen.READ))
+    missing = np.flatnonzero(lost)
+    if not len(reads):
+        return [0, 0, len(missing), 0]
+    before = int((missing < reads[0]).sum())
+    after = int((missing > reads[-1]).sum())
+    return [len(reads), before, len(missing) - before - after, after]
+
+
+# ------------------------------------------------------------------------------------- adding up
+
+
+def add_up(rows: list[dict[str, Any]], scope: Scope, groups: tuple[str, ...]) -> Survey:
+    """The blocks' reports as one survey."""
+    counts: Counter[str] = Counter()
+    samples: dict[str, list[int]] = defaultdict(list)
+    extents: dict[int, list[Extent]] = defaultdict(list)
+    rows = sorted(rows, key=lambda row: int(row["block"]))
+    for row in rows:
+        report = json.loads(row["report"])
+        counts.update(report["counts"])
+        for name, values in report["samples"].items():
+            samples[name] += values
+        extents[producer_of_block(row["block"])].append(Extent(*report["extent"]))
+    return Survey(
+        scope=scope,
+        groups=groups,
+        counts=dict(counts),
+        samples={name: tuple(sorted(values)[:SAMPLE]) for name, values in samples.items()},
+        lost=Members({row["block"]: row["lost"] for row in rows if row["lost"]}),
+        gone=Members({row["block"]: row["gone"] for row in rows if row["gone"]}),
+        late=_late(rows),
+        where_lost=_where(extents.values()),
+    )
+
+
+def _late(rows: list[dict[str, Any]]) -> tuple[Ints, Ints]:
+    pairs = [np.frombuffer(row["late"], np.int64).reshape(2, -1) for row in rows if row["late"]]
+    both = np.concatenate(pairs, axis=1) if pairs else np.zeros((2, 0), np.int64)
+    return both[0], both[1]
+
+
+def _where(producers: Iterable[list[Extent]]) -> Mapping[str, int]:
+    """Lost messages by where they stand in their producer's sequence: what was read before and
+    after them tells a log that was cut off from one that has a hole."""
+    total = dict.fromkeys(("prefix", "middle", "tail"), 0)
+    for extents in producers:
+        read = [index for index, extent in enumerate(extents) if extent.reads]
+        first, last = (read[0], read[-1]) if read else (len(extents), len(extents))
+        for index, extent in enumerate(extents):
+            total["prefix" if index <= first else "middle"] += extent.before
+            total["prefix" if index < first else "tail" if index > last else "middle"] += (
+                extent.between
+            )
+            total["tail" if index >= last else "middle"] += extent.after
+    return total

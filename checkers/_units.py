@@ -1,0 +1,86 @@
+"""How a checker's work is spread: Spark schedules, columns never become its rows.
+
+A *unit* is what one task reads: a writer's operations in time order, or a file of replicas. Spark
+is given numbers of units; a task reads the files itself and reduces them to a few rows that merge
+(`scan`); rows that belong together meet in one task, sorted, and become the answer (`merge`).
+
+Without a session the same steps run here, one after the other: so kernels are tested in
+milliseconds, against naive oracles, and Spark's tests prove the wiring only.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from harness.history import History
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Unit = tuple[str, tuple[Path, ...]]  # a table, and files of it to read in one go
+Batches = Iterator[pa.RecordBatch]
+Step = Callable[[Batches], Batches]
+
+ONE_TASK_BYTES = 16 << 20  # smaller histories are not worth a second task
+
+
+def units_of(history: History, *tables: str) -> list[Unit]:
+    """Work for tasks: of operations by writer, of everything else by file."""
+    units: list[Unit] = []
+    for table in tables:
+        if table == "ops":
+            units += [(table, files) for files in history.writers(table).values()]
+        else:
+            units += [(table, (path,)) for path in history.files(table)]
+    return units
+
+
+def reduced(
+    spark: "SparkSession | None",
+    units: list[Unit],
+    scan: Callable[[Unit], Batches],
+    partials: pa.Schema,
+    merge: Step,
+    answer: pa.Schema,
+    by: tuple[str, ...],
+    within: tuple[str, ...],
+) -> pa.Table:
+    """All units scanned, their rows brought together `by` some columns, sorted, and merged."""
+
+    if spark is None:
+        return _reduced_here(units, scan, partials, merge, answer, within)
+
+    def scan_all(numbers: Batches) -> Batches:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from scan(units[number])
+
+    size = sum(path.stat().st_size for _, paths in units for path in paths)
+    tasks = 1 if size < ONE_TASK_BYTES else max(1, len(units))
+    frame = spark.range(len(units), numPartitions=tasks).mapInArrow(scan_all, sql(partials))
+    if tasks > 1:
+        frame = frame.repartition(*by)
+    frame = frame.sortWithinPartitions(*within)
+    table: pa.Table = frame.mapInArrow(merge, sql(answer)).toArrow()
+    return table
+
+
+def _reduced_here(
+    units: list[Unit],
+    scan: Callable[[Unit], Batches],
+    partials: pa.Schema,
+    merge: Step,
+    answer: pa.Schema,
+    within: tuple[str, ...],
+) -> pa.Table:
+    rows = pa.Table.from_batches([b for unit in units for b in scan(unit)], partials)
+    rows = rows.sort_by([(name, "ascending") for name in within])
+    return pa.Table.from_batches(list(merge(iter(rows.to_batches()))), answer)
+
+
+def sql(schema: pa.Schema) -> str:
+    """A schema in Spark's words."""
+    words = {pa.int64(): "long", pa.string(): "string", pa.binary(): "binary"}
+    return ", ".join(f"{field.name} {words[field.type]}" for field in schema)

@@ -1,0 +1,199 @@
+"""The evidence: what the history says about the few messages that a finding shows.
+
+Counting needs no rows, so the survey keeps none. Only when something is wrong are the files read
+again, once, for the stories of the sampled messages, and for when the lost ones were acknowledged.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers._blocks import Ints, Members, column
+from checkers._survey import SAMPLE, Survey
+from checkers._units import Batches, Unit, reduced, units_of
+from harness.history import History, batches
+from harness.intervals import FaultInterval, fault_intervals, faults_at
+from harness.operation import F, Type, producer_of, sequence_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHOWN = ("t", "process", "type", "f", "key", "value", "offset", "epoch", "node", "attempts")
+ROWS_OF_ONE = 200  # a message delivered more often than that tells nothing new
+LINES = pa.schema([("line", pa.string())])
+
+
+@dataclass(frozen=True)
+class LostAcks:
+    """When the lost messages were acknowledged; times in ns."""
+
+    first: int = 0
+    last: int = 0
+    by_fault: Mapping[int, int] = field(default_factory=dict)  # acknowledged while it lasted
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Rows of the history by message, and what an evidence row needs to name things."""
+
+    rows: Mapping[int, Sequence[Mapping[str, int]]]
+    lost: LostAcks
+    earliest_lost: tuple[int, ...]  # values, in the order of their acknowledgement
+    faults: tuple[FaultInterval, ...]
+    names: Mapping[str, Any]
+
+    def told(self, value: int) -> dict[str, Any]:
+        """One message's story, flat: who sent it, how that ended, and who saw it where."""
+        rows = self.rows.get(value, ())
+        row: dict[str, Any] = {
+            "value": value,
+            "producer": producer_of(value),
+            "sequence": sequence_of(value),
+        }
+        if rows:
+            row["queue"] = self.key(rows[0]["key"])
+        return row | self._sent(rows) | self._seen(rows)
+
+    def key(self, number: int) -> str:
+        return _named(self.names.get("keys", ()), number)
+
+    def node(self, number: int) -> str:
+        return _named(self.names.get("nodes", ()), number)
+
+    def process(self, number: int) -> str:
+        return str(self.names.get("processes", {}).get(str(number), f"process {number}"))
+
+    def faults_at(self, t: int) -> tuple[int, ...]:
+        return faults_at(self.faults, t)
+
+    def _sent(self, rows: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        for row in (r for r in rows if r["f"] == F.SEND):
+            if row["type"] == Type.INVOKE:
+                told["sent_s"] = seconds(row["t"])
+                continue
+            told |= {"outcome": Type(row["type"]).name.lower(), "attempts": row["attempts"]}
+            if row["type"] == Type.OK:
+                told |= {"acked_s": seconds(row["t"]), "offset": row["offset"]}
+                told |= {"node": self.node(row["node"]), "epoch": row["epoch"]}
+                told["faults"] = " ".join(str(number) for number in self.faults_at(row["t"]))
+        return told
+
+    def _seen(self, rows: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+        seen = [r for r in rows if r["f"] in (F.POLL, F.READ) and r["type"] == Type.OK]
+        if not seen:
+            return {}
+        places = sorted({(r["key"], r["offset"]) for r in seen})
+        return {
+            "seen_s": seconds(seen[0]["t"]),
+            "seen_by": self.process(seen[0]["process"]),
+            "seen_at": ", ".join(f"{self.key(key)}@{offset}" for key, offset in places),
+            "times_seen": len(seen),
+        }
+
+
+def witness(history: History, found: Survey, spark: "SparkSession | None") -> Witness:
+    """The stories of everything that the survey sampled: read once, however many ask."""
+    made = history.shared.get("witness")
+    if made is None:
+        made = history.shared["witness"] = _witness(history, found, spark)
+    result: Witness = made
+    return result
+
+
+def _witness(history: History, found: Survey, spark: "SparkSession | None") -> Witness:
+    faults = fault_intervals(history.read("faults"))
+    spans = [(f.id, f.begin, f.healed) for f in faults if f.begin is not None]
+    wanted = np.array(sorted({v for some in found.samples.values() for v in some}), np.int64)
+    units = units_of(history, "ops")
+    scan = scan_with(wanted, found.lost, spans)
+    by = ("line",)
+    table = reduced(spark, units, scan, LINES, lambda lines: lines, LINES, by, by)
+    lines = [json.loads(line) for line in sorted(table.column("line").to_pylist())]
+    return gathered(lines, faults, history.names)
+
+
+def scan_with(
+    wanted: Ints, lost: Members, spans: Sequence[tuple[int, int, int | None]]
+) -> Callable[[Unit], Batches]:
+    def scan(unit: Unit) -> Batches:
+        _, paths = unit
+        for path in paths:
+            for batch in batches(path, SHOWN):
+                lines = lines_of({n: column(batch, n) for n in SHOWN}, wanted, lost, spans)
+                if lines:
+                    yield pa.record_batch([[json.dumps(line) for line in lines]], schema=LINES)
+
+    return scan
+
+
+def lines_of(
+    rows: Mapping[str, Ints],
+    wanted: Ints,
+    lost: Members,
+    spans: Sequence[tuple[int, int, int | None]],
+) -> list[dict[str, Any]]:
+    """What these rows say: rows of wanted messages, and acknowledgements of lost ones."""
+    lines: list[dict[str, Any]] = []
+    acks = np.flatnonzero((rows["type"] == Type.OK) & (rows["f"] == F.SEND))
+    acks = acks[lost.holds(rows["value"][acks])]
+    if len(acks):
+        t = rows["t"][acks]
+        inside = {f: int(((t >= a) & (t <= (b or t.max()))).sum()) for f, a, b in spans}
+        earliest = acks[np.argsort(t, kind="stable")[:SAMPLE]]
+        lines.append({"lost": [int(t.min()), int(t.max())], "inside": list(inside.items())})
+        lines += [{"first": _row(rows, at)} for at in earliest.tolist()]
+    lines += [{"row": _row(rows, at)} for at in np.flatnonzero(np.isin(rows["value"], wanted))]
+    return lines
+
+
+def _row(rows: Mapping[str, Ints], at: int) -> dict[str, int]:
+    return {name: int(array[at]) for name, array in rows.items()}
+
+
+def gathered(
+    lines: Iterable[Mapping[str, Any]], faults: tuple[FaultInterval, ...], names: Mapping[str, Any]
+) -> Witness:
+    rows: dict[int, list[Mapping[str, int]]] = {}
+    spans: list[list[int]] = []
+    first: list[Mapping[str, int]] = []
+    by_fault: Counter[int] = Counter()
+    for line in lines:
+        if "lost" in line:
+            spans.append(line["lost"])
+            by_fault.update(dict(map(tuple, line["inside"])))
+        elif "first" in line:
+            first.append(line["first"])
+        else:
+            rows.setdefault(line["row"]["value"], []).append(line["row"])
+    earliest = sorted(first, key=lambda row: (row["t"], row["value"]))[:SAMPLE]
+    for row in earliest:
+        rows.setdefault(row["value"], [row])
+    return Witness(
+        rows={value: sorted(some, key=_order)[:ROWS_OF_ONE] for value, some in rows.items()},
+        lost=LostAcks(
+            min((span[0] for span in spans), default=0),
+            max((span[1] for span in spans), default=0),
+            {number: count for number, count in sorted(by_fault.items()) if count},
+        ),
+        earliest_lost=tuple(row["value"] for row in earliest),
+        faults=faults,
+        names=names,
+    )
+
+
+def _order(row: Mapping[str, int]) -> tuple[int, ...]:
+    return (row["t"], *(row[name] for name in SHOWN))
+
+
+def _named(names: Sequence[str], number: int) -> str:
+    return names[number] if 0 <= number < len(names) else "?"
+
+
+def seconds(t: int) -> float:
+    return round(t / 1e9, 6)

@@ -1,0 +1,125 @@
+"""Every acknowledged message is in the log at the end, and reaches every consumer group. What the
+fresh reader, which reads each queue from its first message to its last, does not find is lost for
+certain; where it could not read everything, nothing is concluded.
+
+A lost message is counted once: that no group received it either is the same loss. Messages that
+are in the log but were never given to a group that read on to the end are `UNREAD_ACKED`. Sends of
+unknown outcome that turn up are not an error; they are counted as recovered.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from checkers._survey import Survey, survey
+from checkers._witness import Witness, seconds, witness
+from harness.history import History
+from harness.trial import Trial
+from harness.verdict import Finding, Reason, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
+    found = survey(history, spark)
+    unread = sum(found.count(f"unread-{group}") for group in range(len(found.groups)))
+    findings: list[Finding] = []
+    stats = _stats(found)
+    if not found.count("lost") and found.count("acked") and not found.count("perhaps_lost"):
+        stats["proved"] = f"all {found.count('acked'):,} acknowledged messages are in the log"
+    if found.count("lost") or unread:
+        evidence = witness(history, found, spark)
+        findings = [*_lost(found, evidence), *_unread(found, evidence)]
+        stats |= _rpo(found, evidence)
+    return Result("loss", tuple(findings), tuple(_reasons(found)), stats)
+
+
+def _stats(found: Survey) -> dict[str, Any]:
+    return {
+        "sent": found.count("invoked"),
+        "acknowledged": found.count("acked"),
+        "refused": found.count("failed"),
+        "indeterminate": found.count("info"),
+        "read": found.count("read"),
+        "delivered": found.count("polled"),
+        "lost": found.count("lost"),
+        "recovered": found.count("recovered"),
+    }
+
+
+def _lost(found: Survey, evidence: Witness) -> Iterator[Finding]:
+    count = found.count("lost")
+    if not count:
+        return
+    where = ", ".join(f"{n} {name}" for name, n in found.where_lost.items() if n)
+    faults = tuple(sorted({*evidence.lost.by_fault, *_next_fault(evidence)}))
+    yield Finding(
+        "LOST_ACKED",
+        count,
+        f"{_messages(count)} acknowledged and then lost: the fresh reader read every queue it is "
+        f"judged by to the end and did not find {'it' if count == 1 else 'them'} ({where} of the "
+        "producers' sequences)",
+        "no-loss",
+        tuple(evidence.told(value) for value in evidence.earliest_lost),
+        faults,
+    )
+
+
+def _unread(found: Survey, evidence: Witness) -> Iterator[Finding]:
+    for number, group in enumerate(found.groups):
+        count = found.count(f"unread-{number}")
+        if count:
+            rows = [evidence.told(v) for v in found.samples[f"unread-{number}"]]
+            yield Finding(
+                "UNREAD_ACKED",
+                count,
+                f"{_messages(count)} acknowledged and still in the log, but never given to "
+                f"{group}, although it read on to the end",
+                "at-least-once",
+                tuple({**row, "group": group} for row in rows),
+                _faults(evidence, rows),
+            )
+
+
+def _faults(evidence: Witness, rows: list[dict[str, Any]]) -> tuple[int, ...]:
+    times = [int(row["acked_s"] * 1e9) for row in rows if "acked_s" in row]
+    return tuple(sorted({number for t in times for number in evidence.faults_at(t)}))
+
+
+def _rpo(found: Survey, evidence: Witness) -> dict[str, Any]:
+    """How far back the loss reaches: from the first lost acknowledgement to the fault after it,
+    or, without one, to the last."""
+    if not found.count("lost"):
+        return {}
+    first, last = evidence.lost.first, evidence.lost.last
+    following = [f.begin for f in evidence.faults if f.begin is not None and f.begin > first]
+    until = min(following, default=last)
+    return {
+        "rpo_messages": found.count("lost"),
+        "rpo_s": seconds(until - first),
+        "lost_from_s": seconds(first),
+        "lost_to_s": seconds(last),
+        "lost_where": dict(found.where_lost),
+        "lost_by_fault": {str(number): n for number, n in evidence.lost.by_fault.items()},
+    }
+
+
+def _next_fault(evidence: Witness) -> list[int]:
+    first = evidence.lost.first
+    later = [(f.begin, f.id) for f in evidence.faults if f.begin is not None and f.begin > first]
+    return [number for _, number in sorted(later)[:1]]
+
+
+def _reasons(found: Survey) -> Iterator[Reason]:
+    perhaps = found.count("perhaps_lost")
+    if perhaps:
+        yield Reason(
+            "NO_FINAL_READ",
+            f"{_messages(perhaps)} acknowledged in queues that the fresh reader did not read to "
+            "the end, so nobody knows whether they are there; let the run finish, or give it "
+            "more time to recover (recover_within_s)",
+        )
+
+
+def _messages(count: int) -> str:
+    return "1 message was" if count == 1 else f"{count:,} messages were"

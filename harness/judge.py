@@ -1,0 +1,194 @@
+"""Judging a stored run: every checker is asked, the contract is applied, a verdict is written.
+
+Checkers are found by name and kept apart: one that crashes or runs out of its time is *unknown*
+with a reason, and hides nobody else's result. What the run itself could not prove, because it was
+interrupted, its test bed failed or a journal is damaged, is a reason too; only a certain finding
+outweighs it. Judging needs nothing but the run's folder, and twice gives the same bytes.
+"""
+
+import os
+import threading
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from harness import registry
+from harness.errors import BedFailed
+from harness.history import History
+from harness.rundir import RunDir
+from harness.sealing import seal
+from harness.trial import DEMANDS, Trial
+from harness.verdict import Finding, Judgement, Reason, Result, Verdict, add_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHECKER_BUDGET_S = 600.0
+
+Check = Callable[[History, Trial, Any], Result]
+
+
+def judge(
+    run: RunDir,
+    spark: "SparkSession | None" = None,
+    on_progress: Callable[[str], None] = lambda checker: None,
+) -> Verdict:
+    """The verdict on a run, written to its folder. Starts Spark when no session is given."""
+    if spark is None:
+        from harness import spark as engine
+
+        with engine.session() as own:
+            return judge(run, own, on_progress)
+    seal(run)
+    history, trial = History.open(run), run.trial()
+    results: list[Result] = []
+    for name in checkers_of(trial):
+        on_progress(name)
+        results.append(asked(name, history, trial, spark))
+    verdict = concluded(results, history, trial)
+    _write(run, verdict)
+    return verdict
+
+
+def checkers_of(trial: Trial) -> Sequence[str]:
+    """The trial's checkers, else its workload's."""
+    if trial.checkers:
+        return trial.checkers
+    checkers: Sequence[str] = registry.load("workload", trial.workload)(trial).checkers
+    return checkers
+
+
+def asked(
+    name: str,
+    history: History,
+    trial: Trial,
+    spark: "SparkSession",
+    budget_s: float = CHECKER_BUDGET_S,
+) -> Result:
+    """One checker's answer, in a thread of its own so that it can be given up on."""
+    answer: list[Result] = []
+    check: Check = registry.load("checker", name)
+
+    def ask() -> None:
+        answer.append(_isolated(check, name, history, trial, spark))
+
+    thread = threading.Thread(target=ask, name=f"check-{name}", daemon=True)
+    thread.start()
+    thread.join(budget_s)
+    if answer:
+        return answer[0]
+    spark.sparkContext.cancelAllJobs()
+    why = f"the checker {name} did not finish within {budget_s:g} s; check the run on more cores"
+    return Result(name, reasons=(Reason("CHECKER_TIMEOUT", why),))
+
+
+def _isolated(check: Check, name: str, history: History, trial: Trial, spark: Any) -> Result:
+    try:
+        return check(history, trial, spark)
+    except Exception as e:
+        lines = [line.strip() for line in f"{type(e).__name__}: {e}".splitlines() if line.strip()]
+        words = " ".join((lines[0], lines[-1]) if len(lines) > 1 else lines)[:400]
+        why = f"the checker {name} failed ({words}); please report it with this run"
+        return Result(name, reasons=(Reason("CHECKER_FAILED", why),))
+
+
+# ---------------------------------------------------------------------------------- concluding
+
+
+def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verdict:
+    """The contract applied to what the checkers found, and what it adds up to."""
+    kinds = outside_kinds(history, trial)
+    results = tuple(permitted(result, trial, kinds) for result in results)
+    own = tuple(_own_reasons(history))
+    theirs = [r for result in results for r in result.reasons if r.code not in _codes(own)]
+    reasons = tuple(dict.fromkeys((*own, *theirs)))
+    verdict = add_up(results)
+    if verdict is Judgement.VALID and reasons:
+        verdict = Judgement.UNKNOWN
+    return Verdict(verdict, sentence(verdict, results, reasons, kinds), reasons, results)
+
+
+def outside_kinds(history: History, trial: Trial) -> tuple[str, ...]:
+    """Kinds of fault in the plan that the contract does not claim to survive."""
+    kinds = {row["kind"] for row in history.read("faults").to_pylist() if row["kind"]}
+    plan = history.run.plan_file
+    if plan.is_file():
+        kinds |= {str(fault.get("kind", "")) for fault in _planned(plan.read_text())}
+    return tuple(sorted(kinds - set(trial.survives) - {""}))
+
+
+def _planned(text: str) -> Sequence[dict[str, Any]]:
+    try:
+        faults: list[dict[str, Any]] = tomllib.loads(text).get("fault", [])
+    except tomllib.TOMLDecodeError:
+        return ()
+    return faults
+
+
+def permitted(result: Result, trial: Trial, outside: Sequence[str]) -> Result:
+    """The result with findings permitted that the contract does not speak against."""
+    return replace(result, findings=tuple(_permitted(f, trial, outside) for f in result.findings))
+
+
+def _permitted(finding: Finding, trial: Trial, outside: Sequence[str]) -> Finding:
+    waived = finding.demand in DEMANDS and finding.demand not in trial.contract
+    return replace(finding, permitted=bool(finding.demand) and (waived or bool(outside)))
+
+
+def _own_reasons(history: History) -> Iterable[Reason]:
+    error = history.state.get("error")
+    if error:
+        yield Reason("BED_FAILED", f"the test bed failed: {error}")
+    if history.interrupted:
+        how = "was interrupted" if history.ended else "did not come to its end"
+        yield Reason("INTERRUPTED", f"the run {how}, so it proves nothing; run it again")
+    yield from history.damage
+
+
+def _codes(reasons: Iterable[Reason]) -> frozenset[str]:
+    return frozenset(reason.code for reason in reasons)
+
+
+def sentence(
+    verdict: Judgement, results: Sequence[Result], reasons: Sequence[Reason], outside: Sequence[str]
+) -> str:
+    """The verdict as one would say it to somebody who was not there."""
+    findings = [f for result in results for f in result.findings if f.demand]
+    convicting = [f for f in findings if not f.permitted]
+    if verdict is Judgement.INVALID:
+        return f"Invalid: {convicting[0].message}{_and_more(convicting)}."
+    excused = _excused([f for f in findings if f.permitted], outside)
+    if verdict is Judgement.UNKNOWN:
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        return f"Unknown: {reasons[0].message}{more}.{excused}"
+    proved = [str(r.stats["proved"]) for r in results if r.stats.get("proved")]
+    return (
+        f"Valid: {'; '.join(proved) or 'nothing that the contract demands was violated'}.{excused}"
+    )
+
+
+def _and_more(findings: Sequence[Finding]) -> str:
+    others = ", ".join(f"{f.code} {f.count:,}" for f in findings[1:])
+    return f"; also {others}" if others else ""
+
+
+def _excused(findings: Sequence[Finding], outside: Sequence[str]) -> str:
+    if not findings:
+        return ""
+    what = ", ".join(f"{f.code} {f.count:,}" for f in findings)
+    why = "the trial's contract does not demand it"
+    if outside:
+        why = f"its contract does not claim to survive {', '.join(outside)}"
+    return f" Permitted, because {why}: {what}."
+
+
+def _write(run: RunDir, verdict: Verdict) -> None:
+    """All of it or nothing: a reader never sees half a verdict."""
+    temporary = run.verdict_file.with_name(".verdict.json.tmp")
+    try:
+        temporary.write_text(verdict.to_json())
+        os.replace(temporary, run.verdict_file)
+    except OSError as e:
+        why = f"cannot write {run.verdict_file}: {e.strerror}; free space and check again"
+        raise BedFailed(why) from e
