@@ -1,4 +1,4 @@
-"""A Flotilla cluster on local hosts, played in its own process: `python flotilla_scene.py NAME DIR`.
+"""A Flotilla cluster on local hosts, in a process of its own: `python flotilla_scene.py NAME DIR`.
 
 The driver raises it, a client works on it, its master is paused, killed and started again, and its
 history is taken. What was seen is printed as JSON; the tests say what must have been seen.
