@@ -338,3 +338,20 @@ def nameserver(tmp_path: Path) -> Iterator[Node]:
 def played_broker() -> PlayedBroker:
     """One that has no controllers."""
     return PlayedBroker(None, free_port("127.0.0.1"))
+
+
+@pytest.fixture
+def raise_node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    """Nodes that run until the test ends."""
+    nodes: list[Node] = []
+
+    def raise_one(name: str, role: str, **more: Any) -> Node:
+        node = Node(tmp_path, name, role, **more)
+        nodes.append(node)
+        assert node.start() == f"ready {role} {name} {node.address}\n"
+        return node
+
+    yield raise_one
+    for node in nodes:
+        if node.process:
+            node.stop()
