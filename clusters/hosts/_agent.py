@@ -441,7 +441,8 @@ def _state(pid: int) -> str:
 
 def _rule(rule: Json) -> str:
     chance = float(rule["drop"])
-    source = socket.inet_ntoa(socket.inet_aton(rule["source"]))  # nothing else gets into a rule
+    # nothing but an address gets into a rule
+    source = socket.inet_ntop(socket.AF_INET, socket.inet_pton(socket.AF_INET, rule["source"]))
     dice = "" if chance >= 1.0 else f" -m statistic --mode random --probability {chance:.6f}"
     return f"-A {CHAIN} -s {source}{dice} -j DROP"
 

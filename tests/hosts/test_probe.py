@@ -1,0 +1,77 @@
+"""The probe of local hosts: each known obstacle is named, with why it matters and what cures it."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from clusters.hosts import _agent, _probe
+
+
+def test_missing_programs_are_named_with_their_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One problem for each package, before anything is tried."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(_agent, "SYSTEM_FOLDERS", ())
+    found = _probe.problems()
+    assert [problem.fix.split()[-1] for problem in found] == ["iproute2", "iptables"]
+    assert found[0].what == "the program ip is missing"
+
+
+@pytest.mark.parametrize(
+    ("step", "number", "what", "fix"),
+    [
+        ("namespaces", errno.EINVAL, "had started threads", "run the `seatrial` command"),
+        ("namespaces", errno.ENOSPC, "limit of user namespaces", "user.max_user_namespaces="),
+        ("links", 0, "refused a bridge", "sudo modprobe -a bridge veth"),
+        ("rules", 0, "iptables does not work", "nf_tables"),
+        ("statistic", 0, "no statistic match", "sudo modprobe xt_statistic"),
+        ("unknown", 0, "did not work", "unshare"),
+    ],
+)
+def test_every_failed_step_is_explained(step: str, number: int, what: str, fix: str) -> None:
+    """What failed, why it matters and one command, in a sentence."""
+    problem = _probe._explained({"step": step, "number": number, "text": "some words"})
+    assert what in problem.what
+    assert fix in problem.fix
+    assert problem.sentence() == f"{problem.what}: {problem.why}; to fix it: {problem.fix}"
+
+
+@pytest.mark.parametrize(
+    ("switch", "value", "fix"),
+    [
+        ("apparmor_restrict_unprivileged_userns", "1", "apparmor_restrict_unprivileged_userns=0"),
+        ("unprivileged_userns_clone", "0", "unprivileged_userns_clone=1"),
+    ],
+)
+def test_the_switches_of_distributions_are_recognised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switch: str, value: str, fix: str
+) -> None:
+    """Ubuntu's and Debian's ways to keep ordinary users out, each with its sysctl."""
+    (tmp_path / switch).write_text(f"{value}\n")
+    monkeypatch.setattr(_probe, "_KERNEL", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    problem = _probe._explained({"step": "namespaces", "number": errno.EPERM, "text": ""})
+    assert problem.fix == f"sudo sysctl -w kernel.{fix}"
+
+
+@pytest.mark.bed
+def test_a_real_refusal_is_explained(root: Path) -> None:
+    """Where the kernel allows no more user namespaces, the probe says so and how to allow them."""
+    ask = "import json; from clusters.hosts import _probe; print(json.dumps(_probe.problems()))"
+    none_left = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$0" -c "$1"'
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "sh", "-c", none_left, sys.executable, ask],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        check=True,
+    )
+    ((what, _, fix),) = json.loads(done.stdout)
+    assert what == "the limit of user namespaces is reached"
+    assert fix == "sudo sysctl -w user.max_user_namespaces=15000"
