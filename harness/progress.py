@@ -56,7 +56,7 @@ class Progress:
     faults: dict[int, ActiveFault] = field(default_factory=dict)  # not healed yet
     done: list[ActiveFault] = field(default_factory=list)  # healed, in order
     masters: Mapping[str, str] = field(default_factory=dict)
-    epochs: Mapping[str, int] = field(default_factory=dict)
+    epochs: Mapping[str, str] = field(default_factory=dict)
     in_set: tuple[str, ...] = ()
     controller_leader: str = ""
     failed: str = ""
@@ -118,17 +118,18 @@ class Progress:
         return [f"phase: {phase}"]
 
     def _count(self, counts: Mapping[str, float], at_s: float) -> None:
-        self.samples.append(Counted(at_s, dict(counts)))
+        known = {k: v for k, v in counts.items() if isinstance(v, int | float)}
+        self.samples.append(Counted(at_s, known))
         while self.samples[0].at_s < at_s - HISTORY_S:
             self.samples.popleft()
 
     def _fault(self, row: Mapping[str, Any], at_s: float) -> list[str]:
-        number = int(row.get("id", -1))
+        number = row["id"] if isinstance(row.get("id"), int) else -1
         stage = str(row.get("stage", ""))
         known = self.faults.get(number)
         fault = ActiveFault(
             number,
-            str(row.get("kind", "")) or (known.kind if known else "fault"),
+            str(row.get("kind") or "") or (known.kind if known else "fault"),
             names_of(row.get("targets")) or (known.targets if known else ()),
             stage,
             str(row.get("state") or (known.state if known else "")),
@@ -145,15 +146,15 @@ class Progress:
         return [f"fault {number}: {fault.words}: {stage}{doubt}"]
 
     def _standing(self, row: Mapping[str, Any]) -> list[str]:
-        masters = dict(row.get("masters") or {})
-        epochs = dict(row.get("epochs") or {})
+        masters = _words(row.get("masters"))
+        epochs = _words(row.get("epochs"))
         told = [
             f"{name}: master {masters[name]}, epoch {epochs.get(name, '?')}"
             for name in sorted(masters)
             if (masters[name], epochs.get(name)) != (self.masters.get(name), self.epochs.get(name))
         ]
         self.masters, self.epochs = masters, epochs
-        self.in_set = tuple(row.get("in_set") or ())
+        self.in_set = names_of(row.get("in_set"))
         self.controller_leader = str(row.get("controller_leader") or "")
         return told
 
@@ -167,6 +168,13 @@ def names_of(targets: Any) -> tuple[str, ...]:
     if isinstance(targets, Sequence):
         return tuple(str(name) for name in targets)
     return ()
+
+
+def _words(told: Any) -> dict[str, str]:
+    """A mapping as text; anything else is nobody."""
+    if not isinstance(told, Mapping):
+        return {}
+    return {str(name): "" if value is None else str(value) for name, value in told.items()}
 
 
 def _value_at(samples: Sequence[Counted], name: str, at_s: float) -> float:

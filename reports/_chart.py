@@ -7,6 +7,7 @@ plot; so zooming is only another `viewBox`. Text is outside of it, placed by its
 stretched letters are ugly. Fault windows shade all lanes below them.
 """
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from harness.intervals import FaultInterval
 from harness.roles import Span, set_sizes, spans
 from reports._run import Told, rank
 
-WIDTH, GUTTER, RIGHT = 1180, 150, 16
+WIDTH, GUTTER, RIGHT = 1180, 158, 16
 PLOT = WIDTH - GUTTER - RIGHT
 ROW, BAR, GAP = 22, 16, 16
 LETTER = 6.3  # a letter's width at the labels' size
@@ -60,27 +61,18 @@ class Canvas:
     def name(self, text: str, y: float, style: str = "lane") -> None:
         """A lane's name in the gutter."""
         self.texts.append(
-            Markup('<text x="{}" y="{:.1f}" class="{}">{}</text>').format(
-                GUTTER - 10, y, style, text
-            )
+            Markup('<text x="8" y="{:.1f}" class="{}">{}</text>').format(y, style, text)
         )
 
-    def label(self, text: str, begin: float, end: float, y: float, style: str) -> None:
-        """Text on a bar, shown only where the bar is wide enough for it."""
-        fits = (end - begin) / self.end_ms * PLOT > len(text) * LETTER + 8
+    def label(self, words: Sequence[str], begin: float, end: float, y: float, style: str) -> None:
+        """Text on a bar: the first of `words` that the bar is wide enough for, or none."""
+        room = (end - begin) / self.end_ms * PLOT - 8
+        text = next((word for word in words if len(word) * LETTER <= room), "")
         self.texts.append(
             Markup(
-                '<text x="{:.1f}" y="{:.1f}" class="on {}" data-from="{:.3f}" data-to="{:.3f}"{}>'
-                "{}</text>"
-            ).format(
-                self.x(begin) + 4,
-                y,
-                style,
-                begin,
-                end,
-                Markup("") if fits else Markup(' visibility="hidden"'),
-                text,
-            )
+                '<text x="{:.1f}" y="{:.1f}" class="on {}" data-from="{:.3f}" data-to="{:.3f}" '
+                'data-words="{}">{}</text>'
+            ).format(self.x(begin) + 4, y, style, begin, end, json.dumps(words), text)
         )
 
     def scale(self, text: str, y: float) -> None:
@@ -136,7 +128,7 @@ def _phases(canvas: Canvas, told: Told) -> None:
     for (begin, name), end in zip(marks, ends, strict=True):
         words = PHASE_WORDS[name]
         canvas.rect(begin / 1e6, end / 1e6, canvas.y, 14, f"phase {name}", words)
-        canvas.label(words, begin / 1e6, end / 1e6, canvas.y + 11, "quiet")
+        canvas.label([words], begin / 1e6, end / 1e6, canvas.y + 11, "quiet")
     canvas.name("phase", canvas.y + 11)
     canvas.y += 14 + GAP
 
@@ -165,7 +157,10 @@ def _fault(canvas: Canvas, fault: FaultInterval, y: float, end: int) -> None:
         canvas.rect(applied / 1e6, heal / 1e6, y, BAR, style + state, tip)
     if fault.observed is not None:
         canvas.path(f"M{fault.observed / 1e6:.3f} {y:.1f}v{BAR}", "observed")
-    canvas.label(f"{fault.id} {fault.words}", applied / 1e6, heal / 1e6, y + 12, "inverse")
+    shape = fault.params.get("shape")
+    shorter = [f"{fault.id} {fault.kind} ({shape})"] if shape else []
+    words = [f"{fault.id} {fault.words}", *shorter, f"{fault.id} {fault.kind}", str(fault.id)]
+    canvas.label(words, applied / 1e6, heal / 1e6, y + 12, "inverse")
 
 
 def _roles(canvas: Canvas, told: Told) -> None:
@@ -187,9 +182,8 @@ def _span(canvas: Canvas, span: Span) -> None:
     tip += f"; {_span_words(span.begin, span.end)}"
     if span.role in ROLE_WORDS:
         canvas.rect(begin, end, canvas.y, 14, f"role {span.role}", tip)
-        words = f"{ROLE_WORDS[span.role]} {span.epoch}"
-        long = (end - begin) / canvas.end_ms * PLOT > len(words) * LETTER + 8
-        canvas.label(words if long else str(span.epoch), begin, end, canvas.y + 11, "inverse")
+        words = [f"{ROLE_WORDS[span.role]} {span.epoch}", str(span.epoch)]
+        canvas.label(words, begin, end, canvas.y + 11, "inverse")
     else:
         canvas.rect(begin, end, canvas.y + 5, 4, f"role {span.role}", tip)
 
@@ -223,9 +217,11 @@ def _throughput(canvas: Canvas, told: Told) -> None:
     layers = [lanes.per_second(name) for name in ("ok", "fail", "info")]
     delivered = lanes.per_second("delivered")
     stacked = [sum(values) for values in zip(*layers, strict=True)]
-    top = _nice(max([*stacked, *_typical(delivered), 1]))
+    top = _nice(1.2 * max(_usual(stacked), _usual(delivered), 1))
     y_of = _linear(canvas.y, CHART, top)
     canvas.name("sends per second", canvas.y + 12)
+    if max(stacked) > top:
+        canvas.name(f"(peak {max(stacked):,.0f})", canvas.y + 26, "scale left")
     for value in (0, top / 2, top):
         canvas.scale(f"{value:,.0f}", y_of(value) + 3.5)
     base = [0.0] * lanes.count
@@ -382,10 +378,10 @@ def _stages(fault: FaultInterval, end: int) -> tuple[int, int, int, int]:
     return begin, applied, max(applied, heal), max(begin, healed)
 
 
-def _typical(values: Iterable[float]) -> list[float]:
-    """Without the bursts of a drain, which would flatten everything else."""
+def _usual(values: Iterable[float]) -> float:
+    """What is not often exceeded: the burst of a drain or a recovery must not flatten the rest."""
     ordered = sorted(v for v in values if v)
-    return [ordered[int(len(ordered) * 0.9)]] if ordered else []
+    return ordered[int(len(ordered) * 0.98)] if ordered else 0.0
 
 
 def _nice(value: float) -> float:

@@ -13,7 +13,7 @@ from harness.history import History
 from harness.intervals import Event, FaultInterval, Window, events, fault_intervals
 from harness.rundir import RunDir
 from harness.trial import Trial
-from harness.verdict import Finding, Judgement, Result, Verdict
+from harness.verdict import Finding, Result, Verdict
 
 LANES = ("ok", "fail", "info", "delivered", "read", "p50_ms", "p99_ms")
 
@@ -108,13 +108,9 @@ def read(run: RunDir) -> Told:
     )
 
 
-def rerun_command(told: Told) -> str:
+def rerun_command(path: str) -> str:
     """The command that carries out the same plan again."""
-    return f"seatrial replay runs/{told.run.path.name}"
-
-
-def is_unknown(told: Told) -> bool:
-    return told.verdict.verdict is Judgement.UNKNOWN
+    return f"seatrial replay {path}"
 
 
 def _numbers(words: str) -> list[float | None]:

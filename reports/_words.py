@@ -60,10 +60,14 @@ def seconds(value: float | None) -> str:
     """A duration as people say it."""
     if value is None:
         return "never"
+    if value < 0.01:
+        return f"{value * 1000:.2g} ms"
     if value < 1:
         return f"{value * 1000:.0f} ms"
     if value < 120:
         return f"{value:.3g} s"
+    if value >= 48 * 3600:
+        return f"{value / 86400:,.1f} days"
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
@@ -131,7 +135,8 @@ def _times(stats: Mapping[str, Any]) -> Iterator[Number]:
 def _latency(stats: Mapping[str, Any]) -> Iterator[Number]:
     latency = stats.get("latency_ms", {}).get("all", {})
     if latency.get("p50") is not None:
-        yield Number("latency", f"{latency['p50']:.3g} ms", f"median; p99 {latency['p99']:.3g} ms")
+        p50, p99 = (seconds(latency[name] / 1000) for name in ("p50", "p99"))
+        yield Number("latency", p50, f"median; p99 {p99}")
 
 
 def _faults(told: Told) -> Iterator[Number]:

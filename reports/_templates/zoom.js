@@ -25,9 +25,9 @@
     for (const text of svg.querySelectorAll("text.on")) {
       const left = Math.max(gutter, x(+text.dataset.from));
       const right = Math.min(gutter + width, x(+text.dataset.to));
-      const fits = right - left > text.textContent.length * letter + 8;
+      const words = JSON.parse(text.dataset.words);
       text.setAttribute("x", left + 4);
-      text.setAttribute("visibility", fits ? "visible" : "hidden");
+      text.textContent = words.find(word => word.length * letter <= right - left - 8) ?? "";
     }
     axis.replaceChildren();
     const step = nice((to - from) / 10);

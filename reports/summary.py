@@ -1,0 +1,104 @@
+"""Writes summary.md: the verdict, numbers, findings and faults in Markdown, for a CI job's page.
+
+Where GITHUB_STEP_SUMMARY names a file, the summary is appended there too, so a job that renders it
+shows it.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from harness.rundir import RunDir
+from harness.verdict import Finding
+from reports import _words
+from reports._run import Told, rank, read, rerun_command
+
+MARKS = {"valid": "✅", "invalid": "❌", "unknown": "❔"}
+ROWS_SHOWN = 5
+
+
+def render(run: RunDir) -> Path | None:
+    """The path of summary.md in the run's folder."""
+    text = markdown(read(run))
+    path = run.path / "summary.md"
+    path.write_text(text, encoding="utf-8")
+    if page := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with open(page, "a", encoding="utf-8") as file:
+            file.write(text + "\n")
+    return path
+
+
+def markdown(told: Told) -> str:
+    return "\n".join(_lines(told)) + "\n"
+
+
+def _lines(told: Told) -> Iterator[str]:
+    word = _words.VERDICT_WORDS[told.verdict.verdict]
+    yield f"## {MARKS[word]} {word}: {_plain(told.verdict.sentence)}"
+    yield ""
+    yield f"`{_code(told.trial.name)}`: {_plain(_words.one_line(told))}"
+    yield ""
+    yield from _table(
+        ("number", "value", "note"),
+        [(number.name, number.value, number.note) for number in _words.numbers(told)],
+    )
+    for reason in told.verdict.reasons:
+        yield f"- **{reason.code}** {_plain(reason.message)}"
+    for result, finding in told.findings():
+        yield from _finding(result.checker, finding)
+    yield from _faults(told)
+    yield f"Again: `{_code(rerun_command(f'runs/{told.run.path.name}'))}`"
+
+
+def _finding(checker: str, finding: Finding) -> Iterator[str]:
+    demand = f" **{finding.demand}**" if finding.demand else ""
+    yield f"### {finding.code} x {finding.count:,}"
+    yield ""
+    yield f"{_plain(finding.message)} ({_words.standing_of(finding)}{demand}; found by {checker})"
+    yield ""
+    rows = finding.evidence[:ROWS_SHOWN] if rank(finding) < 2 else ()
+    if rows:
+        names = _words.columns(rows)
+        cells = [[_words.cell(row.get(name)) for name in names] for row in rows]
+        yield from _table([_words.heading(name) for name in names], cells)
+
+
+def _faults(told: Told) -> Iterator[str]:
+    times = told.stats("availability").get("faults", ())
+    if not times:
+        return
+    yield "<details><summary>Faults</summary>"
+    yield ""
+    yield from _table(
+        ("#", "fault", "applied at", "to next acknowledgement", "longest silence"),
+        [
+            (
+                str(time["fault"]),
+                time["words"],
+                f"{time['applied_s']:.1f} s",
+                _words.seconds(time["to_ack_s"]),
+                _words.seconds(time["silence_s"]),
+            )
+            for time in times
+        ],
+    )
+    yield "</details>"
+    yield ""
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield "| " + " | ".join(map(_plain, names)) + " |"
+    yield "|" + " --- |" * len(names)
+    for row in rows:
+        yield "| " + " | ".join(map(_plain, row)) + " |"
+    yield ""
+
+
+def _plain(text: str) -> str:
+    """Text that stays text: no markup of its own, no line breaks, no cell borders."""
+    escaped = "".join(f"\\{c}" if c in r"\`*_[]<>|#~" else c for c in text)
+    return " ".join(escaped.split())
+
+
+def _code(text: str) -> str:
+    return " ".join(text.replace("`", "'").split())

@@ -1,0 +1,125 @@
+"""Prints the summary of a run: the verdict in words, the numbers that matter, and what to do next.
+
+Meaning never hangs on colour, so a pipe or a log reads the same: no escape codes, no box drawing,
+lines as wide as they need to be.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from harness.rundir import RunDir
+from harness.verdict import Finding, Judgement
+from reports import _words
+from reports._run import Told, rank, read, rerun_command
+
+STYLES = {
+    Judgement.VALID: "bold white on dark_green",
+    Judgement.INVALID: "bold white on red3",
+    Judgement.UNKNOWN: "bold black on yellow3",
+}
+TONES = {"good": "green", "bad": "bold red", "doubt": "yellow", "": ""}
+PLAIN_WIDTH = 160  # where nobody says how wide the paper is
+ROWS_SHOWN = 5
+
+
+def render(run: RunDir) -> Path | None:
+    """Print to standard output; nothing is written."""
+    console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, no_color=True, width=PLAIN_WIDTH)
+    show(read(run), console)
+    return None
+
+
+def show(told: Told, console: Console) -> None:
+    """The whole summary."""
+    console.print()
+    console.print(_verdict(told))
+    console.print(Padding(Text(_words.one_line(told), style="dim"), (0, 0, 0, 2), expand=False))
+    console.print()
+    console.print(_numbers(told))
+    for reason in told.verdict.reasons:
+        console.print()
+        console.print(_reason(reason.code, reason.message))
+    for result, finding in told.findings():
+        console.print()
+        _finding(console, result.checker, finding)
+    console.print()
+    console.print(_places(told))
+
+
+def _verdict(told: Told) -> Text:
+    judgement = told.verdict.verdict
+    sentence = told.verdict.sentence or _words.MEANING[judgement]
+    word = f" {_words.VERDICT_WORDS[judgement].upper()} "
+    return Text.assemble("  ", (word, STYLES[judgement]), "  ", (sentence, "bold"))
+
+
+def _numbers(told: Told) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", style="dim")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    for number in _words.numbers(told):
+        value = Text(number.value, style=TONES[number.tone] or "bold")
+        table.add_row(f"  {number.name}", value, number.note)
+    return table
+
+
+def _reason(code: str, message: str) -> Padding:
+    return Padding(Text.assemble((code, "bold yellow"), "  ", message), (0, 0, 0, 2), expand=False)
+
+
+def _finding(console: Console, checker: str, finding: Finding) -> None:
+    """Code, count and sentence, then some rows of evidence."""
+    style = ("bold red", "yellow", "cyan")[rank(finding)]
+    standing = _words.standing_of(finding) + (f" {finding.demand}" if finding.demand else "")
+    during = f", during fault {_ids(finding.faults)}" if finding.faults else ""
+    head = Text.assemble((f"{finding.code} x {finding.count:,}", style), "  ", finding.message)
+    console.print(Padding(head, (0, 0, 0, 2), expand=False))
+    console.print(
+        Padding(Text(f"{standing}; found by {checker}{during}", "dim"), (0, 0, 0, 4), expand=False)
+    )
+    rows = finding.evidence[:ROWS_SHOWN]
+    if rows and rank(finding) < 2:
+        console.print(Padding(_evidence(rows), (0, 0, 0, 4), expand=False))
+        if finding.count > len(rows):
+            more = f"{len(rows)} of {finding.count:,} shown; the report has more"
+            console.print(Padding(Text(more, "dim"), (0, 0, 0, 4), expand=False))
+
+
+def _evidence(rows: Sequence[Mapping[str, Any]]) -> Table:
+    names = _words.columns(rows)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in names:
+        table.add_column(Text(_words.heading(name)), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(_words.cell(row.get(name))) for name in names))
+    return table
+
+
+def _ids(faults: Sequence[int]) -> str:
+    shown = ", ".join(str(number) for number in faults[:8])
+    return shown + (f" and {len(faults) - 8} more" if len(faults) > 8 else "")
+
+
+def _places(told: Told) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", style="dim")
+    table.add_column(overflow="fold")
+    if told.run.report_file.is_file():
+        table.add_row("  report", Text(_from_here(told.run.report_file)))
+    table.add_row("  again", Text(rerun_command(_from_here(told.run.path))))
+    return table
+
+
+def _from_here(path: Path) -> str:
+    """The shortest way to say it where the reader is."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

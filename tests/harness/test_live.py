@@ -1,0 +1,122 @@
+"""The live view: told by status lines, harmless whatever they say, plain where nobody looks."""
+
+from io import StringIO
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from harness.live import Live, draw
+from harness.progress import Progress
+from harness.trial import Trial
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+STORY: list[dict[str, Any]] = [
+    {"phase": "raised"},
+    {"standing": {"masters": {"a": "broker-1"}, "epochs": {"a": 1}, "in_set": ["broker-1"]}},
+    {"phase": "load"},
+    {"fault": {"id": 0, "kind": "kill", "targets": {}, "state": "planned", "stage": "planned"}},
+    {"fault": {"id": 0, "kind": "kill", "targets": {"master": ["broker-1"]}, "stage": "begin"}},
+    {"fault": {"id": 0, "kind": "kill", "state": "installed", "stage": "observed"}},
+    {"standing": {"masters": {"a": "broker-2"}, "epochs": {"a": 2}, "in_set": ["broker-2"]}},
+    {"stats": {"ok": 100, "fail": 1, "info": 2, "polled": 90, "p50_ms": 1.5, "p99_ms": 8.0}},
+    {"fault": {"id": 0, "kind": "kill", "state": "installed", "stage": "healed"}},
+    {"failed": "the disk is full"},
+]
+
+
+def test_plain_lines_where_there_is_no_terminal() -> None:
+    """One line for each phase, fault stage and new master; no counts, no escape codes."""
+    out, clock = StringIO(), Clock()
+    with Live(Trial(name="t"), Console(file=out, width=100), clock) as live:
+        for status in STORY:
+            clock.now_s += 1
+            live.update(status)
+    lines = [line.split(" s  ", 1)[1] for line in out.getvalue().splitlines()]
+    assert lines == [
+        "trial t: messages on flotilla (local), seed 1",
+        "phase: raised",
+        "a: master broker-1, epoch 1",
+        "phase: load",
+        "fault 0: kill on broker-1: begin",
+        "fault 0: kill on broker-1: observed",
+        "a: master broker-2, epoch 2",
+        "fault 0: kill on broker-1: healed",
+        "failed: the disk is full",
+    ]
+    assert "\x1b" not in out.getvalue()
+
+
+def test_a_panel_in_a_terminal() -> None:
+    """Everything one looks for is in the panel, at the moment it is true."""
+    out, clock = StringIO(), Clock()
+    console = Console(file=out, width=110, force_terminal=True, legacy_windows=False)
+    with Live(Trial(name="t", profile="allack-min2"), console, clock) as live:
+        for status in STORY[:8]:
+            clock.now_s += 1
+            live.update(status)
+        text = _drawn(live.progress, clock.now_s)
+    for words in ("kill on broker-1", "observed", "master broker-2  epoch 2", "100 acknowledged"):
+        assert words in text
+    assert "5 s of 60 s" in text
+    assert "p99 8.0 ms" in text
+
+
+def test_rates_are_differences() -> None:
+    """Cumulative counts become a rate over the last moments; a pause shows as zero."""
+    progress = Progress(began_s=0.0)
+    for tick in range(40):
+        progress.take({"stats": {"ok": 100 * tick}}, tick * 0.25)
+    assert progress.rate("ok") == 400
+    assert sum(progress.rates("ok", 60)) * 1.0 == 3900
+    for tick in range(40, 60):
+        progress.take({"stats": {"ok": 3900}}, tick * 0.25)
+    assert progress.rate("ok") == 0
+
+
+def test_load_clock_stops_at_the_drain() -> None:
+    """The load lasts from its mark to the drain's, whatever comes between."""
+    progress = Progress(began_s=0.0)
+    for at_s, phase in ((1, "raised"), (2, "load"), (60, "healed"), (62, "drain")):
+        progress.take({"phase": phase}, at_s)
+    assert progress.load_s(100.0) == 60
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+KNOWN = st.sampled_from(
+    ["ok", "p50_ms", "id", "kind", "targets", "stage", "state", "masters", "epochs", "in_set"]
+)
+STATUS = st.dictionaries(
+    st.sampled_from(["phase", "stats", "fault", "standing", "failed", "else"]),
+    JUNK | st.dictionaries(KNOWN, JUNK, max_size=4),
+    max_size=3,
+)
+
+
+@given(st.lists(STATUS, max_size=5))
+def test_a_strange_line_does_no_harm(statuses: list[dict[str, Any]]) -> None:
+    """A runner of another version may say anything; the view shows what it understands."""
+    progress = Progress(began_s=0.0)
+    for at_s, status in enumerate(statuses):
+        progress.take(status, float(at_s))
+    assert _drawn(progress, 10.0)
+
+
+def _drawn(progress: Progress, now_s: float) -> str:
+    console = Console(file=StringIO(), width=110)
+    with console.capture() as capture:
+        console.print(draw(Trial(), progress, now_s))
+    return capture.get()

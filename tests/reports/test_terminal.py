@@ -1,0 +1,100 @@
+"""The summary in the terminal and in Markdown: readable anywhere, and only ever text."""
+
+from collections.abc import Callable
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from harness.rundir import RunDir
+from harness.verdict import Finding
+from reports import summary, terminal
+from reports._run import read
+
+Written = Callable[..., RunDir]
+
+
+def test_piped_output_has_no_escape_codes(
+    written: Written, lost: Finding, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log file reads like the screen: words and numbers, nothing else."""
+    run = written((lost,))
+    assert terminal.render(run) is None
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "INVALID" in out
+    assert "3 acknowledged messages were lost." in out
+    assert "LOST_ACKED x 3" in out
+    assert "breaks no-loss" in out
+    assert "seatrial replay" in out
+    assert all(line == line.rstrip() or len(line) <= 160 for line in out.splitlines())
+
+
+def test_the_page_is_named_when_it_exists(
+    written: Written, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The path of a report that was not written is not printed."""
+    run = written()
+    terminal.render(run)
+    assert "report.html" not in capsys.readouterr().out
+    run.report_file.write_text("")
+    terminal.render(run)
+    assert "report.html" in capsys.readouterr().out
+
+
+def test_colour_only_adds(written: Written, lost: Finding) -> None:
+    """With colour the words are the same."""
+    told = read(written((lost,)))
+    plain, coloured = (
+        Console(file=StringIO(), width=120, force_terminal=colour, highlight=False)
+        for colour in (False, True)
+    )
+    for console in (plain, coloured):
+        with console.capture() as capture:
+            terminal.show(told, console)
+        words = capture.get()
+        assert ("\x1b[" in words) == (console is coloured)
+        assert "INVALID" in words
+
+
+def test_markup_in_a_message_is_text(written: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rich markup from a run is printed as it stands."""
+    finding = Finding("CORRUPTED", 1, "[red]not[/red] markup", "no-loss", ({"key": "[bold]k"},))
+    terminal.render(written((finding,)))
+    out = capsys.readouterr().out
+    assert "[red]not[/red] markup" in out
+    assert "[bold]k" in out
+
+
+def test_markdown_for_ci(written: Written, lost: Finding, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The summary is a file of the run, and is added to the job's page where there is one."""
+    run = written((lost,), name="a|b`c")
+    page = run.path / "step.md"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
+    path = summary.render(run)
+    assert path == run.path / "summary.md"
+    text = path.read_text()
+    assert text.startswith("## ❌ invalid: 3 acknowledged messages were lost.")
+    assert "| orders-1 |" in text
+    assert "`a|b'c`" in text
+    assert page.read_text() == text + "\n"
+
+
+def test_markdown_from_a_run_is_text(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cell ends early and no HTML gets through."""
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    finding = Finding("CORRUPTED", 1, "<img src=x>|\n# head", "no-loss", ({"key": "a|b"},))
+    path = summary.render(written((finding,)))
+    assert path is not None
+    text = path.read_text()
+    assert "\\<img src=x\\>\\| \\# head" in text
+    assert "| a\\|b |" in text
+
+
+def test_reports_change_no_verdict(written: Written, capsys: pytest.CaptureFixture[str]) -> None:
+    """A renderer only reads."""
+    run = written()
+    before = run.verdict_file.read_bytes()
+    terminal.render(run)
+    summary.render(run)
+    assert run.verdict_file.read_bytes() == before
