@@ -214,9 +214,15 @@ def load(text: str, source: str = "the plan") -> Loaded:
 
 
 def dump(plan: Plan) -> str:
-    """The plan as TOML, which `load` reads back as the same plan."""
-    rows = [{field.name: getattr(fault, field.name) for field in fields(fault)} for fault in plan]
-    return tomli_w.dumps({"fault": [{**row, "params": dict(row["params"])} for row in rows]})
+    """The plan as TOML, which `load` reads back as the same plan. What is empty is left out."""
+    rows = [{f.name: getattr(fault, f.name) for f in fields(fault)} for fault in plan]
+    return tomli_w.dumps(
+        {"fault": [_told({**row, "params": _told(row["params"])}) for row in rows]}
+    )
+
+
+def _told(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if value not in ("", {})}
 
 
 def _fault(row: Mapping[str, Any], number: int, text: str, source: str) -> PlannedFault:
