@@ -5,6 +5,8 @@ and the machine is asked whether it can. A trial that gets past this fails only 
 nobody could know beforehand.
 """
 
+from collections.abc import Sequence
+
 from harness import registry
 from harness.doctor import refuse_unready
 from harness.errors import UnknownName
@@ -17,7 +19,9 @@ def refuse(asked: Request) -> None:
     """BadRequest or BedFailed when the trial can not be run as asked for."""
     trial = asked.trial
     refuse_unknown(trial)
-    registry.load("workload", trial.workload)(trial).check_options()
+    workload = registry.load("workload", trial.workload)(trial)
+    workload.check_options()
+    _refuse_unknown("checker", workload.checkers)
     planned(trial, asked.plan_text)
     refuse_unready(trial.hosts)
 
@@ -31,8 +35,13 @@ def refuse_unknown(trial: Trial) -> None:
         ("fault", trial.survives),
         ("checker", trial.checkers),
     ):
-        for name in names:
-            registry.module(kind, name)
+        _refuse_unknown(kind, names)
     for demand in trial.contract:
         if demand not in DEMANDS:
             raise UnknownName("demand of the contract", demand, DEMANDS)
+
+
+def _refuse_unknown(kind: str, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in registry.names(kind):
+            raise UnknownName(kind, name, registry.names(kind))
