@@ -102,7 +102,7 @@ class Agent(Protocol):
         ...
 
     async def signal(self, name: str, number: int) -> None:
-        """Signal the process's whole group."""
+        """Signal the process's whole group; nothing happens when it has ended."""
         ...
 
     async def state(self, name: str) -> ProcessState: ...
@@ -129,7 +129,8 @@ class Agent(Protocol):
 
     async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
         """Connect to this node's own address from within, write `frame`, and return the answer:
-        a u32 big-endian length and that many bytes (the length is cut off)."""
+        a u32 big-endian length and that many bytes (the length is cut off). ConnectionError when
+        the node gives none in time."""
         ...
 
 

@@ -96,7 +96,8 @@ async def run(voyage: "Voyage") -> None:
         async with voyage.manned(bed, BOARD_WITHIN_S) as crews:
             async with voyage.watched(bed, crews):
                 voyage.mark("load", load_began_ns=voyage.now_ns())
-                await crews.load(voyage.epoch_ns)
+                async with voyage.must(BOARD_WITHIN_S, "beginning the load"):
+                    await crews.load(voyage.epoch_ns)
                 await voyage.loaded_and_broken(bed)
                 voyage.mark("healed")
                 await voyage.recovered(bed)

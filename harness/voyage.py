@@ -28,6 +28,9 @@ from harness.together import meanwhile, together
 from harness.trial import run as sail
 from harness.watch import exits, standings
 
+PLAN_GRACE_S = 60.0  # for conditions that a plan waits for, and observations that take long
+HEAL_WITHIN_S = 20.0  # after an early end
+
 
 class Stopped(Exception):
     """An early end was asked for before there was anything to record."""
@@ -96,7 +99,9 @@ class Voyage:
         """The load's full time, and the whole plan."""
         path = self.run.plan_file
         plan = registry.nemesis().load(path.read_text(), str(path)).faults
-        await together(self._duration(), self._nemesis(plan, bed))
+        within_s = max([self.trial.duration_s, *(f.at_s + f.for_s for f in plan)]) + PLAN_GRACE_S
+        async with self.may(within_s, HEAL_WITHIN_S, "the plan"):
+            await together(self._duration(), self._nemesis(plan, bed))
 
     async def recovered(self, bed: Bed) -> None:
         """Full redundancy again and a send acknowledged after that, or the deadline."""
@@ -154,7 +159,8 @@ class Voyage:
         self.mark("interrupted", interrupted=True)
         now = asyncio.get_running_loop().time()
         for limit, hurried_s in self._limits.items():
-            limit.reschedule(min(now + hurried_s, limit.when() or now + hurried_s))
+            if not limit.expired():
+                limit.reschedule(min(now + hurried_s, limit.when() or now + hurried_s))
 
     # ------------------------------------------------------------------------------------ private
 
@@ -188,6 +194,9 @@ async def _voyage(voyage: Voyage) -> int:
         voyage.run.update_state(ended=True)
     except Stopped:
         return EXIT_VALID
+    except SeatrialError as e:
+        voyage.record.note(f"failed: {e}")
+        raise
     finally:
         voyage.record.close()
     return EXIT_VALID
