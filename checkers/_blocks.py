@@ -44,7 +44,7 @@ class Blocks:
         return self._arrays[name]
 
     def at(self, numbers: Ints) -> Ints:
-        """Where these numbers are in the arrays."""
+        """Where these numbers are in the arrays; take an array afterwards, it may have grown."""
         ids = numbers >> BLOCK_BITS
         found = np.searchsorted(self._ids, ids)
         missing = self._ids[found] != ids

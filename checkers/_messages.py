@@ -71,6 +71,9 @@ class Rows:
     def where(self, mask: Bools) -> "Rows":
         return Rows(*(getattr(self, name)[mask] for name in COLUMNS))
 
+    def take(self, at: Ints) -> "Rows":
+        return Rows(*(getattr(self, name)[at] for name in COLUMNS))
+
 
 COLUMNS = tuple(Rows.__dataclass_fields__)
 

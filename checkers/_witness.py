@@ -148,8 +148,13 @@ def lines_of(
         earliest = acks[np.argsort(t, kind="stable")[:SAMPLE]]
         lines.append({"lost": [int(t.min()), int(t.max())], "inside": list(inside.items())})
         lines += [{"first": _row(rows, at)} for at in earliest.tolist()]
-    lines += [{"row": _row(rows, at)} for at in np.flatnonzero(np.isin(rows["value"], wanted))]
+    lines += [{"row": _row(rows, at)} for at in _about(rows["value"], wanted)]
     return lines
+
+
+def _about(values: Ints, wanted: Ints) -> list[int]:
+    at: list[int] = np.flatnonzero(np.isin(values, wanted)).tolist()
+    return at
 
 
 def _row(rows: Mapping[str, Ints], at: int) -> dict[str, int]:

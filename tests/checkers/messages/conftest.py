@@ -89,9 +89,7 @@ class Scribe:
     def undrained(self, key: int, words: list[str], begin: int, end: int) -> None:
         self.drained(key, words, begin, end, "NOT_DRAINED")
 
-    def _batch(
-        self, process: int, f: F, key: int, words: list[str], begin: int, end: int
-    ) -> None:
+    def _batch(self, process: int, f: F, key: int, words: list[str], begin: int, end: int) -> None:
         placed = [_placed(word) for word in words]
         first = placed[0][1] if placed else 0
         self.row(begin, process, Type.INVOKE, f, key, NONE, first)
@@ -113,10 +111,8 @@ class Scribe:
         pos: int = NONE,
     ) -> None:
         epoch = 1 if kind is Type.OK else NONE
-        self.rows.append(
-            (t, process, self.op, kind, f, key, value, NONE, offset, pos, NONE, epoch, node)
-            + (attempts,)
-        )
+        what = (t, process, self.op, kind, f, key, value, NONE, offset, pos, NONE)
+        self.rows.append((*what, epoch, node, attempts))
 
     def close(self, crews: int) -> None:
         """Rows in time order, by process over so many crews, each with a journal of its own."""

@@ -1,0 +1,42 @@
+"""No message is stored twice, except by a retry. A send of several attempts, or of unknown
+outcome, may leave two copies, and at-least-once delivery permits that: `DUPLICATED_BY_RETRY` only
+informs. A message stored twice whose one attempt was acknowledged has no such excuse: `DUPLICATED`.
+
+Stored twice means that the fresh reader found it at two places. Being delivered more often than
+once is normal after a failover, and only counted.
+"""
+
+from typing import TYPE_CHECKING
+
+from checkers._survey import Survey, survey
+from checkers._witness import Witness, witness
+from harness.history import History
+from harness.trial import Trial
+from harness.verdict import Finding, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KINDS = {
+    "doubled": ("DUPLICATED", "stored twice although it was sent once", "at-least-once"),
+    "retried": ("DUPLICATED_BY_RETRY", "stored twice by a retry of the client", ""),
+}
+
+
+def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
+    found = survey(history, spark)
+    wrong = [name for name in KINDS if found.count(name)]
+    findings: tuple[Finding, ...] = ()
+    if wrong:
+        evidence = witness(history, found, spark)
+        findings = tuple(_finding(name, found, evidence) for name in wrong)
+    stats = {"stored_twice": sum(found.count(name) for name in KINDS)}
+    return Result("duplicates", findings, stats=stats)
+
+
+def _finding(name: str, found: Survey, evidence: Witness) -> Finding:
+    code, meaning, demand = KINDS[name]
+    count = found.count(name)
+    what = "1 message was" if count == 1 else f"{count:,} messages were"
+    rows = tuple(evidence.told(value) for value in found.samples[name])
+    return Finding(code, count, f"{what} {meaning}", demand, rows)

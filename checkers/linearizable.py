@@ -1,0 +1,35 @@
+"""Each queue is a linearizable append-only log: all appends and reads fit one order that respects
+real time. An entry can not have been read, or acknowledged, before one at a lower or equal offset
+was even invoked (`NOT_LINEARIZABLE`); each witness is the two entries that contradict each other.
+
+Sends of unknown outcome take part as soon as anybody saw them. That a consumer saw *no* entry is
+never held against a log: consumers are only shown what is confirmed.
+"""
+
+from typing import TYPE_CHECKING
+
+from checkers._logbook import logbook
+from harness.history import History
+from harness.trial import Trial
+from harness.verdict import Finding, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
+    book = logbook(history, spark)
+    count = book.count("impossible")
+    stats = {"entries": book.count("length")}
+    if not count:
+        return Result("linearizable", stats=stats)
+    what = "1 entry was" if count == 1 else f"{count:,} entries were"
+    finding = Finding(
+        "NOT_LINEARIZABLE",
+        count,
+        f"{what} acknowledged or read before an entry at the same or a lower offset was invoked, "
+        "so no order of the log explains the history",
+        "order-per-queue",
+        tuple(book.told(key, inversion) for key, inversion in book.contradictions),
+    )
+    return Result("linearizable", (finding,), stats=stats)

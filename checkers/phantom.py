@@ -1,0 +1,77 @@
+"""Nobody is given a message that was never sent, that was certainly refused, or that is in no
+replica's log at the end; and every message arrives as it was sent.
+
+`PHANTOM_NEVER_SENT` needs a history without gaps: when a journal is damaged or its writer was
+killed, the sending may only be unrecorded, and the checker says so instead of convicting.
+`PHANTOM_VANISHED` needs the final logs of all replicas; a message that was acknowledged and lost is
+loss, and not counted here again. These demands are not the contract's to waive.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from checkers._survey import SAMPLE, Survey, survey
+from checkers._witness import Witness, seconds, witness
+from harness.history import CORRUPTED, History
+from harness.trial import Trial
+from harness.verdict import Finding, Reason, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INTEGRITY = "integrity"
+MEANINGS = {
+    "refused": ("PHANTOM_REFUSED", "had certainly been refused, and came out all the same"),
+    "vanished": ("PHANTOM_VANISHED", "had been delivered, and is in no replica's log at the end"),
+    "never_sent": ("PHANTOM_NEVER_SENT", "came out although nobody ever sent it"),
+}
+
+
+def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
+    found = survey(history, spark)
+    trusted = history.ended and not history.damage
+    convicting = [name for name in MEANINGS if trusted or name != "never_sent"]
+    findings = [*_corrupted(history)]
+    if any(found.count(name) for name in convicting):
+        evidence = witness(history, found, spark)
+        findings += [_finding(n, found, evidence) for n in convicting if found.count(n)]
+    stats: dict[str, Any] = {name: found.count(name) for name in MEANINGS}
+    stats["replicas_compared"] = found.scope.replicas
+    return Result("phantom", tuple(findings), tuple(_reasons(found, trusted)), stats)
+
+
+def _finding(name: str, found: Survey, evidence: Witness) -> Finding:
+    code, meaning = MEANINGS[name]
+    count = found.count(name)
+    rows = tuple(evidence.told(value) for value in found.samples[name])
+    times = [int(row["seen_s"] * 1e9) for row in rows if "seen_s" in row]
+    faults = {number for t in times for number in evidence.faults_at(t)}
+    what = "1 message" if count == 1 else f"{count:,} messages, each of which"
+    return Finding(code, count, f"{what} {meaning}", INTEGRITY, rows, tuple(sorted(faults)))
+
+
+def _corrupted(history: History) -> Iterator[Finding]:
+    """Readers verify each body against the value it claims, and note what does not fit."""
+    notes = history.notes(CORRUPTED)
+    if not notes:
+        return
+    keys = history.names.get("keys", ())
+    rows = []
+    for note in notes[:SAMPLE]:
+        said = json.loads(note.text.partition(" ")[2])
+        key = said.pop("key", -1)
+        queue = keys[key] if 0 <= key < len(keys) else "?"
+        rows.append({"queue": queue, **said, "seen_s": seconds(note.t)})
+    count = len(notes)
+    what = "1 message was" if count == 1 else f"{count:,} messages were"
+    yield Finding("CORRUPTED", count, f"{what} read with another body", INTEGRITY, tuple(rows))
+
+
+def _reasons(found: Survey, trusted: bool) -> Iterator[Reason]:
+    if found.count("never_sent") and not trusted:
+        yield Reason(
+            "SENDING_UNRECORDED",
+            f"{found.count('never_sent'):,} messages came out whose sending is not recorded; the "
+            "history has gaps, so this may be the record's fault; run it again",
+        )

@@ -1,0 +1,306 @@
+"""Each message checker on hand-written histories: a sound one leaves it green, a broken one turns
+it red with the exact count. Without Spark: the same steps run in this process."""
+
+from typing import Any
+
+import pytest
+
+from checkers import duplicates, linearizable, loss, order, phantom
+from harness.trial import Trial
+from harness.verdict import Judgement, Result
+
+SOUND = """
+    send 1 ok@0
+    send 2 ok@1
+    send 3 info
+    send 4 fail
+    send 1.1 q1 ok@0
+    poll 1@0 2@1
+    poll 3@2
+    poll 1.1@0 q1
+    read 1@0 2@1 3@2
+    read 1.1@0 q1
+    stored 1@0 2@1 3@2
+    drained
+    drained q1
+"""
+CHECKERS = {c.__name__.split(".")[-1]: c for c in (loss, phantom, duplicates, order, linearizable)}
+FAULT_COLUMNS = 14
+
+
+def judged(checker: str, history: Any) -> Result:
+    return CHECKERS[checker].check(history, Trial(), None)
+
+
+def codes(result: Result) -> dict[str, int]:
+    return {f.code: f.count for f in result.findings}
+
+
+def convicts(result: Result) -> dict[str, int]:
+    return {f.code: f.count for f in result.findings if f.demand}
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+@pytest.mark.parametrize("crews", [1, 3])
+def test_a_sound_history_is_valid(written: Any, checker: str, crews: int) -> None:
+    """A run that did everything right convicts nobody, however its rows are spread over files."""
+    text = SOUND.replace("stored 1@0 2@1 3@2", "")  # only queue 0 can be stored in this notation
+    result = judged(checker, written(text, crews))
+    assert result.judgement is Judgement.VALID
+    assert not result.findings
+
+
+# ------------------------------------------------------------------------------------- loss
+
+
+def test_an_acknowledged_message_that_the_fresh_reader_misses_is_lost(written: Any) -> None:
+    """LOST_ACKED: ok'd, and absent from a queue that was read from end to end."""
+    history = written("send 1 ok@0\nsend 2 ok@1\nsend 3 ok@2\nread 1@0 3@2\npoll 1@0 3@2\ndrained")
+    result = judged("loss", history)
+    assert convicts(result) == {"LOST_ACKED": 1}
+    (row,) = result.findings[0].evidence
+    assert (row["value"], row["offset"], row["queue"], row["outcome"]) == (2, 1, "orders-0", "ok")
+
+
+def test_a_loss_is_placed_in_its_producers_sequence(written: Any) -> None:
+    """Before the first message read: prefix; after the last: tail; otherwise the middle."""
+    sends = "\n".join(f"send {v} ok@{v}" for v in range(8))
+    result = judged("loss", written(f"{sends}\nread 2@2 3@3 5@5 6@6\ndrained reader"))
+    assert result.stats["lost_where"] == {"prefix": 2, "middle": 1, "tail": 1}
+
+
+def test_nothing_is_lost_where_nobody_read_to_the_end(written: Any) -> None:
+    """Without a complete final read of the queue the answer is unknown, not a loss."""
+    result = judged("loss", written("send 1 ok@0\nsend 2 q1 ok@0\nread 2@0 q1\ndrained reader q1"))
+    assert not result.findings
+    assert [r.code for r in result.reasons] == ["NO_FINAL_READ"]
+    assert result.judgement is Judgement.UNKNOWN
+
+
+def test_a_queue_that_was_given_up_on_is_not_judged(written: Any) -> None:
+    """NOT_DRAINED says that the reader gave up: what it missed is not known to be lost."""
+    result = judged("loss", written("send 1 ok@0\nundrained reader"))
+    assert result.judgement is Judgement.UNKNOWN
+
+
+def test_a_lost_message_is_counted_once(written: Any) -> None:
+    """That no group received a lost message is the same loss; delivered or not, one finding."""
+    result = judged("loss", written("send 1 ok@0\nsend 2 ok@1\npoll 1@0\nread 1@0\ndrained"))
+    assert convicts(result) == {"LOST_ACKED": 1}
+
+
+def test_a_message_that_no_group_was_given_is_unread(written: Any) -> None:
+    """UNREAD_ACKED: in the log, and skipped by a group that read on to the end."""
+    result = judged("loss", written("send 1 ok@0\nsend 2 ok@1\npoll 2@1\nread 1@0 2@1\ndrained"))
+    assert convicts(result) == {"UNREAD_ACKED": 1}
+    assert result.findings[0].evidence[0]["value"] == 1
+
+
+def test_a_group_that_did_not_finish_is_not_blamed(written: Any) -> None:
+    """A group that never said that it drained the queue may still be on its way."""
+    result = judged("loss", written("send 1 ok@0\nread 1@0\ndrained reader\nundrained group"))
+    assert not result.findings
+
+
+def test_indeterminate_sends_are_recovered_or_not_but_never_lost(written: Any) -> None:
+    """info promises nothing: found, it is counted as recovered; not found, it is no loss."""
+    result = judged("loss", written("send 1 info\nsend 2 info\nread 1@0\npoll 1@0\ndrained"))
+    assert result.judgement is Judgement.VALID
+    assert (result.stats["indeterminate"], result.stats["recovered"]) == (2, 1)
+
+
+def test_a_loss_names_the_faults_it_falls_in(written: Any) -> None:
+    """The fault that was on when the message was acknowledged, and the one that came after; RPO
+    is the time from the first lost acknowledgement to the latter."""
+    ms = 1_000_000
+    faults = [
+        (0, "partition", "{}", "", "{}", 0, 0, 5 * ms, 6 * ms, 6 * ms, 40 * ms, 41 * ms, "", "{}"),
+        (1, "kill", "{}", "", "{}", 0, 0, 45 * ms, 46 * ms, 46 * ms, 60 * ms, 61 * ms, "", "{}"),
+    ]
+    text = "send 1 ok@0 [10..15]\nsend 2 ok@1 [20..25]\nread 1@0 [70..75]\ndrained reader"
+    result = judged("loss", written(text, faults=faults))
+    assert result.findings[0].faults == (0, 1)
+    assert result.stats["rpo_s"] == pytest.approx(0.020)
+    assert result.stats["lost_by_fault"] == {"0": 1}
+
+
+# ---------------------------------------------------------------------------------- phantom
+
+
+@pytest.mark.parametrize("way", ["read", "poll"])
+def test_what_was_never_sent_can_not_come_out(written: Any, way: str) -> None:
+    """PHANTOM_NEVER_SENT, whoever saw it."""
+    result = judged("phantom", written(f"send 1 ok@0\n{way} 1@0 9@1\ndrained"))
+    assert convicts(result) == {"PHANTOM_NEVER_SENT": 1}
+
+
+def test_a_gap_in_the_record_is_not_a_phantom(written: Any) -> None:
+    """When a writer was killed, a missing invocation may be the record's fault."""
+    result = judged("phantom", written("read 9@1\ndrained", ended=False))
+    assert not result.findings
+    assert [r.code for r in result.reasons] == ["SENDING_UNRECORDED"]
+
+
+def test_what_was_refused_can_not_come_out(written: Any) -> None:
+    """PHANTOM_REFUSED: `fail` means that it certainly did not happen and never will."""
+    result = judged("phantom", written("send 1 fail\nread 1@0\ndrained"))
+    assert convicts(result) == {"PHANTOM_REFUSED": 1}
+
+
+def test_what_was_delivered_is_in_some_replica(written: Any) -> None:
+    """PHANTOM_VANISHED: a consumer acted on it, and the cluster has forgotten it."""
+    result = judged(
+        "phantom", written("send 1 ok@0\nsend 2 info\npoll 1@0 2@1\nread 1@0\nstored 1@0\ndrained")
+    )
+    assert convicts(result) == {"PHANTOM_VANISHED": 1}
+    assert result.findings[0].evidence[0]["value"] == 2
+
+
+def test_a_lost_message_does_not_vanish_too(written: Any) -> None:
+    """Acknowledged, delivered and lost is a loss: one root cause, one finding."""
+    result = judged(
+        "phantom", written("send 1 ok@0\nsend 2 ok@1\npoll 1@0 2@1\nread 1@0\nstored 1@0\ndrained")
+    )
+    assert not result.findings
+
+
+def test_a_body_that_does_not_fit_its_value_is_corrupted(written: Any) -> None:
+    """Readers verify bodies; what they note convicts."""
+    history = written("send 1 ok@0\nread 1@0 ?@1\ndrained")
+    note = 'CORRUPTED {"key": 0, "offset": 1, "claimed": 7}'
+    from harness.journal import Journal
+
+    journal = Journal(history.run.journal, "notes", "client-2")
+    journal.append((5, 9, 3, note))
+    journal.close()
+    assert convicts(judged("phantom", history)) == {"CORRUPTED": 1}
+
+
+# ------------------------------------------------------------------------------- duplicates
+
+
+def test_one_attempt_stores_one_message(written: Any) -> None:
+    """DUPLICATED: sent once, acknowledged once, found at two offsets."""
+    result = judged("duplicates", written("send 1 ok@0\nread 1@0 1@1\ndrained"))
+    assert convicts(result) == {"DUPLICATED": 1}
+    assert result.findings[0].evidence[0]["seen_at"] == "orders-0@0, orders-0@1"
+
+
+@pytest.mark.parametrize("outcome", ["ok@1 x2", "info", "open"])
+def test_a_retry_may_store_two(written: Any, outcome: str) -> None:
+    """At-least-once: with a second attempt, or an unknown outcome, two copies only inform."""
+    result = judged("duplicates", written(f"send 1 {outcome}\nread 1@0 1@1\ndrained"))
+    if outcome != "open":
+        assert codes(result) == {"DUPLICATED_BY_RETRY": 1}
+        assert result.judgement is Judgement.VALID
+
+
+def test_being_delivered_again_is_no_duplicate(written: Any) -> None:
+    """The same message at the same offset, given twice, is stored once."""
+    result = judged("duplicates", written("send 1 ok@0\npoll 1@0\npoll 1@0\nread 1@0\ndrained"))
+    assert not result.findings
+
+
+# ------------------------------------------------------------------------------------ order
+
+
+def test_a_later_send_has_the_higher_offset(written: Any) -> None:
+    """REORDERED: 1 was acknowledged before 2 was invoked, and 2 has the lower offset."""
+    result = judged(
+        "order", written("send 1 ok@1 [1..2]\nsend 2 ok@0 [3..4]\nread 2@0 1@1\ndrained")
+    )
+    assert convicts(result) == {"REORDERED": 1}
+    (row,) = result.findings[0].evidence
+    assert (row["value"], row["lower_value"]) == (1, 2)
+
+
+def test_overlapping_sends_land_either_way(written: Any) -> None:
+    """Pipelining convicts nobody."""
+    text = "send 1 ok@1 [1..5]\nsend 2 ok@0 [3..9]\nread 2@0 1@1\ndrained"
+    assert not judged("order", written(text)).findings
+
+
+def test_different_queues_have_no_order(written: Any) -> None:
+    """Order is promised within a queue."""
+    text = "send 1 ok@1 [1..2]\nsend 2 q1 ok@0 [3..4]\nsend 3 ok@0 [1..9]\nread 3@0 1@1\ndrained"
+    assert not judged("order", written(text)).findings
+
+
+def test_an_offset_holds_one_message(written: Any) -> None:
+    """OFFSET_CONFLICT: two values at one offset of one queue, whoever says so."""
+    result = judged("order", written("send 1 ok@0\nsend 2 ok@0 [1..99]\nread 1@0 2@1\ndrained"))
+    assert convicts(result)["OFFSET_CONFLICT"] == 1
+
+
+def test_a_lost_messages_offset_may_be_used_again(written: Any) -> None:
+    """After an unclean failover the new master reuses offsets: an echo of the loss."""
+    text = "send 1 ok@0 [1..2]\nsend 2 ok@1 [3..4]\nsend 3 ok@0 [5..6]\nread 3@0\ndrained reader"
+    history = written(text)
+    assert convicts(judged("loss", history)) == {"LOST_ACKED": 2}
+    assert not judged("order", history).findings
+    assert not judged("linearizable", history).findings
+
+
+def test_a_message_stays_where_it_was_acknowledged(written: Any) -> None:
+    """OFFSET_MOVED: acknowledged at 0 at the first attempt, and found at 1."""
+    result = judged("order", written("send 1 ok@0\nread 1@1\ndrained"))
+    assert convicts(result) == {"OFFSET_MOVED": 1}
+
+
+def test_a_poll_goes_forward(written: Any) -> None:
+    """NONMONOTONIC_POLL: offsets fell, or stood still, within one answer."""
+    sends = "send 1 ok@0 [1..9]\nsend 2 ok@1 [1..9]\n"
+    back = judged("order", written(f"{sends}poll 2@1 1@0\nread 1@0 2@1\ndrained"))
+    assert convicts(back) == {"NONMONOTONIC_POLL": 1}
+    again = judged("order", written(f"{sends}poll 1@0 2@1\npoll 1@0 2@1\nread 1@0 2@1\ndrained"))
+    assert not again.findings
+
+
+def test_a_hole_informs(written: Any) -> None:
+    """An offset that the fresh reader was not given, between two that it was."""
+    result = judged("order", written("send 1 ok@0\nsend 2 ok@2\nread 1@0 2@2\ndrained"))
+    assert codes(result) == {"OFFSET_HOLE": 1}
+    assert result.judgement is Judgement.VALID
+
+
+# ----------------------------------------------------------------------------- linearizable
+
+
+def test_nobody_reads_past_what_comes_later(written: Any) -> None:
+    """A read of offset 1 before the append of offset 0 was invoked fits no order of the log."""
+    text = (
+        "send 1 ok@1 [1..20]\npoll 1@1 [3..4]\nsend 2 ok@0 [6..9]\nread 2@0 1@1 [30..31]\ndrained"
+    )
+    history = written(text)
+    assert convicts(judged("linearizable", history)) == {"NOT_LINEARIZABLE": 1}
+    assert not convicts(judged("order", history))
+
+
+def test_nobody_reads_what_is_not_sent_yet(written: Any) -> None:
+    """A read that returned before the message was invoked."""
+    text = "poll 1@0 [1..2]\nsend 1 ok@0 [5..9]\nread 1@0 [30..31]\ndrained"
+    assert convicts(judged("linearizable", written(text))) == {"NOT_LINEARIZABLE": 1}
+
+
+def test_an_append_of_unknown_outcome_counts_once_it_is_seen(written: Any) -> None:
+    """info at offset 0, invoked after offset 1 was acknowledged: seen, so it is bound too."""
+    text = "send 1 ok@1 [1..2]\nsend 2 info [5..9]\nread 2@0 1@1 [30..31]\ndrained"
+    assert convicts(judged("linearizable", written(text))) == {"NOT_LINEARIZABLE": 1}
+
+
+@pytest.mark.parametrize("crews", [1, 2, 5])
+def test_every_breakage_is_found_however_rows_are_spread(written: Any, crews: int) -> None:
+    """Counts are the same with one journal and with many."""
+    text = """
+        send 1 ok@0
+        send 1.2 ok@1
+        send 2.3 ok@2
+        send 3.4 fail
+        poll 3.4@3
+        read 1@0 2.3@2 2.3@5
+        drained reader
+    """
+    history = written(text, crews)
+    assert convicts(judged("loss", history)) == {"LOST_ACKED": 1}
+    assert convicts(judged("phantom", history)) == {"PHANTOM_REFUSED": 1}
+    assert convicts(judged("duplicates", history)) == {"DUPLICATED": 1}
