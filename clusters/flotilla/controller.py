@@ -132,10 +132,9 @@ class Controller:
             self._raft.receive(connection, body)
 
     def _on_role(self, role: Role) -> None:
-        if role.state is not RaftState.LEADER:
-            self._docket.shut()
-            self._liveness.leading_since(None)
         self._role = role
+        self._docket.shut()  # a new leader opens it when everything committed is applied
+        self._liveness.leading_since(None)
         self._events.write("raft", term=role.term, state=role.state.value, leader=role.leader)
 
     def _on_leading(self, term: int) -> None:

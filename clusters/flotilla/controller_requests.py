@@ -6,7 +6,7 @@ controller lets one request at a time pass between its decision and the effect o
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .alter import Alteration, already_altered
 from .controller_state import (
@@ -79,7 +79,8 @@ def register(scene: Scene, fields: Json) -> Decision:
 
     Were it to go on as master in the same epoch, bytes it lost with its former life and bytes it
     writes now could carry the same epoch and offsets, and no replica could tell them apart. So
-    the set gets another master, or none until this one asks, and in each case a new epoch.
+    the set gets another master, or none until this one asks, and in each case a new epoch. Nobody
+    from outside the set, even where that is allowed: the best candidate has just come back.
     """
     name, broker_id = str(fields["brokerName"]), int(fields["brokerId"])
     row = scene.state.get(name)
@@ -90,7 +91,8 @@ def register(scene: Scene, fields: Json) -> Decision:
     if (row.members[broker_id].addr, row.members[broker_id].ha_addr) != (addr, ha_addr):
         events.append(UpdateBrokerAddress(name, broker_id, addr, ha_addr))
     if row.master_id == broker_id:
-        events.append(ElectMaster(name, _successor(scene, name, row), "restarted"))
+        successor = _successor(replace(scene, unclean=False), name, row)
+        events.append(ElectMaster(name, successor, "restarted"))
     after = apply_all(scene.state, events)
     info = scene.info(name, after)
     master_id = after[name].master_id

@@ -14,16 +14,17 @@ from .net import CallTimeout, Connection, ConnectionLost, Tasks, Unreachable, di
 from .wire import Op, to_json
 
 
-@dataclass(frozen=True)
 class Doorbell:
     """Rings at most `timeout_s` for each of the two questions: connect, and answer."""
 
-    tasks: Tasks
-    timeout_s: float
+    def __init__(self, tasks: Tasks, timeout_s: float) -> None:
+        self._tasks = tasks
+        self._timeout_s = timeout_s
+        self._kept: dict[str, tuple[Connection, _Watch]] = {}
 
     def ring(self, address: str, cares: Callable[[], bool], gone: Callable[[], None]) -> None:
         """Call `gone` if nobody is there, now or later, for as long as `cares` is true."""
-        self.tasks.start(self._ring(address, cares, gone))
+        self._tasks.start(self._ring(address, cares, gone))
 
     async def _ring(
         self, address: str, cares: Callable[[], bool], gone: Callable[[], None]
@@ -32,23 +33,33 @@ class Doorbell:
             if cares():
                 self.ring(address, cares, gone)
 
-        watch = _Watch(ring_again)
+        watch = _Watch()
         try:
-            connection = await dial(address, watch, self.timeout_s)
-            await connection.call(Op.PING, to_json({}), self.timeout_s)
+            connection = await dial(address, watch, self._timeout_s)
+            await connection.call(Op.PING, to_json({}), self._timeout_s)
         except CallTimeout:
             return  # somebody is there and too slow: its heartbeats will tell
         except (Unreachable, ConnectionLost):
-            watch.on_closed = lambda: None
             if cares():
                 gone()
+            return
+        watch.on_closed = ring_again
+        self._keep(address, connection, watch)
+
+    def _keep(self, address: str, connection: Connection, watch: "_Watch") -> None:
+        """One for each address: the newest watches best."""
+        if address in self._kept:
+            older, its_watch = self._kept[address]
+            its_watch.on_closed = None
+            older.close()
+        self._kept[address] = connection, watch
 
 
 @dataclass
 class _Watch:
     """The handler of the connection that answered."""
 
-    on_closed: Callable[[], None]
+    on_closed: Callable[[], None] | None = None
 
     def opened(self, connection: Connection) -> None: ...
 
@@ -56,4 +67,5 @@ class _Watch:
         raise ValueError(f"an unexpected request {op}")
 
     def closed(self, connection: Connection, why: str) -> None:
-        self.on_closed()
+        if self.on_closed:
+            self.on_closed()

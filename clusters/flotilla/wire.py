@@ -52,7 +52,8 @@ class Op(IntEnum):
     CONTROLLER_METADATA = 48  # -> leaderId, leaderAddr (null: unknown), isLeader, peers
     NEXT_BROKER_ID = 49  # cluster, brokerName -> brokerId
     APPLY_BROKER_ID = 50  # cluster, brokerName, brokerId, addr, haAddr, checkCode -> (nothing)
-    REGISTER_TO_CONTROLLER = 51  # cluster, brokerName, brokerId, addr, haAddr -> ReplicaInfo
+    REGISTER_TO_CONTROLLER = 51  # cluster, brokerName, brokerId, addr, haAddr -> ReplicaInfo;
+    #                              said by a process that starts: a master that does is replaced
     BROKER_HEARTBEAT = 52  # cluster, brokerName, brokerId, addr, timeoutMs, epoch, maxOffset,
     #                        confirmOffset, priority -> (nothing)
     ALTER_SYNC_STATE_SET = 53  # brokerName, masterId, masterEpoch, set, setEpoch -> set, setEpoch
