@@ -92,6 +92,14 @@ class Answers:
         ends = np.concatenate([np.maximum(firsts[inside], window.begin), [window.end]])
         return [Silence(int(b), int(max(b, e))) for b, e in zip(begins, ends, strict=True)]
 
+    @property
+    def sending(self) -> Window | None:
+        """From the first send's invocation to the last one's; silence counts only in between."""
+        mask = self._where(What.SENT)
+        if not mask.any():
+            return None
+        return Window(int(self._of("lo", mask).min()), int(self._of("hi", mask).max()))
+
     def quantiles_ms(
         self, quantiles: Iterable[float], windows: Iterable[Window] | None = None
     ) -> list[float | None]:

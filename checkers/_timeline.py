@@ -12,6 +12,7 @@ read in parallel and nothing of the size of the history ever travels.
     ACKED     set, fine bin                first and last acknowledgement: gaps are exact
     WINDOW    set, f, type, window         operations in a stretch of the run
     ANSWER    set, f, mark                 `lo`: first success among those invoked after the mark
+    SENT      set                          first and last invocation of a send
     FAILURE   set, mark, start             `lo`: first unsuccessful send after the mark, and when
                                            it had been invoked
 
@@ -53,6 +54,7 @@ class What(IntEnum):
     WINDOW = 4
     ANSWER = 5
     FAILURE = 6
+    SENT = 7
 
 
 @dataclass(frozen=True)
@@ -177,13 +179,16 @@ def _paired(table: pa.Table, ask: Ask, carry: tuple[Ints, Ints]) -> tuple[Rows, 
 def _measured(rows: Rows, ask: Ask) -> list[pa.Table]:
     single = rows.where(rows.single)
     messages = rows.where(~rows.single)
-    sends = single.where((single.f == F.SEND) & (single.type != Type.INVOKE))
+    sends = single.where(single.f == F.SEND)
+    sent = sends.where(sends.type == Type.INVOKE)
+    sends = sends.where(sends.type != Type.INVOKE)
     acked = sends.where(sends.type == Type.OK)
     return [
         _counted(What.OPS, single, single.t // ask.bin_ns),
         _counted(What.MESSAGES, messages, messages.t // ask.bin_ns),
         _latencies(acked.where(acked.invoked >= 0), ask),
-        _extremes(acked, ask),
+        _extremes(What.ACKED, acked, acked.t // ask.fine_ns),
+        _extremes(What.SENT, sent, np.zeros(len(sent.t), np.int64)),
         *_windows(single, ask),
         *_answers(acked, ask),
         *_answers(messages, ask),
@@ -210,16 +215,8 @@ def _latencies(acked: Rows, ask: Ask) -> pa.Table:
     )
 
 
-def _extremes(acked: Rows, ask: Ask) -> pa.Table:
-    return _cells(
-        What.ACKED,
-        acked.set,
-        acked.f,
-        acked.type,
-        acked.t // ask.fine_ns,
-        lo=acked.t,
-        hi=acked.t,
-    )
+def _extremes(what: What, rows: Rows, slot: Ints) -> pa.Table:
+    return _cells(what, rows.set, rows.f, rows.type, slot, lo=rows.t, hi=rows.t)
 
 
 def _windows(single: Rows, ask: Ask) -> Iterator[pa.Table]:

@@ -80,7 +80,7 @@ def _fault_times(known: Facts, fault: FaultInterval, group: int) -> dict[str, An
         "applied_s": _s(applied),
         "to_ack_s": None if acked is None else _s(acked - applied),
         **_published(known, mark, only, until),
-        "silence_s": _longest(known.answers.silences(Window(applied, until), only)),
+        "silence_s": _longest(known.answers.silences(_sending(known, applied, until), only)),
         "to_full_set_s": _to_full_set(known.outline, fault, group),
     }
 
@@ -100,6 +100,12 @@ def _next_begin(outline: Outline, fault: FaultInterval) -> int:
     later = [f.begin for f in outline.faults if f.begin is not None and f.begin > applied]
     ends = outline.load.end if outline.load else outline.end
     return max(applied, min([*later, ends]))
+
+
+def _sending(known: Facts, begin: int, end: int) -> Window:
+    """The part of a stretch in which sends were still being invoked."""
+    sending = known.answers.sending
+    return Window(begin, max(begin, min(end, sending.end if sending else begin)))
 
 
 def _to_full_set(outline: Outline, fault: FaultInterval, group: int) -> float | None:
@@ -170,8 +176,8 @@ def _share(answers: Answers, windows: Iterable[int]) -> float | None:
 
 
 def _availability(known: Facts) -> dict[str, Any]:
-    """MTBF / (MTBF + MTTR) over the load, with a 95 % interval by resampling fault cycles."""
-    load = known.outline.load
+    """MTBF / (MTBF + MTTR) while sends were invoked; 95 % interval by resampling fault cycles."""
+    load = known.answers.sending
     if load is None or load.end <= load.begin:
         return {}
     silences = known.answers.silences(load)

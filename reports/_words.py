@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from harness.verdict import Finding, Judgement
@@ -39,8 +40,11 @@ def numbers(told: Told) -> Iterator[Number]:
         unclear = [f"{sends[k]:,} {w}" for k, w in (("fail", "refused"), ("info", "unknown"))]
         yield Number("acknowledged", f"{sends.get('ok', 0):,}", ", ".join(unclear))
         yield Number("delivered", f"{stats.get('delivered', 0):,}", f"{stats['read']:,} read back")
-    yield _lost(told)
-    yield _duplicated(told)
+    ran = {result.checker for result in told.verdict.checkers}
+    if "loss" in ran:
+        yield _lost(told)
+    if "duplicates" in ran:
+        yield _duplicated(told)
     yield from _times(stats)
     yield from _latency(stats)
     yield from _faults(told)
@@ -71,6 +75,23 @@ def seconds(value: float | None) -> str:
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def machine(state: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Versions and machine of a run, by name."""
+    for name, value in {**state.get("versions", {}), **state.get("machine", {})}.items():
+        memory = name == "memory" and isinstance(value, int)
+        yield name, f"{value / 2**30:.1f} GiB" if memory else str(value)
+    if state.get("command"):
+        yield "command", " ".join(["seatrial", *map(str, state["command"])])
+
+
+def moment(text: Any) -> str:
+    """An ISO time as people write it; anything else as it stands."""
+    try:
+        return datetime.fromisoformat(str(text)).strftime("%d %B %Y, %H:%M:%S %Z").strip(" ,")
+    except ValueError:
+        return str(text)
 
 
 def standing_of(finding: Finding) -> str:

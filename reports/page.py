@@ -8,6 +8,7 @@ even a mistake here could not run what a log line says.
 import base64
 import hashlib
 import os
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ TEMPLATES = Environment(
 TEMPLATES.filters |= {
     "cell": _words.cell,
     "heading": _words.heading,
+    "moment": _words.moment,
     "seconds": _words.seconds,
 }
 
@@ -57,6 +59,7 @@ def html(told: Told) -> str:
         numbers=list(_words.numbers(told)),
         findings=[_finding(result.checker, found) for result, found in told.findings()],
         faults=[_fault(told, fault) for fault in told.faults],
+        machine=list(_words.machine(told.state)),
         availability=told.stats("availability").get("availability", {}),
         timeline=timeline(told),
         lanes=_lanes(told),
@@ -122,8 +125,6 @@ def _lanes(told: Told) -> dict[str, Any]:
 
 def _filled(path: Path) -> dict[str, Any]:
     """The trial without what it leaves at nothing."""
-    import tomllib
-
     table = tomllib.loads(path.read_text())
     return {key: value for key, value in table.items() if value not in ("", [], {})}
 

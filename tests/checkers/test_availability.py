@@ -50,6 +50,15 @@ def test_silence_is_the_longest_stretch_without_acknowledgement(sound: Sketch) -
     assert times["silence_s"] == pytest.approx(0.802, abs=0.001)
 
 
+def test_the_end_of_the_load_is_no_silence(sketch: Sketch) -> None:
+    """Nobody waits once nobody sends."""
+    sketch.ops(1, 20)
+    sketch.fault("pause", 15, 16)
+    stats = judged(sketch).stats
+    assert stats["faults"][0]["silence_s"] < 0.1
+    assert stats["availability"]["outages"] == 0
+
+
 def test_never_acknowledged_again_is_not_zero(sketch: Sketch) -> None:
     """What never happened has no time."""
     sketch.ops(1, 10)

@@ -91,6 +91,7 @@ def judge(
     known = Facts(told, Answers(table, question))
     results = (
         Result("loss", findings=findings, reasons=reasons),
+        Result("duplicates"),
         *(checker.judge(known) for checker in (coverage, recovery, availability)),
     )
     verdict = Verdict(
@@ -114,7 +115,7 @@ def _small(run: RunDir) -> None:
         started="2026-11-21T10:15:00Z",
         ended=True,
         versions={"python": "3.11.7", "seatrial": "0.1.0"},
-        machine={"cores": 2, "memory": "24 GiB"},
+        machine={"cores": 2, "memory": 25276502016},
     )
     notes = Journal(run.journal, "notes", "runner")
     for t, text in ((0.9, "raised"), (1, "load"), (36, "healed"), (39, "drain"), (41, "ended")):
