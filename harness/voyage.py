@@ -173,7 +173,8 @@ class Voyage:
         if plan:
             dice = random.Random(f"{self.trial.seed}/nemesis")  # must be replayable
             carry_out = registry.nemesis().carry_out
-            await carry_out(plan, bed, self.run.ledger, self.stop, dice, self.now_ns())
+            began_ns = self.run.state()["load_began_ns"]  # what the plan's times are measured from
+            await carry_out(plan, bed, self.run.ledger, self.stop, dice, began_ns)
 
 
 async def voyage(run: RunDir, hosts: Hosts) -> int:
