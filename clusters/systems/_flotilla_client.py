@@ -20,7 +20,8 @@ class FlotillaClient:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
-        self._nodes: Mapping[str, int] = settings["nodes"]
+        self._nodes: Mapping[str, int] = settings["nodes"]  # address -> index in names.json
+        self._names: Mapping[str, str] = settings["names"]  # address -> node, for people
         self._client: Client
 
     async def open(self) -> None:
@@ -42,7 +43,7 @@ class FlotillaClient:
                     result.epoch,
                     self._nodes.get(result.address, NONE),
                     result.attempts,
-                    result.error,
+                    self._said(result.error),
                 )
             )
 
@@ -52,7 +53,7 @@ class FlotillaClient:
         try:
             pulled = await self._client.consumer.pull(topic, queue, offset, limit, wait_s)
         except ERRORS as e:
-            return Batch(Completion(Type.FAIL, error=f"{type(e).__name__}: {e}"))
+            return Batch(Completion(Type.FAIL, error=self._said(str(e))))
         messages = [Received(m.queue_offset, m.epoch, m.body) for m in pulled.messages]
         return Batch(Completion(Type.OK), messages, pulled.next_offset, pulled.max_offset)
 
@@ -72,5 +73,10 @@ class FlotillaClient:
         try:
             await self._client.consumer.commit(group, topic, queue, offset)
         except ERRORS as e:
-            return Completion(TYPES[outcome_of(e)], error=f"{type(e).__name__}: {e}")
+            return Completion(TYPES[outcome_of(e)], error=self._said(str(e)))
         return Completion(Type.OK)
+
+    def _said(self, error: str) -> str:
+        """An error text with the node's name where the library has its address."""
+        address, colon, rest = error.partition(": ")
+        return f"{self._names.get(address, address)}{colon}{rest}"

@@ -78,12 +78,12 @@ class Layout:
         return self._controller(node) if node.role == CONTROLLER else {}
 
     def client(self, nodes: Sequence[Node]) -> dict[str, Any]:
-        """What a client needs. `nodes`: address -> index in names.json."""
-        addresses = {address(n): i for i, n in enumerate(nodes) if n.role in PORTS}
+        """What a client needs. `nodes`: address -> index in names.json; `names`: -> name."""
         return {
             **self._settings.client,
             "namesrvAddr": self._addresses(NAMESERVER),
-            "nodes": addresses,
+            "nodes": {address(n): i for i, n in enumerate(nodes) if n.role in PORTS},
+            "names": {address(n): n.name for n in nodes if n.role in PORTS},
         }
 
     def key(self, broker_set: BrokerSet, topic: str, queue: int) -> str:

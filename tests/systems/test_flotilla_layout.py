@@ -117,6 +117,7 @@ def test_clients_know_nodes_by_address() -> None:
     found = layout(nodes, Trial(), {}).client(nodes)
     broker = next(n for n in nodes if n.name == "broker-2")
     assert nodes[found["nodes"][f"{broker.address}:10911"]].name == "broker-2"
+    assert found["names"][f"{broker.address}:10911"] == "broker-2"
     assert found["namesrvAddr"] == [f"{nodes[0].address}:9876"]
 
 

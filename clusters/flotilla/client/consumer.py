@@ -20,8 +20,8 @@ from .settings import Settings
 class Refused(Exception):
     """The broker answered, and not with what was asked for."""
 
-    def __init__(self, status: Status, remark: str) -> None:
-        super().__init__(f"{status.name} {remark}".rstrip())
+    def __init__(self, address: str, status: Status, remark: str = "") -> None:
+        super().__init__(f"{address}: {status.name} {remark}".rstrip())
         self.status = status
 
 
@@ -50,7 +50,7 @@ class Consumer:
         if pulled.status in (Status.SUCCESS, Status.PULL_NOT_FOUND, Status.PULL_OFFSET_MOVED):
             return pulled
         self._routes.refresh()
-        raise Refused(pulled.status, f"by {place.address}")
+        raise Refused(place.address, pulled.status)
 
     async def range(self, topic: str, queue: int) -> tuple[int, int]:
         """The queue's minimum offset and the offset after its last readable message."""
@@ -76,7 +76,7 @@ class Consumer:
             raise _malformed(place, e) from e
         if status != Status.SUCCESS:
             self._routes.refresh()
-            raise Refused(status, f"by {place.address} {reply.get('remark', '')}".rstrip())
+            raise Refused(place.address, status, str(reply.get("remark", "")))
         return reply
 
     async def _call(self, place: Place, op: Op, body: bytes, timeout_s: float) -> bytes:
@@ -111,7 +111,7 @@ class Consumer:
 
 
 def _malformed(place: Place, error: Exception) -> Refused:
-    return Refused(Status.SYSTEM_ERROR, f"a malformed answer of {place.address}: {error}")
+    return Refused(place.address, Status.SYSTEM_ERROR, f"a malformed answer: {error}")
 
 
 def outcome_of(error: Exception) -> Outcome:
