@@ -192,14 +192,17 @@ async def _voyage(voyage: Voyage) -> int:
     try:
         async with meanwhile(voyage.hurry(), _broken(_unhandled())):
             await sail(voyage)
-        voyage.run.update_state(ended=True)
     except Stopped:
-        return EXIT_VALID
-    except SeatrialError as e:
-        voyage.record.note(f"failed: {e}")
-        raise
-    finally:
         voyage.record.close()
+        return EXIT_VALID
+    except Exception as e:
+        drop_ballast(voyage.run)  # everything has been taken down: room for these last words
+        with suppress(SeatrialError):
+            voyage.record.note(f"failed: {e}")
+            voyage.record.close()
+        raise
+    voyage.record.close()
+    voyage.run.update_state(ended=True)
     return EXIT_VALID
 
 
@@ -213,7 +216,6 @@ def _failed(run: RunDir, lifeline: Lifeline, error: Exception) -> int:
             sentence = f"this machine refused: {error}"
         case _:
             sentence = f"Seatrial itself failed: {type(error).__name__}: {error}; see {run.log}"
-    drop_ballast(run)
     with suppress(OSError):
         run.update_state(error=sentence)
     lifeline.say({"failed": sentence})

@@ -233,7 +233,7 @@ def test_a_dead_part_of_ours_ends_the_run_with_a_sentence(sail: Sail, victim: st
 
 
 SMALL_DISK = """
-mkdir "$0" && mount -t tmpfs -o size=5m none "$0" || exit 99
+mkdir "$0" && mount -t tmpfs -o size=2400k none "$0" || exit 99
 "$@"; code=$?
 cp -a "$0" "$0.kept"; exit $code
 """
@@ -245,7 +245,8 @@ def test_a_full_disk_ends_the_run_with_a_sentence(sail: Sail, tmp_path: Path) ->
     sailing = sail(
         wrapper=(*alone, str(tmp_path / "runs")),
         duration_s=60.0,
-        load={"rate": 0, "body_bytes": 4096},
+        load={"rate": 0},
+        settings={"log": str(tmp_path / "log.jsonl")},
     )
     assert sailing.end() == 0
     failed = [s["failed"] for s in sailing.said if "failed" in s]
@@ -254,6 +255,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence(sail: Sail, tmp_path: Path) ->
     kept = RunDir.open(tmp_path / "runs.kept/latest")
     assert "No space left on device" in kept.state()["error"]
     assert rows(kept, "ops")
+    assert "failed: " in rows(kept, "notes")[-1]["text"]
 
 
 MOMENTS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {

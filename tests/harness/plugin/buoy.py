@@ -2,7 +2,7 @@
 
 It is here to try the runner: a real process on a real node, that appends every message to a file
 before it answers, so that a kill loses nothing. Settings make it misbehave: `exit_after` (sends),
-`never_ready`.
+`never_ready`; `log` puts the file elsewhere.
 """
 
 import asyncio
@@ -67,7 +67,8 @@ class Buoy:
         agent = bed.agents["buoy-1"]
         await agent.signal(SERVER, signal.SIGTERM)
         await agent.exited(SERVER)
-        log = await agent.get(f"{bed.hosts.folder('buoy-1')}/log.jsonl")
+        path = self._settings.get("log", f"{bed.hosts.folder('buoy-1')}/log.jsonl")
+        log = await agent.get(path)
         rows = [json.loads(line) for line in log.splitlines()]
         offsets: dict[str, int] = {}
         for row in rows:
@@ -180,7 +181,7 @@ class Server:
         config = json.loads((folder / "config.json").read_text())
         self._exit_after = config.get("exit_after", 0)
         self._queues: dict[str, list[str]] = {}
-        path = folder / "log.jsonl"
+        path = Path(config.get("log", folder / "log.jsonl"))
         for line in path.read_text().splitlines() if path.exists() else ():
             row = json.loads(line)
             self._queues.setdefault(row["queue"], []).append(row["body"])
