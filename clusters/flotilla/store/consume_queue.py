@@ -33,11 +33,12 @@ class ConsumeQueue:
         return self.base + len(self.positions)
 
     def put(self, queue_offset: int, offset: int) -> None:
-        if not self.positions:
-            self.base = self.visible_end = queue_offset
-        if queue_offset == self.end:
-            self.positions.append(offset)
+        positions = self.positions
+        if queue_offset == self.base + len(positions):
+            positions.append(offset)
             return
+        if not positions:
+            self.base = self.visible_end = queue_offset
         if queue_offset < self.base:
             raise ValueError(f"queue offset {queue_offset} is below {self.base}, the first one")
         while self.end <= queue_offset:
@@ -79,12 +80,13 @@ class QueueIndex:
 
     def add(self, e: Entry) -> None:
         """A record that was appended to the log."""
-        if not e.topic:
-            self._fillers.append(e.offset)
+        offset, size, _, topic, queue_id, queue_offset = e
+        if not topic:
+            self._fillers.append(offset)
             return
-        queue = self.queue((e.topic, e.queue))
-        queue.put(e.queue_offset, e.offset)
-        self._waiting.append((e.end, queue, e.queue_offset))
+        queue = self.queues.get((topic, queue_id)) or self.queue((topic, queue_id))
+        queue.put(queue_offset, offset)
+        self._waiting.append((offset + size, queue, queue_offset))
 
     def dispatch(self, limit: int) -> bool:
         """Make records up to `limit` visible; true when there are any, in the queues `fresh`."""

@@ -19,6 +19,7 @@ _PREFIX = struct.Struct(">II")
 _REST = struct.Struct(">QIHBHQQ")
 _ENTRY = struct.Struct(">IIQIHBHQQ")
 HEAD_SIZE = _ENTRY.size
+_CRC_END = _PREFIX.size
 MAX_TOPIC = 255
 MAX_KEY = 65535
 
@@ -76,44 +77,38 @@ def filler(offset: int, epoch: int, size: int, store_ms: int) -> bytes:
     return encode(offset, epoch, b"", 0, 0, store_ms, b"", bytes(size - HEAD_SIZE))
 
 
-def entry(data: bytes | memoryview, at: int, offset: int) -> Entry | None:
+def entry(data: bytes, at: int, offset: int) -> Entry | None:
     """The record at `data[at:]` that belongs at `offset`; None when there is no sound one."""
-    if len(data) - at < HEAD_SIZE:
-        return None
-    size, crc, own, epoch, queue, topic_size, key_size, queue_offset, _ = _ENTRY.unpack_from(
-        data, at
-    )
-    if own != offset or not HEAD_SIZE + topic_size + key_size <= size <= len(data) - at:
-        return None
-    with memoryview(data) as view:
-        if crc32(view[at + _PREFIX.size : at + size]) != crc:
-            return None
-    topic_at = at + HEAD_SIZE
-    return Entry(
-        offset, size, epoch, bytes(data[topic_at : topic_at + topic_size]), queue, queue_offset
-    )
+    return next(entries(data, offset - at, at), None)
 
 
-def entries(data: bytes | memoryview, offset: int) -> Iterator[Entry]:
-    """The sound records at the front of `data`, which begins at `offset` in the log."""
-    at = 0
-    while (found := entry(data, at, offset + at)) is not None:
-        yield found
-        at += found.size
+def entries(data: bytes, offset: int, at: int = 0) -> Iterator[Entry]:
+    """The sound records from `data[at:]` on; `data` begins at `offset` in the log."""
+    view, end, unpack = memoryview(data), len(data), _ENTRY.unpack_from
+    while end - at >= HEAD_SIZE:
+        size, crc, own, epoch, queue, topic_size, key_size, queue_offset, _ = unpack(data, at)
+        if own != offset + at or not HEAD_SIZE + topic_size + key_size <= size <= end - at:
+            return
+        if crc32(view[at + _CRC_END : at + size]) != crc:
+            return
+        topic_at = at + HEAD_SIZE
+        topic = data[topic_at : topic_at + topic_size]
+        yield Entry(own, size, epoch, topic, queue, queue_offset)
+        at += size
 
 
-def payload(data: bytes | memoryview, at: int, offset: int) -> Payload:
+def payload(data: bytes, at: int, offset: int) -> Payload:
     """The message of the record at `data[at:]`. DamagedRecord when it is not sound."""
     if entry(data, at, offset) is None:
         raise DamagedRecord(f"the record at offset {offset} is damaged")
     size, _, _, epoch, _, topic_size, key_size, queue_offset, _ = _ENTRY.unpack_from(data, at)
     key_at = at + HEAD_SIZE + topic_size
     body_at = key_at + key_size
-    key, body = bytes(data[key_at:body_at]), bytes(data[body_at : at + size])
+    key, body = data[key_at:body_at], data[body_at : at + size]
     return Payload(queue_offset, epoch, crc32(body, crc32(key)), key, body)
 
 
-def declared_size(data: bytes | memoryview, at: int) -> int:
+def declared_size(data: bytes, at: int) -> int:
     """The size that the record at `data[at:]` claims; 0 at the end of the log or of `data`."""
     if len(data) - at < _PREFIX.size:
         return 0

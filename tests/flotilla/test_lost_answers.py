@@ -1,0 +1,208 @@
+"""A broker whose controllers' answers get lost: real brokers, and a controller that we play.
+
+The played controller decides as the real one does, on the real state machine; it has no Raft and
+believes every broker to be alive. What it can do besides is keep an answer to itself.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from clusters.flotilla import net
+from clusters.flotilla.controller_requests import DECISIONS, Scene
+from clusters.flotilla.controller_state import State, apply_all
+from clusters.flotilla.elect import Candidate, Standing
+from clusters.flotilla.net import Connection, JsonHandler, Pool
+from clusters.flotilla.rules import RULES
+from clusters.flotilla.wire import Json, Op, Send, Sent, Status
+
+pytestmark = pytest.mark.bed
+PATIENCE_S = 30.0
+T = TypeVar("T")
+
+
+async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
+    """What `find` gives once it gives something."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if found := await find():
+                return found
+            await asyncio.sleep(0.02)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class PlayedController:
+    """Decides, and may not say so. `silent`: what is carried out and not answered."""
+
+    def __init__(self) -> None:
+        self.address = f"127.0.0.1:{free_port()}"
+        self.state: State = {}
+        self.silent: set[int] = set()
+        self.asked: list[tuple[int, Json]] = []
+        self._server: asyncio.AbstractServer | None = None
+        self.handler = JsonHandler(
+            {**{op: self._serve(op) for op in DECISIONS}, Op.BROKER_HEARTBEAT: self._heartbeat}
+        )
+
+    async def listen(self) -> None:
+        host, port = net.split(self.address)
+        self._server = await net.serve(host, port, self.handler)
+
+    def close(self) -> None:
+        assert self._server
+        self._server.close()
+        for connection in list(self.handler.connections):
+            connection.abort()
+
+    def times(self, op: Op) -> int:
+        return sum(asked == op for asked, _ in self.asked)
+
+    def _serve(self, op: Op) -> Callable[[Connection, Json], Awaitable[Json]]:
+        async def serve(connection: Connection, fields: Json) -> Json:
+            scene = Scene(self.state, lambda name, i: Candidate(i, Standing.ALIVE), RULES, False)
+            decision = DECISIONS[op](scene, fields)
+            self.state = apply_all(self.state, decision.events)
+            self.asked.append((op, fields))
+            if op in self.silent:
+                connection.abort()
+            return decision.reply
+
+        return serve
+
+    async def _heartbeat(self, connection: Connection, fields: Json) -> Json:
+        return {}
+
+
+Scenario = Callable[[PlayedController, list[Any]], Awaitable[None]]
+
+
+@pytest.fixture
+def bed(raise_node: Any) -> Callable[[Scenario], None]:
+    """Runs a scenario with two brokers, of which the second is not started yet."""
+
+    def run(scenario: Scenario) -> None:
+        asyncio.run(play(scenario, raise_node))
+
+    return run
+
+
+async def play(scenario: Scenario, raise_node: Any) -> None:
+    controller = PlayedController()
+    await controller.listen()
+    nodes = []
+    for i in (1, 2):
+        settings = {
+            "haListenPort": free_port(),
+            "brokerName": "b",
+            "controllerAddr": [controller.address],
+            "topics": {"t": 1},
+            "allAckInSyncStateSet": True,
+            "mappedFileSizeCommitLog": 1024 * 1024,
+        }
+        nodes.append(raise_node(f"b{i}", "broker", **settings))
+        await eventually(lambda i=i: members(controller, i))
+        await eventually(lambda node=nodes[-1]: has_identity(node))
+    nodes[1].stop()
+    await eventually(lambda: the_set(controller, [1]))
+    try:
+        await scenario(controller, nodes)
+    finally:
+        controller.close()
+
+
+async def has_identity(node: Any) -> bool:
+    return (Path(node.folder) / "store" / "broker.meta").exists()
+
+
+async def members(controller: PlayedController, count: int) -> bool:
+    row = controller.state.get("b")
+    return row is not None and len(row.members) == count and row.master_id == 1
+
+
+async def the_set(controller: PlayedController, expected: list[int]) -> bool:
+    return list(controller.state["b"].sync_set) == expected
+
+
+async def send(node: Any) -> Status:
+    pool = Pool(1)
+    try:
+        connection = await pool.get(node.address)
+        body = await connection.call(Op.SEND, Send("t", 0, b"", b"m").pack(), 10)
+        return Sent.unpack(body).status
+    finally:
+        pool.close()
+
+
+def test_an_expansion_whose_answer_is_lost_counts_as_made(
+    bed: Callable[[Scenario], None],
+) -> None:
+    """The controllers agreed to {1, 2}, broker 1 was not told, 2 is gone (apache/rocketmq#5663).
+
+    Were broker 1 to acknowledge alone now, an election of 2 would lose the message.
+    """
+
+    async def scenario(controller: PlayedController, nodes: list[Any]) -> None:
+        one, two = nodes
+        assert await send(one) is Status.SUCCESS
+        controller.silent = {Op.ALTER_SYNC_STATE_SET}
+        two.start()
+        await eventually(lambda: the_set(controller, [1, 2]))
+        two.stop()
+        assert await send(one) is Status.FLUSH_SLAVE_TIMEOUT
+        assert controller.times(Op.ALTER_SYNC_STATE_SET) > 2
+        controller.silent = set()
+        await eventually(lambda: the_set(controller, [1]))
+        assert await send(one) is Status.SUCCESS
+
+    bed(scenario)
+
+
+def test_a_claimed_id_survives_lost_answers(bed: Callable[[Scenario], None]) -> None:
+    """Killed again and again before consent arrives, a broker gets one id."""
+
+    async def scenario(controller: PlayedController, nodes: list[Any]) -> None:
+        two = nodes[1]
+        store = Path(two.folder) / "store"
+        (store / "broker.meta").unlink()
+        controller.silent = {Op.APPLY_BROKER_ID}
+        for _ in range(3):
+            before = controller.times(Op.APPLY_BROKER_ID)
+            two.start()
+            await eventually(lambda b=before: asked_since(controller, Op.APPLY_BROKER_ID, b))
+            two.stop()
+        controller.silent = set()
+        two.start()
+        await eventually(lambda: the_set(controller, [1, 3]))
+        assert sorted(controller.state["b"].members) == [1, 2, 3]
+        assert not (store / "broker.meta.claim").exists()
+
+    bed(scenario)
+
+
+async def asked_since(controller: PlayedController, op: Op, before: int) -> bool:
+    return controller.times(op) > before
+
+
+def test_a_foreign_store_is_refused(bed: Callable[[Scenario], None]) -> None:
+    """Names in broker.meta must be the configuration's (spec 5.3)."""
+
+    async def scenario(controller: PlayedController, nodes: list[Any]) -> None:
+        two = nodes[1]
+        meta = Path(two.folder) / "store" / "broker.meta"
+        meta.write_text(meta.read_text().replace('"b"', '"another"'))
+        two.start()
+        process, two.process = two.process, None
+        process.stdout.close()
+        assert process.wait(PATIENCE_S) == 70
+
+    bed(scenario)
