@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clusters.flotilla.client.admin import Admin
 from clusters.hosts import local
 from clusters.systems import flotilla
 from harness.contracts import Bed
@@ -119,10 +120,25 @@ async def life(scene: Scene) -> Seen:
     seen["sent after the kill"] = sorted({end.split()[0] for end in await scene.send(SENDS)})
     await scene.system.start_node(scene.bed, master)
     await scene.until(lambda now: now.redundant)
+    seen["designated"] = await designate(scene)
     await scene.send(20)
     await scene.client.close()
     await scene.system.collect(scene.bed)
     return seen | _history(scene)
+
+
+async def designate(scene: Scene) -> bool:
+    """An operator names another member of the set; whether it became master."""
+    admin = Admin([f"{node.address}:9878" for node in scene.bed.of_role("controller")])
+    row = (await admin.sync_state_data("set-1"))["set-1"]
+    chosen = next(number for number in row["set"] if number != row["masterId"])
+    answer = await admin.elect_master("set-1", chosen)
+    address = row["members"][str(chosen)]["addr"].split(":")[0]
+    wanted = next(node.name for node in scene.bed.nodes if node.address == address)
+    await scene.until(lambda now: now.redundant and now.masters["set-1"] == wanted)
+    described = await admin.describe(f"{address}:10911")
+    admin.close()
+    return bool(answer["code"] == 0 and described["role"] == "master")
 
 
 def _history(scene: Scene) -> Seen:

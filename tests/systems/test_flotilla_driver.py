@@ -41,6 +41,7 @@ def test_a_cluster_from_start_to_its_history(play: Play) -> None:
     assert seen["paused"] == [True, False], "a paused master is the master, and nobody is whole"
     assert seen["elected"], "a later epoch"
     assert "OK" in seen["sent after the kill"]
+    assert seen["designated"], "an operator's choice becomes master"
     assert seen["notes"] == []
     assert seen["missing"] == dict.fromkeys(brokers, 0)
     assert seen["repeated"].keys() == set(brokers)

@@ -1,0 +1,80 @@
+"""The operator's client finds the leading controller, whoever it asks first."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from clusters.flotilla import net
+from clusters.flotilla.client.admin import Admin
+from clusters.flotilla.net import Connection, JsonHandler, Unreachable, refusal
+from clusters.flotilla.wire import Json, Op, Status
+
+NOBODY = "127.0.0.1:9"  # nothing listens there
+
+
+class Controllers:
+    """A leader and a follower that knows it."""
+
+    def __init__(self) -> None:
+        self.designated: list[Json] = []
+        self.leader = self.follower = ""
+        self._servers: list[asyncio.AbstractServer] = []
+
+    async def start(self) -> None:
+        self.leader = await self._serve(self._lead)
+        self.follower = await self._serve(self._follow)
+
+    def stop(self) -> None:
+        for server in self._servers:
+            server.close()
+
+    async def _serve(self, answer: Callable[[Connection, Json], Awaitable[Json]]) -> str:
+        table = dict.fromkeys((Op.ELECT_MASTER, Op.SYNC_STATE_DATA), answer)
+        server = await net.serve("127.0.0.1", 0, JsonHandler(table))
+        self._servers.append(server)
+        return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async def _lead(self, connection: Connection, fields: Json) -> Json:
+        self.designated.append(fields)
+        return {"sets": {name: {"masterId": 1} for name in fields.get("brokerNames", [])}}
+
+    async def _follow(self, connection: Connection, fields: Json) -> Json:
+        return refusal(Status.NOT_LEADER, "ask the leader") | {"leaderAddr": self.leader}
+
+
+def with_admin(use: Callable[[Admin, Controllers], Awaitable[None]], known: str) -> None:
+    """`known`: which controllers the client is told of."""
+
+    async def played() -> None:
+        controllers = Controllers()
+        await controllers.start()
+        at = {"leader": controllers.leader, "follower": controllers.follower, "nobody": NOBODY}
+        admin = Admin([at[name] for name in known.split()], timeout_s=2.0)
+        try:
+            await use(admin, controllers)
+        finally:
+            admin.close()
+            controllers.stop()
+
+    asyncio.run(played())
+
+
+@pytest.mark.parametrize("known", ["leader", "follower", "nobody follower", "follower leader"])
+def test_the_leader_is_found(known: str) -> None:
+    async def use(admin: Admin, controllers: Controllers) -> None:
+        assert await admin.sync_state_data("set-1") == {"set-1": {"masterId": 1}}
+        await admin.elect_master("set-1", 2)
+        wanted = {"brokerName": "set-1", "brokerId": 2, "designate": True}
+        assert controllers.designated[-1] == wanted
+
+    with_admin(use, known)
+
+
+@pytest.mark.parametrize("known", ["", "nobody"])
+def test_no_leader_is_said(known: str) -> None:
+    async def use(admin: Admin, controllers: Controllers) -> None:
+        with pytest.raises(Unreachable, match="no controller leads"):
+            await admin.elect_master("set-1", 2)
+
+    with_admin(use, known)
