@@ -14,17 +14,20 @@ the other (`_fabric`). Faults reach nodes through an agent's few verbs and nothi
 fault works on every kind of host that has the verbs it `NEEDS`.
 
 The front door: `planned` is a trial's plan, checked (`draw` or `load`, then `check`), `dump` saves
-it, `carry_out` does it; `open_entries` are the faults that a crashed run left in the world.
+it, `carry_out` does it, `as_recorded` is one that hits the same victims again; `open_entries` are
+the faults that a crashed run left in the world.
 """
 
 from nemesis._ledger import Entry, Ledger, open_entries
 from nemesis._nemesis import carry_out
 from nemesis._plan import Plan, check, check_kinds, draw, dump, load, planned
+from nemesis._recorded import as_recorded
 
 __all__ = [
     "Entry",
     "Ledger",
     "Plan",
+    "as_recorded",
     "carry_out",
     "check",
     "check_kinds",

@@ -12,10 +12,11 @@ import pytest
 
 from harness.contracts import LinkRule, PlannedFault, Standing
 from harness.history import FAULTS
-from nemesis import _plan, carry_out, open_entries
+from nemesis import _plan, as_recorded, carry_out, open_entries
 from nemesis._plan import Plan
 
 S = 1_000_000_000
+ISOLATE_THEN_KILL = Path(__file__).resolve().parents[2] / "suites/plans/isolate-then-kill.toml"
 
 
 def planned(*faults: PlannedFault) -> Plan:
@@ -190,7 +191,7 @@ def test_the_kill_waits_for_acknowledgements_and_the_cut_for_the_kill(
 ) -> None:
     """`after` counts from when the previous fault was applied, `until = next` ends with the kill,
     and the victim stays down until another master is elected."""
-    _, plan = _plan.load(Path("suites/plans/isolate-then-kill.toml").read_text())
+    _, plan = _plan.load(ISOLATE_THEN_KILL.read_text())
 
     async def cluster(_stop: asyncio.Event) -> None:
         for _ in range(26):  # 6.5 s, by when 1500 are acknowledged behind the cut
@@ -214,7 +215,7 @@ def test_the_kill_waits_for_acknowledgements_and_the_cut_for_the_kill(
 def test_conditions_have_an_end(world: Any, tmp_path: Path) -> None:
     """A safe system acknowledges nothing behind the cut: the kill comes all the same. Nobody is
     elected: the victim comes back all the same."""
-    _, plan = _plan.load(Path("suites/plans/isolate-then-kill.toml").read_text())
+    _, plan = _plan.load(ISOLATE_THEN_KILL.read_text())
     carried_out(world, plan, tmp_path)
     cut, kill = world.last(0), world.last(1)
     assert kill["begin"] - cut["applied"] == pytest.approx(9 * S, abs=0.1 * S)
@@ -334,3 +335,28 @@ def test_the_same_seed_hits_the_same_nodes(world: Any, tmp_path: Path) -> None:
         carried_out(again, plan, tmp_path / folder)
         histories.append(again.rows)
     assert histories[0] == histories[1]
+
+
+def test_as_recorded_hits_the_same_victims(world: Any, tmp_path: Path) -> None:
+    """Also when, by selector, somebody else would be hit by now."""
+    plan = planned(
+        fault("kill", 1.0, 2.0, "master"),
+        fault("partition", 4.0, 2.0, "", params={"shape": "halves"}),
+        fault("loss", 7.0, 2.0, "one slave", params={"from": "master", "direction": "both"}),
+        fault("pause", 10.0, 2.0, "minority"),
+    )
+    carried_out(world, plan, tmp_path)
+    again = type(world)()
+    again.standing = replace(
+        again.standing, masters={"set-1": "broker-3"}, slaves=("broker-1", "broker-2")
+    )
+    recorded = planned(*as_recorded(plan, world.rows))
+    carried_out(again, recorded, tmp_path)
+    for number in range(4):
+        before, now = (json.loads(w.last(number)["observation"])["effect"] for w in (world, again))
+        assert before.get("cut") == now.get("cut")
+        assert names_hit(world.last(number)) == names_hit(again.last(number))
+
+
+def names_hit(row: dict[str, Any]) -> list[str]:
+    return sorted(name for names in json.loads(row["targets"]).values() for name in names)

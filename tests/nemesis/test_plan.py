@@ -23,6 +23,7 @@ NODES = (
     Node("client-1", "client"),
 )
 KINDS = ("kill", "pause", "partition", "loss")
+PLANS = Path(__file__).resolve().parents[2] / "suites/plans"
 ALL = frozenset({"links", "loss", "signal", "restart"})
 
 trials = st.builds(
@@ -216,7 +217,7 @@ def test_every_fault_says_what_it_needs(kind: str) -> None:
     assert all(param.meaning for param in module.PARAMS.values())
 
 
-@pytest.mark.parametrize("path", sorted(Path("suites/plans").glob("*.toml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted(PLANS.glob("*.toml")), ids=lambda path: path.stem)
 def test_our_own_plans_are_sound(path: Path) -> None:
     """Every plan that we ship loads and fits the trial that it asks for."""
     overrides, plan = _plan.load(path.read_text(), str(path))

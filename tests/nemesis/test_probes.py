@@ -1,0 +1,102 @@
+"""What counts as having seen a link, a thread, a rule."""
+
+import asyncio
+from collections.abc import Mapping
+from math import comb
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.contracts import Node
+from nemesis._fabric import Fabric
+from nemesis._probes import Sighting, plausible
+from nemesis.pause import thread_states
+
+LINK = ("a", "b")
+
+
+@given(of=st.integers(1, 200), p=st.floats(0.01, 0.99), chance=st.floats(0.0001, 0.2))
+def test_plausible_is_the_central_interval(of: int, p: float, chance: float) -> None:
+    """Too few and too many are each missed with at most half the chance, by exact sums."""
+    weights = [comb(of, k) * p**k * (1 - p) ** (of - k) for k in range(of + 1)]
+    for k in range(0, of + 1, max(1, of // 20)):
+        below, above = sum(weights[: k + 1]), sum(weights[k:])
+        margin = min(below, above) - chance / 2
+        if abs(margin) > 1e-9:
+            assert plausible(k, of, p, chance) == (margin > 0)
+
+
+def test_a_sound_loss_is_hardly_ever_called_partial() -> None:
+    """Of 50 faults over 24 links each, hardly one is doubted: the chance is shared out."""
+    dice = Random(11)
+    doubted = 0
+    for _ in range(50):
+        for _ in range(24):
+            arrived = sum(dice.random() < 0.2 for _ in range(200))
+            doubted += not Sighting(LINK, 0.8, 200, arrived, 200 - arrived).as_laid(24)
+    assert doubted <= 1
+
+
+@pytest.mark.parametrize(
+    ("drop", "arrived", "counted", "expected"),
+    [
+        (1.0, 0, 10, True),
+        (1.0, 0, 9, False),  # silence, but the rule did not make all of it
+        (1.0, 1, 10, False),
+        (0.0, 10, 0, True),
+        (0.0, 9, 0, False),
+        (0.5, 5, 5, True),
+        (0.5, 10, 0, True),  # ten heads in a row: one in a thousand
+        (0.8, 9, 1, False),
+    ],
+)
+def test_a_link_does_as_its_rules_say(
+    drop: float, arrived: int, counted: int, expected: bool
+) -> None:
+    """Cut: nothing arrives and all of it is counted. Open: all arrives. Lossy: near its share."""
+    assert Sighting(LINK, drop, 10, arrived, counted).as_laid() == expected
+
+
+def test_threads_are_read_from_their_stat_lines() -> None:
+    """Names may hold blanks and brackets; only the group that is asked for counts."""
+    text = "7 (a b) c) T 1 7 7 0\n8 (py) S 7 7 7 0\n9 (other) R 1 9 9 0\ngarbage\n"
+    assert thread_states(text, 7) == "TS"
+    assert thread_states(text, 9) == "R"
+    assert thread_states("", 7) == ""
+
+
+class Slow:
+    """An agent whose rules take effect late, the earlier the later."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.rules: Mapping[str, float] = {}
+
+    async def links(self, rules: Any) -> None:
+        self.calls += 1
+        for _ in range(20 - self.calls):
+            await asyncio.sleep(0)
+        self.rules = {rule.source: rule.drop for rule in rules}
+
+
+def test_the_last_merge_wins_whatever_is_slow() -> None:
+    """Faults that come and go at once leave what the last of them wants."""
+    nodes = [Node("a", "x", "1.1.1.1"), Node("b", "x", "1.1.1.2"), Node("c", "x", "1.1.1.3")]
+    agents = {node.name: Slow() for node in nodes}
+
+    async def story() -> None:
+        fabric = Fabric(nodes, agents)  # type: ignore[arg-type]
+        await asyncio.gather(
+            fabric.lay("one", {("a", "b"): 1.0}),
+            fabric.lay("two", {("a", "b"): 0.5, ("c", "b"): 0.2}),
+            fabric.lift("one"),
+        )
+        assert agents["b"].rules == {"1.1.1.1": 0.5, "1.1.1.3": 0.2}
+        await fabric.lift("two")
+
+    asyncio.run(story())
+    assert agents["b"].rules == {}
+    assert agents["a"].calls == agents["c"].calls == 0, "a node that no rule touches is left alone"
