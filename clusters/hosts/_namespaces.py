@@ -63,10 +63,13 @@ def enter(others: int) -> None:
     try:
         with _map_by_helper() if uid == 0 else _map_by_self(uid, gid):
             unshare(NEWUSER | others)
-    except PermissionError:
-        if uid != 0:
+    except OSError as refused:
+        if os.geteuid() != 0:  # not root, or in a user namespace that maps nobody
             raise
-        unshare(others)
+        try:
+            unshare(others)
+        except OSError:
+            raise refused from None
 
 
 @contextlib.contextmanager

@@ -60,18 +60,33 @@ def test_the_switches_of_distributions_are_recognised(
     assert problem.fix == f"sudo sysctl -w kernel.{fix}"
 
 
-@pytest.mark.bed
-def test_a_real_refusal_is_explained(root: Path) -> None:
-    """Where the kernel allows no more user namespaces, the probe says so and how to allow them."""
-    ask = "import json; from clusters.hosts import _probe; print(json.dumps(_probe.problems()))"
-    none_left = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$0" -c "$1"'
+ASK = "import json; from clusters.hosts import _probe; print(json.dumps(_probe.problems()))"
+IN_A_USER_NAMESPACE = ("unshare", "--user", "--map-root-user")
+NONE_LEFT = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+
+
+def probed(root: Path, *wrapper: str) -> list[list[str]]:
+    """What the probe finds where no more user namespaces may be made."""
     done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "sh", "-c", none_left, sys.executable, ask],
+        [*IN_A_USER_NAMESPACE, "sh", "-c", NONE_LEFT, "sh", *wrapper, sys.executable, "-c", ASK],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(root)},
         check=True,
     )
-    ((what, _, fix),) = json.loads(done.stdout)
+    found: list[list[str]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.bed
+def test_a_real_refusal_is_explained(root: Path) -> None:
+    """Without privilege it is a problem, and the probe says how to allow it."""
+    ((what, _, fix),) = probed(root, "setpriv", "--bounding-set=-all", "--inh-caps=-all")
     assert what == "the limit of user namespaces is reached"
     assert fix == "sudo sysctl -w user.max_user_namespaces=15000"
+
+
+@pytest.mark.bed
+def test_root_goes_without_a_user_namespace_where_it_must(root: Path) -> None:
+    """With privilege the other namespaces are enough."""
+    assert probed(root) == []
