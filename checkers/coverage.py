@@ -9,7 +9,7 @@ else is *unknown*, with what to do about it. This checker never convicts the clu
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,22 +56,25 @@ def judge(known: Facts) -> Result:
     """The verdict on the run itself."""
     outcomes = tuple(_outcomes(known))
     reasons = tuple(_reasons(known, outcomes))
-    return Result("coverage", reasons=reasons, stats=_stats(known, outcomes))
+    stats = _stats(known, outcomes)
+    if outcomes and not reasons:
+        stats["proved"] = f"{stats['counted']} of {len(outcomes)} planned faults were seen at work"
+    return Result("coverage", reasons=reasons, stats=stats)
 
 
 def _reasons(known: Facts, outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
     if known.outline.interrupted:
-        yield Reason("INTERRUPTED", "The run was cut short; run it again and let it end.")
+        yield Reason("INTERRUPTED", "The run was cut short; run it again and let it end")
     if known.outline.load is None:
-        yield Reason("NO_LOAD", "The load never began; harness.log says what came before.")
+        yield Reason("NO_LOAD", "The load never began; harness.log says what came before")
         return
     if not any(known.answers.total(f, Type.INVOKE) for f in F):
-        yield Reason("NO_OPERATIONS", "No operation was invoked; check the load's options.")
+        yield Reason("NO_OPERATIONS", "No operation was invoked; check the load's options")
         return
     if known.answers.total(F.SEND, Type.OK) == 0 and known.answers.total(F.SEND, Type.INVOKE):
         yield Reason("NO_OPERATIONS", "Nothing was acknowledged; was the cluster ever healthy?")
     if not _final_read(known):
-        yield Reason("NO_FINAL_READ", "No final read completed, so nothing can be called lost.")
+        yield Reason("NO_FINAL_READ", "No final read completed, so nothing can be called lost")
     yield from _fault_reasons(outcomes)
     yield from _stretch_reasons(known)
 
@@ -98,7 +101,7 @@ def _fault_reasons(outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
             yield Reason(
                 code,
                 f"{len(guilty)} of {len(outcomes)} planned faults {_plural(worth, len(guilty))}: "
-                f"{which}{more}; {advice}.",
+                f"{which}{more}; {advice}",
             )
 
 
@@ -119,18 +122,18 @@ def _stretch_reasons(known: Facts) -> Iterator[Reason]:
         if first:
             yield Reason(
                 "NO_OK_BEFORE",
-                "Nothing was acknowledged before the first fault; begin the faults later.",
+                "Nothing was acknowledged before the first fault; begin the faults later",
             )
         elif last:
             yield Reason(
                 "NO_OK_AFTER",
-                "Nothing was acknowledged after the last fault; end the faults earlier.",
+                "Nothing was acknowledged after the last fault; end the faults earlier",
             )
         elif long:
             yield Reason(
                 "NO_OK_BETWEEN",
                 f"Nothing was acknowledged in the {stretch.length_s:.1f} s gap at "
-                f"{stretch.begin / 1e9:.1f} s; lengthen the recoveries.",
+                f"{stretch.begin / 1e9:.1f} s; lengthen the recoveries",
             )
 
 
@@ -189,7 +192,7 @@ def noticed(fault: FaultInterval, events: tuple[Event, ...]) -> bool:
     )
 
 
-def _stats(known: Facts, outcomes: tuple[Outcome, ...]) -> Mapping[str, Any]:
+def _stats(known: Facts, outcomes: tuple[Outcome, ...]) -> dict[str, Any]:
     counted = Counter(o.kind for o in outcomes if o.worth == INSTALLED)
     return {
         "planned": len(outcomes),

@@ -39,6 +39,8 @@ def judge(known: Facts) -> Result:
         else:
             findings += _unrecovered(known, known.outline.healed)
             stats |= _times(known, known.outline.healed)
+            if not findings:
+                stats["proved"] = "the cluster came back by itself after everything was healed"
     return Result("recovery", tuple(findings), tuple(reasons), stats)
 
 
@@ -47,7 +49,7 @@ def _healing_unseen(outline: Outline) -> Reason:
     return Reason(
         "HEALING_NOT_OBSERVED",
         f"Healing of fault {', '.join(open_ids[:5])} was not observed, so whether the cluster "
-        "recovers by itself can not be said; harness.log says why.",
+        "recovers by itself can not be said; harness.log says why",
     )
 
 
@@ -70,7 +72,7 @@ def _unrecovered(known: Facts, healed: int) -> Iterator[Finding]:
             count=len(sets),
             message=(
                 f"{len(sets)} broker set{'s' if len(sets) > 1 else ''} did not recover within "
-                f"{within_s:g} s after everything was healed: no {what}."
+                f"{within_s:g} s after everything was healed: no {what}"
             ),
             demand=DEMAND,
             evidence=tuple(rows[:EVIDENCE_ROWS]),
@@ -144,7 +146,7 @@ def _crashes(outline: Outline) -> Iterator[Finding]:
         count=len(crashes),
         message=(
             f"{len(crashes)} node{'s' if many else ''} died by {'themselves' if many else 'itself'}"
-            f" or did not start: {nodes}."
+            f" or did not start: {nodes}"
         ),
         demand=DEMAND,
         evidence=tuple(rows[:EVIDENCE_ROWS]),

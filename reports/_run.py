@@ -42,6 +42,13 @@ class Told:
         return max([*times, drawn, 1])
 
     @property
+    def sentence(self) -> str:
+        """The verdict's sentence without its first word, which stands beside it anyway."""
+        said = self.verdict.sentence
+        said = said.removeprefix(f"{self.verdict.verdict.value.capitalize()}: ")
+        return said[:1].upper() + said[1:]
+
+    @property
     def load(self) -> Window | None:
         if "load" not in self.phases:
             return None

@@ -19,6 +19,11 @@ MEANING = {
     Judgement.UNKNOWN: "The run proves nothing either way.",
 }
 LOST = ("LOST_ACKED",)
+ORDER = (  # columns of evidence
+    *("node", "set", "missing", "event", "group", "queue", "key", "offset", "value"),
+    *("producer", "sequence", "outcome", "sent_s", "acked_s", "seen_s", "at_s", "epoch"),
+    *("seen_by", "seen_at", "times_seen", "attempts", "faults"),
+)
 DUPLICATED = "DUPLICATED"
 
 
@@ -99,20 +104,24 @@ def standing_of(finding: Finding) -> str:
     return ("breaks", "permitted: the contract does not demand", "informs")[rank(finding)]
 
 
+def full(sentence: str) -> str:
+    """A sentence ends with a full stop."""
+    return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
+
+
 def cell(value: Any) -> str:
     """A value of an evidence row."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}" if abs(value) < 1 << 32 else str(value)
     if isinstance(value, float):
-        return f"{value:,.3f}".rstrip("0").rstrip(".")
+        return f"{value:.3f}"
     return "" if value is None else str(value)
 
 
 def columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """All columns of evidence rows, in the order in which they first come."""
-    return list(dict.fromkeys(name for row in rows for name in row))
+    """The columns of evidence rows that say anything: what and where first, then when, the rest."""
+    told = {name for row in rows for name, value in row.items() if value not in (None, "")}
+    return sorted(told, key=lambda name: (ORDER.index(name) if name in ORDER else 99, name))
 
 
 def heading(column: str) -> str:

@@ -22,7 +22,8 @@ from reports import _words
 from reports._chart import timeline
 from reports._run import LANES, Told, rank, read, rerun_command
 
-ROWS_SHOWN = 20  # evidence rows of a finding
+ROWS_SHOWN = 6  # evidence rows of a finding; the others unfold
+LONG = 110  # letters of a verdict that needs smaller type
 TEMPLATES = Environment(
     loader=PackageLoader("reports", "_templates"),
     autoescape=True,
@@ -32,6 +33,7 @@ TEMPLATES = Environment(
 )
 TEMPLATES.filters |= {
     "cell": _words.cell,
+    "full": _words.full,
     "heading": _words.heading,
     "moment": _words.moment,
     "seconds": _words.seconds,
@@ -55,6 +57,7 @@ def html(told: Told) -> str:
         verdict=told.verdict,
         word=_words.VERDICT_WORDS[told.verdict.verdict],
         meaning=_words.MEANING[told.verdict.verdict],
+        size="long" if len(told.sentence) > LONG else "",
         subject=_words.one_line(told),
         numbers=list(_words.numbers(told)),
         findings=[_finding(result.checker, found) for result, found in told.findings()],
@@ -72,7 +75,6 @@ def html(told: Told) -> str:
 
 
 def _finding(checker: str, found: Any) -> dict[str, Any]:
-    rows = found.evidence[:ROWS_SHOWN]
     return {
         "checker": checker,
         "code": found.code,
@@ -82,9 +84,9 @@ def _finding(checker: str, found: Any) -> dict[str, Any]:
         "standing": _words.standing_of(found),
         "tone": ("bad", "doubt", "quiet")[rank(found)],
         "faults": found.faults,
-        "columns": _words.columns(rows),
-        "rows": rows,
-        "hidden": max(0, len(found.evidence) - len(rows)),
+        "columns": _words.columns(found.evidence),
+        "rows": found.evidence[:ROWS_SHOWN],
+        "more": found.evidence[ROWS_SHOWN:],
     }
 
 

@@ -34,7 +34,7 @@ def markdown(told: Told) -> str:
 
 def _lines(told: Told) -> Iterator[str]:
     word = _words.VERDICT_WORDS[told.verdict.verdict]
-    yield f"## {MARKS[word]} {word}: {_plain(told.verdict.sentence)}"
+    yield f"## {MARKS[word]} {word}: {_plain(told.sentence)}"
     yield ""
     yield f"`{_code(told.trial.name)}`: {_plain(_words.one_line(told))}"
     yield ""
@@ -43,7 +43,7 @@ def _lines(told: Told) -> Iterator[str]:
         [(number.name, number.value, number.note) for number in _words.numbers(told)],
     )
     for reason in told.verdict.reasons:
-        yield f"- **{reason.code}** {_plain(reason.message)}"
+        yield f"- **{reason.code}** {_plain(_words.full(reason.message))}"
     for result, finding in told.findings():
         yield from _finding(result.checker, finding)
     yield from _faults(told)
@@ -54,7 +54,8 @@ def _finding(checker: str, finding: Finding) -> Iterator[str]:
     demand = f" **{finding.demand}**" if finding.demand else ""
     yield f"### {finding.code} x {finding.count:,}"
     yield ""
-    yield f"{_plain(finding.message)} ({_words.standing_of(finding)}{demand}; found by {checker})"
+    standing = f"{_words.standing_of(finding)}{demand}; found by {checker}"
+    yield f"{_plain(_words.full(finding.message))} ({standing})"
     yield ""
     rows = finding.evidence[:ROWS_SHOWN] if rank(finding) < 2 else ()
     if rows:

@@ -56,7 +56,7 @@ def show(told: Told, console: Console) -> None:
 
 def _verdict(told: Told) -> Text:
     judgement = told.verdict.verdict
-    sentence = told.verdict.sentence or _words.MEANING[judgement]
+    sentence = told.sentence or _words.MEANING[judgement]
     word = f" {_words.VERDICT_WORDS[judgement].upper()} "
     return Text.assemble("  ", (word, STYLES[judgement]), "  ", (sentence, "bold"))
 
@@ -73,7 +73,8 @@ def _numbers(told: Told) -> Table:
 
 
 def _reason(code: str, message: str) -> Padding:
-    return Padding(Text.assemble((code, "bold yellow"), "  ", message), (0, 0, 0, 2), expand=False)
+    text = Text.assemble((code, "bold yellow"), "  ", _words.full(message))
+    return Padding(text, (0, 0, 0, 2), expand=False)
 
 
 def _finding(console: Console, checker: str, finding: Finding) -> None:
@@ -81,26 +82,34 @@ def _finding(console: Console, checker: str, finding: Finding) -> None:
     style = ("bold red", "yellow", "cyan")[rank(finding)]
     standing = _words.standing_of(finding) + (f" {finding.demand}" if finding.demand else "")
     during = f", during fault {_ids(finding.faults)}" if finding.faults else ""
-    head = Text.assemble((f"{finding.code} x {finding.count:,}", style), "  ", finding.message)
+    head = Text.assemble(
+        (f"{finding.code} x {finding.count:,}", style), "  ", _words.full(finding.message)
+    )
     console.print(Padding(head, (0, 0, 0, 2), expand=False))
     console.print(
         Padding(Text(f"{standing}; found by {checker}{during}", "dim"), (0, 0, 0, 4), expand=False)
     )
     rows = finding.evidence[:ROWS_SHOWN]
     if rows and rank(finding) < 2:
-        console.print(Padding(_evidence(rows), (0, 0, 0, 4), expand=False))
+        console.print(Padding(_evidence(rows, console.width - 4), (0, 0, 0, 4), expand=False))
         if finding.count > len(rows):
             more = f"{len(rows)} of {finding.count:,} shown; the report has more"
             console.print(Padding(Text(more, "dim"), (0, 0, 0, 4), expand=False))
 
 
-def _evidence(rows: Sequence[Mapping[str, Any]]) -> Table:
-    names = _words.columns(rows)
+def _evidence(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
+    """As many columns as the paper is wide; the page has them all."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in names:
+    shown: list[list[str]] = []
+    for name in _words.columns(rows):
+        cells = [_words.cell(row.get(name)) for row in rows]
+        width -= 2 + max(len(text) for text in (_words.heading(name), *cells))
+        if width < 0 and shown:
+            break
         table.add_column(Text(_words.heading(name)), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(_words.cell(row.get(name))) for name in names))
+        shown.append(cells)
+    for texts in zip(*shown, strict=True):
+        table.add_row(*map(Text, texts))
     return table
 
 
