@@ -9,6 +9,7 @@ are three questions to the same blocks.
 The fresh reader's word on a message's place outranks everybody's: it read the log that survived.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import Any
@@ -53,9 +54,12 @@ MOST_GROUPS = 64 - GROUP_BIT
 MESSAGE_FIELDS: dict[str, tuple[Any, int]] = {"flags": (np.uint64, 0), "place": (np.int64, -1)}
 
 
-@dataclass(frozen=True)
+COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "offset", "pos", "attempts")
+
+
 class Rows:
-    """Some rows of the ops table, as arrays; -1 is null."""
+    """Some rows of the ops table, as arrays by column; -1 is null. A selection copies only the
+    columns that somebody asks for."""
 
     t: Ints
     process: Ints
@@ -68,14 +72,20 @@ class Rows:
     pos: Ints
     attempts: Ints
 
+    def __init__(self, columns: Mapping[str, Ints], at: Ints | None = None) -> None:
+        self._columns, self._at = columns, at
+
+    def __getattr__(self, name: str) -> Ints:
+        array = self._columns[name]
+        array = array if self._at is None else array[self._at]
+        self.__dict__[name] = array
+        return array
+
     def where(self, mask: Bools) -> "Rows":
-        return Rows(*(getattr(self, name)[mask] for name in COLUMNS))
+        return self.take(np.flatnonzero(mask))
 
     def take(self, at: Ints) -> "Rows":
-        return Rows(*(getattr(self, name)[at] for name in COLUMNS))
-
-
-COLUMNS = tuple(Rows.__dataclass_fields__)
+        return Rows(self._columns, at if self._at is None else self._at[at])
 
 
 @dataclass(frozen=True)

@@ -177,7 +177,7 @@ def observed(unit: Unit, groups: Ints) -> Blocks:
 
 
 def rows_of(batch: pa.RecordBatch) -> Rows:
-    return Rows(*(column(batch, name) for name in COLUMNS))
+    return Rows({name: column(batch, name) for name in COLUMNS})
 
 
 def merge_with(scope: Scope) -> Step:

@@ -267,7 +267,7 @@ def _forget_session() -> None:
     SparkContext._active_spark_context = None
     if SparkContext._gateway is not None:
         with suppress(Exception):
-            SparkContext._gateway.shutdown()
+            SparkContext._gateway.close()  # without a word to a JVM that is gone
     SparkContext._gateway = None
     SparkContext._jvm = None
 
