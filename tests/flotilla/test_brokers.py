@@ -211,10 +211,11 @@ def test_a_killed_master_is_replaced_and_nothing_is_lost(brokers: Trial) -> None
     brokers(scenario, **SAFE)
 
 
-async def keep_sending(group: Brokers, node: Any) -> None:
-    """Until the broker is gone; sends that get no answer are nobody's."""
+async def keep_sending(group: Brokers, node: Any, count: int = 50) -> None:
+    """So many at a time until the broker is gone; sends that get no answer are nobody's."""
     while True:
-        sent = await asyncio.gather(*(group.send(node) for _ in range(50)), return_exceptions=True)
+        wave = [group.send(node) for _ in range(count)]
+        sent = await asyncio.gather(*wave, return_exceptions=True)
         if any(isinstance(s, BaseException) for s in sent):
             return
 
@@ -371,7 +372,7 @@ def test_a_slave_returns_to_a_busy_lone_master(brokers: Trial) -> None:
         master = await group.master(members=2)
         slave = next(node for node in group.nodes if node is not master)
         slave.stop()
-        sending = [asyncio.ensure_future(keep_sending(group, master)) for _ in range(4)]
+        sending = [asyncio.ensure_future(keep_sending(group, master, 1)) for _ in range(200)]
         await more_acked(group, 2000)
         slave.start()
         await group.master(members=2)

@@ -154,7 +154,7 @@ def test_an_expansion_whose_answer_is_lost_counts_as_made(
     async def scenario(controller: PlayedController, nodes: list[Any]) -> None:
         one, two = nodes
         assert await send(one) is Status.SUCCESS
-        controller.silent = {Op.ALTER_SYNC_STATE_SET}
+        controller.silent = {Op.ALTER_SYNC_STATE_SET, Op.REPLICA_INFO}
         two.start()
         await eventually(lambda: the_set(controller, [1, 2]))
         two.stop()
