@@ -12,7 +12,7 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
@@ -233,9 +233,12 @@ def _unhandled() -> "asyncio.Future[None]":
     loop = asyncio.get_running_loop()
     broken: asyncio.Future[None] = loop.create_future()
 
-    def failed(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        if not broken.done():
-            broken.set_exception(context.get("exception") or RuntimeError(context["message"]))
+    def failed(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if error is None:
+            loop.default_exception_handler(context)
+        elif not broken.done():
+            broken.set_exception(error)
 
     loop.set_exception_handler(failed)
     return broken
