@@ -121,6 +121,7 @@ class _StreamFile:
             raise _refused(path, e) from e
         sink = pa.PythonFile(_Chunks(self._chunks), mode="w")
         self._stream = pa.ipc.new_stream(sink, schema, options=_OPTIONS)
+        self._stream.write_table(schema.empty_table())  # or the schema would wait for a batch
         self._emit()
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -278,14 +279,14 @@ def read_stream(path: Path, damage: list[Damage] | None = None) -> Iterator[pa.R
     """The batches of a journal up to a torn tail, which is added to `damage`.
 
     A stream without an end mark is sound as long as it holds what its counter says: its writer
-    was killed between two batches.
+    was killed between two batches. An empty file is one whose writer never came to write.
     """
     rows = 0
     why = ""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         try:
-            for batch in _batches(path, file):
+            for batch in _batches(path, file) if size else ():
                 yield batch
                 rows += batch.num_rows
             if file.tell() < size and not _only_end_mark(file):
