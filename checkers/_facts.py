@@ -113,7 +113,7 @@ def facts(history: History, trial: Trial, spark: Any) -> Facts:
     if "facts" not in history.shared:
         told = outline(history, trial)
         question = told.ask()
-        cells = measure(history.files("ops"), question, spark)
+        cells = measure(history, question, spark)
         history.shared["facts"] = Facts(told, Answers(cells, question))
     found: Facts = history.shared["facts"]
     return found

@@ -15,29 +15,29 @@ read in parallel and nothing of the size of the history ever travels.
     SENT      set                          first and last invocation of a send
     FAILURE   set, mark, start             `lo`: first unsuccessful send after the mark, and when
                                            it had been invoked
-
-A completion whose invocation lies in an earlier file of the same writer (those in flight when a
-journal rolls, every 64 MB) has no latency and answers no mark; it is counted all the same.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from checkers._units import Batches, Unit, reduced, units_of
+from harness.history import History
 from harness.history import batches as read
 from harness.operation import F, Type
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 CHUNK_ROWS = 1 << 18
-MOST_SLICES = 64
 OCTAVE_BUCKETS = 16  # a quantile is within 4.5 % of the truth
 LEAST_NS = 1_000
 KEYS = ("what", "set", "f", "type", "slot", "slot2")
@@ -93,7 +93,7 @@ class Rows:
 
 
 def cells(batches: Iterable[pa.RecordBatch], ask: Ask) -> pa.Table:
-    """One file's operations as cells."""
+    """One writer's operations, in their order, as cells."""
     carry = (np.empty(0, np.int64), np.empty(0, np.int64))
     tables: list[pa.Table] = [SCHEMA.empty_table()]
     for table in _chunks(batches):
@@ -112,23 +112,19 @@ def merge(tables: Iterable[pa.Table]) -> pa.Table:
     return renamed.cast(SCHEMA).sort_by([(name, "ascending") for name in KEYS])
 
 
-def measure(files: Iterable[Path], ask: Ask, spark: Any) -> pa.Table:
-    """Cells of all files, one Spark task for each slice of them; slices merge where they are."""
-    paths = [str(path) for path in files]
-    if not paths:
-        return SCHEMA.empty_table()
-    frame = spark.createDataFrame([(path,) for path in paths], "path string").coalesce(MOST_SLICES)
+def measure(history: History, ask: Ask, spark: "SparkSession | None") -> pa.Table:
+    """Cells of all operations, merged where Spark brings equal keys together."""
 
-    def reduced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tables = [
-            cells(read(Path(path), COLUMNS), ask)
-            for batch in batches
-            for path in batch.column("path").to_pylist()
-        ]
-        yield from merge(tables).to_batches()
+    def scan(unit: Unit) -> Batches:
+        _, paths = unit
+        rows = (batch for path in paths for batch in read(path, COLUMNS))
+        yield from cells(rows, ask).to_batches()
 
-    columns = ", ".join(f"{name} bigint" for name in SCHEMA.names)
-    return merge([frame.mapInArrow(reduced, columns).toArrow().cast(SCHEMA)])
+    def together(parts: Batches) -> Batches:
+        yield from merge([pa.Table.from_batches(parts, SCHEMA)]).to_batches()
+
+    units = units_of(history, "ops")
+    return merge([reduced(spark, units, scan, SCHEMA, together, SCHEMA, ("what", "slot"), KEYS)])
 
 
 def bucket_of(latency_ns: Ints) -> Ints:

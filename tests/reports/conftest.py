@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from checkers import availability, coverage, recovery
-from checkers._answers import Answers
-from checkers._facts import Facts, outline
-from checkers._timeline import cells, merge
-from harness.history import History, batches
+from checkers._facts import facts
+from harness.history import History
 from harness.journal import Journal
 from harness.operation import NONE, F, Type
 from harness.rundir import RunDir
@@ -85,10 +83,7 @@ def judge(
 ) -> None:
     """Write the verdict that the three run checkers and one message checker would."""
     history = History.open(run)
-    told = outline(history, run.trial())
-    question = told.ask()
-    table = merge(cells(batches(path), question) for path in history.files("ops"))
-    known = Facts(told, Answers(table, question))
+    known = facts(history, run.trial(), None)
     results = (
         Result("loss", findings=findings, reasons=reasons),
         Result("duplicates"),

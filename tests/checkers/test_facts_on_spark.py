@@ -1,0 +1,62 @@
+"""Spark's part in the shared pass: it spreads the work and changes no number."""
+
+from pathlib import Path
+
+import pytest
+
+from checkers._facts import facts
+from checkers._timeline import KEYS
+from harness import spark as engine
+from harness.history import History
+from harness.journal import Journal
+from harness.operation import NONE, F, Type
+from harness.rundir import RunDir
+from harness.trial import Trial
+
+MS = 1_000_000
+
+
+def recorded(path: Path) -> RunDir:
+    """Two writers, of which one rolled its journal in the middle of its operations."""
+    run = RunDir(path / "run")
+    run.journal.mkdir(parents=True)
+    run.trial_file.write_text(Trial().to_toml())
+    run.write_names({"keys": ["k-0"], "nodes": [], "roles": {}})
+    run.update_state(ended=True)
+    notes = Journal(run.journal, "notes", "runner")
+    for t, text in ((0, "load"), (900, "healed"), (1000, "drain"), (1100, "ended")):
+        notes.append((t * MS, None, None, text))
+    notes.close()
+    for writer in (1, 2):
+        pad = (NONE,) * 8
+        rows = [
+            row
+            for n in range(500)
+            for row in (
+                (2 * n * MS, 0, 1000 * writer + n, Type.INVOKE, F.SEND, 0, *pad),
+                (2 * n * MS + 30 * MS, 0, 1000 * writer + n, 1 + n % 3, F.SEND, 0, *pad),
+            )
+        ]
+        rows.sort()
+        for half in (rows[:500], rows[500:]) if writer == 1 else (rows,):
+            journal = Journal(run.journal, "ops", f"client-{writer}")
+            for row in half:
+                journal.append(row)
+            journal.close()
+    return run
+
+
+@pytest.mark.spark
+def test_spark_and_one_process_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether in one task, in several, or without Spark: the same cells."""
+    run = recorded(tmp_path)
+    here = facts(History.open(run), Trial(), None).answers
+    assert here.total(F.SEND, Type.OK) == 334
+    assert here.worst_ms() == 30.0
+    assert sum(n or 0 for n in here.quantiles_ms([1.0])) == pytest.approx(30, rel=0.05)
+    with engine.session() as spark:
+        for one_task_bytes in (16 << 20, 0):
+            monkeypatch.setattr("checkers._units.ONE_TASK_BYTES", one_task_bytes)
+            there = facts(History.open(run), Trial(), spark).answers
+            for name in (*KEYS, "n", "lo", "hi"):
+                assert there._columns[name].tolist() == here._columns[name].tolist(), name
