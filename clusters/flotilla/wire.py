@@ -35,12 +35,12 @@ class Op(IntEnum):
     QUEUE_RANGE = 3  # topic, queueId -> minOffset, maxOffset
     OFFSET_QUERY = 4  # group, topic, queueId -> offset (-1 when the group has none)
     OFFSET_COMMIT = 5  # group, topic, queueId, offset -> (nothing)
-    # slave -> master, and the HA stream back (packed, see ha.py)
+    # slave -> master, and the stream back (packed, see ha_protocol.py)
     HA_HANDSHAKE = 16
     HA_DATA = 17  # one-way
     HA_ACK = 18  # one-way
     # slave -> master, metadata that the log does not carry
-    METADATA_SYNC = 19  # (nothing) -> topics, offsets
+    METADATA_SYNC = 19  # (nothing) -> topics, offsets: [[group, topic, queueId, offset]]
     # broker -> nameserver
     REGISTER_BROKER = 32  # cluster, brokerName, brokerId, addr, haAddr, stateVersion, timeoutMs,
     #                       topics: {name: queues} -> masterAddr, masterHaAddr
