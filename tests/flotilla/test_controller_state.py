@@ -180,6 +180,8 @@ def test_a_master_that_starts_again_is_a_new_process_and_needs_a_new_epoch() -> 
     alone = register(scene(state(sync_set=(1,))), {**IDENTITY, "brokerId": 1})
     assert (alone.reply["masterId"], alone.reply["masterEpoch"]) == (None, 5)
     assert alone.reply["set"] == [1]
+    unclean = register(scene(state(sync_set=(1,)), unclean=True), {**IDENTITY, "brokerId": 1})
+    assert unclean.reply["masterId"] is None
 
 
 # alterSyncStateSet
