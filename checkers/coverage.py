@@ -9,7 +9,7 @@ else is *unknown*, with what to do about it. This checker never convicts the clu
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from harness.trial import Trial
 from harness.verdict import Reason, Result
 
 ENOUGH = 0.8  # of the planned faults
-NOTICED = ("expired", "election", "set", "role")
+NAMESERVERS_MASTER_ID = 0  # in a route the master is broker 0; controllers use its own id
 LONG_GAP = 0.9  # of the rhythm's recovery time; part of it goes into watching the healing
 
 INSTALLED, MISSING, UNOBSERVED, IDLE, UNNOTICED = (
@@ -182,14 +182,22 @@ def silences_master(fault: FaultInterval) -> bool:
     return not deaf and any(word in whom for word in ("controller", "cluster", "server"))
 
 
-def noticed(fault: FaultInterval, events: tuple[Event, ...]) -> bool:
-    """Did a controller or a peer act on it, from when it began until it was seen healed?"""
+def noticed(fault: FaultInterval, events: Sequence[Event]) -> bool:
+    """Was the master missed, or another elected, between the fault's begin and its healing?"""
     begin = fault.begin or 0
     end = fault.healed if fault.healed is not None else fault.heal
-    return any(
-        event.kind in NOTICED and begin <= event.t and (end is None or event.t <= end)
-        for event in events
-    )
+    master = NAMESERVERS_MASTER_ID
+    for event in events:
+        if end is not None and event.t > end:
+            break
+        if event.kind == "expired" and event.t >= begin:
+            if event.fields.get("brokerId") in (master, NAMESERVERS_MASTER_ID):
+                return True
+        elif event.kind == "election":
+            if event.t >= begin:
+                return True
+            master = event.fields.get("masterId", master)
+    return False
 
 
 def _stats(known: Facts, outcomes: tuple[Outcome, ...]) -> dict[str, Any]:

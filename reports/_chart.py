@@ -172,6 +172,9 @@ def _roles(canvas: Canvas, told: Told) -> None:
         for span in told_spans:
             if span.node == node:
                 _span(canvas, span)
+        for fault in told.faults:
+            if node in fault.names and fault.applied is not None:
+                _hit(canvas, fault, told.end)
         canvas.y += ROW - 4
     canvas.y += GAP if nodes else 0
 
@@ -181,11 +184,19 @@ def _span(canvas: Canvas, span: Span) -> None:
     tip = f"{span.node}: {span.role}, {'term' if span.role in TERM_ROLES else 'epoch'} {span.epoch}"
     tip += f"; {_span_words(span.begin, span.end)}"
     if span.role in ROLE_WORDS:
-        canvas.rect(begin, end, canvas.y, 14, f"role {span.role}", tip)
+        canvas.rect(begin, end, canvas.y, 13, f"role {span.role}", tip)
         words = [f"{ROLE_WORDS[span.role]} {span.epoch}", str(span.epoch)]
-        canvas.label(words, begin, end, canvas.y + 11, "inverse")
+        canvas.label(words, begin, end, canvas.y + 10, "inverse")
     else:
-        canvas.rect(begin, end, canvas.y + 5, 4, f"role {span.role}", tip)
+        canvas.rect(begin, end, canvas.y + 5, 3, f"role {span.role}", tip)
+
+
+def _hit(canvas: Canvas, fault: FaultInterval, end: int) -> None:
+    """Under a node's role: what was done to it meanwhile."""
+    _, applied, heal, _ = _stages(fault, end)
+    style = f"fault {fault.kind if fault.kind in KINDS else 'other'}"
+    tip = f"fault {fault.id}: {fault.words}"
+    canvas.rect(applied / 1e6, heal / 1e6, canvas.y + 13, 3, style, tip)
 
 
 def _set_size(canvas: Canvas, told: Told) -> None:

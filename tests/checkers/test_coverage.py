@@ -112,6 +112,25 @@ def test_a_silent_master_must_be_noticed(
     assert codes(sound) == ({"MASTER_FAULT_UNSEEN"} if needed else set())
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields", "enough"),
+    [
+        ("expired", {"brokerId": 1, "why": "closed"}, True),
+        ("expired", {"brokerId": 0, "why": "silent"}, True),  # as a nameserver says it
+        ("expired", {"brokerId": 3, "why": "closed"}, False),  # a slave's
+        ("election", {"epoch": 2, "masterId": 2}, True),
+        ("set", {"set": [1, 2]}, False),
+    ],
+)
+def test_what_notices_a_master(
+    sound: Sketch, kind: str, fields: dict[str, Any], enough: bool
+) -> None:
+    """The master itself must be missed, or another elected."""
+    sound.events = [e for e in sound.events if e.t < 9e9 or e.t > 17e9 or e.kind == "exit"]
+    sound.event(12, "controller-1", kind, brokerName="a", **fields)
+    assert codes(sound) == (set() if enough else {"MASTER_FAULT_UNSEEN"})
+
+
 def test_four_of_five_are_enough_when_each_kind_is_there(sketch: Sketch) -> None:
     """At least 80 % of the faults, and one of each kind."""
     sketch.ops(1, 31)
