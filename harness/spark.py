@@ -77,6 +77,10 @@ class Engine:
             ) from self._failure
         return self._session
 
+    @property
+    def jvm_pid(self) -> int:
+        return self._jvm.pid
+
     def close(self, orderly: bool = False) -> None:
         """End the JVM: at once, or, to let it write its archive, by its own leave."""
         logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
@@ -252,10 +256,13 @@ def _build(master: str, folder: Path) -> "SparkSession":
 
 
 def _expect_the_end(session: "SparkSession | None") -> None:
-    """PySpark's accumulator server prints a traceback when its JVM goes away; here it may."""
-    server = session and session.sparkContext._accumulatorServer
-    if server:
-        server.handle_error = lambda *_: None  # type: ignore[method-assign]
+    """A JVM that goes away is an error to PySpark's accumulator server, and to the finalizers of
+    Java objects; here it is meant."""
+    if session is None:
+        return
+    if session.sparkContext._accumulatorServer:
+        session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    session.sparkContext._gateway._gateway_client.is_connected = False  # type: ignore[union-attr]
 
 
 def _forget_session() -> None:

@@ -1,0 +1,169 @@
+"""Judging: checkers are kept apart, the contract is applied, and the verdict is one sentence."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness import judge, registry
+from harness.history import History
+from harness.trial import DEMANDS, Trial
+from harness.verdict import Finding, Judgement, Reason, Result, Verdict
+
+LOST = Finding("LOST_ACKED", 3, "3 messages were acknowledged and then lost", "no-loss")
+MESSAGE_CHECKERS = ("loss", "phantom", "duplicates", "order", "linearizable")
+SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=lambda: None))
+
+
+@pytest.fixture
+def sound(written: Callable[..., History]) -> History:
+    return written("send 1 ok@0\npoll 1@0\nread 1@0\nstored 1@0\ndrained")
+
+
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], None]:
+    """Every checker is this function."""
+
+    def answer(check: Callable[..., Any]) -> None:
+        monkeypatch.setattr(registry, "load", lambda kind, name: check)
+
+    return answer
+
+
+def concluded(history: History, *findings: Finding, **trial: Any) -> Verdict:
+    return judge.concluded([Result("loss", findings)], history, Trial(**trial))
+
+
+def test_a_finding_that_the_contract_demands_against_is_invalid(sound: History) -> None:
+    """The default contract demands no loss."""
+    verdict = concluded(sound, LOST)
+    assert verdict.verdict is Judgement.INVALID
+    assert verdict.sentence == "Invalid: 3 messages were acknowledged and then lost."
+
+
+def test_a_weaker_contract_permits_and_says_so(sound: History) -> None:
+    """Permitted only because the trial says so, and the sentence tells it."""
+    contract = tuple(demand for demand in DEMANDS if demand != "no-loss")
+    verdict = concluded(sound, LOST, contract=contract)
+    assert verdict.verdict is Judgement.VALID
+    assert verdict.checkers[0].findings[0].permitted
+    assert "Permitted, because the trial's contract does not demand it: LOST_ACKED 3" in (
+        verdict.sentence
+    )
+
+
+def test_a_fault_outside_what_the_contract_survives_permits(sound: History) -> None:
+    """A plan that holds a kind of fault that nobody claims to survive."""
+    sound.run.plan_file.write_text('[[fault]]\nkind = "power"\nat_s = 1.0\nfor_s = 1.0\n')
+    verdict = concluded(sound, LOST)
+    assert verdict.verdict is Judgement.VALID
+    assert "does not claim to survive power" in verdict.sentence
+
+
+def test_no_contract_waives_integrity(sound: History) -> None:
+    """A message that nobody sent convicts under the empty contract."""
+    phantom = Finding("PHANTOM_NEVER_SENT", 1, "1 message came out unsent", "integrity")
+    assert concluded(sound, phantom, contract=()).verdict is Judgement.INVALID
+
+
+def test_what_only_informs_never_convicts(sound: History) -> None:
+    """A finding without a demand is neither a conviction nor permitted."""
+    verdict = concluded(sound, replace(LOST, demand=""))
+    assert verdict.verdict is Judgement.VALID
+    assert not verdict.checkers[0].findings[0].permitted
+
+
+def test_a_crashed_checker_hides_nobody_elses_result(
+    sound: History, answering: Callable[[Callable[..., Any]], None]
+) -> None:
+    """CHECKER_FAILED is unknown; a certain finding of another checker still convicts."""
+
+    def crash(history: History, trial: Trial, spark: Any) -> Result:
+        raise ZeroDivisionError("oops")
+
+    answering(crash)
+    crashed = judge.asked("order", sound, Trial(), SPARK)
+    assert [r.code for r in crashed.reasons] == ["CHECKER_FAILED"]
+    assert "ZeroDivisionError: oops" in crashed.reasons[0].message
+    alone = judge.concluded([crashed], sound, Trial())
+    both = judge.concluded([crashed, Result("loss", (LOST,))], sound, Trial())
+    assert (alone.verdict, both.verdict) == (Judgement.UNKNOWN, Judgement.INVALID)
+
+
+def test_a_checker_without_end_is_given_up_on(
+    sound: History, answering: Callable[[Callable[..., Any]], None]
+) -> None:
+    """CHECKER_TIMEOUT, and the run's judgement goes on."""
+    import threading
+
+    release = threading.Event()
+
+    def hang(history: History, trial: Trial, spark: Any) -> Result:
+        release.wait(60)
+        return Result("order")
+
+    answering(hang)
+    result = judge.asked("order", sound, Trial(), SPARK, budget_s=0.01)
+    release.set()
+    assert [r.code for r in result.reasons] == ["CHECKER_TIMEOUT"]
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        ({"ended": False}, "INTERRUPTED"),
+        ({"interrupted": True}, "INTERRUPTED"),
+        ({"error": "no such tool"}, "BED_FAILED"),
+    ],
+)
+def test_a_run_that_did_not_end_well_proves_nothing(
+    written: Callable[..., History], state: dict[str, Any], code: str
+) -> None:
+    """Unknown with a reason, unless a finding is certain."""
+    history = written("send 1 ok@0", **state)
+    verdict = judge.concluded([Result("loss")], history, Trial())
+    assert verdict.verdict is Judgement.UNKNOWN
+    assert [r.code for r in verdict.reasons] == [code]
+    assert judge.concluded([Result("loss", (LOST,))], history, Trial()).verdict == "invalid"
+
+
+def test_a_damaged_journal_is_a_reason(sound: History) -> None:
+    """What can be read is judged; what is missing may have been anything."""
+    (path,) = sound.files("ops")
+    path.write_bytes(path.read_bytes()[:-300])
+    verdict = judge.concluded([Result("loss")], History.open(sound.run), Trial())
+    assert [r.code for r in verdict.reasons] == ["JOURNAL_DAMAGED"]
+    assert verdict.sentence.startswith("Unknown: ops-client-1-000.arrows is readable up to row 0")
+
+
+def test_the_same_reason_is_given_once(sound: History) -> None:
+    """Two checkers that miss the same thing say it once."""
+    why = Reason("NO_LOAD", "there was no load")
+    results = [Result("loss", reasons=(why,)), Result("order", reasons=(why,))]
+    assert judge.concluded(results, sound, Trial()).reasons == (why,)
+
+
+def test_checking_twice_gives_the_same_bytes(written: Callable[..., History]) -> None:
+    """From the journal, and again when it is sealed: verdict.json is equal byte for byte."""
+    text = "send 1 ok@0\nsend 2 ok@1\nread 1@0 9@5\npoll 1@0\nstored 1@0\ndrained"
+    run = written(text, crews=2).run
+    trial = replace(Trial(), checkers=MESSAGE_CHECKERS)
+    run.trial_file.write_text(trial.to_toml())
+    verdicts = []
+    for _ in range(2):
+        history = History.open(run)
+        results = [judge.asked(name, history, trial, None) for name in MESSAGE_CHECKERS]  # type: ignore[arg-type]
+        verdicts.append(judge.concluded(results, history, trial).to_json())
+        judge.seal(run)
+    assert verdicts[0] == verdicts[1]
+    found = {f["code"] for c in json.loads(verdicts[0])["checkers"] for f in c["findings"]}
+    assert {"LOST_ACKED", "PHANTOM_NEVER_SENT"} <= found
+
+
+def test_the_trial_chooses_its_checkers() -> None:
+    """Named in the trial, or else the workload's."""
+    assert judge.checkers_of(Trial(checkers=("loss",))) == ("loss",)
+    assert set(MESSAGE_CHECKERS) <= set(judge.checkers_of(Trial()))

