@@ -24,7 +24,7 @@ BROKEN = """
     poll 1@0 3.4@4
     poll 2.3@5 2.3@3
     read 1@0 2.3@3 2.3@5 3.5@6 2.20000@6 1.20000@7 9.9@8 [500..510]
-    stored 1@0 2.3@3
+    stored 1@0 2.3@3 2.20000@6 1.20000@7
     drained reader
     drained group
 """
