@@ -68,7 +68,7 @@ class Ask:
     set_of_key: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rows:
     """Columns of some rows of ops, and when each row's operation was invoked (-1: not known)."""
 
@@ -81,15 +81,10 @@ class Rows:
     invoked: Ints
 
     def where(self, mask: Bools) -> "Rows":
-        return Rows(
-            self.t[mask],
-            self.op[mask],
-            self.type[mask],
-            self.f[mask],
-            self.set[mask],
-            self.single[mask],
-            self.invoked[mask],
-        )
+        return self.at(np.flatnonzero(mask))
+
+    def at(self, rows: Ints | slice) -> "Rows":
+        return Rows(*(getattr(self, name)[rows] for name in self.__slots__))
 
 
 def cells(batches: Iterable[pa.RecordBatch], ask: Ask) -> pa.Table:
@@ -168,7 +163,8 @@ def _paired(table: pa.Table, ask: Ask, carry: tuple[Ints, Ints]) -> tuple[Rows, 
     rows = Rows(
         t, op, kind, _column(table, "f"), _sets(table, ask), single, _looked_up(op, open_op, open_t)
     )
-    still = ~np.isin(open_op, op[~starts & single], kind="sort")
+    closed = np.sort(op[~starts & single])
+    still = _looked_up(open_op, closed, closed) < 0
     return rows, (open_op[still], open_t[still])
 
 
@@ -216,42 +212,48 @@ def _extremes(what: What, rows: Rows, slot: Ints) -> pa.Table:
 
 
 def _windows(single: Rows, ask: Ask) -> Iterator[pa.Table]:
-    for number, (begin, end) in enumerate(ask.windows):
-        inside = single.where((single.t >= begin) & (single.t < end))
-        yield _counted(What.WINDOW, inside, np.full(len(inside.t), number, np.int64))
+    """Rows come in time order, so a window is a slice."""
+    if len(single.t) and (np.diff(single.t) < 0).any():
+        single = single.at(np.argsort(single.t, kind="stable"))
+    for number, window in enumerate(ask.windows):
+        low, high = np.searchsorted(single.t, window)
+        if high > low:
+            inside = single.at(slice(low, high))
+            yield _counted(What.WINDOW, inside, np.full(high - low, number, np.int64))
 
 
 def _answers(successes: Rows, ask: Ask) -> Iterator[pa.Table]:
-    for number, mark in enumerate(ask.marks):
-        after = successes.where(successes.invoked >= mark)
-        slot = np.full(len(after.t), number, np.int64)
-        yield _cells(What.ANSWER, after.set, after.f, after.type, slot, lo=after.t, hi=after.t)
+    """For each mark, the first success among the operations invoked after it."""
+    marks = np.asarray(ask.marks, np.int64)
+    for rows in _groups(successes):
+        rows = rows.at(np.argsort(rows.invoked, kind="stable"))
+        first = np.minimum.accumulate(rows.t[::-1])[::-1]
+        at = np.searchsorted(rows.invoked, marks)
+        some = np.flatnonzero(at < len(first))
+        found = rows.at(at[some])
+        t = first[at[some]]
+        yield _cells(What.ANSWER, found.set, found.f, found.type, some, lo=t, hi=t)
 
 
 def _failures(failures: Rows, ask: Ask) -> Iterator[pa.Table]:
-    """The first unsuccessful send of each set after each mark."""
-    for number, mark in enumerate(ask.marks):
-        after = failures.where(failures.t >= mark)
-        firsts = after.where(_first_of_each(after.set, after.t))
-        slot = np.full(len(firsts.t), number, np.int64)
+    """For each mark, the first unsuccessful send after it, and when that was invoked."""
+    marks = np.asarray(ask.marks, np.int64)
+    for rows in _groups(failures):
+        rows = rows.at(np.argsort(rows.t, kind="stable"))
+        at = np.searchsorted(rows.t, marks)
+        some = np.flatnonzero(at < len(rows.t))
+        found = rows.at(at[some])
+        kind = np.zeros(len(some), np.int64)
         yield _cells(
-            What.FAILURE,
-            firsts.set,
-            firsts.f,
-            np.zeros(len(firsts.t), np.int64),
-            slot,
-            firsts.invoked,
-            lo=firsts.t,
-            hi=firsts.t,
+            What.FAILURE, found.set, found.f, kind, some, found.invoked, lo=found.t, hi=found.t
         )
 
 
-def _first_of_each(group: Ints, t: Ints) -> Bools:
-    mask = np.zeros(len(t), np.bool_)
-    order = np.lexsort((t, group))
-    _, at = np.unique(group[order], return_index=True)
-    mask[order[at]] = True
-    return mask
+def _groups(rows: Rows) -> Iterator[Rows]:
+    """The rows of each broker set and kind of operation."""
+    kind = rows.set * 128 + rows.f
+    for one in np.unique(kind):
+        yield rows.where(kind == one)
 
 
 def _cells(

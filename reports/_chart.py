@@ -156,7 +156,7 @@ def _fault(canvas: Canvas, fault: FaultInterval, y: float, end: int) -> None:
         state = "" if fault.state == "installed" else " doubtful"
         canvas.rect(applied / 1e6, heal / 1e6, y, BAR, style + state, tip)
     if fault.observed is not None:
-        canvas.path(f"M{fault.observed / 1e6:.3f} {y:.1f}v{BAR}", "observed")
+        canvas.path(f"M{fault.observed / 1e6:.3f} {y + BAR:.1f}v-5", "observed")
     shape = fault.params.get("shape")
     shorter = [f"{fault.id} {fault.kind} ({shape})"] if shape else []
     words = [f"{fault.id} {fault.words}", *shorter, f"{fault.id} {fault.kind}", str(fault.id)]
