@@ -16,7 +16,7 @@ They meet only through the values below. Faults reach nodes through `Agent` alon
 works on every kind of host that can do its verbs, and a host kind knows no fault.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -377,13 +377,19 @@ class Links(Protocol):
         ...
 
 
+class Aim(Protocol):
+    def __call__(self, selector: str, spare: Collection[str] = ()) -> Sequence[Node]:
+        """Whom a selector means now, of those not spared."""
+        ...
+
+
 @dataclass(frozen=True)
 class Scene:
     """What a fault is given at its moment."""
 
     bed: Bed
     links: Links
-    aim: Callable[[str], Sequence[Node]]  # whom a selector means now
+    aim: Aim
     part: Callable[[Node], str]  # the part a node plays now (`master`), else its role
     held: set[str]  # nodes whose process some fault has hold of: it adds and takes away its own
     random: Any  # a `random.Random` of its own

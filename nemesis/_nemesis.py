@@ -13,7 +13,7 @@ the end of the others.
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from random import Random
@@ -160,8 +160,9 @@ class _Nemesis:
             await self.bed.sleep(AIM_AGAIN_S)
 
     def _scene(self, interval: _Interval, standing: Standing) -> Scene:
-        def aim(selector: str) -> tuple[Node, ...]:
-            return _targets.resolve(selector, self.bed.nodes, standing, interval.random)
+        def aim(selector: str, spare: Collection[str] = ()) -> tuple[Node, ...]:
+            nodes = self.bed.nodes
+            return _targets.resolve(selector, nodes, standing, interval.random, spare)
 
         def part(node: Node) -> str:
             return _targets.part(node, standing)

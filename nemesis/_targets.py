@@ -11,7 +11,7 @@ One of `one`, `minority`, `majority`, `all`, `random` before it takes that many 
 `slave, controller`. A minority of one or two is still one, since a fault must hit somebody.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from random import Random
 
 from harness.contracts import CLIENT, Node, Standing
@@ -24,14 +24,23 @@ NAMESERVER = "nameserver"  # it holds no replica, so `minority` does not count i
 
 
 def resolve(
-    selector: str, nodes: Sequence[Node], standing: Standing, rng: Random
+    selector: str,
+    nodes: Sequence[Node],
+    standing: Standing,
+    rng: Random,
+    spare: Collection[str] = (),
 ) -> tuple[Node, ...]:
-    """The nodes a selector means now, in the order of `nodes`; empty when nobody plays the part."""
+    """The nodes a selector means now, in the order of `nodes`; empty when nobody plays the part.
+
+    The lot does not fall on nodes to spare: `one broker` is one that is left, and `minority` is
+    as many as ever, if so many are left.
+    """
     chosen: set[str] = set()
     for term in _terms(selector):
         count, who = _split(term)
         candidates = [node.name for node in nodes if _is(node, who, standing)]
-        chosen.update(_some(count, candidates, rng))
+        free = [name for name in candidates if name not in spare]
+        chosen.update(_some(count, len(candidates), free, rng))
     return tuple(node for node in nodes if node.name in chosen)
 
 
@@ -97,13 +106,13 @@ def _is(node: Node, who: str, standing: Standing) -> bool:
             return who in (node.role, node.name)
 
 
-def _some(count: str, names: Sequence[str], rng: Random) -> Sequence[str]:
-    if not names or count == "all":
-        return names
+def _some(count: str, of: int, free: Sequence[str], rng: Random) -> Sequence[str]:
+    if not free or count == "all":
+        return free
     sizes = {
         "one": 1,
-        "minority": max(1, (len(names) - 1) // 2),
-        "majority": len(names) // 2 + 1,
-        "random": rng.randint(1, len(names)),
+        "minority": max(1, (of - 1) // 2),
+        "majority": of // 2 + 1,
+        "random": rng.randint(1, of),
     }
-    return rng.sample(names, sizes[count])
+    return rng.sample(free, min(sizes[count], len(free)))

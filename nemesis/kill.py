@@ -44,8 +44,7 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Kill":
-    free = [node for node in scene.aim(planned.target) if node.name not in scene.held]
-    return Kill(scene, free)
+    return Kill(scene, scene.aim(planned.target, spare=scene.held))
 
 
 class Kill:

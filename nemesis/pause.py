@@ -44,8 +44,7 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Pause":
-    free = [node for node in scene.aim(planned.target) if node.name not in scene.held]
-    return Pause(scene, free)
+    return Pause(scene, scene.aim(planned.target, spare=scene.held))
 
 
 def thread_states(text: str, group: int) -> str:

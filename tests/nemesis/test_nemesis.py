@@ -259,6 +259,17 @@ def test_a_process_has_one_tormentor(world: Any, tmp_path: Path) -> None:
     assert world.sound
 
 
+def test_a_lot_among_those_left_falls_at_once(world: Any, tmp_path: Path) -> None:
+    """With two of three brokers paused, `one broker` is the third, without drawing again."""
+    plan = planned(
+        fault("pause", 1.0, 5.0, "broker-1, broker-2"), fault("kill", 2.0, 2.0, "one broker")
+    )
+    carried_out(world, plan, tmp_path)
+    row = world.last(1)
+    assert json.loads(row["targets"]) == {"slave": ["broker-3"]}
+    assert row["applied"] - row["begin"] < 0.01 * S
+
+
 @pytest.mark.parametrize("verb", ["links", "probe", "dropped"])
 def test_a_dead_agent_fails_its_fault_and_no_other(world: Any, tmp_path: Path, verb: str) -> None:
     """The bed's failure is that fault's state; other faults are carried out and healed."""

@@ -66,6 +66,19 @@ def test_the_seed_decides(world: Any) -> None:
     assert hit(world, "random", 5) == hit(world, "random", 5)
 
 
+def test_the_lot_does_not_fall_on_nodes_to_spare(world: Any) -> None:
+    """The count is of everybody, the choice among those left."""
+
+    def hit_of_those_left(selector: str, *spare: str) -> list[str]:
+        nodes = _targets.resolve(selector, world.bed.nodes, world.standing, Random(1), spare)
+        return [node.name for node in nodes]
+
+    assert hit_of_those_left("one broker", "broker-1", "broker-3") == ["broker-2"]
+    assert hit_of_those_left("majority broker", "broker-2") == ["broker-1", "broker-3"]
+    assert hit_of_those_left("majority broker", "broker-1", "broker-2") == ["broker-3"]
+    assert hit_of_those_left("master", "broker-1") == []
+
+
 def test_servers_are_neither_clients_nor_nameservers(world: Any) -> None:
     """`server` is who holds state that is voted on, `cluster` everybody but the clients."""
     assert not {"nameserver-1", "client-1"} & set(hit(world, "server"))
