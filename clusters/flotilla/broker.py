@@ -100,6 +100,7 @@ class Broker:
         self._sends = WaitingSends(config.slave_timeout_s, config.sync_flush_timeout_s)
         self._pulls = Pulls(self._store)
         self._mastery: Mastery | None = None
+        self._promoting = False
         self.ha = HaMaster(config, self._store.log, rules, self, events)
         self._slave = HaSlave(config, self._store, rules, replica, events)
         self._replicas = Replicas(config, ports, self._controllers, self, events, self._beat)
@@ -164,6 +165,9 @@ class Broker:
     def is_master(self) -> bool:
         return self._mastery is not None
 
+    def is_promoting(self) -> bool:
+        return self._promoting
+
     def shape(self) -> LogShape:
         return self._replica.shape()
 
@@ -188,11 +192,14 @@ class Broker:
             self._mastery.renew(standing.epoch, standing.members, standing.set_epoch)
             await self._replica.save()
         else:
+            self._promoting = True
             await self._slave.stop()
             await self._replica.begin_reign(standing.epoch)
             state = SyncState(self._replicas.id, standing.members, standing.set_epoch)
             self._mastery = Mastery(self._context(), standing.epoch, state)
+            self._promoting = False
             self._mastery.advance()
+            self.ha.open()
         self._registrar.renew()
         self._heartbeats.beat_now()
 

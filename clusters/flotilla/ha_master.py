@@ -35,6 +35,10 @@ class Reign(Protocol):
 
     def is_master(self) -> bool: ...
 
+    def is_promoting(self) -> bool:
+        """Elected, and getting ready."""
+        ...
+
     def shape(self) -> LogShape: ...
 
     def confirm_offset(self) -> int: ...
@@ -82,6 +86,7 @@ class HaMaster:
         self.links: dict[int, Link] = {}
         self._by_connection: dict[Connection, Link] = {}
         self._strangers: dict[Connection, None] = {}
+        self._early: list[tuple[Connection, int, Hello]] = []
         self._config = config
         self._log = log
         self._rules = rules
@@ -104,6 +109,13 @@ class HaMaster:
     def progress(self, slave: int) -> Progress | None:
         link = self.links.get(slave)
         return link.progress if link else None
+
+    def open(self) -> None:
+        """The reign has begun: answer the slaves that came early."""
+        early, self._early = self._early, []
+        for connection, request, hello in early:
+            if connection.is_open:
+                self._handshake(connection, request, hello)
 
     def pump(self) -> None:
         """Send what was written to every slave that has room."""
@@ -148,7 +160,11 @@ class HaMaster:
         if op == Op.HA_ACK and connection in self._by_connection:
             self._acked(self._by_connection[connection], unpack_ack(body))
         elif op == Op.HA_HANDSHAKE:
-            self._handshake(connection, request, Hello.unpack(body))
+            hello = Hello.unpack(body)
+            if self._reign.is_promoting():
+                self._early.append((connection, request, hello))
+            else:
+                self._handshake(connection, request, hello)
         else:
             raise ValueError(f"an operation {op} that replication does not know here")
 

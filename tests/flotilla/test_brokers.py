@@ -13,7 +13,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from clusters.flotilla.net import CallTimeout, ConnectionLost, Pool, Unreachable
+from clusters.flotilla.divergence import LogShape
+from clusters.flotilla.epochs import EpochTable
+from clusters.flotilla.ha_protocol import Hello, Welcome, pack_ack
+from clusters.flotilla.net import CallTimeout, Connection, ConnectionLost, Pool, Unreachable, dial
 from clusters.flotilla.store.reader import messages
 from clusters.flotilla.wire import Json, Op, Pull, Pulled, Send, Sent, Status
 
@@ -140,6 +143,7 @@ def brokers(raise_node: Any, controllers: Any, nameserver: Any) -> Trial:
                 "mappedFileSizeCommitLog": 1024 * 1024,
             }
             nodes.append(raise_node(f"b{i}", "broker", **wired, **settings))
+            nodes[-1].ha_port = wired["haListenPort"]
         asyncio.run(play(scenario, Brokers(nodes)))
 
     return run
@@ -435,3 +439,61 @@ def test_a_new_reign_of_the_same_master_needs_no_new_connection(brokers: Trial) 
 
 async def epoch_of(group: Brokers, node: Any, epoch: int) -> bool:
     return bool((await group.describe(node)).get("masterEpoch") == epoch)
+
+
+class Impostor:
+    """A peer on the replication port that says what it likes."""
+
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
+        self.ended = 0
+
+    def opened(self, connection: Connection) -> None:
+        self.connections.append(connection)
+
+    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None: ...
+
+    def closed(self, connection: Connection, why: str) -> None:
+        self.ended += 1
+
+    async def greet(self, node: Any, slave: int, epoch: int) -> tuple[Connection, Welcome]:
+        connection = await dial(f"{node.host}:{node.ha_port}", self, 2)
+        hello = Hello(slave, epoch, 0, LogShape(0, 0, EpochTable()))
+        return connection, Welcome.unpack(await connection.call(Op.HA_HANDSHAKE, hello.pack(), 2))
+
+    async def has_ended(self, times: int) -> bool:
+        return self.ended >= times
+
+
+def test_the_replication_port_trusts_nobody(brokers: Trial) -> None:
+    """Fenced by epoch, closed to slaves' peers, and an ack beyond the log ends the connection."""
+
+    async def scenario(group: Brokers) -> None:
+        master = await group.master(members=2)
+        [slave] = [node for node in group.nodes if node is not master]
+        await group.send_many(master, 10)
+        epoch = (await group.describe(master))["masterEpoch"]
+        peer = Impostor()
+        for node, told, expected in [
+            (master, epoch + 1, Status.FENCED_MASTER_EPOCH),
+            (slave, epoch, Status.INVALID_MASTER),
+            (master, epoch, Status.SUCCESS),
+        ]:
+            connection, welcome = await peer.greet(node, 9, told)
+            assert welcome.status is expected
+        connection.tell(Op.HA_ACK, pack_ack(1 << 40))
+        await eventually(lambda: peer.has_ended(1))
+        first, _ = await peer.greet(master, 9, epoch)
+        await peer.greet(master, 9, epoch)
+        await eventually(lambda: peer.has_ended(2))
+        assert not first.is_open
+        assert "9" in (await group.describe(master))["slaves"]
+        connection = await dial(f"{master.host}:{master.ha_port}", peer, 2)
+        connection.write(b"\xff" * 64)
+        await eventually(lambda: peer.has_ended(3))
+        assert master.events("refused")
+        assert (await group.send(master)).status is Status.SUCCESS
+        for connection in peer.connections:
+            connection.abort()
+
+    brokers(scenario, count=2, **SAFE)
