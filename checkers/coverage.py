@@ -58,8 +58,15 @@ def judge(known: Facts) -> Result:
     reasons = tuple(_reasons(known, outcomes))
     stats = _stats(known, outcomes)
     if outcomes and not reasons:
-        stats["proved"] = f"{stats['counted']} of {len(outcomes)} planned faults were seen at work"
+        stats["proved"] = _proved(stats["counted"], len(outcomes))
     return Result("coverage", reasons=reasons, stats=stats)
+
+
+def _proved(counted: int, planned: int) -> str:
+    if counted == planned:
+        what = f"all {planned} planned faults were" if planned > 1 else "the planned fault was"
+        return f"{what} seen at work"
+    return f"{counted} of {planned} planned faults were seen at work"
 
 
 def _reasons(known: Facts, outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:

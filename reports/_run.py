@@ -6,6 +6,7 @@ damaged makes a report poorer, never different in its verdict.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from harness.errors import BadRequest
@@ -32,7 +33,7 @@ class Told:
     events: tuple[Event, ...]
     plan: str
 
-    @property
+    @cached_property
     def end(self) -> int:
         """Nothing that is drawn is later."""
         times = [*self.phases.values(), *(event.t for event in self.events)]
@@ -55,7 +56,7 @@ class Told:
         stops = [self.phases[p] for p in ("drain", "interrupted", "ended") if p in self.phases]
         return Window(self.phases["load"], min(stops, default=self.end))
 
-    @property
+    @cached_property
     def lanes(self) -> "Lanes":
         return Lanes.of(self.stats("availability").get("lanes", {}))
 

@@ -140,7 +140,9 @@ def _lost(told: Told) -> Number:
     lost = sum(_count(told, code) for code in LOST)
     if any(result.checker == "loss" and result.reasons for result in told.verdict.checkers):
         return Number("lost", f"{lost:,}?", "not all queues could be read back", "doubt")
-    return Number("lost", f"{lost:,}", "acknowledged, then gone", "bad" if lost else "good")
+    sure = told.verdict.verdict is not Judgement.UNKNOWN
+    tone = "bad" if lost else "good" if sure else "doubt"
+    return Number("lost", f"{lost:,}", "acknowledged, then gone", tone)
 
 
 def _duplicated(told: Told) -> Number:

@@ -41,7 +41,6 @@ def show(told: Told, console: Console) -> None:
     """The whole summary."""
     console.print()
     console.print(_verdict(told))
-    console.print(Padding(Text(_words.one_line(told), style="dim"), (0, 0, 0, 2), expand=False))
     console.print()
     console.print(_numbers(told))
     for reason in told.verdict.reasons:
@@ -54,11 +53,14 @@ def show(told: Told, console: Console) -> None:
     console.print(_places(told))
 
 
-def _verdict(told: Told) -> Text:
+def _verdict(told: Told) -> Table:
     judgement = told.verdict.verdict
     sentence = told.sentence or _words.MEANING[judgement]
     word = f" {_words.VERDICT_WORDS[judgement].upper()} "
-    return Text.assemble("  ", (word, STYLES[judgement]), "  ", (sentence, "bold"))
+    table = Table.grid(padding=(0, 2))
+    table.add_row("", Text(word, STYLES[judgement]), Text(sentence, "bold"))
+    table.add_row("", "", Text(_words.one_line(told), style="dim"))
+    return table
 
 
 def _numbers(told: Told) -> Table:
