@@ -69,6 +69,7 @@ class Rate:
 class Link:
     """A connected slave. `sent` is None until its first ack starts the transfer."""
 
+    key: int
     slave: int
     connection: Connection
     heard_at: float
@@ -86,6 +87,7 @@ class HaMaster:
         self.links: dict[int, Link] = {}
         self._by_connection: dict[Connection, Link] = {}
         self._strangers: dict[Connection, None] = {}
+        self._admitted = 0
         self._early: list[tuple[Connection, int, Hello]] = []
         self._config = config
         self._log = log
@@ -104,7 +106,7 @@ class HaMaster:
     # what the broker asks
 
     def acks(self) -> Mapping[int, int | None]:
-        return {slave: link.progress.ack for slave, link in self.links.items()}
+        return {key: link.progress.ack for key, link in self.links.items()}
 
     def progress(self, slave: int) -> Progress | None:
         link = self.links.get(slave)
@@ -152,8 +154,8 @@ class HaMaster:
                 self._events.write("refused", peer=connection.peer, why=why)
             return
         self._events.write("connection", peer=link.slave, state="closed", why=why)
-        if self.links.get(link.slave) is link:
-            del self.links[link.slave]
+        if self.links.get(link.key) is link:
+            del self.links[link.key]
             self._reign.slave_gone(link.slave)
 
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
@@ -186,12 +188,14 @@ class HaMaster:
 
     def _admit(self, connection: Connection, slave: int) -> None:
         self._strangers.pop(connection, None)
-        old = self.links.pop(slave, None)
+        self._admitted += 1
+        key = self._rules.link_key(slave, self._admitted)
+        old = self.links.pop(key, None)
         if old is not None and old.connection is not connection:
             old.connection.refused = "the slave connected again"
             old.connection.abort()
-        link = Link(slave, connection, self._loop.time())
-        self.links[slave] = self._by_connection[connection] = link
+        link = Link(key, slave, connection, self._loop.time())
+        self.links[key] = self._by_connection[connection] = link
 
     def _acked(self, link: Link, position: int) -> None:
         if position > self._log.written:

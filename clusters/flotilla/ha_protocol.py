@@ -119,6 +119,15 @@ def may_follow(master_epoch: int, told_epoch: int) -> bool:
     return master_epoch >= told_epoch
 
 
+def link_key(slave: int, connection: int) -> int:
+    """What a slave's acks are counted under: its id, not the number of its connection.
+
+    The original counts connections, so a slave that connects again before its dead connection is
+    noticed counts twice.
+    """
+    return slave
+
+
 def ack_position(sync_flush: bool, written: int, flushed: int) -> int:
     """What a slave may acknowledge: durable bytes under SYNC_FLUSH, else the kernel's."""
     return flushed if sync_flush else written

@@ -62,6 +62,7 @@ class Rules:
     find_consistent_point: Callable[[EpochTable, int, EpochTable, int], int] = (
         epochs.find_consistent_point
     )
+    link_key: Callable[[int, int], int] = ha_protocol.link_key
     may_serve_slave: Callable[[int, int], bool] = ha_protocol.may_serve_slave
     may_follow: Callable[[int, int], bool] = ha_protocol.may_follow
     # data plane: the store
