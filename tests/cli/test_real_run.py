@@ -4,6 +4,7 @@ Ctrl-C is a signal to the command, as a terminal sends it.
 """
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,9 +15,13 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from harness.history import History
+from harness.operation import F, Type
 from harness.rundir import RunDir
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark, pytest.mark.timeout(240)]
@@ -107,6 +112,34 @@ def test_replay_carries_out_the_same_plan(sea: Path) -> None:
     ]
     for fault, planned in zip(executed, plan, strict=True):
         assert (fault["begin"] - began_ns) / 1e9 == pytest.approx(planned["at_s"], abs=0.1)
+
+
+def test_a_message_that_vanished_is_1(sea: Path, tmp_path: Path) -> None:
+    """The same history without one acknowledged message at its end is invalid, and is exit 1."""
+    broken = tmp_path / "broken"
+    shutil.copytree(_latest(sea).path, broken)
+    lost = _forget_one_message(RunDir.open(broken))
+    checked = seatrial(tmp_path, "check", "broken", "--json")
+    assert checked.returncode == 1, checked.stderr
+    findings = [f for row in json.loads(checked.stdout)["checkers"] for f in row["findings"]]
+    (loss,) = [f for f in findings if f["code"] == "LOST_ACKED"]
+    assert loss["count"] == 1
+    assert [row["value"] for row in loss["evidence"]] == [lost]
+
+
+def _forget_one_message(run: RunDir) -> int:
+    """Take the first acknowledged value out of every read and every replica."""
+    ops = {path: pq.read_table(path) for path in sorted(run.history.glob("ops-*.parquet"))}
+    rows = pa.concat_tables(ops.values())
+    acked = pc.and_(pc.equal(rows["type"], Type.OK), pc.equal(rows["f"], F.SEND))
+    value: int = pc.min(rows.filter(acked)["value"]).as_py()
+    for path, table in ops.items():
+        seen = pc.and_(pc.not_equal(table["f"], F.SEND), pc.equal(table["value"], value))
+        pq.write_table(table.filter(pc.invert(pc.fill_null(seen, False))), path)
+    for path in run.history.glob("replicas-*.parquet"):
+        table = pq.read_table(path)
+        pq.write_table(table.filter(pc.not_equal(table["value"], value)), path)
+    return value
 
 
 @pytest.fixture
