@@ -6,9 +6,9 @@ its effect is looked for (`observed`, and whether it was `installed`, `partial` 
 lasts, it is healed (`heal`) and the healing is looked for (`healed`, absent when it was not seen).
 Each stage is a row in the history as soon as it is passed.
 
-When the run is stopped or cancelled, what is in the world is healed in the reverse order of its
-beginning. That the bed itself fails in one fault (an agent that is gone) is that fault's state, not
-the end of the others.
+When the run is stopped or cancelled, or can no longer be recorded, what is in the world is healed
+in the reverse order of its beginning. That the bed itself fails in one fault (an agent that is
+gone) is that fault's state, not the end of the others.
 """
 
 import asyncio
@@ -46,14 +46,22 @@ async def carry_out(
     faults = [asyncio.create_task(nemesis.live(interval)) for interval in nemesis.intervals]
     watch = asyncio.create_task(_cancel_on(stop, faults))
     try:
-        results = await asyncio.gather(*faults, return_exceptions=True)
+        await asyncio.gather(*faults)
+    except asyncio.CancelledError:
+        if not stop.is_set() or _cancelled():
+            raise
     finally:
-        watch.cancel()
+        for task in (watch, *faults):
+            task.cancel()
+        await asyncio.gather(watch, *faults, return_exceptions=True)
         await nemesis.heal_all()
         ledger.close()
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
+
+
+def _cancelled() -> bool:
+    """Whether somebody cancelled us, and not we our faults."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _cancel_on(stop: asyncio.Event, tasks: Sequence["asyncio.Task[None]"]) -> None:
@@ -200,10 +208,18 @@ class _Nemesis:
     # -------------------------------------------------------------------------- healing
 
     async def heal_all(self) -> None:
-        """Heal what is still in the world, newest first."""
+        """Heal what is still in the world, newest first, even if nothing can be recorded of it."""
+        unrecorded = None
         for interval in reversed(self.begun):
-            if interval.injection:
+            injection = interval.injection
+            try:
                 await self._heal(interval)
+            except OSError as e:
+                unrecorded = e
+                if injection:
+                    await injection.__aexit__(None, None, None)
+        if unrecorded:
+            raise unrecorded
 
     async def _heal(self, interval: _Interval) -> None:
         injection = interval.injection

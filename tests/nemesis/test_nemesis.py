@@ -300,6 +300,32 @@ def test_healing_that_is_not_seen_is_told(world: Any, tmp_path: Path) -> None:
     assert [entry.kind for entry in open_entries(ledger)] == ["partition"]
 
 
+@pytest.mark.parametrize("rows", range(4, 12))
+def test_a_full_disk_heals_and_ends_at_once(world: Any, tmp_path: Path, rows: int) -> None:
+    """What can not be recorded is not done: all is healed, and the error is told, at any row."""
+    plan = planned(
+        fault("partition", 1.0, 5.0, "", params={"shape": "halves"}),
+        fault("pause", 2.0, 5.0, "all controller"),
+        fault("kill", 50.0, 5.0, "broker-2"),
+    )
+    ended_ns = []
+
+    def record(row: Any) -> None:
+        world.rows.append(row)
+        if len(world.rows) >= rows:
+            raise OSError(28, "No space left on device")
+
+    async def story(world: Any) -> None:
+        world.bed = replace(world.bed, record=type("Full", (), {"fault": staticmethod(record)}))
+        with pytest.raises(OSError, match="No space left"):
+            await carry_out(plan, world.bed, tmp_path / "ledger", asyncio.Event(), Random(1), 0)
+        ended_ns.append(world.bed.now_ns())
+
+    world.run(story)
+    assert world.sound
+    assert ended_ns[0] < 10 * S
+
+
 def test_a_fault_that_does_nothing_is_not_installed(world: Any, tmp_path: Path) -> None:
     """Rules that are accepted and not kept are found out by the probes."""
     for agent in world.agents.values():
