@@ -125,7 +125,7 @@ def outline(history: History, trial: Trial) -> Outline:
     told = events(history.read("events"))
     phases = dict(history.phases())
     end = _end(faults, told, phases)
-    sets, set_of_key = broker_sets(history.names)
+    sets, set_of_key = broker_sets(history.names, told)
     plan = history.run.plan_file
     return Outline(
         trial=trial,
@@ -142,12 +142,16 @@ def outline(history: History, trial: Trial) -> Outline:
     )
 
 
-def broker_sets(names: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Names of the broker sets, and each key's set: `names["sets"]` maps keys to sets when the
-    system has several; otherwise all keys live in one."""
+def broker_sets(
+    names: Mapping[str, Any], told: Sequence[Event]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Names of the broker sets, and each key's set where `names["sets"]` maps keys to sets.
+
+    Where it does not, the controllers' events name the sets, and all keys are judged together.
+    """
     by_key: Mapping[str, str] = names.get("sets", {})
     if not by_key:
-        return ("",), ()
+        return tuple(sorted({step.set for step in set_sizes(told)})) or ("",), ()
     sets = sorted(set(by_key.values()))
     return tuple(sets), tuple(sets.index(by_key.get(k, sets[0])) for k in names.get("keys", ()))
 

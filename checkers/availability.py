@@ -44,7 +44,7 @@ def judge(known: Facts) -> Result:
     times = [
         _fault_times(known, fault, group)
         for fault in known.outline.applied
-        for group in range(len(known.outline.sets))
+        for group in range(len(known.outline.sets) if known.outline.set_of_key else 1)
     ]
     stats = {
         "sends": _sends(known.answers),
@@ -79,6 +79,7 @@ def _fault_times(known: Facts, fault: FaultInterval, group: int) -> dict[str, An
         "set": known.outline.sets[group],
         "applied_s": _s(applied),
         "to_ack_s": None if acked is None else _s(acked - applied),
+        "only_after_healing": acked is not None and fault.heal is not None and acked > fault.heal,
         **_published(known, mark, only, until),
         "silence_s": _longest(known.answers.silences(_sending(known, applied, until), only)),
         "to_full_set_s": _to_full_set(known.outline, fault, group),

@@ -62,20 +62,6 @@ def set_sizes(events: Iterable[Event]) -> tuple[SetSize, ...]:
     return tuple(steps)
 
 
-def elections(events: Iterable[Event]) -> tuple[Event, ...]:
-    """Each election once, though every controller may have told it."""
-    seen: set[tuple[str, int]] = set()
-    first: list[Event] = []
-    for event in events:
-        if event.kind != "election":
-            continue
-        key = (str(event.fields.get("brokerName", "")), int(event.fields.get("epoch") or 0))
-        if key not in seen:
-            seen.add(key)
-            first.append(event)
-    return tuple(first)
-
-
 def _spans_of(
     node: str, told: Sequence[Event], kills: Mapping[str, Sequence[int]], end: int
 ) -> Iterable[Span]:

@@ -34,6 +34,7 @@ class Sketch:
     events: list[Event] = field(default_factory=list)
     interrupted: bool = False
     sets: tuple[str, ...] = ("",)
+    roles: dict[str, str] = field(default_factory=lambda: dict(ROLES))
     rows: list[dict[str, Any]] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=count)
 
@@ -80,7 +81,7 @@ class Sketch:
             faults=tuple(self.faults),
             planned=tuple(self.planned),
             events=tuple(sorted(self.events, key=lambda e: e.t)),
-            roles=ROLES,
+            roles=self.roles,
             interrupted=self.interrupted,
             sets=self.sets,
             set_of_key=tuple(range(len(self.sets))) if len(self.sets) > 1 else (),

@@ -31,8 +31,19 @@ def test_fault_applied_to_first_acknowledgement(sound: Sketch) -> None:
     sound.op(F.SEND, 9.9, took=0.3)  # invoked before, acknowledged after: proves nothing
     (times,) = judged(sound).stats["faults"]
     assert times["to_ack_s"] == pytest.approx(0.802)
+    assert times["only_after_healing"] is False
     assert times["failed"] is False
     assert times["failure_to_success_s"] is None
+
+
+def test_no_recovery_as_long_as_the_fault_lasts(sketch: Sketch) -> None:
+    """An acknowledgement that had to wait for the healing is told apart."""
+    sketch.ops(1, 10)
+    sketch.ops(10, 16, kind=Type.FAIL)
+    sketch.ops(16.1, 31)
+    sketch.fault("pause", 10, 16)
+    (times,) = judged(sketch).stats["faults"]
+    assert times["only_after_healing"] is True
 
 
 def test_first_failure_to_first_success(sound: Sketch) -> None:

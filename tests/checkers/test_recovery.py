@@ -45,6 +45,14 @@ def test_the_set_is_full_too_late(sound: Sketch) -> None:
     assert only(sound).evidence[0]["came_at_s"] == 17.0
 
 
+def test_every_broker_set_must_be_full(sound: Sketch) -> None:
+    """One set that stays small convicts, though another is full; and it is named."""
+    sound.sets = ("a", "b")
+    sound.event(18, "controller-1", "set", brokerName="b", set=[4], setEpoch=1)
+    sound.roles = sound.roles | {f"broker-{n}": "broker" for n in (4, 5, 6)}
+    assert [row["set"] for row in only(sound).evidence if "full" in row["missing"]] == ["b"]
+
+
 def test_the_runner_saw_no_redundancy(sound: Sketch) -> None:
     """What the runner asked the nodes themselves outweighs what they once told."""
     sound.event(30, "", "recovery", redundant=False, took_s=30.0, within_s=30.0)
