@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.journal import Damage, counted, read_stream, writer_of
+from harness.journal import Damage, counted, read_stream, table_of, writer_of
 from harness.rundir import RunDir
 from harness.schema import (
     CORRUPTED,
@@ -133,6 +133,13 @@ class History:
     def counts(self) -> tuple[Count, ...]:
         """Rows of every file, and what the writers counted."""
         return tuple(self._inspected[0])
+
+    def events(self) -> Mapping[str, int]:
+        """How many rows each table holds."""
+        rows = dict.fromkeys(TABLES, 0)
+        for count in self.counts():
+            rows[table_of(Path(count.file))] += count.rows
+        return rows
 
     @cached_property
     def damage(self) -> tuple[Reason, ...]:

@@ -106,7 +106,8 @@ def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verd
     verdict = add_up(results)
     if verdict is Judgement.VALID and reasons:
         verdict = Judgement.UNKNOWN
-    return Verdict(verdict, sentence(verdict, results, reasons, kinds), reasons, results)
+    words = sentence(verdict, results, reasons, kinds)
+    return Verdict(verdict, words, reasons, results, events=history.events())
 
 
 def outside_kinds(history: History, trial: Trial) -> tuple[str, ...]:

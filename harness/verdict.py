@@ -69,13 +69,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All checkers' answers and what they add up to."""
+    """All checkers' answers and what they add up to. `events`: rows of history judged, by table."""
 
     verdict: Judgement
     sentence: str
     reasons: tuple[Reason, ...]
     checkers: tuple[Result, ...]
     schema_version: int = SCHEMA_VERSION
+    events: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Sorted and indented, so that equal verdicts are equal bytes."""
@@ -94,6 +95,7 @@ class Verdict:
             reasons=tuple(Reason(**r) for r in fields["reasons"]),
             checkers=tuple(_result(r) for r in fields["checkers"]),
             schema_version=fields["schema_version"],
+            events=fields.get("events", {}),
         )
 
 
