@@ -37,6 +37,12 @@ LEAVE_WITHIN_S = 3.0
 
 READY = "namespaces, virtual links and iptables work without root"
 problems = _probe.problems
+NEEDS = (  # what `problems` tries, for the doctor's table
+    "user namespaces",
+    "iproute2: bridge, virtual links",
+    "iptables: drop packets",
+    "iptables: drop by chance",
+)
 
 
 def hosts(trial: Trial, folder: Path) -> "LocalHosts":
