@@ -107,16 +107,14 @@ def _disk() -> Capability:
 
 
 def _hosts(kind: str) -> Iterator[Capability]:
-    """One row for each problem the hosts' own probe finds, or one that says there is none."""
+    """One row for each problem the hosts' own probe finds, or for each thing it needs and has."""
     module = registry.module("hosts", kind)
     problems: Callable[[], list[tuple[str, str, str]]] = module.problems
     found = problems()
     for what, why, remedy in found:
         yield Capability(f"{kind} hosts", what, why, remedy)
-    if not found:
-        yield Capability(
-            f"{kind} hosts", "tried, and everything they need is there", "nodes run there"
-        )
+    for need in () if found else getattr(module, "NEEDS", ("all they need",)):
+        yield Capability(f"{kind} hosts", f"{need}: tried, works", "nodes run there")
 
 
 def _extras() -> Iterator[Capability]:

@@ -35,7 +35,6 @@ NODES_PER_BLOCK = 200
 RAISE_WITHIN_S = 30.0
 LEAVE_WITHIN_S = 3.0
 
-READY = "namespaces, virtual links and iptables work without root"
 problems = _probe.problems
 NEEDS = (  # what `problems` tries, for the doctor's table
     "user namespaces",
