@@ -1,17 +1,17 @@
 """A run's folder: where each thing of a run is found.
 
-    runs/<when>-<name>/
-      trial.toml        the trial, complete: enough to run it again
-      plan.toml         the faults as planned, explicit (BREAK); replay reads it
-      names.json        dictionaries: {"keys": [...], "nodes": [...], "roles": {...}}
-      run.json          state of the run: schema_version, phase, started, ended, versions, seed
-      journal/          Arrow streams while the run goes on: TABLE-WRITER-NNN.arrows, and beside
-                        each a `.count`: rows the writer says it has written
-      history/          the same tables sealed to Parquet: TABLE-WRITER-NNN.parquet
-      ledger.jsonl      intents and closings of faults, for `seatrial heal`
-      nodes/NODE/       each node's configuration, logs and events
-      harness.log       what the harness itself said
-      verdict.json report.html
+runs/<when>-<name>/
+  trial.toml        the trial, complete: enough to run it again
+  plan.toml         the faults as planned, explicit (BREAK); replay reads it
+  names.json        dictionaries: {"keys": [...], "nodes": [...], "roles": {...}}
+  run.json          state of the run: schema_version, phase, started, ended, versions, seed
+  journal/          Arrow streams while the run goes on: TABLE-WRITER-NNN.arrows, and beside
+                    each a `.count`: rows the writer says it has written
+  history/          the same tables sealed to Parquet: TABLE-WRITER-NNN.parquet
+  ledger.jsonl      intents and closings of faults, for `seatrial heal`
+  nodes/NODE/       each node's configuration, logs and events
+  harness.log       what the harness itself said
+  verdict.json report.html
 """
 
 import json

@@ -1,0 +1,103 @@
+"""Histories of any size for the benchmarks: what two crews of a sound run would have recorded.
+
+Producers send to queues in turn, every message is acknowledged, consumed once, and read by the
+fresh reader at the end: a message is four rows, and a run of n messages 4n events.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.journal import Journal
+from harness.operation import SEQUENCE_BITS, F, Type
+from harness.rundir import RunDir
+from harness.sealing import seal
+from harness.trial import Trial
+
+CREWS, QUEUES, PRODUCERS = 2, 4, 4
+MESSAGE_CHECKERS = ("loss", "phantom", "duplicates", "order", "linearizable")
+APART_NS, LATENCY_NS = 2_000, 1_000_000
+
+Columns = dict[str, Any]
+
+
+def messages(count: int) -> Columns:
+    """Value, queue, offset and times of each message."""
+    number = np.arange(count, dtype=np.int64)
+    producer = number % PRODUCERS
+    key = np.random.default_rng(1).integers(0, QUEUES, count)
+    offset = np.zeros(count, np.int64)
+    for queue in range(QUEUES):
+        mine = key == queue
+        offset[mine] = np.arange(int(mine.sum()))
+    return {
+        "value": (producer << SEQUENCE_BITS) | (number // PRODUCERS),
+        "process": producer,
+        "op": number,
+        "key": key,
+        "offset": offset,
+        "t": number * APART_NS,
+    }
+
+
+def crew_rows(all_messages: Columns, crew: int) -> Columns:
+    """A crew's rows in time order: sends of its producers, polls and reads of its queues."""
+    m = all_messages
+    sent, taken = m["process"] % CREWS == crew, m["key"] % CREWS == crew
+    end = int(m["t"][-1]) + 10 * LATENCY_NS
+    read_order = np.lexsort((m["offset"][taken], m["key"][taken]))
+    parts = [
+        _part(m, sent, Type.INVOKE, F.SEND, offset=-1),
+        _part(m, sent, Type.OK, F.SEND, t=m["t"][sent] + LATENCY_NS, attempts=1),
+        _part(m, taken, Type.OK, F.POLL, t=m["t"][taken] + 2 * LATENCY_NS, process=100 + crew),
+        _part(m, taken, Type.OK, F.READ, t=end + np.argsort(read_order), process=200 + crew),
+    ]
+    rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    order = np.argsort(rows["t"], kind="stable")
+    return {name: array[order] for name, array in rows.items()}
+
+
+def _part(m: Columns, mask: Any, kind: Type, f: F, **columns: Any) -> Columns:
+    rows = {name: array[mask] for name, array in m.items()}
+    n = len(rows["t"])
+    shape = {"pos": 0 if f is not F.SEND else -1, "attempts": -1, "type": kind, "f": f}
+    filled = {name: np.full(n, value, np.int64) for name, value in shape.items()}
+    given = {name: np.broadcast_to(np.asarray(v, np.int64), n) for name, v in columns.items()}
+    return {**rows, **filled, **given}
+
+
+def write_run(path: Path, count: int, checkers: tuple[str, ...] = MESSAGE_CHECKERS) -> RunDir:
+    """A sealed run of that many messages."""
+    path.mkdir(parents=True)
+    run = RunDir(path)
+    run.trial_file.write_text(Trial(checkers=checkers).to_toml())
+    keys = [f"orders-{queue}" for queue in range(QUEUES)]
+    nodes = ["broker-1", "client-1", "client-2"]
+    roles = {"broker-1": "broker", "client-1": "client", "client-2": "client"}
+    run.write_names({"keys": keys, "nodes": nodes, "roles": roles, "processes": {}})
+    run.update_state(ended=True, interrupted=False)
+    everything = messages(count)
+    for crew in range(CREWS):
+        journal = Journal(run.journal, "ops", f"client-{crew + 1}")
+        rows = crew_rows(everything, crew)
+        small = {"type": np.int8, "f": np.int8, "attempts": np.int16, "process": np.int32}
+        small |= {"key": np.int32, "pos": np.int32}
+        journal.append_columns({n: a.astype(small.get(n, np.int64)) for n, a in rows.items()})
+        journal.close()
+    _write_notes(run)
+    seal(run)
+    return run
+
+
+def _write_notes(run: RunDir) -> None:
+    notes = Journal(run.journal, "notes", "client-1")
+    for t, phase in enumerate(("raised", "load", "healed", "drain", "collected", "ended")):
+        notes.append((t, -1, -1, phase))
+    for queue in range(QUEUES):
+        span = {"key": queue, "from": 0, "to": 1}
+        notes.append((9, 200 + queue % CREWS, -1, f"DRAINED {json.dumps(span)}"))
+        group = {**span, "group": "group-0"}
+        notes.append((9, 100 + queue % CREWS, -1, f"DRAINED {json.dumps(group)}"))
+    notes.close()
