@@ -1,0 +1,50 @@
+"""Run a plan that must lose messages, again and again: `losses.py [TIMES]`.
+
+Each run must be invalid with LOST_ACKED, at least 1,000 of them for the plan that kills, and as
+many as the naive script counts. Ends with 1 at the first deviation.
+`--profile allack-min2` demands the opposite: nothing lost, valid.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import sailing
+from naive_loss import lost
+
+LEAST = {"isolate-then-kill": 1000, "isolate-from-controllers": 1}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("times", type=int, nargs="?", default=20)
+    parser.add_argument("--plan", choices=LEAST, default="isolate-then-kill")
+    parser.add_argument("--profile", default="unsafe-default")
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    asked = parser.parse_args()
+    least = LEAST[asked.plan] if asked.profile == "unsafe-default" else 0
+    argv = ["run", "messages", "--system", "flotilla", "--hosts", "local"]
+    argv += ["--profile", asked.profile, "--plan", sailing.PLANS / f"{asked.plan}.toml"]
+    for number in range(asked.times):
+        began = time.monotonic()
+        voyage = sailing.seatrial(*argv, runs=asked.runs)
+        if voyage.code not in (0, 1, 2):
+            print(voyage.words)
+            return 1
+        found, naive = voyage.findings["LOST_ACKED"], lost(voyage.run)
+        sound = found == naive >= least if least else (voyage.code, found, naive) == (0, 0, 0)
+        took_s = time.monotonic() - began
+        print(
+            f"{number + 1:3}  exit {voyage.code}  LOST_ACKED {found:6,}  naive {naive:6,}"
+            f"  {took_s:3.0f} s  {voyage.run.name}",
+            flush=True,
+        )
+        if not sound or (least and voyage.code != 1):
+            print(voyage.words)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
