@@ -18,18 +18,6 @@ from harness.operation import F, Type
 
 
 @dataclass(frozen=True)
-class Silence:
-    """A stretch in which nothing was acknowledged."""
-
-    begin: int
-    end: int
-
-    @property
-    def length_s(self) -> float:
-        return (self.end - self.begin) / 1e9
-
-
-@dataclass(frozen=True)
 class Outage:
     """The published meaning of an outage: from the first failure to the next success."""
 
@@ -81,7 +69,7 @@ class Answers:
             return None
         return int(firsts[at] if firsts[at] > t else lasts[at])
 
-    def silences(self, window: Window, group: int | None = None) -> list[Silence]:
+    def silences(self, window: Window, group: int | None = None) -> list[Window]:
         """The stretches between acknowledgements within the window, its ends included.
 
         Exact for all that are longer than a fine bin.
@@ -90,7 +78,7 @@ class Answers:
         inside = (lasts >= window.begin) & (firsts < window.end)
         begins = np.concatenate([[window.begin], np.minimum(lasts[inside], window.end)])
         ends = np.concatenate([np.maximum(firsts[inside], window.begin), [window.end]])
-        return [Silence(int(b), int(max(b, e))) for b, e in zip(begins, ends, strict=True)]
+        return [Window(int(b), int(max(b, e))) for b, e in zip(begins, ends, strict=True)]
 
     @property
     def sending(self) -> Window | None:

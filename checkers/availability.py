@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from checkers._answers import Answers, Silence
+from checkers._answers import Answers
 from checkers._facts import Facts, Outline, facts, full_set_at
 from checkers._timeline import What
 from harness.history import History
@@ -119,7 +119,7 @@ def _to_full_set(outline: Outline, fault: FaultInterval, group: int) -> float | 
     return _s(full - fault.heal)
 
 
-def _longest(silences: Iterable[Silence]) -> float | None:
+def _longest(silences: Iterable[Window]) -> float | None:
     return max((round(s.length_s, 3) for s in silences), default=None)
 
 
@@ -216,7 +216,7 @@ def _cycles(outline: Outline, load: Window) -> list[Window]:
     return [Window(begin, end) for begin, end in pairwise(edges)]
 
 
-def _interval(cycles: Sequence[Window], outages: Sequence[Silence]) -> list[float] | None:
+def _interval(cycles: Sequence[Window], outages: Sequence[Window]) -> list[float] | None:
     """The middle 95 % of the share over resampled cycles; None when there are too few."""
     if len(cycles) < 4:
         return None
@@ -228,7 +228,7 @@ def _interval(cycles: Sequence[Window], outages: Sequence[Silence]) -> list[floa
     return [round(float(low), 6), round(float(high), 6)]
 
 
-def _overlap_s(cycle: Window, outage: Silence) -> float:
+def _overlap_s(cycle: Window, outage: Window) -> float:
     return max(0, min(cycle.end, outage.end) - max(cycle.begin, outage.begin)) / 1e9
 
 

@@ -87,7 +87,6 @@ def timeline(told: Told) -> Markup:
     """The whole picture."""
     canvas = Canvas(end_ms=told.end / 1e6)
     _phases(canvas, told)
-    top = canvas.y
     _faults(canvas, told)
     below = canvas.y
     _roles(canvas, told)
@@ -98,7 +97,7 @@ def timeline(told: Told) -> Markup:
     shades = Markup("").join(_shades(told, below, canvas.y - GAP / 2))
     return Markup(
         '<svg class="timeline" viewBox="0 0 {w} {h:.0f}" role="img" aria-label="The run over time" '
-        'data-end="{end:.3f}" data-gutter="{g}" data-plot="{p}" data-top="{top:.1f}">'
+        'data-end="{end:.3f}" data-gutter="{g}" data-plot="{p}">'
         '<svg class="plot" x="{g}" y="0" width="{p}" height="{h:.0f}" viewBox="0 0 {end:.3f} '
         '{h:.0f}" preserveAspectRatio="none">{shades}{shapes}</svg>{texts}{axis}'
         '<line class="cursor" y1="0" y2="{bottom:.1f}" visibility="hidden"/></svg>'
@@ -108,7 +107,6 @@ def timeline(told: Told) -> Markup:
         end=canvas.end_ms,
         g=GUTTER,
         p=PLOT,
-        top=top,
         bottom=canvas.y,
         shades=shades,
         shapes=Markup("").join(canvas.shapes),

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.errors import BadRequest
 from harness.history import History
-from harness.intervals import Event, FaultInterval, Window, events, fault_intervals
+from harness.intervals import Event, FaultInterval, events, fault_intervals
 from harness.rundir import RunDir
 from harness.trial import Trial
 from harness.verdict import Finding, Result, Verdict
@@ -48,13 +48,6 @@ class Told:
         said = self.verdict.sentence
         said = said.removeprefix(f"{self.verdict.verdict.value.capitalize()}: ")
         return said[:1].upper() + said[1:]
-
-    @property
-    def load(self) -> Window | None:
-        if "load" not in self.phases:
-            return None
-        stops = [self.phases[p] for p in ("drain", "interrupted", "ended") if p in self.phases]
-        return Window(self.phases["load"], min(stops, default=self.end))
 
     @cached_property
     def lanes(self) -> "Lanes":

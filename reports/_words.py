@@ -101,7 +101,7 @@ def moment(text: Any) -> str:
 
 def standing_of(finding: Finding) -> str:
     """What a finding means for the verdict."""
-    return ("breaks", "permitted: the contract does not demand", "informs")[rank(finding)]
+    return ("breaks", "permitted by this trial's contract:", "informs")[rank(finding)]
 
 
 def full(sentence: str) -> str:
