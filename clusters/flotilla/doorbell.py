@@ -43,8 +43,11 @@ class Doorbell:
             if cares():
                 gone()
             return
-        watch.on_closed = ring_again
-        self._keep(address, connection, watch)
+        if connection.is_open:
+            watch.on_closed = ring_again
+            self._keep(address, connection, watch)
+        else:
+            ring_again()  # it answered and closed before we were told of the answer
 
     def _keep(self, address: str, connection: Connection, watch: "_Watch") -> None:
         """One for each address: the newest watches best."""

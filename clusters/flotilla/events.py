@@ -4,11 +4,13 @@
 
 Kinds, shared by all nodes: `start` (pid), `stop`, `role` (role master|slave|fenced, masterId,
 masterAddr, epoch), `set` (set, setEpoch, why), `epoch` (epoch, start), `election` (brokerName,
-masterId, epoch, set, trigger), `recover` (min, max, confirm, records, clean, epochs), `truncate`
-(point, before, case, action, confirm, belowConfirm), `handshake` (peer, epoch, status),
-`connection` (peer, state opened|closed, why), `raft` (term, state, leader), `expired` (brokerId),
-`refused` (peer, why: a malformed frame), `set-refused` (set, setEpoch, why), `offsets-lowered`
-(rows), `halted` (why: a slave that needs a person), `forgotten` (brokerId), `fatal` (why).
+masterId, epoch, set, previousSet, trigger: broker, operator, closed, expired, restarted, returned
+or scan; the leading controller tells), `recover` (min, max, confirm, records, clean, epochs),
+`truncate` (point, before, case, action, confirm, belowConfirm), `handshake` (peer, epoch, status),
+`connection` (peer, state opened|closed, why), `raft` (term, state, leader), `expired` (brokerName,
+brokerId, why), `refused` (peer, why: a malformed frame), `set-refused` (set, setEpoch, why),
+`offsets-lowered` (rows), `halted` (why: a slave that needs a person), `forgotten` (brokerId),
+`fatal` (why).
 """
 
 import asyncio

@@ -16,7 +16,7 @@ from typing import Any
 from . import config as configuration
 from .config import Config, ConfigError
 from .events import EventLog
-from .ports import Ports, on_stop_request, real
+from .ports import Ports, on_stop_request, process_id, real
 from .rules import RULES, Rules
 
 USAGE, UNAVAILABLE, SOFTWARE = 64, 69, 70
@@ -53,7 +53,7 @@ async def _live(config: Config, ports: Ports, rules: Rules) -> int:
     ports.files.makedirs(config.store)
     work = asyncio.ensure_future(_main_of(config.role)(config, ports, rules, _ready(config)))
     on_stop_request(work.cancel)
-    events.write("start", role=config.role, address=config.address)
+    events.write("start", pid=process_id(), role=config.role, address=config.address)
     try:
         await work
     except asyncio.CancelledError:

@@ -220,6 +220,10 @@ def on_stop_request(stop: Callable[[], object]) -> None:
         loop.add_signal_handler(number, stop)
 
 
+def process_id() -> int:
+    return os.getpid()
+
+
 def arguments() -> Sequence[str]:
     """The command line without the program's name."""
     return sys.argv[1:]

@@ -174,6 +174,17 @@ async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
             await asyncio.sleep(0.02)
 
 
+class MortalHandler(JsonHandler):
+    """A killed process also ends the connections it had accepted but not looked at."""
+
+    dead = False
+
+    def opened(self, connection: net.Connection) -> None:
+        super().opened(connection)
+        if self.dead:
+            connection.abort()
+
+
 class PlayedBroker:
     """What a controller sees of a broker."""
 
@@ -187,7 +198,7 @@ class PlayedBroker:
         self._pool = Pool(1)
         self._beat: asyncio.Task[None] | None = None
         self._server: asyncio.AbstractServer | None = None
-        self._handler = JsonHandler({Op.PING: self._ping}, other=self._frame)
+        self._handler = MortalHandler({Op.PING: self._ping}, other=self._frame)
 
     @property
     def controllers(self) -> Controllers:
@@ -218,6 +229,7 @@ class PlayedBroker:
         return info
 
     async def listen(self) -> None:
+        self._handler.dead = False
         host, port = net.split(self.address)
         self._server = await net.serve(host, port, self._handler)
 
@@ -227,6 +239,7 @@ class PlayedBroker:
     async def die(self) -> None:
         """As a killed process does: all connections close, nobody listens."""
         await self.fall_silent()
+        self._handler.dead = True
         if self._server:
             self._server.close()
         for connection in list(self._handler.connections):

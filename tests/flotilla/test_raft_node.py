@@ -37,6 +37,7 @@ class Group:
         self.leading: list[str] = []
         self.servers: dict[str, asyncio.AbstractServer] = {}
         self.addresses: dict[str, str] = {}
+        self.accepted: dict[Connection, None] = {}
 
     async def listen(self) -> None:
         for name in "abc":
@@ -69,6 +70,9 @@ class Group:
             server.close()
         for node in self.nodes.values():
             await node.close()
+        for connection in list(self.accepted):
+            connection.abort()
+        await until(lambda: not self.accepted)
 
 
 class Door:
@@ -77,13 +81,15 @@ class Door:
     def __init__(self, group: Group, name: str) -> None:
         self.group, self.name = group, name
 
-    def opened(self, connection: Connection) -> None: ...
+    def opened(self, connection: Connection) -> None:
+        self.group.accepted[connection] = None
 
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if node := self.group.nodes.get(self.name):
             node.receive(connection, body)
 
     def closed(self, connection: Connection, why: str) -> None:
+        self.group.accepted.pop(connection, None)
         if node := self.group.nodes.get(self.name):
             node.forget(connection)
 
@@ -199,14 +205,17 @@ def test_a_link_that_is_not_answered_is_dialled_anew() -> None:
     class Mute:
         dialled = 0
         heard = 0
+        open = 0
 
         def opened(self, connection: Connection) -> None:
             self.dialled += 1
+            self.open += 1
 
         def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
             self.heard += 1
 
-        def closed(self, connection: Connection, why: str) -> None: ...
+        def closed(self, connection: Connection, why: str) -> None:
+            self.open -= 1
 
     async def run() -> None:
         mute, tasks = Mute(), Tasks()
@@ -221,6 +230,7 @@ def test_a_link_that_is_not_answered_is_dialled_anew() -> None:
         await until(sends_until_twice)
         link.close()
         tasks.cancel()
+        await until(lambda: not mute.open)
         server.close()
 
     asyncio.run(run())
