@@ -152,7 +152,7 @@ def observe(blocks: Blocks, rows: Rows, groups: Ints) -> None:
         (Type.INFO, Seen.INFO),
     ):
         some = sends.where(sends.type == kind)
-        offset = some.offset if kind is Type.OK else np.full(len(some.t), -1)
+        offset = some.offset if kind is Type.OK else np.full(len(some.value), -1)
         at = _saw(blocks, some.value, place_of(some.key, offset), flag)
         blocks["flags"][at[some.attempts > 1]] |= np.uint64(Seen.RETRIED)
     seen = rows.where(of_messages & (rows.type == Type.OK))

@@ -28,7 +28,6 @@ from checkers._blocks import (
     pack,
 )
 from checkers._messages import (
-    COLUMNS,
     MESSAGE_FIELDS,
     MOST_GROUPS,
     Classes,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAMPLE = 20  # offenders of each kind that a finding may show
+ASKED = ("process", "type", "f", "key", "value", "offset", "attempts")  # columns of ops
 PARTIALS = pa.schema([("block", pa.int64()), ("packed", pa.binary())])
 REPORT = pa.schema(
     [
@@ -112,10 +112,11 @@ def _survey(history: History, spark: "SparkSession | None") -> Survey:
 
 
 def scope_of(history: History) -> tuple[tuple[str, ...], Scope]:
-    """The groups' names, and what the notes of the final phase say was reached."""
-    notes = [_drain(note) for note in history.notes(DRAINED, NOT_DRAINED)]
-    names = tuple(sorted({d["group"] for d in notes if "group" in d}))[:MOST_GROUPS]
-    number = {name: index for index, name in enumerate(names)}
+    """The groups' names, and what the notes of the final phase say was reached. In a history
+    with gaps nothing was reached: rows that are missing may be missing from the record only."""
+    notes = [_drain(note, history.complete) for note in history.notes(DRAINED, NOT_DRAINED)]
+    names = tuple(sorted({d["group"] for d in notes if "group" in d}))
+    number = {name: index for index, name in enumerate(names[:MOST_GROUPS])}
     done = [d for d in notes if d["done"]]
     required: dict[int, int] = {}
     for drain in done:
@@ -125,15 +126,15 @@ def scope_of(history: History) -> tuple[tuple[str, ...], Scope]:
     return names, Scope(
         drained=frozenset(d["key"] for d in done if "group" not in d),
         required=required,
-        replicas=_all_replicas(history),
+        replicas=history.complete and _all_replicas(history),
         groups={d["process"]: number[d["group"]] for d in notes if d.get("group") in number},
     )
 
 
-def _drain(note: Note) -> dict[str, Any]:
+def _drain(note: Note, complete: bool) -> dict[str, Any]:
     word, _, rest = note.text.partition(" ")
     said: dict[str, Any] = json.loads(rest)
-    return {**said, "process": note.process, "done": word == DRAINED}
+    return {**said, "process": note.process, "done": word == DRAINED and complete}
 
 
 def _all_replicas(history: History) -> bool:
@@ -168,7 +169,7 @@ def observed(unit: Unit, groups: Ints) -> Blocks:
     blocks = Blocks(MESSAGE_FIELDS)
     for path in paths:
         if table == "ops":
-            for batch in batches(path, COLUMNS):
+            for batch in batches(path, ASKED):
                 observe(blocks, rows_of(batch), groups)
         else:
             for batch in batches(path, ["value", "key", "offset"]):
@@ -177,7 +178,7 @@ def observed(unit: Unit, groups: Ints) -> Blocks:
 
 
 def rows_of(batch: pa.RecordBatch) -> Rows:
-    return Rows({name: column(batch, name) for name in COLUMNS})
+    return Rows({name: column(batch, name) for name in batch.schema.names})
 
 
 def merge_with(scope: Scope) -> Step:

@@ -10,6 +10,7 @@ unknown outcome that turn up are not an error; they are counted as recovered.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from checkers._messages import MOST_GROUPS
 from checkers._survey import Survey, survey
 from checkers._witness import Witness, seconds, witness
 from harness.history import History
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+PLACES = {"prefix": "at the beginning", "middle": "in the middle", "tail": "at the end"}
+
+
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     found = survey(history, spark)
-    unread = sum(found.count(f"unread-{group}") for group in range(len(found.groups)))
+    groups = found.groups[:MOST_GROUPS]
+    unread = sum(found.count(f"unread-{number}") for number in range(len(groups)))
     findings: list[Finding] = []
     stats = _stats(found)
     if not found.count("lost") and found.count("acked") and not found.count("perhaps_lost"):
@@ -51,14 +56,14 @@ def _lost(found: Survey, evidence: Witness) -> Iterator[Finding]:
     count = found.count("lost")
     if not count:
         return
-    where = ", ".join(f"{n} {name}" for name, n in found.where_lost.items() if n)
+    where = ", ".join(f"{n:,} {PLACES[name]}" for name, n in found.where_lost.items() if n)
     faults = tuple(sorted({*evidence.lost.by_fault, *_next_fault(evidence)}))
     yield Finding(
         "LOST_ACKED",
         count,
-        f"{_messages(count)} acknowledged and then lost: the fresh reader read every queue it is "
-        f"judged by to the end and did not find {'it' if count == 1 else 'them'} ({where} of the "
-        "producers' sequences)",
+        f"{_messages(count)} acknowledged and then lost: a fresh reader that read the queues from "
+        f"their first message to their last did not find {'it' if count == 1 else 'them'} (in what "
+        f"each producer sent: {where})",
         "no-loss",
         tuple(evidence.told(value) for value in evidence.earliest_lost),
         faults,
@@ -66,7 +71,7 @@ def _lost(found: Survey, evidence: Witness) -> Iterator[Finding]:
 
 
 def _unread(found: Survey, evidence: Witness) -> Iterator[Finding]:
-    for number, group in enumerate(found.groups):
+    for number, group in enumerate(found.groups[:MOST_GROUPS]):
         count = found.count(f"unread-{number}")
         if count:
             rows = [evidence.told(v) for v in found.samples[f"unread-{number}"]]
@@ -118,6 +123,13 @@ def _reasons(found: Survey) -> Iterator[Reason]:
             f"{_messages(perhaps)} acknowledged in queues that the fresh reader did not read to "
             "the end, so nobody knows whether they are there; let the run finish, or give it "
             "more time to recover (recover_within_s)",
+        )
+
+    if len(found.groups) > MOST_GROUPS:
+        yield Reason(
+            "GROUPS_NOT_JUDGED",
+            f"only the first {MOST_GROUPS} of {len(found.groups)} consumer groups were judged; "
+            "use fewer groups",
         )
 
 

@@ -30,15 +30,14 @@ MEANINGS = {
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     found = survey(history, spark)
-    trusted = history.ended and not history.damage
-    convicting = [name for name in MEANINGS if trusted or name != "never_sent"]
+    convicting = [name for name in MEANINGS if history.complete or name != "never_sent"]
     findings = [*_corrupted(history)]
     if any(found.count(name) for name in convicting):
         evidence = witness(history, found, spark)
         findings += [_finding(n, found, evidence) for n in convicting if found.count(n)]
     stats: dict[str, Any] = {name: found.count(name) for name in MEANINGS}
     stats["replicas_compared"] = found.scope.replicas
-    return Result("phantom", tuple(findings), tuple(_reasons(found, trusted)), stats)
+    return Result("phantom", tuple(findings), tuple(_reasons(found, history.complete)), stats)
 
 
 def _finding(name: str, found: Survey, evidence: Witness) -> Finding:
@@ -68,8 +67,8 @@ def _corrupted(history: History) -> Iterator[Finding]:
     yield Finding("CORRUPTED", count, f"{what} read with another body", INTEGRITY, tuple(rows))
 
 
-def _reasons(found: Survey, trusted: bool) -> Iterator[Reason]:
-    if found.count("never_sent") and not trusted:
+def _reasons(found: Survey, complete: bool) -> Iterator[Reason]:
+    if found.count("never_sent") and not complete:
         yield Reason(
             "SENDING_UNRECORDED",
             f"{found.count('never_sent'):,} messages came out whose sending is not recorded; the "

@@ -123,8 +123,13 @@ class History:
 
     @property
     def ended(self) -> bool:
-        """Every writer closed its journal in order, so what is not recorded did not happen."""
+        """The run came to its end, and every writer closed its journal."""
         return bool(self.state.get("ended", False))
+
+    @cached_property
+    def complete(self) -> bool:
+        """Everything that was recorded is here, so that what is not here did not happen."""
+        return self.ended and not self.damage
 
     @property
     def interrupted(self) -> bool:

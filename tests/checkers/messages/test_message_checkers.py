@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from checkers import duplicates, linearizable, loss, order, phantom
+from harness.history import History
+from harness.journal import Journal
 from harness.trial import Trial
 from harness.verdict import Judgement, Result
 
@@ -81,6 +83,18 @@ def test_a_queue_that_was_given_up_on_is_not_judged(written: Any) -> None:
     """NOT_DRAINED says that the reader gave up: what it missed is not known to be lost."""
     result = judged("loss", written("send 1 ok@0\nundrained reader"))
     assert result.judgement is Judgement.UNKNOWN
+
+
+@pytest.mark.parametrize("gap", ["killed", "damaged"])
+def test_a_history_with_gaps_convicts_nobody_of_loss(written: Any, gap: str) -> None:
+    """A killed or torn journal may have lost the reads themselves, whatever the notes say."""
+    history = written("send 1 ok@0\nsend 2 ok@1\nread 1@0\ndrained", 3, ended=gap == "damaged")
+    if gap == "damaged":
+        path = history.files("ops")[-1]
+        path.write_bytes(path.read_bytes()[:-10])
+    result = judged("loss", History.open(history.run))
+    assert not result.findings
+    assert [r.code for r in result.reasons] == ["NO_FINAL_READ"]
 
 
 def test_a_lost_message_is_counted_once(written: Any) -> None:
@@ -168,8 +182,6 @@ def test_a_body_that_does_not_fit_its_value_is_corrupted(written: Any) -> None:
     """Readers verify bodies; what they note convicts."""
     history = written("send 1 ok@0\nread 1@0 ?@1\ndrained")
     note = 'CORRUPTED {"key": 0, "offset": 1, "claimed": 7}'
-    from harness.journal import Journal
-
     journal = Journal(history.run.journal, "notes", "client-2")
     journal.append((5, 9, 3, note))
     journal.close()
