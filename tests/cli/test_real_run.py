@@ -9,18 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from harness.history import History
 from harness.operation import F, Type
 from harness.rundir import RunDir
 
@@ -61,12 +58,6 @@ def _latest(folder: Path) -> RunDir:
     return RunDir.open(folder / "runs" / "latest")
 
 
-def _faults(run: RunDir) -> list[dict[str, Any]]:
-    """The executed faults, as the history has them: the last row of each."""
-    rows = History.open(run).read("faults").to_pylist()
-    return list({row["id"]: row for row in rows}.values())
-
-
 def test_a_sound_trial_is_valid_and_shown(sea: Path) -> None:
     """The verdict is in verdict.json, in words in the report, and the trial can be read back."""
     run = _latest(sea)
@@ -75,16 +66,6 @@ def test_a_sound_trial_is_valid_and_shown(sea: Path) -> None:
     assert "<html" in run.report_file.read_text()
     assert run.trial().seed == 3
     assert run.state()["ended"] is True
-
-
-def test_checking_twice_gives_the_same_bytes(sea: Path) -> None:
-    """A verdict depends on the history alone."""
-    run = _latest(sea)
-    first = run.verdict_file.read_bytes()
-    checked = seatrial(sea, "check", "runs/latest")
-    assert checked.returncode == 0, checked.stderr
-    assert run.verdict_file.read_bytes() == first
-    assert "\x1b" not in checked.stdout
 
 
 def test_report_changes_no_verdict(sea: Path) -> None:
@@ -96,22 +77,6 @@ def test_report_changes_no_verdict(sea: Path) -> None:
     assert (shown.returncode, shown.stdout.strip()) == (0, str(run.report_file))
     assert run.report_file.is_file()
     assert run.verdict_file.read_bytes() == verdict
-
-
-def test_replay_carries_out_the_same_plan(sea: Path) -> None:
-    """Kind, selector and time of each executed fault equal the plan's, within 100 ms."""
-    plan = tomllib.loads(_latest(sea).plan_file.read_text())["fault"]
-    replayed = seatrial(sea, "replay", "runs/latest", "--no-report")
-    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
-    again = _latest(sea)
-    assert tomllib.loads(again.plan_file.read_text())["fault"] == plan
-    began_ns = History.open(again).phases()["load"]
-    executed = _faults(again)
-    assert [(f["kind"], f["selector"]) for f in executed] == [
-        (f["kind"], f["target"]) for f in plan
-    ]
-    for fault, planned in zip(executed, plan, strict=True):
-        assert (fault["begin"] - began_ns) / 1e9 == pytest.approx(planned["at_s"], abs=0.1)
 
 
 def test_a_message_that_vanished_is_1(sea: Path, tmp_path: Path) -> None:
