@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from harness.intervals import FaultInterval
 from harness.rundir import RunDir
+from harness.verdict import Finding
 from reports import _words
 from reports._chart import timeline
 from reports._run import LANES, Told, rank, read, rerun_command
@@ -74,7 +75,9 @@ def html(told: Told) -> str:
     )
 
 
-def _finding(checker: str, found: Any) -> dict[str, Any]:
+def _finding(checker: str, found: Finding) -> dict[str, Any]:
+    """What only informs shows no rows until it is unfolded."""
+    shown = ROWS_SHOWN if rank(found) < 2 else 0
     return {
         "checker": checker,
         "code": found.code,
@@ -85,8 +88,8 @@ def _finding(checker: str, found: Any) -> dict[str, Any]:
         "tone": ("bad", "doubt", "quiet")[rank(found)],
         "faults": found.faults,
         "columns": _words.columns(found.evidence),
-        "rows": found.evidence[:ROWS_SHOWN],
-        "more": found.evidence[ROWS_SHOWN:],
+        "rows": found.evidence[:shown],
+        "more": found.evidence[shown:],
     }
 
 
