@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from harness import java, registry
-from harness.errors import BedFailed
+from harness.errors import BedFailed, SeatrialError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,9 +51,10 @@ class Engine:
         nice: int = 0,
         heap: str = "1g",
         short_run: bool = True,
+        warm_up: bool = False,
         archive_to: Path | None = None,
     ) -> None:
-        self._master = master
+        self._master, self._warm_up = master, warm_up
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 as long as the JVM
         self._folder = tempfile.TemporaryDirectory(prefix="seatrial-spark-")
         self._runtime = java.find()
@@ -103,7 +104,8 @@ class Engine:
             _wait_for(connection, self._jvm)
             with _gateway_in_environment(connection):
                 self._session = _build(self._master, Path(self._folder.name))
-            warm(self._session)
+            if self._warm_up:
+                warm(self._session)
         except Exception as e:
             self._failure = e
 
@@ -117,7 +119,7 @@ class Engine:
 
 def prepare(master: str = "local[2]", nice: int = 19) -> Engine:
     """Begin to start Spark in the background, out of the trial's way."""
-    return Engine(master, nice)
+    return Engine(master, nice, warm_up=True)
 
 
 @contextmanager
@@ -131,10 +133,12 @@ def session(master: str = "local[2]", short_run: bool = True) -> Iterator["Spark
 
 
 def warm(spark: "SparkSession") -> None:
-    """Run the smallest job there is, on every core, so that Python workers are up."""
+    """Run the smallest job of the checkers' kind, on every core, so that everything is loaded
+    and Python workers are up."""
     cores = spark.sparkContext.defaultParallelism
-    numbers = spark.range(cores, numPartitions=cores)
-    numbers.repartition(cores, "id").mapInArrow(_unchanged, "id long").toArrow()
+    numbers = spark.range(cores, numPartitions=cores).mapInArrow(_unchanged, "id long")
+    numbers = numbers.repartition(cores, "id").sortWithinPartitions("id")
+    numbers.mapInArrow(_unchanged, "id long").toArrow()
 
 
 def _unchanged(batches: Any) -> Any:
@@ -280,19 +284,31 @@ def _forget_session() -> None:
 
 
 def make_archive() -> Path:
-    """Start a session, run the kinds of job that checkers run, and let the JVM archive itself."""
+    """Start a session, run a job of the kind that checkers run, and let the JVM archive itself."""
     runtime = java.find()
-    runtime.archive.parent.mkdir(parents=True, exist_ok=True)
     temporary = runtime.archive.with_suffix(f".{os.getpid()}.tmp")
-    engine = Engine(archive_to=temporary)
-    warm(engine.session())
-    engine.close(orderly=True)
-    if not temporary.is_file():
-        raise BedFailed(f"{runtime.executable} made no class archive; checks work without it")
-    os.replace(temporary, runtime.archive)
+    try:
+        runtime.archive.parent.mkdir(parents=True, exist_ok=True)
+        engine = Engine(archive_to=temporary, warm_up=True)
+        engine.session()
+        engine.close(orderly=True)
+        os.replace(temporary, runtime.archive)
+    except OSError as e:
+        why = f"no class archive was made: {e.strerror} ({runtime.archive})"
+        raise BedFailed(f"{why}; checks work without it, but start slower") from e
     return runtime.archive
 
 
+def main() -> int:
+    """Make the class archive of the Java that would be used, unless it is there."""
+    try:
+        if not java.find().archive.is_file():
+            make_archive()
+    except SeatrialError as e:
+        print(f"seatrial: {e}", file=sys.stderr)
+        return e.exit_code
+    return 0
+
+
 if __name__ == "__main__":
-    if not java.find().archive.is_file():
-        make_archive()
+    sys.exit(main())
