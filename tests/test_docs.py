@@ -99,6 +99,19 @@ def test_generated_docs_are_fresh(root: Path, rewrite: bool, name: str, generate
     assert path.read_text() == generate(), "stale: run make docs"
 
 
+def test_every_code_is_explained(root: Path) -> None:
+    """Whatever a checker can say by a code, docs/verdicts.md says in words."""
+    page = (root / "docs" / "verdicts.md").read_text()
+    sources = [*root.glob("checkers/*.py"), *root.glob("harness/*.py")]
+    codes = {
+        code
+        for path in sources
+        for code in re.findall(r'(?:Finding|Reason)\(\s*(?:code=)?"([A-Z_]+)"', path.read_text())
+    }
+    assert len(codes) > 15
+    assert not {code for code in codes if f"`{code}`" not in page}
+
+
 def _pages(root: Path) -> Iterator[Path]:
     yield from sorted(root.glob("docs/**/*.md"))
     yield from sorted(root.glob("*.md"))
