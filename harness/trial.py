@@ -103,9 +103,9 @@ async def run(voyage: "Voyage") -> None:
                 await voyage.recovered(bed)
                 async with voyage.may(STOP_WITHIN_S, HURRY_S, "ending all open operations"):
                     await crews.stop()
-            voyage.mark("drain", load_ended_ns=voyage.now_ns())
-            async with voyage.may(DRAIN_WITHIN_S, HURRY_S, "the final phase"):
-                await crews.drain()
+                voyage.mark("drain", load_ended_ns=voyage.now_ns())
+                async with voyage.may(DRAIN_WITHIN_S, HURRY_S, "the final phase"):
+                    await crews.drain()
         async with voyage.may(COLLECT_WITHIN_S, HURRY_S, "collecting logs and replicas"):
             await system.collect(bed)
         voyage.mark("collected")
