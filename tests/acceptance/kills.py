@@ -22,7 +22,7 @@ import sailing
 
 GONE_WITHIN_S = 5.0
 TRIAL = """\
-duration_s = 12.0
+duration_s = 7.0
 faults = ["kill", "pause", "partition", "loss"]
 [rhythm]
 quiet_s = 1.0
@@ -32,7 +32,7 @@ recovery_s = 0.5
 # what the command says when the moment begins, and for how long it lasts, about
 MOMENTS = {
     "set-up": (r"trial kills", 3.0),
-    "faults": (r"fault \d+: .*: applied", 8.0),
+    "faults": (r"fault \d+: .*: applied", 4.5),
     "drain": (r"phase: drain", 1.0),
     "check": (r"phase: checking", 3.0),
 }

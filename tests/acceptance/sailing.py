@@ -62,7 +62,7 @@ def seatrial(
     wrapper: Sequence[object] = (),
     env: Mapping[str, str] | None = None,
 ) -> Voyage:
-    """One command to its end, in an own folder beside its runs."""
+    """One command to its end. `run` and `replay` write below `runs`."""
     argv = [str(a) for a in (*wrapper, SCRIPT, *arguments)]
     if arguments[0] in ("run", "replay"):
         argv += ["--runs", str(runs)]

@@ -1,19 +1,25 @@
-"""Whole trials by the real command. Those that many tests look at are sailed once a session.
+"""Whole trials by the real command. Those that take long are sailed in the background, once.
 
-A trial mostly waits, so two are under way at a time; a test waits for the one that it is about.
+A trial mostly waits, so two are under way beside the test that runs: they begin with the session,
+if any test that was asked for needs them, and such a test waits for its own.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sailing
 
 PLANS = ("isolate-then-kill", "isolate-from-controllers")
 PROFILES = ("unsafe-default", "allack-min2")
+MOMENTS = ("check", "drain", "faults", "set-up")
+KILLS = sailing.ROOT / "tests" / "acceptance" / "kills.py"
 RANDOM = """\
-duration_s = 26.0
+duration_s = 20.0
 seed = 5
 faults = ["kill", "pause", "partition", "loss"]
 [rhythm]
@@ -22,42 +28,55 @@ fault_s = 4.5
 recovery_s = 1.5
 """
 
-Planned = Callable[[str, str], sailing.Voyage]
+Killed = subprocess.CompletedProcess[str]
 
 
 class Fleet:
-    """Trials under way in the background, each in a folder of its own."""
+    """What is under way in the background, by name."""
 
     def __init__(self, folder: Path, pool: ThreadPoolExecutor) -> None:
         self._folder, self._pool = folder, pool
-        self._sailing: dict[str, Future[sailing.Voyage]] = {}
+        self._under_way: dict[str, Future[Any]] = {}
 
-    def launch(self, name: str, *arguments: object) -> None:
-        runs = self._folder / name
-        self._sailing[name] = self._pool.submit(sailing.seatrial, *arguments, runs=runs)
-
-    def __getitem__(self, name: str) -> sailing.Voyage:
-        return self._sailing[name].result()
-
-
-@pytest.fixture(scope="session")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    folder = tmp_path_factory.mktemp("fleet")
-    with ThreadPoolExecutor(2) as pool:
-        yield Fleet(folder, pool)
-        pool.shutdown(cancel_futures=True)
-
-
-@pytest.fixture(scope="session")
-def planned(fleet: Fleet) -> Planned:
-    """Both plans under both profiles, for no longer than a plan takes."""
-    for plan in PLANS:
+    def launch_plans(self) -> None:
+        """Both plans under both profiles, for no longer than a plan takes."""
         for profile in PROFILES:
-            path = sailing.PLANS / f"{plan}.toml"
-            asked = ("--system", "flotilla", "--hosts", "local", "--profile", profile)
-            command = ("run", "messages", *asked, "--plan", path, "--duration", "20s")
-            fleet.launch(f"{plan}-{profile}", *command)
-    return lambda plan, profile: fleet[f"{plan}-{profile}"]
+            for plan in PLANS:
+                path = sailing.PLANS / f"{plan}.toml"
+                asked = ("--system", "flotilla", "--hosts", "local", "--profile", profile)
+                command = ("run", "messages", *asked, "--plan", path, "--duration", "20s")
+                self._launch(f"{plan} {profile}", sailing.seatrial, *command)
+
+    def launch_kills(self) -> None:
+        for moment in MOMENTS:
+            self._launch(moment, _killed, moment)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._under_way[name].result()
+
+    def _launch(self, name: str, sail: Callable[..., Any], *arguments: object) -> None:
+        runs = self._folder / name.replace(" ", "-")
+        self._under_way[name] = self._pool.submit(sail, *arguments, runs=runs)
+
+
+def _killed(moment: str, runs: Path) -> Killed:
+    argv = [sys.executable, str(KILLS), "1", "--at", moment]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fleet(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fleet]:
+    asked_for = {item.path.stem for item in request.session.items}
+    with ThreadPoolExecutor(2) as pool:
+        fleet = Fleet(tmp_path_factory.mktemp("fleet"), pool)
+        if "test_plans" in asked_for:
+            fleet.launch_plans()
+        if "test_killed_command" in asked_for:
+            fleet.launch_kills()
+        yield fleet
+        pool.shutdown(cancel_futures=True)
 
 
 @pytest.fixture(scope="session")

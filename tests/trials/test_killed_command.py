@@ -3,15 +3,9 @@
 tests/acceptance/kills.py does it, and says what it saw; run for long, it kills at random moments.
 """
 
-import subprocess
-import sys
-
 import pytest
-import sailing
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark]
-
-KILLS = sailing.ROOT / "tests" / "acceptance" / "kills.py"
 
 
 @pytest.mark.parametrize(
@@ -23,10 +17,9 @@ KILLS = sailing.ROOT / "tests" / "acceptance" / "kills.py"
         ("check", "phase ended: valid of"),
     ],
 )
-def test_a_killed_command_leaves_nothing_behind(moment: str, judged: str) -> None:
+def test_a_killed_command_leaves_nothing_behind(fleet, moment: str, judged: str) -> None:
     """Within 5 s no process, namespace, mount or rule; a run that had begun is INTERRUPTED, with
     exactly the events that its writers counted, and one that had ended keeps its verdict."""
-    argv = [sys.executable, str(KILLS), "1", "--at", moment]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
+    done = fleet[moment]
     assert done.returncode == 0, done.stdout + done.stderr
     assert judged in done.stdout

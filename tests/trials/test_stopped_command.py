@@ -1,0 +1,66 @@
+"""Ctrl-C, a signal to the command as a terminal sends it, while a fault is at work."""
+
+import signal
+import uuid
+from collections.abc import Callable, Iterator
+
+import leftovers
+import pytest
+import sailing
+
+pytestmark = [pytest.mark.bed, pytest.mark.spark]
+
+CUT = """
+[[fault]]
+kind = "partition"
+at_s = 0.5
+for_s = 55.0
+target = "master"
+params = { shape = "isolate" }
+"""
+STOPPED_WITHIN_S = 5.0
+
+
+@pytest.fixture
+def cut_off(tmp_path) -> Iterator[Callable[[], sailing.Sailing]]:
+    """A trial whose master is cut off, and stays so for a minute unless somebody heals it."""
+    (tmp_path / "cut.toml").write_text(CUT)
+    mark = {leftovers.MARK: uuid.uuid4().hex}
+    plan = ("--plan", tmp_path / "cut.toml", "--duration", "60s")
+    command = sailing.Sailing("run", "messages", *plan, runs=tmp_path / "runs", **mark)
+    command.until("fault 0: partition on .*: observed")
+    belongings = leftovers.Belongings(command.process.pid, mark[leftovers.MARK])
+    belongings.look()
+    yield command, belongings
+    command.close()
+
+
+def test_ctrl_c_heals_takes_down_and_judges(cut_off) -> None:
+    """Healed, drained, collected and judged: unknown, INTERRUPTED. Nothing is left."""
+    command, belongings = cut_off
+    command.signal(signal.SIGINT)
+    voyage = command.end()
+    assert voyage.code == 2, voyage.words
+    assert sailing.reasons(voyage.verdict) >= {"INTERRUPTED"}
+    assert "Traceback" not in voyage.err
+    (fault,) = sailing.faults(voyage.run)
+    assert fault["healed"] is not None
+    assert [note["text"] for note in sailing.table(voyage.run, "notes")].count("collected") == 1
+    assert voyage.verdict["events"] == sailing.counted(voyage.run)
+    sailing.wait(lambda: not belongings.left(), STOPPED_WITHIN_S, f"{belongings.left()} ending")
+
+
+def test_a_second_ctrl_c_stops_at_once(cut_off) -> None:
+    """No verdict, no traceback, nothing left; what was recorded can still be judged."""
+    command, belongings = cut_off
+    command.signal(signal.SIGINT)
+    command.until("phase: interrupted")
+    command.signal(signal.SIGINT)
+    voyage = command.end()
+    assert voyage.code == 2, voyage.words
+    assert voyage.err.strip().splitlines()[-1] == "seatrial: stopped before there was a verdict"
+    assert "Traceback" not in voyage.err
+    sailing.wait(lambda: not belongings.left(), STOPPED_WITHIN_S, f"{belongings.left()} ending")
+    checked = sailing.seatrial("check", voyage.run, "--json", runs=voyage.runs)
+    assert checked.code == 2, checked.words
+    assert "INTERRUPTED" in sailing.reasons(voyage.verdict)
