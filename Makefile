@@ -19,7 +19,7 @@ demo: install packages
 
 test: check
 	$(BIN)/pytest -n auto -m "not bed and not spark"
-	$(BIN)/pytest -m "bed or spark"
+	$(BIN)/pytest --durations=10 -m "bed or spark"
 
 check: install packages
 	$(BIN)/ruff check .
