@@ -137,6 +137,8 @@ def test_counts_agree_with_the_definition(entries: list[Append], parts: int, fir
 
 # --------------------------------------------------------------------- messages, by plain Python
 
+Sightings = list[tuple[F, int, int]]
+
 OUTCOMES = (Type.OK, Type.FAIL, Type.INFO)
 events_of_messages = st.lists(
     st.tuples(
@@ -221,6 +223,33 @@ def test_blocks_count_what_sets_count(script, parts, seed) -> None:  # type: ign
             counts[name] = counts.get(name, 0) + n
     expected = naive(events)
     assert {name: counts[name] for name in counts if name in naive_names()} == expected
+
+
+seen_by_one = st.lists(
+    st.tuples(st.sampled_from([F.POLL, F.READ]), st.integers(0, 1), st.integers(0, 2)), max_size=3
+)
+
+
+@given(first=seen_by_one, second=seen_by_one)
+def test_two_machines_know_together_what_one_would(first: Sightings, second: Sightings) -> None:
+    """Merging commutes, and misses no second place that only the other machine saw."""
+    groups = np.full(0, -1)
+
+    def known(*parts: Sightings) -> dict[str, np.ndarray]:
+        whole = empty(MESSAGE_FIELDS)
+        for part in parts:
+            some = Blocks(MESSAGE_FIELDS)
+            seen = {"type": Type.OK, "value": 7, "process": 1, "t": 0, "op": 0}
+            rows = [{**seen, "f": f, "key": key, "offset": offset} for f, key, offset in part]
+            observe(some, rows_from(rows), groups)
+            for block in dict(some.items()).values():
+                absorb(whole, block)
+        return whole
+
+    together, apart = known(first + second), known(first, second)
+    swapped = known(second, first)
+    assert together["flags"].tolist() == apart["flags"].tolist() == swapped["flags"].tolist()
+    assert apart["place"].tolist() == swapped["place"].tolist()
 
 
 def naive_names() -> set[str]:

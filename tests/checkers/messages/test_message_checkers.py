@@ -134,6 +134,7 @@ def test_a_loss_names_the_faults_it_falls_in(written: Any) -> None:
     text = "send 1 ok@0 [10..15]\nsend 2 ok@1 [20..25]\nread 1@0 [70..75]\ndrained reader"
     result = judged("loss", written(text, faults=faults))
     assert result.findings[0].faults == (0, 1)
+    assert result.findings[0].evidence[0]["faults"] == "0"
     assert result.stats["rpo_s"] == pytest.approx(0.020)
     assert result.stats["lost_by_fault"] == {"0": 1}
 
