@@ -163,7 +163,9 @@ class History:
                 announced = counted(self.run.journal / f"{path.stem}.arrows")
                 rows = _rows(path, damage)
                 counts.append(Count(path.name, rows, announced))
-                if path.suffix == ".parquet" and announced is not None and rows < announced:
+                if path.suffix == ".parquet" and (why := _foreign(path)):
+                    damage.append(Damage(path, rows, why))
+                elif path.suffix == ".parquet" and announced is not None and rows < announced:
                     damage.append(Damage(path, rows, f"its writer counted {announced} rows"))
         return counts, damage
 
@@ -171,8 +173,9 @@ class History:
 def batches(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """A file's rows in order, sealed or not; a torn one up to the damage."""
     if path.suffix == ".parquet":
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(READ_ROWS, columns=columns, use_threads=False)
+        if not _foreign(path):
+            with pq.ParquetFile(path) as file:
+                yield from file.iter_batches(READ_ROWS, columns=columns, use_threads=False)
     else:
         for batch in _gathered(read_stream(path)):
             yield batch.select(columns) if columns else batch
@@ -194,6 +197,16 @@ def _gathered(small: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _rows(path: Path, damage: list[Damage]) -> int:
     if path.suffix == ".parquet":
-        rows: int = pq.read_metadata(path).num_rows
+        rows: int = 0 if _foreign(path) else pq.read_metadata(path).num_rows
         return rows
     return sum(batch.num_rows for batch in read_stream(path, damage))
+
+
+def _foreign(path: Path) -> str:
+    """Why a sealed file can not be read at all; its list of contents is at its end."""
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowInvalid, OSError) as e:
+        return f"torn or foreign data ({str(e).splitlines()[0]})"
+    expected = TABLES[table_of(path)]
+    return "" if schema.equals(expected) else "its columns are not those of the table"
