@@ -10,6 +10,7 @@ import os
 import threading
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,20 +35,38 @@ def judge(
     spark: "SparkSession | None" = None,
     on_progress: Callable[[str], None] = lambda checker: None,
 ) -> Verdict:
-    """The verdict on a run, written to its folder. Starts Spark when no session is given."""
+    """The verdict on a run, written to its folder. Starts Spark when no session is given; what
+    does not need it is done while it starts."""
     if spark is None:
-        from harness import spark as engine
+        from harness.spark import Engine
 
-        with engine.session() as own:
-            return judge(run, own, on_progress)
+        with closing(Engine()) as engine:
+            return _judged(_prepared(run), engine.session(), on_progress)
+    return _judged(_prepared(run), spark, on_progress)
+
+
+def _prepared(run: RunDir) -> tuple[History, Trial, Sequence[str]]:
+    """The sealed history, the trial, and the names of its checkers, imported."""
     seal(run)
-    history, trial = History.open(run), run.trial()
+    trial = run.trial()
+    names = checkers_of(trial)
+    for name in names:
+        registry.module("checker", name)
+    return History.open(run), trial, names
+
+
+def _judged(
+    prepared: tuple[History, Trial, Sequence[str]],
+    spark: "SparkSession",
+    on_progress: Callable[[str], None],
+) -> Verdict:
+    history, trial, names = prepared
     results: list[Result] = []
-    for name in checkers_of(trial):
+    for name in names:
         on_progress(name)
         results.append(asked(name, history, trial, spark))
     verdict = concluded(results, history, trial)
-    _write(run, verdict)
+    _write(history.run, verdict)
     return verdict
 
 
