@@ -46,6 +46,7 @@ class Outline:
     set_of_key: tuple[int, ...] = ()
     sets: tuple[str, ...] = ("",)  # names of the broker sets; one without a name if there is one
     interrupted: bool = False
+    complete: bool = True  # nothing that was recorded is missing
 
     @cached_property
     def applied(self) -> tuple[FaultInterval, ...]:
@@ -139,6 +140,7 @@ def outline(history: History, trial: Trial) -> Outline:
         set_of_key=set_of_key,
         sets=sets,
         interrupted=bool(history.interrupted),
+        complete=history.complete,
     )
 
 

@@ -164,6 +164,8 @@ def _planned_exit(event: Event, outline: Outline) -> bool:
     """Killed by the nemesis, or stopped by us at the end."""
     code = event.fields.get("code", 0)
     stopping = "drain" in outline.phases and event.t >= outline.phases["drain"]
+    if not outline.complete and code in (*TERMINATED, *KILLED):
+        return True  # who ended it may be what is missing
     if code in TERMINATED or (stopping and code in KILLED):
         return stopping
     return code in KILLED and any(_killed(fault, event) for fault in outline.faults)

@@ -11,7 +11,6 @@ A suite passes (exit 0) when every run ended as expected, fails (1) when one end
 undecided (2) when the only deviations are runs that proved nothing: unknown, or a failed test bed.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from harness.errors import BadRequest
 from harness.options import Request, Seeds, request
 from harness.preflight import refuse
 from harness.session import Ending, Shown, engine, render, run_one, say
+from harness.trial import parsed
 from harness.verdict import Judgement
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
@@ -101,11 +101,9 @@ def _sentence(expected: Expected, ending: Ending, code: int) -> str:
 def read_suite(path: Path) -> Iterator[Expected]:
     """The runs of a suite file. BadRequest says which entry is wrong and how."""
     try:
-        table = tomllib.loads(path.read_text())
+        table = parsed(path.read_text(), str(path))
     except OSError as e:
         raise BadRequest(f"the suite file {path} is unreadable: {e.strerror}") from e
-    except tomllib.TOMLDecodeError as e:
-        raise BadRequest(f"{path} is not valid TOML: {e}") from e
     entries = table.pop("trial", [])
     if table or not isinstance(entries, list) or not entries:
         raise BadRequest(f"{path} must hold [[trial]] tables and nothing else")

@@ -4,6 +4,7 @@ The TOML file and the command line make the same object; it is written to `trial
 folder, so any run can be run again from it.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -66,11 +67,7 @@ class Trial:
     @classmethod
     def from_toml(cls, text: str, source: str = "the trial") -> "Trial":
         """A trial from TOML. BadRequest names the line and the key."""
-        try:
-            table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as e:
-            raise BadRequest(f"{source} is not valid TOML: {e}") from e
-        return cls().with_(table, text, source)
+        return cls().with_(parsed(text, source), text, source)
 
     def with_(self, table: Mapping[str, Any], text: str = "", source: str = "the trial") -> "Trial":
         """This trial with some fields replaced, each checked. BadRequest names the key."""
@@ -82,6 +79,16 @@ class Trial:
                 raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
             changes[key] = _checked(getattr(self, key), raw, f"{where}: {key}")
         return replace(self, **changes)
+
+
+def parsed(text: str, source: str) -> dict[str, Any]:
+    """TOML as a table. BadRequest names the line, and what stands there."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        at = re.search(r"at line (\d+)", str(e))
+        there = "".join(text.split("\n")[int(at[1]) - 1 : int(at[1])]).strip() if at else ""
+        raise BadRequest(f"{source} is not valid TOML: {e}{there and f': {there}'}") from e
 
 
 async def run(voyage: "Voyage") -> None:

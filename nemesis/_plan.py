@@ -21,7 +21,6 @@ must last at least three times as long as the system may need to notice it, or t
 a shorter one never triggers what it is meant to test.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from random import Random
@@ -33,7 +32,7 @@ import tomli_w
 from harness import registry
 from harness.contracts import Node, Param, PlannedFault
 from harness.errors import BadRequest, UnknownName, Unsupported
-from harness.trial import Trial
+from harness.trial import Trial, parsed
 from nemesis import _conditions, _targets
 from nemesis._aliases import ALIASES, Alias
 
@@ -195,10 +194,7 @@ def _check_possible(fault: PlannedFault, can: frozenset[str], trial: Trial, wher
 
 def load(text: str, source: str = "the plan") -> Loaded:
     """A plan from TOML. BadRequest names the line and the key."""
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
-        raise BadRequest(f"{source} is not valid TOML: {e}") from e
+    tables = parsed(text, source)
     unknown = tables.keys() - {"trial", "fault"}
     if unknown:
         key = min(unknown)

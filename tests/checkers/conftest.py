@@ -33,6 +33,7 @@ class Sketch:
     planned: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     interrupted: bool = False
+    complete: bool = True
     sets: tuple[str, ...] = ("",)
     roles: dict[str, str] = field(default_factory=lambda: dict(ROLES))
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -83,6 +84,7 @@ class Sketch:
             events=tuple(sorted(self.events, key=lambda e: e.t)),
             roles=self.roles,
             interrupted=self.interrupted,
+            complete=self.complete,
             sets=self.sets,
             set_of_key=tuple(range(len(self.sets))) if len(self.sets) > 1 else (),
         )

@@ -93,6 +93,17 @@ def test_an_interrupted_run_does_not_convict(sound: Sketch) -> None:
     assert only(sound).code == "NODE_CRASHED"
 
 
+def test_a_killed_node_convicts_only_in_a_whole_record(sound: Sketch) -> None:
+    """With gaps, the fault that killed it may be what is missing; a crash is a crash still."""
+    sound.faults, sound.complete = [], False
+    assert judged(sound).findings == ()
+    sound.complete = True
+    assert only(sound).code == "NODE_CRASHED"
+    sound.events, sound.complete = [e for e in sound.events if e.kind != "exit"], False
+    sound.event(20, "broker-3", "exit", code=70)
+    assert only(sound).code == "NODE_CRASHED"
+
+
 @pytest.mark.parametrize(
     ("kind", "fields", "at", "node"),
     [

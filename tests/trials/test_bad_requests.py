@@ -1,0 +1,94 @@
+"""What makes no sense, and machines that cannot: one sentence, the right code, nothing started."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import sailing
+
+pytestmark = pytest.mark.bed
+
+UNKNOWN = {
+    "--system": ("flotila", "flotilla"),
+    "--faults": ("kil", "kill", "loss", "partition", "pause"),
+    "--targets": ("mastr", "master", "slave", "controller-leader", "minority"),
+    "--profile": ("alack-min2", "allack-min2", "unsafe-default"),
+}
+TRIAL = 'system = "flotilla"\n\n'
+PLAN = '[[fault]]\nkind = "kill"\nat_s = 1\nfor_s = 5\n'
+MALFORMED = [
+    ("trial", 'duration_s = "long"', 3, "duration_s"),
+    ("trial", "durations = 3", 3, "durations"),
+    ("trial", "duration_s = = 3", 3, "duration_s"),
+    ("plan", 'target = "captain"\nwhen = 3', 6, "when"),
+    ("plan", 'params = { shape = "star" }', 5, "params"),
+    ("plan", 'target = "master', 5, "target"),
+]
+
+
+def refused(tmp_path: Path, *arguments: object) -> sailing.Voyage:
+    """A run that was never begun."""
+    voyage = sailing.seatrial("run", *arguments, runs=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+    assert len(voyage.err.strip().splitlines()) == 1, voyage.words
+    return voyage
+
+
+@pytest.mark.parametrize("flag", UNKNOWN)
+def test_an_unknown_name_is_answered_with_those_that_exist(tmp_path: Path, flag: str) -> None:
+    """254, and the names that there are."""
+    wrong, *right = UNKNOWN[flag]
+    others = ("--faults", "kill") if flag == "--targets" else ()
+    voyage = refused(tmp_path, "messages", *others, flag, wrong)
+    assert voyage.code == 254
+    assert f"'{wrong}'" in voyage.err
+    assert all(name in voyage.err for name in right)
+
+
+@pytest.mark.parametrize(("kind", "text", "line", "key"), MALFORMED)
+def test_a_malformed_file_names_the_line_and_the_key(
+    tmp_path: Path, kind: str, text: str, line: int, key: str
+) -> None:
+    """254, the file, the line and the key, for trials and plans alike."""
+    path = tmp_path / f"{kind}.toml"
+    path.write_text((TRIAL if kind == "trial" else PLAN) + text + "\n")
+    asked = (path,) if kind == "trial" else ("messages", "--plan", path)
+    voyage = refused(tmp_path, *asked)
+    assert voyage.code == 254
+    assert str(path) in voyage.err
+    assert f"line {line}" in voyage.err
+    assert key in voyage.err
+
+
+def without(*programs: str) -> Sequence[str]:
+    """A mount namespace in which these programs can not be run."""
+    places = {Path(found).resolve() for name in programs if (found := _which(name))}
+    hide = [f"mount --bind /dev/null {place}" for place in sorted(places)]
+    script = "\n".join(["set -e", *hide, 'exec "$@"'])
+    return ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh")
+
+
+def _which(program: str) -> str | None:
+    return shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin:/usr/local/sbin")
+
+
+@pytest.mark.parametrize(
+    ("package", "programs"),
+    [("iptables", ("iptables", "iptables-restore", "iptables-save")), ("iproute2", ("ip",))],
+)
+def test_a_missing_program_is_refused_in_the_words_of_the_doctor(
+    tmp_path: Path, package: str, programs: Sequence[str]
+) -> None:
+    """255 before anything starts: what is missing, why it matters, the one command that helps."""
+    wrapper = without(*programs)
+    runs = tmp_path / "runs"
+    voyage = sailing.seatrial("run", "messages", runs=runs, wrapper=wrapper)
+    assert voyage.code == 255
+    assert not runs.exists()
+    assert f"the program {programs[0]} is missing" in voyage.err
+    assert voyage.err.strip().endswith(f"install -y {package}")
+    doctor = sailing.seatrial("doctor", runs=runs, wrapper=(*wrapper, "env", "COLUMNS=400"))
+    assert doctor.code == 255
+    sentence = voyage.err.strip().removeprefix("seatrial: ")
+    assert all(part in doctor.out for part in sentence.split("; to fix it: "))
