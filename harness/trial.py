@@ -100,19 +100,18 @@ async def run(voyage: "Voyage") -> None:
             await system.start(bed)
             evidence = await system.healthy(bed, START_WITHIN_S)
         voyage.mark("raised", healthy=dict(evidence))
-        async with voyage.manned(bed, BOARD_WITHIN_S) as crews:
-            async with voyage.watched(bed, crews):
-                voyage.mark("load", load_began_ns=voyage.now_ns())
-                async with voyage.must(BOARD_WITHIN_S, "beginning the load"):
-                    await crews.load(voyage.epoch_ns)
-                await voyage.loaded_and_broken(bed)
-                voyage.mark("healed")
-                await voyage.recovered(bed)
-                async with voyage.may(STOP_WITHIN_S, HURRY_S, "ending all open operations"):
-                    await crews.stop()
-                voyage.mark("drain", load_ended_ns=voyage.now_ns())
-                async with voyage.may(DRAIN_WITHIN_S, HURRY_S, "the final phase"):
-                    await crews.drain()
+        async with voyage.manned(bed, BOARD_WITHIN_S) as crews, voyage.watched(bed, crews):
+            voyage.mark("load", load_began_ns=voyage.now_ns())
+            async with voyage.must(BOARD_WITHIN_S, "beginning the load"):
+                await crews.load(voyage.epoch_ns)
+            await voyage.loaded_and_broken(bed)
+            voyage.mark("healed")
+            await voyage.recovered(bed)
+            async with voyage.may(STOP_WITHIN_S, HURRY_S, "ending all open operations"):
+                await crews.stop()
+            voyage.mark("drain", load_ended_ns=voyage.now_ns())
+            async with voyage.may(DRAIN_WITHIN_S, HURRY_S, "the final phase"):
+                await crews.drain()
         async with voyage.may(COLLECT_WITHIN_S, HURRY_S, "collecting logs and replicas"):
             await system.collect(bed)
         voyage.mark("collected")

@@ -1,4 +1,4 @@
-"""What the runner keeps an eye on from the load to the last read: node processes that end, and who is who.
+"""What the runner keeps an eye on, load and final reads: which nodes end, and who is who.
 
 A process that ends is recorded as the event `exit`, whoever ended it: the recovery checker knows
 the faults and tells a kill from a crash. Both watchers end with an error when an agent is gone.
