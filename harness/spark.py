@@ -158,7 +158,6 @@ def _launch(
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SEATRIAL_PRELOAD": " ".join(_kernels()),
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "gateway"),
-        **_numba_cache(),
     }
     parent = os.getpid()
 
@@ -191,11 +190,6 @@ def _spark_home() -> Path:
 def _kernels() -> list[str]:
     """Modules whose functions run in Python workers."""
     return [f"{registry.KINDS['checker'].package}.{name}" for name in registry.names("checker")]
-
-
-def _numba_cache() -> dict[str, str]:
-    """Compiled kernels are kept, by us and by the workers, where we may write."""
-    return {"NUMBA_CACHE_DIR": str(java.cache_folder() / "numba")}
 
 
 def _wait_for(connection: Path, jvm: subprocess.Popen[bytes]) -> None:
@@ -245,7 +239,6 @@ def _build(master: str, folder: Path) -> "SparkSession":
         "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
         "spark.python.daemon.module": "harness.spark_daemon",
         "spark.shuffle.compress": "true",
-        "spark.executorEnv.NUMBA_CACHE_DIR": _numba_cache()["NUMBA_CACHE_DIR"],
         "spark.executorEnv.SEATRIAL_PRELOAD": " ".join(_kernels()),
     }
     if local:
