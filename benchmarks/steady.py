@@ -1,0 +1,66 @@
+"""No needless elections: `python benchmarks/steady.py [seconds]` at full load, timeScale 1.
+
+Half of the time nothing is broken; in the other half a server, drawn by lot, is stopped for 200 ms
+again and again. The profile is the one that `benchmarks/failover.py` measures, so that a quick
+failover is not bought with elections that nobody needed. Counted in the nodes' own event logs.
+"""
+
+import json
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from harness import launch
+from harness.rundir import RunDir
+from harness.trial import Trial
+
+TRIAL = Trial(
+    name="steady",
+    profile="allack-min2",
+    settings={"timeScale": 1.0},
+    load={"rate": 0, "producers": 4, "concurrency": 8, "body_bytes": 16},
+    short_faults=True,  # that is the point: these pauses must not be noticed
+)
+PAUSE_S, EVERY_S = 0.2, 1.5
+
+
+def pauses(seconds: float) -> str:
+    """Pauses in the second half."""
+    fault = '[[fault]]\nkind = "pause"\ntarget = "one server"\nat_s = {:.1f}\nfor_s = {}\n'
+    half = seconds / 2
+    moments = (half + n * EVERY_S for n in range(1, int((half - 2) / EVERY_S)))
+    return "\n".join(fault.format(at, PAUSE_S) for at in moments)
+
+
+def elections(run: RunDir) -> Counter[str]:
+    """What the nodes decided while the load was on: broker elections, set changes, Raft leaders."""
+    state = run.state()
+    began, ended = state["load_began_ns"], state["load_ended_ns"]
+    counts: Counter[str] = Counter()
+    for path in run.path.glob("nodes/*/events.jsonl"):
+        for line in path.read_text().splitlines():
+            event = json.loads(line)
+            at = event["mono"] * 1e9 - state["epoch_ns"]
+            if began <= at <= ended:
+                counts[event["kind"]] += 1
+                counts["leader"] += event["kind"] == "raft" and event["state"] == "leader"
+    return counts
+
+
+def main() -> int:
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 120.0
+    trial = TRIAL.with_({"duration_s": seconds})
+    plan = pauses(seconds)
+    with tempfile.TemporaryDirectory() as folder:
+        counts = elections(launch.run(trial, plan, runs=Path(folder)))
+    print(
+        f"{counts['election']} elections of a master, {counts['leader']} of a controller, "
+        f"{counts['set']} changes of a SyncStateSet in {seconds:g} s at full load, "
+        f"with {plan.count('[[fault]]')} pauses of {PAUSE_S:g} s in the second half"
+    )
+    return 0 if counts["election"] == 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
