@@ -1,7 +1,1 @@
-"""Where nodes run: one file for each kind of hosts, with the same verbs in each.
-
-    local.py   nodes as network namespaces of this machine, no root needed
-
-Every kind raises nodes, gives each an agent (`_agent.py`, carried by `_pipe.py`), and leaves
-nothing behind.
-"""
+"""Kinds of hosts: `hosts/NAME.py` is `--hosts NAME`. See `harness.contracts.Hosts`."""

@@ -1,1 +1,1 @@
-"""Written below."""
+"""Drivers: `systems/NAME.py` is `--system NAME`. See `harness.contracts.System`."""

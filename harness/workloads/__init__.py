@@ -1,1 +1,1 @@
-"""Written below."""
+"""What clients do: `workloads/NAME.py` is `seatrial run NAME`. See `harness.contracts.Workload`."""
