@@ -6,23 +6,13 @@ a power cut takes that. Healing starts the node anew on the same data.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from random import Random
 from signal import SIGKILL
 from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault, ProcessState, Scene
-from harness.errors import BadRequest
+from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, reached
 
-TARGETS = (
-    "master",
-    "one slave",
-    "one broker",
-    "majority broker",
-    "controller-leader",
-    "majority controller",
-    "minority",
-)
 GONE_WITHIN_S = 2.0
 BACK_WITHIN_S = 10.0
 
@@ -30,17 +20,6 @@ Check = Callable[[str], Awaitable[bool]]  # of a node
 
 NEEDS = frozenset({"signal", "restart"})
 PARAMS: Mapping[str, Any] = {}
-
-
-def check(planned: PlannedFault) -> None:
-    """BadRequest when nobody is named."""
-    if not planned.target:
-        raise BadRequest("kill needs a target, such as 'master' or 'one broker'")
-
-
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """A target by lot; `targets` restrict whom it may hit."""
-    return random.choice(targets or TARGETS), {}
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Kill":

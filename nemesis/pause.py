@@ -7,40 +7,19 @@ connections for it.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from random import Random
 from signal import SIGCONT, SIGSTOP
 from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault, Scene
-from harness.errors import BadRequest
+from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, reached
 
-TARGETS = (
-    "master",
-    "one slave",
-    "one broker",
-    "majority broker",
-    "controller-leader",
-    "majority controller",
-    "minority",
-)
 WITHIN_S = 2.0
 # every thread on the machine: process id, then its stat line, whose fields the kernel documents
 THREADS = ("sh", "-c", "cat /proc/[0-9]*/task/*/stat 2>/dev/null; true")
 
 NEEDS = frozenset({"signal"})
 PARAMS: Mapping[str, Any] = {}
-
-
-def check(planned: PlannedFault) -> None:
-    """BadRequest when nobody is named."""
-    if not planned.target:
-        raise BadRequest("pause needs a target, such as 'master' or 'one broker'")
-
-
-def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """A target by lot; `targets` restrict whom it may hit."""
-    return random.choice(targets or TARGETS), {}
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Pause":
