@@ -4,7 +4,9 @@
     NoLeader       nobody took the request: it certainly was not carried out
     Uncertain      it was sent and no answer came: it may have been, or may yet be
 
-Followers answer NOT_LEADER and name the leader; a request they refuse was not carried out.
+Followers answer NOT_LEADER and name the leader; a request they refuse was not carried out. A leader
+that loses its majority while the request is under way answers SYSTEM_ERROR: that is no decision,
+the next leader may carry the request out.
 """
 
 from .net import CallTimeout, ConnectionLost, Pool, Unreachable
@@ -40,6 +42,8 @@ class Controllers:
             reply = await self._try(address, op, fields)
             if reply is None:
                 continue
+            if reply.get("code") == Status.SYSTEM_ERROR:
+                raise Uncertain(str(reply.get("remark", "")))
             if reply.get("code") != Status.NOT_LEADER:
                 self.leader = address
                 return reply

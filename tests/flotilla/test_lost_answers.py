@@ -16,7 +16,7 @@ from clusters.flotilla import net
 from clusters.flotilla.controller_requests import DECISIONS, Scene
 from clusters.flotilla.controller_state import State, apply_all
 from clusters.flotilla.elect import Candidate, Standing
-from clusters.flotilla.net import Connection, JsonHandler, Pool
+from clusters.flotilla.net import Connection, JsonHandler, Pool, refusal
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.wire import Json, Op, Send, Sent, Status
 
@@ -42,12 +42,18 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 class PlayedController:
-    """Decides, and may not say so. `silent`: what is carried out and not answered."""
+    """Decides, and may not say so.
+
+    `silent`: what is carried out and not answered. `lost_lead`: once it has carried out one of
+    these, it says that it no longer leads, first that it does not know the outcome.
+    """
 
     def __init__(self) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         self.state: State = {}
         self.silent: set[int] = set()
+        self.lost_lead: set[int] = set()
+        self.leads = True
         self.asked: list[tuple[int, Json]] = []
         self._server: asyncio.AbstractServer | None = None
         self.handler = JsonHandler(
@@ -69,12 +75,17 @@ class PlayedController:
 
     def _serve(self, op: Op) -> Callable[[Connection, Json], Awaitable[Json]]:
         async def serve(connection: Connection, fields: Json) -> Json:
+            self.asked.append((op, fields))
+            if not self.leads:
+                return refusal(Status.NOT_LEADER, "nobody leads") | {"leaderAddr": None}
             scene = Scene(self.state, lambda name, i: Candidate(i, Standing.ALIVE), RULES, False)
             decision = DECISIONS[op](scene, fields)
             self.state = apply_all(self.state, decision.events)
-            self.asked.append((op, fields))
             if op in self.silent:
                 connection.abort()
+            if op in self.lost_lead:
+                self.leads = False
+                return refusal(Status.SYSTEM_ERROR, "leadership was lost: the outcome is unknown")
             return decision.reply
 
         return serve
@@ -161,6 +172,29 @@ def test_an_expansion_whose_answer_is_lost_counts_as_made(
         assert await send(one) is Status.FLUSH_SLAVE_TIMEOUT
         assert controller.times(Op.ALTER_SYNC_STATE_SET) > 2
         controller.silent = set()
+        await eventually(lambda: the_set(controller, [1]))
+        assert await send(one) is Status.SUCCESS
+
+    bed(scenario)
+
+
+def test_an_expansion_under_way_when_the_leader_falls_counts_as_made(
+    bed: Callable[[Scenario], None],
+) -> None:
+    """The leader could only say that it does not know, and nobody leads for a while.
+
+    The next leader may find {1, 2} in its log, so 1 must not acknowledge alone.
+    """
+
+    async def scenario(controller: PlayedController, nodes: list[Any]) -> None:
+        one, two = nodes
+        assert await send(one) is Status.SUCCESS
+        controller.lost_lead = {Op.ALTER_SYNC_STATE_SET}
+        two.start()
+        await eventually(lambda: the_set(controller, [1, 2]))
+        two.stop()
+        assert await send(one) is Status.FLUSH_SLAVE_TIMEOUT
+        controller.lost_lead, controller.leads = set(), True
         await eventually(lambda: the_set(controller, [1]))
         assert await send(one) is Status.SUCCESS
 
