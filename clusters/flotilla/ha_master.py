@@ -25,6 +25,7 @@ from .sync_state import Progress
 from .wire import Op, Status
 
 _WINDOW_BATCHES = 8
+_NO_BATCH = (-1, 0, b"")  # offset, the log's end when it was read, records
 
 
 class Reign(Protocol):
@@ -95,7 +96,7 @@ class HaMaster:
         self._reign = reign
         self._events = events
         self._loop = asyncio.get_running_loop()
-        self._batch: tuple[int, int, bytes] = (-1, 0, b"")
+        self._batch = _NO_BATCH
         self._confirm_told = 0
         self._confirm_timer: asyncio.TimerHandle | None = None
         period = min(
@@ -113,7 +114,12 @@ class HaMaster:
         return link.progress if link else None
 
     def open(self) -> None:
-        """The reign has begun: answer the slaves that came early."""
+        """The reign has begun: answer the slaves that came early.
+
+        What was read in an earlier reign may have been cut since, and the log filled again to the
+        very same byte.
+        """
+        self._batch = _NO_BATCH
         early, self._early = self._early, []
         for connection, request, hello in early:
             if connection.is_open:
