@@ -19,6 +19,7 @@ from harness.errors import BadRequest
 from harness.trial import Trial
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+MAX_SEEDS = 10_000
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
 
 
@@ -92,8 +93,10 @@ class Seeds(click.ParamType[tuple[int, ...]]):
         seeds: list[int] = []
         for part in value.split(","):
             first, dots, last = part.strip().partition("..")
-            if not first.isdigit() or (dots and not last.isdigit()):
+            if not first.isdecimal() or (dots and not last.isdecimal()):
                 self.fail(f"{value!r} is no list of seeds; write 1..10 or 1,4,9", param, ctx)
+            if int(last or first) - int(first) >= MAX_SEEDS:
+                self.fail(f"{value!r} is more than {MAX_SEEDS:,} seeds", param, ctx)
             seeds.extend(range(int(first), int(last or first) + 1))
         if not seeds:
             self.fail(f"{value!r} holds no seed: the first must not be above the last", param, ctx)

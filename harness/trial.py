@@ -4,6 +4,7 @@ The TOML file and the command line make the same object; it is written to `trial
 folder, so any run can be run again from it.
 """
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -140,13 +141,15 @@ def _checked(now: Any, raw: Any, where: str) -> Any:
         return _expect(raw, bool, "true or false", where)
     if isinstance(now, float):
         number = _expect(raw, int | float, "a number", where)
-        if isinstance(raw, bool) or number <= 0:
+        if isinstance(raw, bool) or not 0 < number < math.inf:
             raise BadRequest(f"{where} must be a positive number, not {raw!r}")
         return float(number)
-    if isinstance(now, int) and isinstance(raw, bool):
-        raise BadRequest(f"{where} must be a whole number, not {raw!r}")
-    kind = "a whole number" if isinstance(now, int) else "a string"
-    return _expect(raw, type(now), kind, where)
+    if isinstance(now, int):
+        number = _expect(raw, int, "a whole number", where)
+        if isinstance(raw, bool) or number < 0:
+            raise BadRequest(f"{where} must be a whole number from 0, not {raw!r}")
+        return number
+    return _expect(raw, str, "a string", where)
 
 
 def _rhythm(now: Rhythm, raw: Any, where: str) -> Rhythm:

@@ -21,6 +21,7 @@ must last at least three times as long as the system may need to notice it, or t
 a shorter one never triggers what it is meant to test.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from random import Random
@@ -38,6 +39,7 @@ from nemesis._aliases import ALIASES, Alias
 
 Plan = tuple[PlannedFault, ...]
 
+MAX_WINDOWS = 10_000
 DETECTIONS = 3  # how many detection times a fault must last
 EMPTY = PlannedFault(kind="", at_s=0.0, for_s=0.0)
 
@@ -92,6 +94,12 @@ def _windows(trial: Trial) -> list[float]:
             f"a load of {trial.duration_s:g} s has no room for a fault: it needs {rhythm.quiet_s:g}"
             f" s of quiet, {rhythm.fault_s:g} s of fault and {rhythm.recovery_s:g} s of recovery;"
             " make duration_s longer or the rhythm shorter"
+        )
+    if count > MAX_WINDOWS:
+        raise BadRequest(
+            f"a load of {trial.duration_s:g} s has room for more than {MAX_WINDOWS:,} windows of"
+            " faults, which is more than a plan can hold; make duration_s shorter or the rhythm"
+            " longer"
         )
     return [round(rhythm.quiet_s + i * period_s, 3) for i in range(count)]
 
@@ -248,9 +256,11 @@ def _read(row: Mapping[str, Any], refuse: Any) -> PlannedFault:
         try:
             checked()
         except BadRequest as e:
-            raise refuse(key, str(e)) from e
-    if row["at_s"] < 0 or row["for_s"] <= 0:
-        raise refuse("at_s" if row["at_s"] < 0 else "for_s", "must not lie in the past")
+            raise refuse(key, str(e).removeprefix(f"{key} ")) from e
+    if not 0 <= row["at_s"] < math.inf:
+        raise refuse("at_s", f"must be a number from 0, not {row['at_s']:g}")
+    if not 0 < row["for_s"] < math.inf:
+        raise refuse("for_s", f"must be a positive number, not {row['for_s']:g}")
     alias = _alias(row["kind"])
     module = registry.module("fault", alias.kind)
     given = {**alias.params, **row.get("params", {})}
@@ -263,7 +273,7 @@ def _read(row: Mapping[str, Any], refuse: Any) -> PlannedFault:
     try:
         module.check(fault)
     except BadRequest as e:
-        raise refuse("params", str(e)) from e
+        raise refuse("params" if fault.target else "target", str(e)) from e
     return fault
 
 

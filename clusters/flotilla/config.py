@@ -7,6 +7,7 @@ so that dozens of faults fit in minutes. Defaults are RocketMQ's (spec 13) unles
 `load` refuses unknown keys and wrong types with one sentence that names the key.
 """
 
+import math
 import tomllib
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
@@ -131,9 +132,13 @@ def loads(text: str) -> Config:
 
 
 def _scale(raw: Any) -> float:
-    if isinstance(raw, bool) or not isinstance(raw, int | float) or raw <= 0:
+    if not _is_positive(raw):
         raise ConfigError(f"timeScale must be a positive number, not {raw!r}")
     return float(raw)
+
+
+def _is_positive(raw: Any) -> bool:
+    return type(raw) in (int, float) and 0 < raw < math.inf
 
 
 def _wanted(f: Any, table: dict[str, Any]) -> bool:
@@ -148,7 +153,7 @@ def _value(f: Any, table: dict[str, Any], scale: float) -> Any:
     if f.metadata["ms"]:
         if raw is None:
             return f.default * scale
-        if isinstance(raw, bool) or not isinstance(raw, int | float) or raw <= 0:
+        if not _is_positive(raw):
             raise ConfigError(f"{key} must be a positive number of milliseconds, not {raw!r}")
         return raw / 1000 * scale
     if f.type == tuple[str, ...]:

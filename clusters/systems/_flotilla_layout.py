@@ -16,6 +16,7 @@ from harness.errors import BadRequest, UnknownName
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
 COUNTS = {NAMESERVER: 1, CONTROLLER: 3, BROKER: 3, CLIENT: 2}  # in the order of starting
+MOST = 100  # of a role
 PORTS = {NAMESERVER: 9876, CONTROLLER: 9878, BROKER: 10911}
 HA_PORT = 10912
 
@@ -25,8 +26,8 @@ def laid_out(counts: Mapping[str, Any]) -> list[Node]:
     for role, count in counts.items():
         if role not in COUNTS:
             raise UnknownName("role", role, COUNTS)
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise BadRequest(f"nodes.{role} must be a whole number from 1, not {count!r}")
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
+            raise BadRequest(f"nodes.{role} must be a whole number from 1 to {MOST}, not {count!r}")
     wanted = {**COUNTS, **counts}
     return [Node(f"{r}-{n + 1}", r) for r in COUNTS for n in range(wanted[r])]
 

@@ -71,13 +71,19 @@ class Options:
                     f"load.{key} is no option of the workload messages; it has: {names}"
                 )
             _check(key, known[key], raw)
-        return cls(**load)
+        options = cls(**load)
+        if (queues := options.topics * options.queues) > MOST_QUEUES:
+            raise BadRequest(
+                f"load.topics times load.queues must not exceed {MOST_QUEUES:,}, not {queues:,}"
+            )
+        return options
 
     @property
     def open_sends(self) -> int:
         return 1 if self.ordered else self.concurrency
 
 
+MOST_QUEUES = 10_000  # of all topics together
 _LEAST = {"rate": 0, "body_bytes": SMALLEST, "groups": 0}
 _MOST = {"topics": 1000, "queues": 1000, "producers": 10000, "body_bytes": 1 << 20, "rate": 1e6}
 

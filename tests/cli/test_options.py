@@ -81,6 +81,30 @@ def test_seeds(text: str, seeds: tuple[int, ...]) -> None:
     assert Seeds()(text) == seeds
 
 
+@pytest.mark.parametrize("text", ["", "3..1", "a", "1..", "²", "1..999999999999"])
+def test_no_seeds(text: str) -> None:
+    """Anything else is refused, and so is more than anybody could wait for."""
+    with pytest.raises(click.BadParameter):
+        Seeds()(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "duration_s = nan",
+        "duration_s = inf",
+        "recover_within_s = -1",
+        "rhythm = {quiet_s = nan}",
+        "seed = -1",
+        "seed = true",
+    ],
+)
+def test_numbers_that_are_none_are_refused(line: str) -> None:
+    """TOML knows `nan` and `inf`; no duration is either of them, and no seed is below 0."""
+    with pytest.raises(BadRequest, match=r"must be a (positive|whole) number"):
+        Trial.from_toml(line)
+
+
 def test_pairs_read_values_as_toml() -> None:
     """Numbers are numbers, lists survive their commas, words need no quotes."""
     assert Pairs()("a=1,b=true,c=[1, 2],d.e=x") == {"a": 1, "b": True, "c": [1, 2], "d.e": "x"}

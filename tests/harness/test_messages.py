@@ -250,6 +250,7 @@ def test_processes_are_producers_then_consumers_then_readers() -> None:
         ({"queues": 0}, "load.queues"),
         ({"queues": 2.5}, "load.queues"),
         ({"queues": True}, "load.queues"),
+        ({"queues": 1000, "topics": 1000}, "load.topics times load.queues"),
         ({"rate": -1}, "load.rate"),
         ({"rate": "fast"}, "load.rate"),
         ({"body_bytes": 8}, "load.body_bytes"),

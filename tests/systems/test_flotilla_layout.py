@@ -88,9 +88,12 @@ def test_detection_is_the_heartbeats_age_and_a_scan() -> None:
         ({"settings": {"brokerSets": 2}}, "3 brokers .* 2 broker sets"),
         ({"settings": {"timeScale": "fast"}}, "timeScale"),
         ({"settings": {"timeScale": 0}}, "timeScale"),
+        ({"settings": {"timeScale": float("nan")}}, "timeScale"),
+        ({"settings": {"slaveTimeout": float("inf")}}, "slaveTimeout"),
         ({"nodes": {"brokers": 3}}, "unknown role 'brokers'"),
         ({"nodes": {"broker": 0}}, "nodes.broker"),
         ({"nodes": {"broker": "3"}}, "nodes.broker"),
+        ({"nodes": {"broker": 10**9}}, "nodes.broker must be .* from 1 to 100"),
     ],
 )
 def test_nonsense_is_refused_by_name(fields: dict[str, Any], words: str) -> None:
