@@ -6,7 +6,7 @@
 
 Followers answer NOT_LEADER and name the leader; a request they refuse was not carried out. A leader
 that loses its majority while the request is under way answers SYSTEM_ERROR: that is no decision,
-the next leader may carry the request out.
+the next leader may carry the request out. SYSTEM_BUSY says that it did not even try.
 """
 
 from .net import CallTimeout, ConnectionLost, Pool, Unreachable
@@ -42,11 +42,16 @@ class Controllers:
             reply = await self._try(address, op, fields)
             if reply is None:
                 continue
-            if reply.get("code") == Status.SYSTEM_ERROR:
-                raise Uncertain(str(reply.get("remark", "")))
-            if reply.get("code") != Status.NOT_LEADER:
-                self.leader = address
-                return reply
+            match reply.get("code"):
+                case Status.SYSTEM_ERROR:
+                    raise Uncertain(str(reply.get("remark", "")))
+                case Status.SYSTEM_BUSY:
+                    raise NoLeader(str(reply.get("remark", "")))
+                case Status.NOT_LEADER:
+                    pass
+                case _:
+                    self.leader = address
+                    return reply
             if hint := reply.get("leaderAddr"):
                 waiting.insert(0, str(hint))
         self.leader = None

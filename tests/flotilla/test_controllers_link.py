@@ -18,11 +18,15 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 
 class Controller:
-    """Answers, refers to another, or hangs up. `asked` counts."""
+    """Answers, refers to another, or hangs up. `asked` counts.
+
+    `stuck`: what it says instead of an answer because its majority does not follow.
+    """
 
     def __init__(self) -> None:
         self.asked = 0
         self.hangs_up = False
+        self.stuck: Status | None = None
         self.leader: str | None = None
         self.address = ""
         self._server: asyncio.Server | None = None
@@ -46,6 +50,8 @@ class Controller:
             connection.abort()
         if self.leader != self.address:
             return refusal(Status.NOT_LEADER, "") | {"leaderAddr": self.leader}
+        if self.stuck:
+            return refusal(self.stuck, "no majority in time")
         return {"masterId": 7}
 
 
@@ -104,6 +110,26 @@ def test_a_lost_answer_is_uncertain_and_another_is_asked_next() -> None:
             await link.ask(Op.REPLICA_INFO, {})
         assert (await link.ask(Op.REPLICA_INFO, {}))["masterId"] == 7
         assert [c.asked for c in controllers] == [1, 1]
+        await leave(controllers, link)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("stuck", "concluded"), [(Status.SYSTEM_ERROR, Uncertain), (Status.SYSTEM_BUSY, NoLeader)]
+)
+def test_a_leader_without_a_majority_decides_nothing(
+    stuck: Status, concluded: type[Exception]
+) -> None:
+    """What was under way may yet be carried out by the next leader; what was in line is not."""
+
+    async def scenario() -> None:
+        controllers, link = await group(1)
+        controllers[0].leader, controllers[0].stuck = controllers[0].address, stuck
+        with pytest.raises(concluded):
+            await link.ask(Op.REPLICA_INFO, {})
+        controllers[0].stuck = None
+        assert (await link.ask(Op.REPLICA_INFO, {}))["masterId"] == 7
         await leave(controllers, link)
 
     run(scenario())
