@@ -93,7 +93,10 @@ def test_a_message_that_vanished_is_1(sea: Path, tmp_path: Path) -> None:
 
 
 def _forget_one_message(run: RunDir) -> int:
-    """Take the first acknowledged value out of every read and every replica."""
+    """Take the first acknowledged value out of every read and every replica, and the writers' own
+    counts away, which would tell that rows are missing."""
+    for count in run.journal.glob("*.count"):
+        count.unlink()
     ops = {path: pq.read_table(path) for path in sorted(run.history.glob("ops-*.parquet"))}
     rows = pa.concat_tables(ops.values())
     acked = pc.and_(pc.equal(rows["type"], Type.OK), pc.equal(rows["f"], F.SEND))
