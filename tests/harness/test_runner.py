@@ -258,6 +258,20 @@ def test_a_full_disk_ends_the_run_with_a_sentence(sail: Sail, tmp_path: Path) ->
     assert "failed: " in rows(kept, "notes")[-1]["text"]
 
 
+def test_a_node_that_ends_on_a_full_disk_is_the_beds_failure(sail: Sail, tmp_path: Path) -> None:
+    """It had to stop, so there is no `exit` in the history that a checker could convict it of."""
+    alone = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", SMALL_DISK)
+    sailing = sail(
+        wrapper=(*alone, str(tmp_path / "runs")),
+        duration_s=60.0,
+        settings={"exit_after": 20, "log": str(tmp_path / "log.jsonl")},
+    )
+    assert sailing.end() == 0
+    kept = RunDir.open(tmp_path / "runs.kept/latest")
+    assert "buoy-1 ended where no space was left" in kept.state()["error"]
+    assert "exit" not in {row["kind"] for row in rows(kept, "events")}
+
+
 MOMENTS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
     "raised": lambda s: s.get("phase") == "raised",
     "load": lambda s: s.get("stats", {}).get("ok", 0) > 0,
