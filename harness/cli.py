@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 
@@ -25,6 +26,7 @@ from harness.errors import (
     SeatrialError,
     UnknownName,
 )
+from harness.outlet import close_outlets, open_outlets
 
 COMMANDS = ("run", "check", "report", "replay", "list", "doctor", "heal", "suite")
 
@@ -51,27 +53,19 @@ def seatrial() -> None:
 
 def main() -> None:
     """The console script."""
+    open_outlets()
     code = exit_code(sys.argv[1:])
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _mute()
-    sys.exit(code)
+    written = close_outlets()
+    sys.exit(code if written or code else EXIT_BED_FAILED)
 
 
 def exit_code(arguments: Sequence[str]) -> int:
-    """Carry out one command line; never raises.
-
-    Not by click's own `main`, which ends with 1 when nobody reads any more.
-    """
+    """Carry out one command line; never raises. Not by click's own `main`, whose codes differ."""
     try:
         with seatrial.make_context("seatrial", list(arguments)) as context:
             return int(seatrial.invoke(context) or EXIT_VALID)
     except click.exceptions.Exit as asked:  # --help, --version
         return asked.exit_code
-    except BrokenPipeError:  # `seatrial list | head`
-        _mute()
-        return EXIT_VALID
     except BaseException as error:
         return _failed(error)
 
@@ -114,9 +108,5 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _say(sentence: str) -> None:
-    click.echo(f"seatrial: {' '.join(sentence.split())}", err=True)
-
-
-def _mute() -> None:
-    """Nobody reads standard output any more: let the interpreter's last flush go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):  # a log on a full disk
+        click.echo(f"seatrial: {' '.join(sentence.split())}", err=True)

@@ -4,6 +4,8 @@
 254 (the request makes no sense) and 255 (the test bed failed) without reading a word.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -112,9 +114,6 @@ def test_help_and_version_are_0(seatrial: Script) -> None:
 
 def test_help_imports_no_engine(root: Path) -> None:
     """Spark and Arrow take a second to import, so a command imports them when it runs."""
-    import subprocess
-    import sys
-
     code = (
         "import sys; from harness.cli import exit_code; exit_code(['--help']);"
         "sys.exit(bool({'pyspark', 'pyarrow', 'pandas', 'rich'} & set(sys.modules)))"
@@ -125,9 +124,6 @@ def test_help_imports_no_engine(root: Path) -> None:
 
 def test_nobody_reading_is_no_error(root: Path) -> None:
     """`seatrial list | head -1` is not a failure."""
-    import subprocess
-    import sys
-
     script = Path(sys.executable).with_name("seatrial")
     ran = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {script} --help | true"],
@@ -137,3 +133,40 @@ def test_nobody_reading_is_no_error(root: Path) -> None:
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("list >&-", 0),
+        ("rum 2>&-", 254),
+        ("rum 2>/dev/full", 254),
+        ("list >/dev/full", 255),
+        ("list >/dev/full 2>&1", 255),
+    ],
+)
+def test_where_the_words_go_never_makes_a_1(root: Path, command: str, code: int) -> None:
+    """Python ends with 1 when it can not write, which here would read "the cluster lost data"."""
+    script = Path(sys.executable).with_name("seatrial")
+    ran = subprocess.run(
+        ["bash", "-c", f"{script} {command}"], capture_output=True, text=True, cwd=root, check=False
+    )
+    assert ran.returncode == code
+    assert "Traceback" not in ran.stderr
+
+
+def test_words_that_nobody_reads_stop_nothing(root: Path) -> None:
+    """`seatrial run | head`: the command goes on to its end, and ends with its own code."""
+    code = (
+        "import sys; from harness.outlet import close_outlets, open_outlets; open_outlets()\n"
+        "for n in range(100_000): print(n, file=sys.stderr if n % 2 else sys.stdout)\n"
+        "sys.exit(42 if close_outlets() else 1)"
+    )
+    ran = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; '{sys.executable}' -c '{code}' 2>&1 | head -1"],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        check=False,
+    )
+    assert (ran.returncode, len(ran.stdout.splitlines())) == (42, 1)
