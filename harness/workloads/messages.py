@@ -30,6 +30,7 @@ CHECKERS = (
     "duplicates",
     "order",
     "linearizable",
+    "replicas",
     "recovery",
     "availability",
     "coverage",

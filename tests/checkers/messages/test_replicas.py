@@ -1,0 +1,83 @@
+"""Replicas' logs against each other, on hand-written copies; also spread over files, as Spark
+would have them."""
+
+from typing import Any
+
+import pytest
+
+from checkers import _units, replicas
+from harness.history import History
+from harness.journal import Journal
+from harness.trial import Trial
+from harness.verdict import Result
+
+BACK = (5, "", "recovery", '{"redundant": true, "took_s": 1.0}')
+NOT_BACK = (5, "", "recovery", '{"redundant": false, "took_s": 1.0}')
+ROW = tuple[int, int, int, int, int, int]  # node, key, offset, value, epoch, crc
+SAME: list[ROW] = [(node, 0, at, at + 10, 1, 77) for node in (0, 1) for at in range(5)]
+
+
+def history(
+    written: Any, rows: list[ROW], event: tuple[Any, ...] = BACK, files: int = 1
+) -> History:
+    """A run at whose end the replicas held these entries."""
+    run = written("").run
+    for number in range(files):
+        _write(run, "replicas", f"runner-{number}", rows[number::files])
+    _write(run, "events", "runner", [event])
+    return History.open(run)
+
+
+def _write(run: Any, table: str, writer: str, rows: list[Any]) -> None:
+    journal = Journal(run.journal, table, writer)
+    for row in rows:
+        journal.append(row)
+    journal.close()
+
+
+def judged(told: History) -> Result:
+    return replicas.check(told, Trial(), None)
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_equal_copies_convict_nobody(written: Any, files: int) -> None:
+    """Same message, same check sum, at every offset of every replica."""
+    result = judged(history(written, SAME, files=files))
+    assert not result.findings
+    assert result.stats == {"compared": 5, "lacking": 0}
+
+
+@pytest.mark.parametrize("files", [1, 3])
+@pytest.mark.parametrize("other", [(1, 0, 5, 99, 1, 77), (1, 0, 5, 15, 1, 78)])
+def test_one_offset_with_two_messages_convicts(written: Any, files: int, other: ROW) -> None:
+    """REPLICAS_DIFFER, by value or by check sum; the trial's contract can not waive it."""
+    result = judged(history(written, [*SAME, (0, 0, 5, 15, 1, 77), other], files=files))
+    [finding] = result.findings
+    assert (finding.code, finding.count, finding.demand) == ("REPLICAS_DIFFER", 1, "integrity")
+    assert finding.evidence == ({"queue": "orders-0", "offset": 5, "value": 15},)
+
+
+@pytest.mark.spark
+def test_spark_and_the_kernel_agree(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three files, a task each: the same result, evidence too."""
+    from harness.spark import session
+
+    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
+    rows = [*SAME, (0, 0, 5, 15, 1, 77), (1, 0, 5, 99, 1, 77), (0, 1, 9, 5, 1, 1)]
+    told = history(written, rows, files=3)
+    with session() as spark:
+        assert replicas.check(told, Trial(), spark) == judged(told)
+
+
+def test_an_entry_that_one_replica_lacks_is_counted(written: Any) -> None:
+    """Copying may lag behind; only a contradiction convicts."""
+    result = judged(history(written, [*SAME, (0, 1, 0, 15, 1, 77)]))
+    assert not result.findings
+    assert result.stats == {"compared": 6, "lacking": 1}
+
+
+def test_nothing_is_concluded_before_the_cluster_came_back(written: Any) -> None:
+    """A deposed master that nobody told keeps its fork lawfully."""
+    result = judged(history(written, [*SAME, (0, 0, 5, 15, 1, 77), (1, 0, 5, 99, 1, 77)], NOT_BACK))
+    assert not result.findings
+    assert result.stats == {"compared": 0}
