@@ -63,6 +63,7 @@ def seatrial(
     env: Mapping[str, str] | None = None,
 ) -> Voyage:
     """One command to its end. `run` and `replay` write below `runs`."""
+    runs = runs.absolute()  # the command has another working folder
     argv = [str(a) for a in (*wrapper, SCRIPT, *arguments)]
     if arguments[0] in ("run", "replay"):
         argv += ["--runs", str(runs)]
@@ -76,9 +77,9 @@ class Sailing:
     """A command under way: wait for what it says, signal it, look at its end."""
 
     def __init__(self, *arguments: object, runs: Path, **more: str) -> None:
-        self.runs = runs
+        self.runs = runs.absolute()
         self._said = ""
-        argv = [str(a) for a in (SCRIPT, *arguments, "--runs", runs)]
+        argv = [str(a) for a in (SCRIPT, *arguments, "--runs", self.runs)]
         self.process = subprocess.Popen(
             argv,
             cwd=ROOT,
@@ -94,7 +95,7 @@ class Sailing:
             self._said += line
             if re.search(words, line):
                 return line
-        raise AssertionError(f"it never said {words!r}, but {self._said}{self.process.stdout}")
+        raise AssertionError(f"it never said {words!r}, but {self._said}")
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
