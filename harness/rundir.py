@@ -94,7 +94,12 @@ class RunDir:
         path = self.path / name
         if not path.is_file():
             return {}
-        fields: dict[str, Any] = json.loads(path.read_text())
+        try:
+            fields = json.loads(path.read_text())
+        except (ValueError, OSError) as e:
+            raise BadRequest(f"{path} cannot be read: {e}; restore it from a copy") from e
+        if not isinstance(fields, dict):
+            raise BadRequest(f"{path} does not hold a JSON object; restore it from a copy")
         return fields
 
     def _replace(self, name: str, fields: Mapping[str, Any]) -> None:

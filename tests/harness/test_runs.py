@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BadRequest, BedFailed
+from harness.rundir import RunDir
 from harness.runs import BALLAST, cap_bytes, drop_ballast, make_room, start_run
 from harness.trial import Trial
 
@@ -101,3 +102,11 @@ def test_ballast_is_there_while_a_run_lasts_and_can_be_dropped(tmp_path: Path) -
         drop_ballast(run)
         drop_ballast(run)
     assert not (run.path / BALLAST).exists()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\x00"])
+def test_a_damaged_state_is_a_bad_request(tmp_path: Path, text: str) -> None:
+    """Whoever asks about a run whose small files are damaged is told which one."""
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(BadRequest, match=r"run\.json .* restore it from a copy"):
+        RunDir(tmp_path).state()
