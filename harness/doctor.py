@@ -14,6 +14,7 @@ from pathlib import Path
 
 from harness import java, registry
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
+from harness.typed import seatrial
 
 LEAST_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
 SBIN = ("/usr/sbin", "/sbin", "/usr/local/sbin")
@@ -70,7 +71,7 @@ def show(capabilities: tuple[Capability, ...]) -> int:
 
 def _conclusion(lacking: list[Capability]) -> str:
     if not lacking:
-        return "A trial can run here: seatrial run suites/trials/demo.toml"
+        return f"A trial can run here: {seatrial()} run suites/trials/demo.toml"
     return f"No trial can run here yet: {', '.join(c.name for c in lacking)}."
 
 

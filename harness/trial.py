@@ -103,7 +103,7 @@ async def run(voyage: "Voyage") -> None:
         voyage.mark("raised", healthy=dict(evidence))
         async with voyage.manned(bed, BOARD_WITHIN_S) as crews, voyage.watched(bed, crews):
             voyage.mark("load", load_began_ns=voyage.now_ns())
-            async with voyage.must(BOARD_WITHIN_S, "beginning the load"):
+            async with voyage.may(BOARD_WITHIN_S, HURRY_S, "beginning the load"):
                 await crews.load(voyage.epoch_ns)
             await voyage.loaded_and_broken(bed)
             voyage.mark("healed")

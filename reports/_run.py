@@ -109,9 +109,9 @@ def read(run: RunDir) -> Told:
     )
 
 
-def rerun_command(path: str) -> str:
+def rerun_command(path: str, seatrial: str = "seatrial") -> str:
     """The command that carries out the same plan again."""
-    return f"seatrial replay {path}"
+    return f"{seatrial} replay {path}"
 
 
 def _numbers(words: str) -> list[float | None]:

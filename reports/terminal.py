@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.rundir import RunDir
+from harness.typed import seatrial
 from harness.verdict import Finding, Judgement
 from reports import _words
 from reports._run import Told, rank, read, rerun_command
@@ -126,7 +127,7 @@ def _places(told: Told) -> Table:
     table.add_column(overflow="fold")
     if told.run.report_file.is_file():
         table.add_row("  report", Text(_from_here(told.run.report_file)))
-    table.add_row("  again", Text(rerun_command(_from_here(told.run.path))))
+    table.add_row("  again", Text(rerun_command(_from_here(told.run.path), seatrial())))
     return table
 
 
