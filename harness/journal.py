@@ -272,7 +272,7 @@ class Damage:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.path.name} is readable up to row {self.rows}: {self.why}"
+        return f"the file {self.path.name} is readable up to row {self.rows}: {self.why}"
 
 
 def read_stream(path: Path, damage: list[Damage] | None = None) -> Iterator[pa.RecordBatch]:

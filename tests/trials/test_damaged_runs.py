@@ -100,7 +100,7 @@ def test_a_damaged_history_is_read_up_to_the_damage_and_reported(
     assert len(told) == len(damaged)
     for stem, row in damaged.items():
         assert any(
-            re.match(rf"{stem}\.(arrows|parquet) is readable up to row {row}: ", t) for t in told
+            re.match(rf"the file {stem}\.(arrows|parquet) is readable up to row {row}: ", t) for t in told
         )
     assert verdict["events"] == events
 
