@@ -99,9 +99,8 @@ def test_a_damaged_history_is_read_up_to_the_damage_and_reported(
     told = [r["message"] for r in verdict["reasons"] if r["code"] == "JOURNAL_DAMAGED"]
     assert len(told) == len(damaged)
     for stem, row in damaged.items():
-        assert any(
-            re.match(rf"the file {stem}\.(arrows|parquet) is readable up to row {row}: ", t) for t in told
-        )
+        said = rf"the file {stem}\.(arrows|parquet) is readable up to row {row}: "
+        assert any(re.match(said, text) for text in told)
     assert verdict["events"] == events
 
 

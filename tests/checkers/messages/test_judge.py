@@ -136,7 +136,8 @@ def test_a_damaged_journal_is_a_reason(sound: History) -> None:
     path.write_bytes(path.read_bytes()[:-300])
     verdict = judge.concluded([Result("loss")], History.open(sound.run), Trial())
     assert [r.code for r in verdict.reasons] == ["JOURNAL_DAMAGED"]
-    assert verdict.sentence.startswith("Unknown: the file ops-client-1-000.arrows is readable up to row 0")
+    damage = "Unknown: the file ops-client-1-000.arrows is readable up to row 0"
+    assert verdict.sentence.startswith(damage)
 
 
 def test_the_same_reason_is_given_once(sound: History) -> None:
