@@ -22,6 +22,7 @@ from pathlib import Path
 
 from harness.errors import BedFailed
 
+ARCHIVES_KEPT = 4
 OLDEST = 17
 
 _OPENED = [
@@ -52,9 +53,14 @@ class Java:
 
     @property
     def archive(self) -> Path:
-        """Where this runtime's archive is, or would be."""
+        """Where this runtime's archive is, or would be.
+
+        An archive holds for one class path only: the JVM ignores it, without a word, when a jar
+        has another path or date. So each installation of PySpark has one of its own.
+        """
         kind = "aot" if self.major >= 25 else "jsa"
-        tag = sha256(f"{self.executable} {self.build}".encode()).hexdigest()[:8]
+        made_for = f"{self.executable} {self.build} {_class_path()}"
+        tag = sha256(made_for.encode()).hexdigest()[:8]
         return cache_folder() / f"java{self.major}-{tag}-pyspark{version('pyspark')}.{kind}"
 
     def use_archive(self) -> list[str]:
@@ -66,6 +72,23 @@ class Java:
     def make_archive(self, path: Path) -> list[str]:
         flag = "AOTCacheOutput" if self.major >= 25 else "ArchiveClassesAtExit"
         return [f"-XX:{flag}={path}"]
+
+
+def drop_old_archives() -> None:
+    """Keep the newest few: they are large, and each installation of PySpark has one."""
+    archives = [*cache_folder().glob("java*.jsa"), *cache_folder().glob("java*.aot")]
+    for old in sorted(archives, key=lambda path: path.stat().st_mtime_ns)[:-ARCHIVES_KEPT]:
+        old.unlink(missing_ok=True)
+
+
+@cache
+def _class_path() -> str:
+    """PySpark's jars: their folder, and each one's date."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return ""
+    jars = Path(spec.origin).parent / "jars"
+    return f"{jars} {sorted((jar.name, jar.stat().st_mtime_ns) for jar in jars.glob('*.jar'))}"
 
 
 def cache_folder() -> Path:

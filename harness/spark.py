@@ -286,6 +286,7 @@ def make_archive() -> Path:
         engine.session()
         engine.close(orderly=True)
         os.replace(temporary, runtime.archive)
+        java.drop_old_archives()
     except OSError as e:
         why = f"no class archive was made: {e.strerror} ({runtime.archive})"
         raise BedFailed(f"{why}; checks work without it, but start slower") from e

@@ -51,6 +51,29 @@ def test_no_java_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         java.find()
 
 
+def test_each_installation_of_pyspark_has_its_own_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM silently ignores an archive made for jars of another path or date."""
+    here = java.find().archive
+    monkeypatch.setattr(java, "_class_path", lambda: "/another/installation/jars []")
+    assert java.find().archive != here
+
+
+def test_old_archives_go_when_there_are_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest few stay, and whatever else is in the folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "seatrial"
+    folder.mkdir()
+    made = [folder / f"java17-{n}-pyspark4.jsa" for n in range(java.ARCHIVES_KEPT + 2)]
+    for age, path in enumerate(reversed(made)):
+        path.touch()
+        os.utime(path, (1_000 - age, 1_000 - age))
+    (folder / "notes").touch()
+    java.drop_old_archives()
+    assert sorted(folder.iterdir()) == sorted([*made[2:], folder / "notes"])
+
+
 def test_archives_live_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One for each runtime and Spark version, where XDG says."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
