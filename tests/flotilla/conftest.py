@@ -8,31 +8,22 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+from loopback import PATIENCE_S, eventually, free_port
 
 from clusters.flotilla import net
 from clusters.flotilla.net import CallTimeout, ConnectionLost, JsonHandler, Pool, Unreachable
 from clusters.flotilla.wire import Json, Op, Status, from_json
 
-PATIENCE_S = 30.0
 SCALE = 0.2
-T = TypeVar("T")
 LOST = (Unreachable, ConnectionLost, CallTimeout)
-
-
-def free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Node:
@@ -163,15 +154,6 @@ class Controllers:
             return None
 
         return await eventually(find)
-
-
-async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
-    """What `find` gives once it gives something."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            if found := await find():
-                return found
-            await asyncio.sleep(0.02)
 
 
 class MortalHandler(JsonHandler):

@@ -5,13 +5,13 @@ One nameserver, three controllers, up to three brokers on loopback; kill -9 and 
 
 import asyncio
 import signal
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+from loopback import eventually, free_port
 
 from clusters.flotilla.divergence import LogShape
 from clusters.flotilla.epochs import EpochTable
@@ -21,28 +21,10 @@ from clusters.flotilla.store.reader import messages
 from clusters.flotilla.wire import Json, Op, Pull, Pulled, Send, Sent, Status
 
 pytestmark = pytest.mark.bed
-PATIENCE_S = 30.0
 QUEUES = 4
 LOST = (Unreachable, ConnectionLost, CallTimeout)
 SAFE = {"allAckInSyncStateSet": True, "minInSyncReplicas": 2}
 UNSAFE = {"inSyncReplicas": 1}
-T = TypeVar("T")
-
-
-async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
-    """What `find` gives once it gives something."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            if found := await find():
-                return found
-            await asyncio.sleep(0.02)
-
-
-def free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Brokers:

@@ -2,29 +2,19 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+from loopback import eventually
 
 from clusters.flotilla import net
 from clusters.flotilla.net import CallTimeout, ConnectionLost, Pool, Unreachable
 from clusters.flotilla.wire import Op, Status
 
 pytestmark = pytest.mark.bed
-PATIENCE_S = 30.0
-T = TypeVar("T")
 LOST = (Unreachable, ConnectionLost, CallTimeout)
-
-
-async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
-    """What `find` gives once it gives something."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            if found := await find():
-                return found
-            await asyncio.sleep(0.02)
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

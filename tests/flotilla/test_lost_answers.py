@@ -5,12 +5,12 @@ believes every broker to be alive. What it can do besides is keep an answer to i
 """
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+from loopback import PATIENCE_S, eventually, free_port
 
 from clusters.flotilla import net
 from clusters.flotilla.controller_requests import DECISIONS, Scene
@@ -21,24 +21,6 @@ from clusters.flotilla.rules import RULES
 from clusters.flotilla.wire import Json, Op, Send, Sent, Status
 
 pytestmark = pytest.mark.bed
-PATIENCE_S = 30.0
-T = TypeVar("T")
-
-
-async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
-    """What `find` gives once it gives something."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            if found := await find():
-                return found
-            await asyncio.sleep(0.02)
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class PlayedController:

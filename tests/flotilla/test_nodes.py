@@ -4,31 +4,21 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+from loopback import PATIENCE_S, eventually
 
 from clusters.flotilla.net import Pool
 from clusters.flotilla.wire import Json, Op, Status
 
 pytestmark = pytest.mark.bed
-PATIENCE_S = 30.0
-T = TypeVar("T")
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(scenario)
-
-
-async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
-    """What `find` gives once it gives something."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            if found := await find():
-                return found
-            await asyncio.sleep(0.02)
 
 
 def test_the_nameserver_routes_to_the_living(nameserver: Any, played_broker: Any) -> None:

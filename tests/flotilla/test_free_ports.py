@@ -1,0 +1,49 @@
+"""The ports that tests choose: taken by nobody between the choice and the use."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import loopback
+import pytest
+
+COUNT = 250  # more than two slices
+SCRIPT = f"""
+import loopback
+print(*[loopback.free_port(f"127.0.0.{{1 + i % 3}}") for i in range({COUNT})], flush=True)
+input()
+"""
+
+
+def chosen(process: subprocess.Popen[str]) -> list[int]:
+    assert process.stdout
+    return [int(word) for word in process.stdout.readline().split()]
+
+
+def test_no_port_is_chosen_twice_in_processes_at_the_same_time() -> None:
+    """Three test processes under way together choose different ports, each never one twice."""
+    folder = Path(loopback.__file__).parent
+    argv = [sys.executable, "-c", SCRIPT]
+    pipe = subprocess.PIPE
+    processes = [
+        subprocess.Popen(argv, cwd=folder, stdin=pipe, stdout=pipe, text=True) for _ in range(3)
+    ]
+    ports = [port for process in processes for port in chosen(process)]
+    for process in processes:
+        process.communicate("\n")
+    assert len(set(ports)) == len(ports) == 3 * COUNT
+
+
+def test_the_kernel_gives_a_chosen_port_to_no_connection() -> None:
+    """Chosen ports are outside the range that outgoing connections get theirs from."""
+    lowest, highest = map(int, loopback.KERNELS.read_text().split())
+    assert not lowest <= loopback.free_port() <= highest
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "never"),
+    [(32768, 60999, range(10_000, 32768)), (1024, 40000, range(40001, 65_536))],
+)
+def test_the_longer_part_outside_the_kernels_range(lowest: int, highest: int, never: range) -> None:
+    """Below it as a rule, above it where the kernel begins low."""
+    assert loopback.never_given(lowest, highest) == never
