@@ -3,14 +3,17 @@
 One file with one function adds one of them:
 
     clusters/hosts/NAME.py     hosts(trial, folder) -> Hosts         where nodes run
+                               problems(bed) -> why none can run here
     clusters/systems/NAME.py   system(trial) -> System               what is tested
     harness/workloads/NAME.py  workload(trial) -> Workload           what clients do
     nemesis/NAME.py            fault(planned, scene) -> Injection    one way to break things
     checkers/NAME.py           check(history, trial, spark) -> Result   one property
     reports/NAME.py            render(run) -> path written           one format
 
-A fault's module also has `PARAMS` (`Param` by name), `NEEDS` (of what `Hosts.can` names), and
-`drawn(random, targets) -> (target, params)` for plans drawn from a seed.
+A kind of hosts reads its options from `trial.bed`; where it outlives a driver that was killed, its
+module also has `heal(run, entries)`. A fault's module also has `PARAMS` (`Param` by name), `NEEDS`
+(of what `Hosts.can` names), `check(planned)`, which raises BadRequest, and `drawn(random, targets)
+-> (target, params)` for plans drawn from a seed.
 
 They meet only through the values below. Faults reach nodes through `Agent` alone, so a fault
 works on every kind of host that can do its verbs, and a host kind knows no fault.
@@ -73,7 +76,7 @@ class ProcessState:
 
 
 class Agent(Protocol):
-    """Our hands on one node. Every call may raise BedFailed when the agent is gone."""
+    """Our hands on one node. Every call raises NodeGone once the agent can not be reached."""
 
     async def run(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
@@ -134,11 +137,32 @@ class Agent(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Python:
+    """How a node runs our code: its interpreter (3.11 or later), and the folder, as the node sees
+    it, that holds our packages and tomli_w."""
+
+    executable: str
+    packages: str
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A node's monotonic clock: its reading minus the driver's, and how far off that may be.
+
+    Nodes on the driver's own kernel share its clock: zero, and no error.
+    """
+
+    offset_ns: int = 0
+    error_ns: int = 0
+
+
 class Hosts(Protocol):
     """Machines raised for one trial. Entered: all nodes are up, with agents and addresses.
-    Left: everything it made is gone."""
+    Left: what the nodes wrote is in the run's folder, and everything it made is gone."""
 
     can: frozenset[str]  # of: links, loss, signal, restart
+    shares_files: bool  # nodes see the run's folder, so nothing has to be carried home
 
     def enter(self) -> None:
         """Prepare this process, still single-threaded: enter namespaces, if the kind needs it."""
@@ -152,6 +176,14 @@ class Hosts(Protocol):
 
     def folder(self, node: str) -> str:
         """The node's own folder, as the node sees it, for configuration, data and logs."""
+        ...
+
+    def python(self, node: str) -> Python:
+        """Once raised."""
+        ...
+
+    def clock(self, node: str) -> Clock:
+        """Once raised."""
         ...
 
 

@@ -2,21 +2,24 @@
 
 `seatrial doctor` shows it as a table; `seatrial run` asks the same probes before it starts anything
 and refuses with the same sentence. What a kind of hosts needs, that kind knows: its module offers
-`problems()`, which gives (what is wrong, why it matters, the one command that fixes it).
+`problems(bed)`, which gives (what is wrong, why it matters, the one command that fixes it).
 """
 
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from harness import java, registry
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
 from harness.typed import seatrial
 
 LEAST_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
+Bed = Mapping[str, Any]  # a trial's options of the hosts
+NOT_WRAPPED = 10_000  # columns: what reads us is no terminal
 SBIN = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 
 
@@ -39,39 +42,40 @@ class Capability:
         return f"{self.found}: {self.why}; to fix it: {self.remedy}"
 
 
-def examine(hosts: str = "local") -> tuple[Capability, ...]:
+def examine(hosts: str, bed: Bed, runs: Path) -> tuple[Capability, ...]:
     """Everything worth knowing for trials on one kind of hosts. UnknownName for an unknown kind."""
-    return (*_machine(Path()), *_hosts(hosts), *_extras())
+    return (*_machine(runs), *_hosts(hosts, bed), *_extras())
 
 
-def refuse_unready(hosts: str, runs: Path) -> None:
+def refuse_unready(hosts: str, bed: Bed, runs: Path) -> None:
     """BedFailed with the first thing a trial on these hosts, written there, would lack."""
-    for capability in (*_machine(runs), *_hosts(hosts)):
+    for capability in (*_machine(runs), *_hosts(hosts, bed)):
         if not capability.ready:
             raise BedFailed(capability.sentence)
 
 
-def show(capabilities: tuple[Capability, ...]) -> int:
-    """Print the table; the exit code."""
+def show(capabilities: tuple[Capability, ...], options: str = "") -> int:
+    """Print the table, and how to run a trial with these options; the exit code."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    said = Column(overflow="fold")  # a path is of use only if all of it can be read
+    table = Table("", "", said, box=None, padding=(0, 2, 0, 0), show_header=False)
     for c in capabilities:
         mark = "[green]ok[/]" if c.ready else "[red]missing[/]" if c.needed else "[dim]absent[/]"
         table.add_row(mark, c.name, c.found if c.ready else f"{c.found}: {c.why}")
         if not c.ready:
             table.add_row("", "", f"[bold]{c.remedy}[/]")
     console = Console(highlight=False)
-    console.print(table)
+    console.print(table, width=None if console.is_terminal else NOT_WRAPPED)
     lacking = [c for c in capabilities if c.needed and not c.ready]
-    console.print(_conclusion(lacking), soft_wrap=True)
+    console.print(_conclusion(lacking, options), soft_wrap=True)
     return EXIT_BED_FAILED if lacking else EXIT_VALID
 
 
-def _conclusion(lacking: list[Capability]) -> str:
+def _conclusion(lacking: list[Capability], options: str) -> str:
     if not lacking:
-        return f"A trial can run here: {seatrial()} run suites/trials/demo.toml"
+        return f"A trial can run here: {seatrial()} run suites/trials/demo.toml {options}".rstrip()
     return f"No trial can run here yet: {', '.join(c.name for c in lacking)}."
 
 
@@ -108,11 +112,11 @@ def _disk(runs: Path) -> Capability:
     return Capability("disk", found, why, "seatrial run --runs DIR, with DIR on a disk with room")
 
 
-def _hosts(kind: str) -> Iterator[Capability]:
+def _hosts(kind: str, bed: Bed) -> Iterator[Capability]:
     """One row for each problem the hosts' own probe finds, or for each thing it needs and has."""
     module = registry.module("hosts", kind)
-    problems: Callable[[], list[tuple[str, str, str]]] = module.problems
-    found = problems()
+    problems: Callable[[Bed], list[tuple[str, str, str]]] = module.problems
+    found = problems(bed)
     for what, why, remedy in found:
         yield Capability(f"{kind} hosts", what, why, remedy)
     for need in () if found else getattr(module, "NEEDS", ("all they need",)):

@@ -4,7 +4,8 @@
     ├── BadRequest        the request makes no sense: usage, unknown name, broken file   exit 254
     │   └── UnknownName   names the ones that exist
     └── BedFailed         the test bed failed: a tool, host or process of ours           exit 255
-        └── Unsupported   the hosts cannot do what the trial asks for                    exit 254
+        ├── Unsupported   the hosts cannot do what the trial asks for                    exit 254
+        └── NodeGone      a node that can not be reached any more, by us: it died for good
 
 That the system under test misbehaved is never an exception: it is a finding. Every message is
 one sentence that says what is wrong and what to do about it.
@@ -40,3 +41,7 @@ class BedFailed(SeatrialError):
 
 class Unsupported(BedFailed):
     exit_code = EXIT_BAD_REQUEST
+
+
+class NodeGone(BedFailed, ConnectionError):
+    """The agent of a node can not be reached: the node died for good, or its host did."""

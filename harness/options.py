@@ -1,7 +1,7 @@
 """From a command line to a trial: flags and TOML files make the same object.
 
 A trial is layered, weakest first: the defaults, the `[trial]` table that a plan file may carry, the
-trial file, the flags. Tables (`nodes`, `settings`, `load`) merge by key, everything else replaces.
+trial file, the flags. Tables (`bed`, `nodes`, `settings`, `load`) merge by key, all else replaces.
 Every field of a trial has a flag, so whatever a file can say can be tried by hand first.
 """
 

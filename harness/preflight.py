@@ -24,7 +24,7 @@ def refuse(asked: Request, runs: Path) -> None:
     workload.check_options()
     _refuse_unknown("checker", workload.checkers)
     planned(trial, asked.plan_text)
-    refuse_unready(trial.hosts, runs)
+    refuse_unready(trial.hosts, trial.bed, runs)
 
 
 def refuse_unknown(trial: Trial) -> None:

@@ -46,6 +46,7 @@ class Trial:
     system: str = "flotilla"
     profile: str = ""  # empty: the system's own default
     hosts: str = "local"
+    bed: Mapping[str, Any] = field(default_factory=dict)  # options of the hosts
     workload: str = "messages"
     faults: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()  # selectors that a drawn plan picks from; empty: each kind's own

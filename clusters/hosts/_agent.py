@@ -11,7 +11,7 @@ Answers come in any order, because commands run beside each other: asking a paus
 hold up the command that resumes it.
 
 *Dead-man rule.* When standard input ends, the driver is gone: the agent heals its links, resumes
-and kills what it started, and leaves. Rules may also carry an expiry of their own.
+and kills what it started, and leaves.
 
 *Links.* A cut is a set of rules by source address in one chain of ours, SEATRIAL, which INPUT jumps
 to first. Declaring the chain in `iptables-restore --noflush` empties and refills it in one step and
@@ -31,6 +31,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -144,11 +145,9 @@ class Links:
         self.children = children
         self.hooked = False
         self.turn = asyncio.Lock()  # the last set of rules asked for is the one that stays
-        self.expiry: asyncio.TimerHandle | None = None
 
-    async def make(self, rules: list[Json], expires_s: float) -> None:
+    async def make(self, rules: list[Json]) -> None:
         async with self.turn:
-            self._rearm(rules, expires_s)
             hook = [] if self.hooked else await self._hook()
             await self._restore([*hook, *(_rule(rule) for rule in rules)])
             self.hooked = True
@@ -156,7 +155,6 @@ class Links:
     async def remove(self) -> None:
         """Leave no trace."""
         async with self.turn:
-            self._rearm([], 0)
             if self.hooked:
                 await self._restore([f"-D INPUT -j {CHAIN}", f"-X {CHAIN}"])
                 self.hooked = False
@@ -171,14 +169,6 @@ class Links:
                 packets = int(words[0].strip("[]").split(":")[0])
                 counts[source] = counts.get(source, 0) + packets
         return counts
-
-    def _rearm(self, rules: list[Json], expires_s: float) -> None:
-        if self.expiry:
-            self.expiry.cancel()
-            self.expiry = None
-        if rules and expires_s:
-            loop = asyncio.get_running_loop()
-            self.expiry = loop.call_later(expires_s, lambda: loop.create_task(self.make([], 0)))
 
     async def _hook(self) -> list[str]:
         """The lines that make INPUT jump to our chain; none if it does so already."""
@@ -260,7 +250,15 @@ class Agent:
             await self.links.remove()
 
     async def do_hello(self) -> Json:
-        return {"pid": os.getpid(), "python": sys.version.split()[0], "address": self.address}
+        return {
+            "pid": os.getpid(),
+            "python": sys.version.split()[0],
+            "address": self.address,
+            "clock": clock(),
+        }
+
+    async def do_clock(self) -> Json:
+        return {"mono_ns": time.monotonic_ns()}
 
     # ------------------------------------------------------------------------ files, commands
 
@@ -349,8 +347,8 @@ class Agent:
 
     # ------------------------------------------------------------------------------------ net
 
-    async def do_links(self, rules: list[Json], expires_s: float) -> None:
-        await self.links.make(rules, expires_s)
+    async def do_links(self, rules: list[Json]) -> None:
+        await self.links.make(rules)
 
     async def do_dropped(self) -> Json:
         return {"packets": await self.links.dropped()}
@@ -457,6 +455,17 @@ def _fill(fd: int, data: bytes) -> None:
 def _text(fd: int) -> str:
     size = os.fstat(fd).st_size
     return os.pread(fd, size, 0).decode(errors="replace")
+
+
+def clock() -> str:
+    """Names the monotonic clock that this process reads: of which boot, in which time namespace."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        boot = file.read().strip()
+    try:
+        namespace = os.readlink("/proc/self/ns/time")
+    except OSError:
+        namespace = ""  # a kernel without them
+    return f"{boot} {namespace}"
 
 
 async def serve(address: str) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from harness.contracts import Completed, LinkRule, ProcessState
-from harness.errors import BedFailed
+from harness.errors import BedFailed, NodeGone
 
 CHUNK_BYTES = 256 * 1024
 PATIENCE_S = 20.0  # for an answer that should take a millisecond
@@ -43,6 +43,10 @@ class PipeAgent:
         """Who answers there; waits until the agent is up."""
         identity: Mapping[str, Any] = await self._call("hello")
         return identity
+
+    async def monotonic_ns(self) -> int:
+        """What the node's monotonic clock reads."""
+        return int((await self._call("clock"))["mono_ns"])
 
     async def run(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
@@ -104,10 +108,9 @@ class PipeAgent:
     async def exited(self, name: str) -> int:
         return int((await self._call("exited", within_s=None, name=name))["code"])
 
-    async def links(self, rules: Sequence[LinkRule], expires_s: float = 0.0) -> None:
-        """`expires_s`: heal by yourself after so long, for carriers that a fault may cut."""
+    async def links(self, rules: Sequence[LinkRule]) -> None:
         plain = [{"source": rule.source, "drop": rule.drop} for rule in rules]
-        await self._call("links", rules=plain, expires_s=expires_s)
+        await self._call("links", rules=plain)
 
     async def dropped(self) -> Mapping[str, int]:
         packets: dict[str, int] = (await self._call("dropped"))["packets"]
@@ -137,12 +140,12 @@ class PipeAgent:
         for line in lines:
             self._take(json.loads(line))
 
-    def lost(self) -> None:
+    def lost(self, why: str = "its agent ended") -> None:
         """The stream ended: nothing will be answered any more."""
-        self._gone = f"the agent of {self.node} is gone; the run cannot go on without it"
+        self._gone = f"{self.node} is gone: {why}"
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(BedFailed(self._gone))
+                future.set_exception(NodeGone(self._gone))
 
     def _take(self, message: dict[str, Any]) -> None:
         if "line" in message:
@@ -161,7 +164,7 @@ class PipeAgent:
 
     async def _call(self, verb: str, *, within_s: float | None = PATIENCE_S, **fields: Any) -> Any:
         if self._gone:
-            raise BedFailed(self._gone)
+            raise NodeGone(self._gone)
         self._last = number = self._last + 1
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future

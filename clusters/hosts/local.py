@@ -20,14 +20,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import clusters
 from clusters.hosts import _agent, _namespaces, _probe
 from clusters.hosts._pipe import Connection, PipeAgent
-from harness.contracts import Agent, Node
-from harness.errors import BedFailed
+from harness.contracts import Agent, Clock, Node, Python
+from harness.errors import BadRequest, BedFailed
 from harness.trial import Trial
 
+PACKAGES = Path(clusters.__file__).resolve().parents[1]
 BRIDGE = "seatrial0"
 NETWORK_BITS = 16
 BRIDGE_ADDRESS = "198.18.0.1"
@@ -35,7 +37,6 @@ NODES_PER_BLOCK = 200
 RAISE_WITHIN_S = 30.0
 LEAVE_WITHIN_S = 3.0
 
-problems = _probe.problems
 NEEDS = (  # what `problems` tries, for the doctor's table
     "user namespaces",
     "iproute2: bridge, virtual links",
@@ -45,13 +46,25 @@ NEEDS = (  # what `problems` tries, for the doctor's table
 
 
 def hosts(trial: Trial, folder: Path) -> "LocalHosts":
+    _check(trial.bed)
     return LocalHosts(Path(folder).resolve())
+
+
+def problems(bed: Mapping[str, Any]) -> list[_probe.Problem]:
+    _check(bed)
+    return _probe.problems()
+
+
+def _check(bed: Mapping[str, Any]) -> None:
+    if bed:
+        raise BadRequest(f"local hosts have no options, so bed.{min(bed)} means nothing to them")
 
 
 class LocalHosts:
     """The namespaces of one run, whose files are below `folder`."""
 
     can = frozenset({"links", "loss", "signal", "restart"})
+    shares_files = True
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -94,6 +107,12 @@ class LocalHosts:
 
     def folder(self, node: str) -> str:
         return str(self._folder / "nodes" / node)
+
+    def python(self, node: str) -> Python:
+        return Python(sys.executable, str(PACKAGES))
+
+    def clock(self, node: str) -> Clock:
+        return Clock()
 
 
 class _Carrier:

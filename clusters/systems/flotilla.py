@@ -9,12 +9,9 @@ agent, asks them who they are, and at the end reads what every broker's log hold
 import asyncio
 import json
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import clusters
 from clusters.flotilla.wire import HEADER, Op, frame, from_json
 from clusters.systems import _flotilla_dump
 from clusters.systems._flotilla_client import FlotillaClient
@@ -42,7 +39,6 @@ ANSWER_WITHIN_S = 0.5  # a paused node does not answer; a busy one has this long
 STOP_WITHIN_S = 5.0
 READ_WITHIN_S = 120.0
 LOOK_EVERY_S = 0.1
-PACKAGES = Path(clusters.__file__).resolve().parents[1]
 _DESCRIBE = frame(Op.DESCRIBE, 1, b"{}")
 _REPLY_HEAD = HEADER.size - 4  # of an answer whose length was cut off
 
@@ -110,12 +106,13 @@ class Flotilla:
 
     async def _spawn(self, bed: Bed, node: str, on_line: Callable[[str], None]) -> None:
         folder = bed.hosts.folder(node)
+        python = bed.hosts.python(node)
         # -S -s: a node needs the standard library and the folder of our packages, nothing else
-        argv = [sys.executable, "-S", "-s", "-X", "frozen_modules=on", "-m", "clusters.flotilla"]
+        argv = [python.executable, "-S", "-s", "-X", "frozen_modules=on", "-m", "clusters.flotilla"]
         await bed.agents[node].start(
             PROCESS,
             [*argv, f"{folder}/node.toml"],
-            env={"PYTHONPATH": str(PACKAGES), "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"},
+            env={"PYTHONPATH": python.packages, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"},
             cwd=folder,
             log=f"{folder}/flotilla.log",
             on_line=on_line,
@@ -167,8 +164,9 @@ class Flotilla:
     async def _replica(self, bed: Bed, broker_set: BrokerSet, node: str) -> None:
         """One broker's copy of the log, into the history; a note when it can not be had."""
         folder, agent = bed.hosts.folder(node), bed.agents[node]
-        script, out = str(Path(_flotilla_dump.__file__).resolve()), f"{folder}/messages.bin"
-        argv = [sys.executable, "-S", "-s", script, f"{folder}/store", out]
+        python, out = bed.hosts.python(node), f"{folder}/messages.bin"
+        script = f"{python.packages}/clusters/systems/_flotilla_dump.py"
+        argv = [python.executable, "-S", "-s", script, f"{folder}/store", out]
         ran = await agent.run(argv, timeout_s=READ_WITHIN_S)
         if ran.code:
             bed.record.note(f"NO_REPLICA {node}: {(ran.err.strip() or 'no reason')[-500:]}")

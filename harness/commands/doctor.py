@@ -1,12 +1,35 @@
 """`seatrial doctor`: can this machine run a trial, and if not, what fixes it?"""
 
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
 import click
+
+from harness.options import Pairs, merged
+
+HOSTS, RUNS = "local", Path("runs")
 
 
 @click.command("doctor", short_help="Say what this machine can do, and what fixes the rest.")
-@click.option("--hosts", default="local", show_default=True, help="The kind of hosts to ask about.")
-def command(hosts: str) -> int:
+@click.option("--hosts", default=HOSTS, show_default=True, help="The kind of hosts to ask about.")
+@click.option("--bed", type=Pairs(), multiple=True, help="An option of the hosts.")
+@click.option("--runs", type=click.Path(path_type=Path), default=RUNS, help="Where runs go.")
+def command(hosts: str, bed: tuple[dict[str, Any], ...], runs: Path) -> int:
     """Probe what trials need. Exit code 0 when a trial on these hosts can run, 255 when not."""
     from harness.doctor import examine, show
 
-    return show(examine(hosts))
+    options = merged(bed)
+    return show(examine(hosts, options, runs), shlex.join(_as_typed(hosts, options, runs)))
+
+
+def _as_typed(hosts: str, bed: Mapping[str, Any], runs: Path) -> Iterator[str]:
+    """The same options for `seatrial run`."""
+    if hosts != HOSTS:
+        yield from ("--hosts", hosts)
+    for key, value in bed.items():
+        yield from ("--bed", f"{key}={value if isinstance(value, str) else json.dumps(value)}")
+    if runs != RUNS:
+        yield from ("--runs", str(runs))

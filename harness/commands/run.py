@@ -14,6 +14,7 @@ TRIAL_FLAGS: tuple[Command, ...] = (
     click.option("--system", help="What is tested."),
     click.option("--profile", help="A named configuration of the system."),
     click.option("--hosts", help="Where its nodes run."),
+    click.option("--bed", type=Pairs(), multiple=True, help="An option of the hosts."),
     click.option("--nodes", type=Pairs(), help="How many of each role: broker=3,controller=3."),
     click.option("--faults", type=Words(), help="Kinds that a drawn plan uses: kill,pause."),
     click.option("--targets", type=Words(), help="Selectors that a drawn plan picks from."),
@@ -41,7 +42,7 @@ def trial_flags(command: Command) -> Command:
 
 def given(flags: dict[str, Any]) -> dict[str, Any]:
     """The flags that were given, as fields of a trial."""
-    tables = {key: merged(flags.pop(key)) for key in ("settings", "load")}
+    tables = {key: merged(flags.pop(key)) for key in ("bed", "settings", "load")}
     return {k: v for k, v in {**flags, **tables}.items() if v is not None and v != {}}
 
 

@@ -23,7 +23,7 @@ ENDINGS = {
     "exit": SystemExit(7),
 }
 
-def problems():
+def problems(bed):
     if error := ENDINGS.get(os.environ["OUTSIDE"]):
         raise error
     return [("the hull leaks", "ships float better without", "sudo apt-get install tar")]

@@ -85,23 +85,6 @@ async def loss(stage: Stage) -> Seen:
     return {"arrived": arrived, "dropped": dropped, "sent": 2000}
 
 
-async def expiry(stage: Stage) -> Seen:
-    """Rules that expire are gone without anybody's help; new rules end the old expiry."""
-    agent: Any = stage.agent["b"]
-    rule = LinkRule(stage.address["a"])
-    await agent.links([rule], expires_s=0.05)
-
-    async def healed() -> bool:
-        return await stage.arriving("a", "b", 5) == 5
-
-    seen: Seen = {"healed by itself": await until(healed)}
-    await agent.links([rule], expires_s=0.05)
-    await agent.links([rule])
-    await asyncio.sleep(0.2)
-    seen["renewed without expiry"] = await stage.arriving("a", "b", 5)
-    return seen
-
-
 async def pause(stage: Stage) -> Seen:
     """A stopped process is stopped with its whole group, and goes on after."""
     agent = stage.agent["a"]
@@ -254,7 +237,7 @@ async def _no_answer(call: Awaitable[Any]) -> str:
         return str(e)
 
 
-SCENES = (cut, loss, expiry, pause, processes, commands, asking, lost, apart, nothing)
+SCENES = (cut, loss, pause, processes, commands, asking, lost, apart, nothing)
 
 
 def main(name: str, folder: Path) -> None:

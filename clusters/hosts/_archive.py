@@ -1,0 +1,46 @@
+"""What a node is given of ours: one archive of plain Python, for Python 3.11 without packages.
+
+It holds the cluster under test, the crew and their driver, and `tomli_w`, which is pure Python too.
+The same sources give the same bytes, so that an image made of them can be found again by its name.
+"""
+
+import gzip
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import tomli_w
+
+import clusters
+import harness
+
+SUFFIXES = {".py", ".toml"}
+
+
+@cache
+def archive() -> bytes:
+    """A .tar.gz of `harness/`, `clusters/` and `tomli_w/`."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, data in _files():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(data), 0o644
+            tar.addfile(member, io.BytesIO(data))
+    return gzip.compress(plain.getvalue(), compresslevel=6, mtime=0)
+
+
+def digest() -> str:
+    """A short name of the archive's content."""
+    return hashlib.sha256(archive()).hexdigest()[:16]
+
+
+def _files() -> Iterator[tuple[str, bytes]]:
+    """Names and contents, in the order of the names."""
+    for package in (clusters, harness, tomli_w):
+        root = Path(str(package.__file__)).resolve().parent
+        for path in sorted(root.rglob("*")):
+            if path.suffix in SUFFIXES and path.is_file():
+                yield f"{root.name}/{path.relative_to(root)}", path.read_bytes()

@@ -1,0 +1,33 @@
+"""A node's monotonic clock against the driver's.
+
+On the same kernel both read the same clock. Elsewhere the node is asked what its clock reads, many
+times; the quickest answer bounds the offset best, to half of the time it took (Cristian 1989). From
+then on the clocks may drift apart, which the error allows for.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from clusters.hosts import _agent
+from clusters.hosts._pipe import PipeAgent
+from harness.contracts import Clock
+
+ASKED = 20
+DRIFT = 50e-6  # of two quartz clocks, both within 25 ppm
+SAME = Clock()
+
+
+async def compared(agent: PipeAgent, identity: Mapping[str, Any], for_s: float) -> Clock:
+    """The clock of a node whose `hello` was `identity`; good for so many seconds from now."""
+    if identity["clock"] == _agent.clock():
+        return SAME
+    best = min([await _reading(agent) for _ in range(ASKED)], key=lambda clock: clock.error_ns)
+    return Clock(best.offset_ns, best.error_ns + round(for_s * 1e9 * DRIFT))
+
+
+async def _reading(agent: PipeAgent) -> Clock:
+    asked_ns = time.monotonic_ns()
+    theirs_ns = await agent.monotonic_ns()
+    answered_ns = time.monotonic_ns()
+    return Clock(theirs_ns - (asked_ns + answered_ns) // 2, (answered_ns - asked_ns) // 2 + 1)
