@@ -9,6 +9,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from docker_lab import docker_lab as docker_lab  # a fixture
 from hypothesis import settings
 
 settings.register_profile("no deadline", deadline=None)  # a busy machine is not a failure
