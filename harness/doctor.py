@@ -57,19 +57,22 @@ def refuse_unready(hosts: str, bed: Bed, runs: Path) -> None:
 def show(capabilities: tuple[Capability, ...], options: str = "") -> int:
     """Print the table, and how to run a trial with these options; the exit code."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Column, Table
 
     said = Column(overflow="fold")  # a path is of use only if all of it can be read
     table = Table("", "", said, box=None, padding=(0, 2, 0, 0), show_header=False)
     for c in capabilities:
         mark = "[green]ok[/]" if c.ready else "[red]missing[/]" if c.needed else "[dim]absent[/]"
-        table.add_row(mark, c.name, c.found if c.ready else f"{c.found}: {c.why}")
+        table.add_row(mark, c.name, escape(c.found if c.ready else f"{c.found}: {c.why}"))
         if not c.ready:
-            table.add_row("", "", f"[bold]{c.remedy}[/]")
+            table.add_row("", "", f"[bold]{escape(c.remedy)}[/]")
     console = Console(highlight=False)
-    console.print(table, width=None if console.is_terminal else NOT_WRAPPED)
+    if not console.is_terminal:
+        console.width = NOT_WRAPPED
+    console.print(table)
     lacking = [c for c in capabilities if c.needed and not c.ready]
-    console.print(_conclusion(lacking, options), soft_wrap=True)
+    console.print(_conclusion(lacking, options), soft_wrap=True, markup=False)
     return EXIT_BED_FAILED if lacking else EXIT_VALID
 
 

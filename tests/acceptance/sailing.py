@@ -62,10 +62,10 @@ def seatrial(
     wrapper: Sequence[object] = (),
     env: Mapping[str, str] | None = None,
 ) -> Voyage:
-    """One command to its end. `run` and `replay` write below `runs`."""
+    """One command to its end. `run` and `replay` write below `runs`, which `doctor` judges."""
     runs = runs.absolute()  # the command has another working folder
     argv = [str(a) for a in (*wrapper, SCRIPT, *arguments)]
-    if arguments[0] in ("run", "replay"):
+    if arguments[0] in ("run", "replay", "doctor"):
         argv += ["--runs", str(runs)]
     done = subprocess.run(
         argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=LONGEST_S, check=False

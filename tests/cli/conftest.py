@@ -26,7 +26,8 @@ ENDINGS = {
 def problems(bed):
     if error := ENDINGS.get(os.environ["OUTSIDE"]):
         raise error
-    return [("the hull leaks", "ships float better without", "sudo apt-get install tar")]
+    damage = bed.get("damage", "the hull leaks")
+    return [(damage, "ships float better without", "sudo apt-get install tar")]
 
 class Hosts:
     can = frozenset({"links", "loss", "signal", "restart"})
@@ -56,7 +57,7 @@ def seatrial(tmp_path: Path, outside: Path) -> Script:
 
     def run(*arguments: str, ending: str = "", cwd: Path = tmp_path) -> object:
         script = Path(sys.executable).with_name("seatrial")
-        env = {**os.environ, "PYTHONPATH": str(outside), "OUTSIDE": ending, "COLUMNS": "200"}
+        env = {**os.environ, "PYTHONPATH": str(outside), "OUTSIDE": ending}
         return subprocess.run(
             [script, *arguments],
             cwd=cwd,

@@ -106,6 +106,21 @@ def test_run_refuses_with_the_doctor_s_sentence(seatrial: Script, tmp_path: Path
         assert words in doctor.stdout
 
 
+def test_the_doctor_cuts_nothing(seatrial: Script) -> None:
+    """What hosts say of their options can be copied whole, however long it is."""
+    damage = f"/a/hull/{'with-planks/' * 30}[bold]"
+    doctor = seatrial("doctor", "--hosts", "outside", "--bed", f"damage={damage}")
+    assert damage in doctor.stdout
+
+
+@pytest.mark.bed
+def test_the_doctor_judges_the_folder_that_runs_go_to(seatrial: Script) -> None:
+    """`doctor --runs DIR` speaks of DIR, and so does the command that it ends with."""
+    assert "free under /proc" in seatrial("doctor", "--runs", "/proc/runs").stdout
+    doctor = seatrial("doctor", "--runs", "/tmp")
+    assert doctor.stdout.endswith("suites/trials/demo.toml --runs /tmp\n")
+
+
 def test_help_and_version_are_0(seatrial: Script) -> None:
     """Asking is no error, and is instant: no engine is imported for it."""
     for arguments in (["--help"], ["run", "--help"], ["--version"], ["list", "reports"]):

@@ -88,7 +88,7 @@ def test_a_missing_program_is_refused_in_the_words_of_the_doctor(
     assert not runs.exists()
     assert f"the program {programs[0]} is missing" in voyage.err
     assert voyage.err.strip().endswith(f"install -y {package}")
-    doctor = sailing.seatrial("doctor", runs=runs, wrapper=(*wrapper, "env", "COLUMNS=400"))
+    doctor = sailing.seatrial("doctor", runs=runs, wrapper=wrapper)
     assert doctor.code == 255
     sentence = voyage.err.strip().removeprefix("seatrial: ")
     assert all(part in doctor.out for part in sentence.split("; to fix it: "))

