@@ -18,6 +18,7 @@ demo: install packages
 	@$(BIN)/seatrial run suites/trials/demo.toml
 
 test: check
+	@.ci/packages test
 	$(BIN)/pytest -n auto -m "not bed and not spark"
 	$(BIN)/pytest --durations=10 -m "bed or spark"
 

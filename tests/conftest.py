@@ -1,7 +1,7 @@
 """Rules for every test: `--rewrite` regenerates golden files, and on CI a skip is a failure.
 
-A skipped test proves nothing, so where CI=true is set (every build service does) the machine must
-be able to run them all.
+A skipped test proves nothing, so where CI is set (every build service does) the machine must be
+able to run them all.
 """
 
 import os
@@ -38,7 +38,22 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI") == "true":
-        report.outcome = "failed"
-        report.longrepr = f"skipped, and CI=true allows no skips: {report.longrepr}"
+    if not hasattr(report, "wasxfail"):
+        _refuse_skip(report)
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A whole file may be skipped too."""
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.skipped and os.environ.get("CI"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and CI allows no skips: {report.longrepr}"
