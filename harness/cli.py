@@ -28,7 +28,7 @@ from harness.errors import (
 )
 from harness.outlet import close_outlets, open_outlets
 
-COMMANDS = ("run", "check", "report", "replay", "list", "doctor", "heal", "suite")
+COMMANDS = ("run", "check", "report", "replay", "list", "doctor", "heal", "suite", "cluster")
 
 
 class Seatrial(click.Group):

@@ -10,10 +10,11 @@ One file with one function adds one of them:
     checkers/NAME.py           check(history, trial, spark) -> Result   one property
     reports/NAME.py            render(run) -> path written           one format
 
-A kind of hosts reads its options from `trial.bed`; where it outlives a driver that was killed, its
-module also has `heal(run, entries)`. A fault's module also has `PARAMS` (`Param` by name), `NEEDS`
-(of what `Hosts.can` names), `check(planned)`, which raises BadRequest, and `drawn(random, targets)
--> (target, params)` for plans drawn from a seed.
+A kind of hosts reads its options from `trial.bed`; its module also has `shell(run, node, command)`,
+the argument list that runs a command on a node of a run in progress, and, where nodes outlive a
+driver that was killed, `heal(run, entries)`. A fault's module also has `PARAMS` (`Param` by name),
+`NEEDS` (of what `Hosts.can` names), `check(planned)`, which raises BadRequest, and `drawn(random,
+targets) -> (target, params)` for plans drawn from a seed.
 
 They meet only through the values below. Faults reach nodes through `Agent` alone, so a fault
 works on every kind of host that can do its verbs, and a host kind knows no fault.
@@ -208,6 +209,7 @@ class System(Protocol):
     """A driver: how to install, start, watch and stop one kind of cluster."""
 
     detection_s: float  # how long it may take to notice that a silent master is gone
+    log: str  # the file in a node's folder that tells what it did
 
     def nodes(self) -> Sequence[Node]:
         """The cluster's nodes and the client nodes, without addresses."""

@@ -80,7 +80,7 @@ class Running:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": _python_path()},
+                env={**os.environ, "PYTHONPATH": packages_path()},
                 start_new_session=True,
             )
 
@@ -131,7 +131,7 @@ class Running:
             raise BedFailed(state["error"])
 
 
-def _python_path() -> str:
+def packages_path() -> str:
     """Where our packages are, and whatever else this process imports from; for any folder."""
     given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     root = str(Path(harness.__file__).parents[1])

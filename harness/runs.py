@@ -32,6 +32,16 @@ BALLAST_BYTES = 2_000_000
 @contextmanager
 def start_run(trial: Trial, plan: str, runs: Path) -> Iterator[RunDir]:
     """A new run's folder, held for the length of the block."""
+    run = new_run(trial, plan, runs)
+    with held(run):
+        try:
+            yield run
+        finally:
+            drop_ballast(run)
+
+
+def new_run(trial: Trial, plan: str, runs: Path) -> RunDir:
+    """A new run's folder, with what is known of the run before it begins."""
     try:
         runs.mkdir(parents=True, exist_ok=True)
         make_room(runs, cap_bytes())
@@ -47,11 +57,7 @@ def start_run(trial: Trial, plan: str, runs: Path) -> Iterator[RunDir]:
             f"no run can be written under {runs}: {e.strerror}; free space or choose another "
             "folder with --runs"
         ) from e
-    with _held(folder):
-        try:
-            yield run
-        finally:
-            drop_ballast(run)
+    return run
 
 
 def drop_ballast(run: RunDir) -> None:
@@ -111,8 +117,9 @@ def _point(link: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    with (folder / LOCK).open("w") as lock:
+def held(run: RunDir) -> Iterator[None]:
+    """The run is running for the length of the block, and in children made meanwhile."""
+    with (run.path / LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
 

@@ -19,7 +19,6 @@ from harness.errors import BadRequest
 if TYPE_CHECKING:
     from harness.voyage import Voyage
 
-START_WITHIN_S = 90.0
 BOARD_WITHIN_S = 30.0
 STOP_WITHIN_S = 30.0  # a send may be open for all its retries
 DRAIN_WITHIN_S = 120.0
@@ -95,13 +94,8 @@ def parsed(text: str, source: str) -> dict[str, Any]:
 
 async def run(voyage: "Voyage") -> None:
     """The story of a trial: from an empty machine to a recorded history, and an empty machine."""
-    system = voyage.system
     async with voyage.raised() as bed:
-        async with voyage.must(START_WITHIN_S, "starting the cluster"):
-            await system.install(bed)
-            await system.start(bed)
-            evidence = await system.healthy(bed, START_WITHIN_S)
-        voyage.mark("raised", healthy=dict(evidence))
+        await voyage.started(bed)
         async with voyage.manned(bed, BOARD_WITHIN_S) as crews, voyage.watched(bed, crews):
             voyage.mark("load", load_began_ns=voyage.now_ns())
             async with voyage.may(BOARD_WITHIN_S, HURRY_S, "beginning the load"):
@@ -115,7 +109,7 @@ async def run(voyage: "Voyage") -> None:
             async with voyage.may(DRAIN_WITHIN_S, HURRY_S, "the final phase"):
                 await crews.drain()
         async with voyage.may(COLLECT_WITHIN_S, HURRY_S, "collecting logs and replicas"):
-            await system.collect(bed)
+            await voyage.system.collect(bed)
         voyage.mark("collected")
     voyage.mark("ended")
 

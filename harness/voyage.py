@@ -12,7 +12,7 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
@@ -28,6 +28,7 @@ from harness.together import meanwhile, together
 from harness.trial import run as sail
 from harness.watch import exits, standings
 
+START_WITHIN_S = 90.0
 PLAN_GRACE_S = 60.0  # for conditions that a plan waits for, and observations that take long
 HEAL_WITHIN_S = 20.0  # after an early end
 RECOVER_HURRY_S = 3.0  # the same
@@ -80,6 +81,14 @@ class Voyage:
             self.record.name([node.name for node in nodes], self.workload.keys)
             self.run.write_names(_names(bed, self.workload))
             yield bed
+
+    async def started(self, bed: Bed) -> None:
+        """The system is installed, runs, and serves with full redundancy."""
+        async with self.must(START_WITHIN_S, "starting the cluster"):
+            await self.system.install(bed)
+            await self.system.start(bed)
+            evidence = await self.system.healthy(bed, START_WITHIN_S)
+        self.mark("raised", healthy=dict(evidence))
 
     @asynccontextmanager
     async def manned(self, bed: Bed, within_s: float) -> AsyncIterator[Crews]:
@@ -183,21 +192,24 @@ class Voyage:
             await carry_out(plan, bed, self.run.ledger, self.stop, dice, began_ns)
 
 
-async def voyage(run: RunDir, hosts: Hosts) -> int:
-    """Run the trial of this folder from beginning to end; the exit code of the runner."""
+Story = Callable[[Voyage], Awaitable[None]]
+
+
+async def voyage(run: RunDir, hosts: Hosts, story: Story = sail) -> int:
+    """Carry out the story in this run's folder; the exit code of the process."""
     lifeline = Lifeline()
     await lifeline.hold()
     try:
-        return await _voyage(Voyage(run, hosts, lifeline))
+        return await _voyage(Voyage(run, hosts, lifeline), story)
     except Exception as e:
         return _failed(run, lifeline, e)
 
 
-async def _voyage(voyage: Voyage) -> int:
+async def _voyage(voyage: Voyage, story: Story) -> int:
     voyage.run.update_state(epoch_ns=voyage.epoch_ns)
     try:
         async with meanwhile(voyage.hurry(), _broken(_unhandled())):
-            await sail(voyage)
+            await story(voyage)
     except Stopped:
         voyage.record.close()
         return EXIT_VALID

@@ -16,7 +16,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from clusters.hosts import _agent, _namespaces, _probe
 from clusters.hosts._pipe import Connection, PipeAgent
 from harness.contracts import Agent, Clock, Node, Python
 from harness.errors import BadRequest, BedFailed
+from harness.rundir import RunDir
 from harness.trial import Trial
 
 PACKAGES = Path(clusters.__file__).resolve().parents[1]
@@ -53,6 +54,31 @@ def hosts(trial: Trial, folder: Path) -> "LocalHosts":
 def problems(bed: Mapping[str, Any]) -> list[_probe.Problem]:
     _check(bed)
     return _probe.problems()
+
+
+def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
+    """What runs a command on a node of a run in progress, from outside its namespaces."""
+    pid = _outside_pid(run.names()["addresses"][node], run.state()["keeper"])
+    enter = ["nsenter", "-t", str(pid), "--user", "--net", "--mount", "--pid"]
+    return [*enter, "--preserve-credentials", "--wd=/", "--", *command]
+
+
+def _outside_pid(node_address: str, keeper: int) -> int:
+    """The agent of an address below the keeper, as processes are numbered outside."""
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = cmdline.read_bytes().split(b"\0")
+            if words[-2:-1] == [node_address.encode()] and _agent.__file__.encode() in words:
+                pid = int(cmdline.parent.name)
+                if keeper in _ancestors(pid):
+                    return pid
+    raise BedFailed(f"the agent of {node_address} is gone")
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while pid:
+        yield pid
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _check(bed: Mapping[str, Any]) -> None:

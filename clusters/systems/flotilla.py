@@ -34,6 +34,7 @@ from harness.trial import Trial
 __all__ = ["Flotilla", "profiles", "system"]
 
 PROCESS = "flotilla"
+OUTPUT = "flotilla.log"  # what it prints, where nothing better is to be had
 START_WITHIN_S = 20.0
 ANSWER_WITHIN_S = 0.5  # a paused node does not answer; a busy one has this long
 STOP_WITHIN_S = 5.0
@@ -50,6 +51,8 @@ def system(trial: Trial) -> "Flotilla":
 
 class Flotilla:
     """Installs, starts, watches and stops a Flotilla cluster."""
+
+    log = "events.jsonl"
 
     def __init__(self, trial: Trial, chosen: Settings, topics: Mapping[str, int]) -> None:
         self._settings, self._topics, self._seed = chosen, topics, trial.seed
@@ -114,12 +117,12 @@ class Flotilla:
             [*argv, f"{folder}/node.toml"],
             env={"PYTHONPATH": python.packages, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"},
             cwd=folder,
-            log=f"{folder}/flotilla.log",
+            log=f"{folder}/{OUTPUT}",
             on_line=on_line,
         )
 
     async def _last_words(self, bed: Bed, node: str) -> str:
-        log = f"{bed.hosts.folder(node)}/flotilla.log"
+        log = f"{bed.hosts.folder(node)}/{OUTPUT}"
         try:
             words = (await bed.agents[node].get(log)).decode(errors="replace").strip()
         except BedFailed:
@@ -229,7 +232,7 @@ Event = tuple[int, str, str, Mapping[str, Any]]
 async def _events(bed: Bed, node: str, epoch_ns: int) -> list[Event]:
     """A node's event log on the clock of record; local nodes share the driver's monotonic one."""
     try:
-        log = await bed.agents[node].get(f"{bed.hosts.folder(node)}/events.jsonl")
+        log = await bed.agents[node].get(f"{bed.hosts.folder(node)}/{Flotilla.log}")
     except BedFailed as e:
         bed.record.note(f"NO_EVENTS {node}: {e}")
         return []

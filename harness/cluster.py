@@ -1,0 +1,176 @@
+"""Clusters that are raised and left running, for people who want to look at one.
+
+A cluster has a folder like a run's, under `clusters` in the folder of runs. Its keeper, a process
+of its own, has raised it and holds its agents; everybody else asks at the keeper's desk. Local
+hosts die with the command that raised them, so there `up` stays; elsewhere it returns.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from harness import registry
+from harness.desk import ask
+from harness.errors import EXIT_VALID, BadRequest, BedFailed
+from harness.launch import packages_path
+from harness.options import Request
+from harness.preflight import refuse
+from harness.rundir import RunDir
+from harness.runs import LATEST, is_running, new_run
+from harness.typed import seatrial
+
+FOLDER = "clusters"
+LOOK_EVERY_S = 0.1
+DOWN_WITHIN_S = 60.0
+FOLLOW_EVERY_S = 0.5
+LINE_BYTES = 200  # of a log, about
+
+STAYING = ("local",)  # kinds of hosts that die with the command that raised them
+
+
+def up(asked: Request, runs: Path) -> int:
+    """Raise a cluster; on hosts that outlive this command, leave it."""
+    refuse(asked, runs)
+    run = new_run(asked.trial, "", runs / FOLDER)
+    stays = asked.trial.hosts in STAYING
+    with _keeper(run, stays) as keeper:
+        _await_raised(run, keeper)
+        show_status(run)
+        if stays:
+            print("Ctrl-C takes it down.", flush=True)
+            with suppress(KeyboardInterrupt):
+                keeper.wait()
+            down(run)
+            keeper.wait()
+            if why := run.state().get("error"):
+                raise BedFailed(str(why))
+        else:
+            print(f"{seatrial()} cluster down takes it down.")
+    return EXIT_VALID
+
+
+def chosen(folder: Path | None, runs: Path) -> RunDir:
+    """The cluster in a folder, else the newest. BadRequest when there is none that runs."""
+    clusters = runs / FOLDER
+    if folder is None and not (clusters / LATEST).exists():
+        raise BadRequest(f"no cluster was raised under {runs}: {seatrial()} cluster up raises one")
+    run = RunDir.open(folder or clusters / LATEST)
+    if not is_running(run.path):
+        raise BadRequest(f"the cluster of {run.path} is down: {seatrial()} cluster up raises one")
+    return run
+
+
+def show_status(run: RunDir) -> int:
+    """Who is there, and who plays which part."""
+    answer = ask(run.path, do="status")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("node", "address", "process", "part"):
+        table.add_column(heading, overflow="fold")
+    for row in answer["nodes"]:
+        table.add_row(row["node"], row["address"], row["state"], _part(row, answer))
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(
+        f"{run.trial().system} on {run.trial().hosts} hosts, "
+        + ("with full redundancy" if answer["redundant"] else "[red]without full redundancy[/]"),
+    )
+    return EXIT_VALID
+
+
+def show_log(run: RunDir, node: str, file: str, lines: int, follow: bool) -> int:
+    """The end of a node's log, or of another file of its folder, and what comes after it."""
+
+    def read(start: int) -> Mapping[str, Any]:
+        return ask(run.path, do="log", node=node, file=file, **{"from": start})
+
+    answer = read(-lines * LINE_BYTES)
+    text = "\n".join(answer["text"].splitlines()[-lines:])
+    print(text, flush=True)
+    with suppress(KeyboardInterrupt):
+        while follow:
+            time.sleep(FOLLOW_EVERY_S)
+            answer = read(answer["next"])
+            print(answer["text"], end="", flush=True)
+    return EXIT_VALID
+
+
+def shell(run: RunDir, node: str, command: Sequence[str]) -> int:
+    """Become a shell, or a command, on a node."""
+    names = run.names()["nodes"]
+    if node not in names:
+        raise BadRequest(f"there is no node {node!r}; there are: {', '.join(names)}")
+    argv = registry.module("hosts", run.trial().hosts).shell(run, node, command or ("sh",))
+    try:
+        os.execvp(argv[0], argv)
+    except FileNotFoundError as e:
+        raise BedFailed(f"{argv[0]} is not installed, and a shell on {node} needs it") from e
+
+
+def down(run: RunDir) -> int:
+    """Take a cluster down, and wait until it is."""
+    with suppress(BedFailed):  # it went by itself meanwhile
+        ask(run.path, do="down")
+    deadline = time.monotonic() + DOWN_WITHIN_S
+    while is_running(run.path):
+        if time.monotonic() > deadline:
+            raise BedFailed(
+                f"the keeper of {run.path} did not end within {DOWN_WITHIN_S:g} s; see {run.log}"
+            )
+        time.sleep(LOOK_EVERY_S)
+    print(f"{run.path.name} is down.")
+    return EXIT_VALID
+
+
+@contextmanager
+def _keeper(run: RunDir, stays: bool) -> Iterator["subprocess.Popen[bytes]"]:
+    """The keeper's process. One that stays with us ends with us: its standard input is ours."""
+    line, held_end = os.pipe()
+    with run.log.open("ab") as log:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "harness.keeper", str(run.path)],
+            stdin=line,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": packages_path()},
+            pass_fds=() if stays else (held_end,),
+            start_new_session=True,
+        )
+    run.update_state(keeper=keeper.pid)
+    os.close(line)
+    try:
+        yield keeper
+    finally:
+        os.close(held_end)
+
+
+def _await_raised(run: RunDir, keeper: "subprocess.Popen[bytes]") -> None:
+    """Until the cluster serves; what was begun is taken down when it never will."""
+    with Console(stderr=True).status("raising the cluster"):
+        try:
+            while run.state().get("phase") != "raised":
+                if keeper.poll() is not None:
+                    why = run.state().get("error") or f"its keeper ended; see {run.log}"
+                    raise BedFailed(str(why))
+                time.sleep(LOOK_EVERY_S)
+        except KeyboardInterrupt:
+            keeper.terminate()
+            keeper.wait()
+            raise
+
+
+def _part(row: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+    node = row["node"]
+    for name, master in answer["masters"].items():
+        if master == node:
+            return f"master of {name}, epoch {answer['epochs'][name]}"
+    if node == answer["controller_leader"]:
+        return "leader"
+    return "in the SyncStateSet" if row["in_set"] else row["role"]

@@ -1,0 +1,83 @@
+"""`seatrial cluster`: raise a system, look at it, take it down."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.commands.run import given, trial_flags
+from harness.options import request
+
+RUNS = click.option(
+    "--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where clusters are."
+)
+DIR = click.option(
+    "--cluster", "folder", type=click.Path(path_type=Path), help="Its folder; else the newest."
+)
+
+
+@click.group("cluster", short_help="Raise a system on any hosts and leave it running.")
+def command() -> None:
+    """Raise a system on any hosts and leave it running, to look at it.
+
+    On local hosts `up` stays in the foreground, because those die with the command.
+    """
+
+
+@command.command("up", short_help="Raise it.")
+@click.argument("what", default="", metavar="[TRIAL.toml | WORKLOAD]")
+@trial_flags
+@RUNS
+def up(what: str, runs: Path, **flags: Any) -> int:
+    """Raise the system of a trial, without load and faults, and wait until it is healthy."""
+    from harness import cluster
+
+    return cluster.up(request(what, given(flags)), runs)
+
+
+@command.command("status", short_help="Who is there, and who is master.")
+@DIR
+@RUNS
+def status(folder: Path | None, runs: Path) -> int:
+    """Show every node with its address and the part it plays."""
+    from harness import cluster
+
+    return cluster.show_status(cluster.chosen(folder, runs))
+
+
+@command.command("logs", short_help="The end of a node's log.")
+@click.argument("node")
+@click.argument("file", default="")
+@click.option("--lines", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--follow", "-f", is_flag=True, help="And what comes after it, until Ctrl-C.")
+@DIR
+@RUNS
+def logs(node: str, file: str, lines: int, follow: bool, folder: Path | None, runs: Path) -> int:
+    """Print the end of a node's log, or of another FILE of its folder."""
+    from harness import cluster
+
+    return cluster.show_log(cluster.chosen(folder, runs), node, file, lines, follow)
+
+
+@command.command(
+    "shell", short_help="A shell on a node.", context_settings={"ignore_unknown_options": True}
+)
+@click.argument("node")
+@click.argument("words", nargs=-1, metavar="[COMMAND...]")
+@DIR
+@RUNS
+def shell(node: str, words: tuple[str, ...], folder: Path | None, runs: Path) -> int:
+    """Open a shell on a node, or run a command there."""
+    from harness import cluster
+
+    return cluster.shell(cluster.chosen(folder, runs), node, words)
+
+
+@command.command("down", short_help="Take it down.")
+@DIR
+@RUNS
+def down(folder: Path | None, runs: Path) -> int:
+    """Take the cluster down: processes, containers, rules and folders on its hosts."""
+    from harness import cluster
+
+    return cluster.down(cluster.chosen(folder, runs))

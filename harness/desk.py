@@ -1,0 +1,144 @@
+"""The desk: where a kept cluster is asked about, by whoever can open the socket in its folder.
+
+One request is one JSON line, and so is its answer: `{"do": "status"}`, `{"do": "log", "node":
+"broker-1", "file": "", "from": 0}`, `{"do": "down"}`. A refusal is `{"error": "a sentence"}`. The
+socket is bound and reached through its folder's descriptor, because the path of a socket may have
+only 107 bytes and the path of a run has more.
+"""
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from harness.contracts import CLIENT, Bed
+from harness.errors import BadRequest, BedFailed
+
+SOCKET = "desk.sock"
+PATIENCE_S = 30.0
+MOST_BYTES = 1_000_000  # of a log in one answer
+
+Json = Mapping[str, Any]
+
+
+@asynccontextmanager
+async def desk(folder: Path, bed: Bed, stop: asyncio.Event) -> AsyncIterator[None]:
+    """Answers, for the length of the block."""
+    clerk = _Clerk(bed, stop)
+    with _nearby(folder) as path:
+        server = await asyncio.start_unix_server(clerk.serve, path)
+        os.chmod(path, 0o600)
+    try:
+        yield
+    finally:
+        server.close()
+        await server.wait_closed()
+        with suppress(FileNotFoundError):
+            (folder / SOCKET).unlink()
+
+
+def ask(folder: Path, **request: Any) -> Json:
+    """The answer of the desk in a cluster's folder. BedFailed when nobody is there."""
+    try:
+        with socket.socket(socket.AF_UNIX) as wire, _nearby(folder) as path:
+            wire.settimeout(PATIENCE_S)
+            wire.connect(path)
+            wire.sendall(json.dumps(request).encode() + b"\n")
+            with wire.makefile("rb") as lines:
+                answer: Json = json.loads(lines.readline())
+    except (OSError, ValueError) as e:
+        raise BedFailed(f"nobody keeps the cluster of {folder} any more: {e}") from e
+    if "error" in answer:
+        raise BadRequest(answer["error"])
+    return answer
+
+
+class _Clerk:
+    """Knows the verbs."""
+
+    def __init__(self, bed: Bed, stop: asyncio.Event) -> None:
+        self._bed, self._stop = bed, stop
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            answer = await self._answer(json.loads(await reader.readline()))
+        except (BadRequest, BedFailed) as e:
+            answer = {"error": str(e)}
+        except (ValueError, KeyError, AttributeError) as e:
+            answer = {"error": f"the desk does not understand this: {e!r}"}
+        with suppress(OSError):
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+            writer.close()
+
+    async def _answer(self, request: dict[str, Any]) -> Json:
+        match request.pop("do"):
+            case "status":
+                return await self._status()
+            case "log":
+                return await self._log(request["node"], request["file"], request["from"])
+            case "down":
+                self._stop.set()
+                return {}
+            case other:
+                raise BadRequest(f"the desk knows no verb {other!r}")
+
+    async def _status(self) -> Json:
+        standing = await self._bed.system.standing(self._bed)
+        rows = [
+            {
+                "node": node.name,
+                "role": node.role,
+                "address": node.address,
+                "state": await self._state(node.name) if node.role != CLIENT else "",
+                "in_set": node.name in standing.in_set,
+            }
+            for node in self._bed.nodes
+        ]
+        return {
+            "nodes": rows,
+            "masters": dict(standing.masters),
+            "epochs": dict(standing.epochs),
+            "controller_leader": standing.controller_leader,
+            "redundant": standing.redundant,
+        }
+
+    async def _state(self, node: str) -> str:
+        try:
+            agent, process = self._bed.agents[node], self._bed.system.process(node)
+            return (await agent.state(process)).state
+        except BedFailed:
+            return "gone"
+
+    async def _log(self, node: str, name: str, start: int) -> Json:
+        """A file of a node's folder, else its log, from a byte on; from its end when negative."""
+        if node not in self._bed.agents:
+            raise BadRequest(f"there is no node {node!r}; there are: {', '.join(self._bed.agents)}")
+        path = f"{self._bed.hosts.folder(node)}/{name or self._bed.system.log}"
+        agent = self._bed.agents[node]
+        size = int(await _said(agent.run(["sh", "-c", 'wc -c < "$0"', path])))
+        first = max(0, size + start if start < 0 else start)
+        part = 'tail -c "+$1" "$0" | head -c "$2"'
+        text = await _said(agent.run(["sh", "-c", part, path, str(first + 1), str(MOST_BYTES)]))
+        return {"text": text, "next": first + len(text.encode())}
+
+
+async def _said(command: Any) -> str:
+    done = await command
+    if done.code:
+        raise BedFailed(f"the log can not be read: {done.err.strip()}")
+    return str(done.out)
+
+
+@contextmanager
+def _nearby(folder: Path) -> Iterator[str]:
+    """A short path of the socket in a folder."""
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,57 @@
+"""The keeper: `python -m harness.keeper RUN` raises a cluster and leaves it running.
+
+It is a runner without a load: hosts and system come up as for a trial, then it answers at its desk
+until somebody asks for the end. When its standard input ends it goes at once, like a runner; one
+that shall outlive the command that started it is given a standard input that it holds itself.
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness import registry
+from harness.contracts import Hosts
+from harness.errors import EXIT_BAD_REQUEST, SeatrialError
+from harness.rundir import RunDir
+from harness.runs import held
+
+if TYPE_CHECKING:
+    from harness.voyage import Voyage
+
+
+def main() -> int:
+    if len(sys.argv) != 2:
+        print("usage: python -m harness.keeper RUN", file=sys.stderr)
+        return EXIT_BAD_REQUEST
+    run = RunDir.open(Path(sys.argv[1]))
+    with held(run):
+        try:
+            trial = run.trial()
+            hosts: Hosts = registry.load("hosts", trial.hosts)(trial, run.path)
+            hosts.enter()
+        except SeatrialError as e:
+            run.update_state(error=str(e))
+            return e.exit_code
+        return _keep(run, hosts)
+
+
+def _keep(run: RunDir, hosts: Hosts) -> int:
+    import asyncio  # after the hosts are entered, like all that follows from it
+
+    from harness.voyage import voyage
+
+    return asyncio.run(voyage(run, hosts, kept))
+
+
+async def kept(voyage: "Voyage") -> None:
+    """The story of a cluster that is kept: up, and down again when somebody asks for it."""
+    from harness.desk import desk
+
+    async with voyage.raised() as bed, desk(voyage.run.path, bed, voyage.stop):
+        await voyage.started(bed)
+        await voyage.stop.wait()
+    voyage.mark("ended")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""`seatrial cluster` on local hosts: up, asked about from elsewhere, down, and nothing left."""
+
+import json
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import leftovers
+import pytest
+import sailing
+
+pytestmark = pytest.mark.bed
+
+GONE_WITHIN_S = 5.0
+
+
+class Kept:
+    """A cluster on local hosts, whose command stays in the foreground."""
+
+    def __init__(self, folder: Path) -> None:
+        self.runs, mark = folder / "runs", {leftovers.MARK: uuid.uuid4().hex}
+        self.up = sailing.Sailing("cluster", "up", runs=self.runs, **mark)
+        self.belongings = leftovers.Belongings(self.up.process.pid, mark[leftovers.MARK])
+        self.table = iter(self.up.process.stdout or ())
+
+    def serving(self) -> list[str]:
+        """What `up` says until it serves."""
+        said = []
+        for line in self.table:
+            said.append(line)
+            if "Ctrl-C takes it down" in line:
+                return said
+        raise AssertionError("".join(said) + self.up.end().words)
+
+    def ask(self, verb: str, *words: str) -> sailing.Voyage:
+        options = ("--runs", str(self.runs))
+        return sailing.seatrial("cluster", verb, *options, *words, runs=self.runs)
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    cluster = Kept(tmp_path)
+    yield cluster
+    cluster.up.close()
+
+
+def test_a_kept_cluster_can_be_looked_at_and_taken_down(kept: Kept) -> None:
+    """Status names a master, a log is the node's own, a shell is on the node; then it is gone."""
+    assert any("master of set-1" in line for line in kept.serving())
+    status = kept.ask("status")
+    assert status.code == 0, status.words
+    assert "with full redundancy" in status.out
+    told = kept.ask("logs", "broker-2", "--lines", "2")
+    assert {json.loads(line)["node"] for line in told.out.splitlines()} == {"broker-2"}
+    inside = kept.ask("shell", "broker-2", "--", "ip", "-4", "-br", "addr")
+    (address,) = [line.split()[1] for line in status.out.splitlines() if "broker-2" in line]
+    assert address in inside.out
+    kept.belongings.look()
+    down = kept.ask("down")
+    assert down.code == 0, down.words
+    assert kept.up.process.wait(sailing.LONGEST_S) == 0
+    sailing.wait(lambda: not kept.belongings.left(), GONE_WITHIN_S, "everything ending")
+    again = kept.ask("status")
+    assert again.code == 254
+    assert "is down" in again.err
+
+
+def test_ctrl_c_takes_it_down(kept: Kept) -> None:
+    """The command that raised it ends it, and says so."""
+    kept.serving()
+    kept.belongings.look()
+    kept.up.signal(signal.SIGINT)
+    assert "is down" in "".join(kept.table)
+    assert kept.up.process.wait(sailing.LONGEST_S) == 0
+    sailing.wait(lambda: not kept.belongings.left(), GONE_WITHIN_S, "everything ending")
+
+
+def test_a_killed_command_leaves_nothing(kept: Kept) -> None:
+    """kill -9 of the command that stays: the keeper's standard input ends, and it goes."""
+    kept.serving()
+    kept.belongings.look()
+    kept.up.signal(signal.SIGKILL)
+    sailing.wait(lambda: not kept.belongings.left(), GONE_WITHIN_S, "everything ending")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["logs", "nobody"], "there is no node 'nobody'; there are: "),
+        (["logs", "broker-1", "nothing.log"], "the log can not be read"),
+        (["shell", "nobody"], "there is no node 'nobody'; there are: "),
+    ],
+)
+def test_what_is_not_there_is_said(kept: Kept, words: list[str], sentence: str) -> None:
+    """One sentence and exit code 254."""
+    kept.serving()
+    refused = kept.ask(*words)
+    assert refused.code == 254, refused.words
+    assert sentence in refused.err
+
+
+def test_without_a_cluster_there_is_nothing_to_ask(tmp_path: Path) -> None:
+    """One sentence that says how to raise one."""
+    refused = sailing.seatrial("cluster", "status", "--runs", tmp_path, runs=tmp_path)
+    assert refused.code == 254
+    assert "cluster up raises one" in refused.err
