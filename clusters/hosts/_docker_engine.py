@@ -15,7 +15,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,7 @@ _API_REMEDIES = {  # what an engine says -> what helps
     "cgroup": "see that the engine may set resource limits (docker info shows warnings)",
     "executable file not found": "remove the image (docker image rm), it is built anew",
     "http request to an https": "this engine wants TLS: set DOCKER_TLS_VERIFY and DOCKER_CERT_PATH",
+    "invalid reference format": "write the image as NAME:TAG (--bed base=python:3.11-slim)",
     "unpause": "resume it with `docker unpause`",
 }
 
@@ -103,7 +104,7 @@ def problems() -> list[Problem]:
         client = connect()
     except _Refused as e:
         return [e.problem]
-    with client:
+    with closing(client):
         return list(_unfit(client))
 
 
