@@ -1,0 +1,96 @@
+"""The options of Docker hosts: the table `bed` of a trial, each checked before anything starts.
+
+    subnet   where the nodes' addresses come from, such as 198.18.7.0/24; else a free /24 is taken
+    base     the image that the nodes' own is built on; else python:3.11-slim, or this machine
+    memory   what a node may use, such as 512m; a node that needs more is killed by the kernel
+    cpus     how many processors a node may keep busy, such as 1.5
+    disk     how much a node may write into its folder, such as 256m; it is then kept in memory
+
+Without limits a node has what the engine's machine has, as on local hosts.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Any
+
+from harness.errors import BadRequest
+
+LEAST_MEMORY = 64 << 20  # a Python that serves, and the agent beside it
+LEAST_DISK = 1 << 20
+SMALLEST_NETWORK_BITS = 28
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Zero or nothing: no limit, or the engine's choice."""
+
+    subnet: IPv4Network | None = None
+    base: str = ""
+    memory: int = 0
+    cpus: float = 0.0
+    disk: int = 0
+
+
+def options(bed: Mapping[str, Any]) -> Options:
+    """What the table says. BadRequest names the key."""
+    for key in bed:
+        if key not in _CHECKS:
+            known = ", ".join(sorted(_CHECKS))
+            raise BadRequest(f"bed.{key} is no option of docker hosts; there are: {known}")
+    found = Options(**{key: _CHECKS[key](f"bed.{key}", raw) for key, raw in bed.items()})
+    if found.memory and found.disk >= found.memory:
+        raise BadRequest(
+            "bed.disk must be smaller than bed.memory, because a limited disk is kept in memory"
+        )
+    return found
+
+
+def _subnet(key: str, raw: Any) -> IPv4Network:
+    try:
+        network = IPv4Network(raw if isinstance(raw, str) else "")
+    except ValueError as e:
+        why = str(e) if raw else "it is empty"
+        raise BadRequest(
+            f"{key} must be an IPv4 network such as 198.18.7.0/24, not {raw!r}: {why}"
+        ) from None
+    if network.prefixlen > SMALLEST_NETWORK_BITS:
+        raise BadRequest(f"{key} is too small: {raw} must be a /{SMALLEST_NETWORK_BITS} or larger")
+    return network
+
+
+def _image(key: str, raw: Any) -> str:
+    if not isinstance(raw, str) or not raw or raw != "".join(raw.split()):
+        raise BadRequest(f"{key} must be the name of an image, such as debian:12, not {raw!r}")
+    return raw
+
+
+def _size(least: int) -> Callable[[str, Any], int]:
+    def check(key: str, raw: Any) -> int:
+        found = SIZE.fullmatch(str(raw).lower())
+        if isinstance(raw, bool) or not found:
+            raise BadRequest(f"{key} must be a size such as 512m or 2g, not {raw!r}")
+        size = int(found[1]) * UNITS[found[2]]
+        if size < least:
+            raise BadRequest(f"{key} must be at least {least >> 20}m, not {raw!r}")
+        return size
+
+    return check
+
+
+def _number(key: str, raw: Any) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0.01 <= raw <= 1024:
+        raise BadRequest(f"{key} must be a number of processors such as 0.5 or 2, not {raw!r}")
+    return float(raw)
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    "subnet": _subnet,
+    "base": _image,
+    "memory": _size(LEAST_MEMORY),
+    "cpus": _number,
+    "disk": _size(LEAST_DISK),
+}
