@@ -10,8 +10,8 @@ FileNotFoundError), and passes some through bare (paramiko's). So a failure is e
 first thing known in its chain, never by its class alone.
 """
 
-import getpass
 import os
+import pwd
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -373,6 +373,6 @@ def _last_words(e: BaseException) -> str:
 
 def _user() -> str:
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"number {os.geteuid()}"

@@ -124,8 +124,7 @@ def raised(*options: str) -> Iterator[DockerLab]:
     try:
         yield _answering(folder, outside)
     finally:
-        outside.send_signal(signal.SIGKILL)
-        outside.wait()
+        _end(outside)
         left = _left_after(folder)
     assert not left, f"the lab left something behind: {left}"
     assert _machine_rules() == rules, "the machine's own iptables rules changed"
@@ -160,8 +159,27 @@ def _answering(folder: Path, outside: subprocess.Popen[bytes]) -> DockerLab:
 
     if not _until(answers):
         pytest.fail(f"dockerd did not answer:\n{(folder / 'dockerd.log').read_text()[-2000:]}")
-    children = Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text()
-    return DockerLab(folder, int(children.split()[0]))
+    return DockerLab(folder, _process_1(outside))
+
+
+def _process_1(outside: subprocess.Popen[bytes]) -> int:
+    """Of the lab, as it is called outside; 0 when there is none yet, or no more."""
+    try:
+        children = Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text()
+    except OSError:
+        return 0
+    return int((children.split() or ["0"])[0])
+
+
+def _end(outside: subprocess.Popen[bytes]) -> None:
+    """Process 1 takes all others with it, and is waited for by the one outside."""
+    if pid := _process_1(outside):
+        os.kill(pid, signal.SIGKILL)
+    try:
+        outside.wait(PATIENCE_S if pid else 0.1)
+    except subprocess.TimeoutExpired:
+        outside.kill()
+        outside.wait()
 
 
 def _pings(path: Path) -> bool:

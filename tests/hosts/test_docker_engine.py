@@ -1,0 +1,298 @@
+"""The Docker engine is found where `docker` finds it; what keeps us from it is one sentence.
+
+The engine is a real one (tests/labs). Each attempt is made by a process of its own, as by a user:
+whatever is not the error of ours would be a traceback there.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import docker_lab as labs
+import pytest
+from docker import DockerClient
+from docker_lab import DockerLab
+
+from clusters.hosts import _docker_engine
+from harness.errors import BedFailed
+
+pytestmark = pytest.mark.bed
+
+CONNECT = """
+from clusters.hosts import _docker_engine as engine
+from harness.errors import BedFailed
+engine.CONNECT_WITHIN_S = 0.5
+try:
+    print("connected to", engine.connect().version()["Version"])
+except BedFailed as e:
+    print(e)
+"""
+POWERLESS = ("setpriv", "--bounding-set=-all")  # root that may not what others may not
+Connect = Callable[..., str]
+
+
+@pytest.fixture
+def connect(root: Path, tmp_path: Path) -> Connect:
+    """Connect in this environment, and give back the one line it printed."""
+
+    def attempt(env: Mapping[str, str], *before: str) -> str:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("DOCKER_")}
+        done = subprocess.run(
+            [*before, sys.executable, "-c", CONNECT],
+            env={**kept, "PYTHONPATH": str(root), "HOME": str(tmp_path), **env},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.stdout.count("\n") == 1
+        return done.stdout.strip()
+
+    return attempt
+
+
+@pytest.fixture
+def client(docker_lab: DockerLab) -> Iterator[DockerClient]:
+    with contextlib.closing(DockerClient(docker_lab.host)) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def answering(answer: bytes | None) -> Iterator[str]:
+    """Something on this machine that answers each request with these bytes, or never."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while answer is not None:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.recv(65536)
+                        connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def http(body: str, status: str = "200 OK") -> bytes:
+    kind = "Content-Type: application/json\r\nConnection: close"
+    return f"HTTP/1.1 {status}\r\n{kind}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def context(folder: Path, name: str, host: str) -> None:
+    """What `docker context create NAME --docker host=HOST` and `docker context use NAME` write."""
+    meta = folder / "contexts" / "meta" / hashlib.sha256(name.encode()).hexdigest()
+    meta.mkdir(parents=True)
+    endpoints = {"docker": {"Host": host, "SkipTLSVerify": False}}
+    (meta / "meta.json").write_text(
+        json.dumps({"Name": name, "Metadata": {}, "Endpoints": endpoints})
+    )
+    (folder / "config.json").write_text(json.dumps({"currentContext": name}))
+
+
+def tiny_image(client: DockerClient) -> str:
+    """Links into /usr, which a container then borrows from the machine."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name in ("bin", "lib", "lib64"):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = tarfile.SYMTYPE, f"usr/{name}"
+            tar.addfile(link)
+    client.api.import_image_from_data(out.getvalue(), "tiny", "1")
+    return "tiny:1"
+
+
+# ------------------------------------------------------------------------------ finding it
+
+
+def test_docker_host_is_respected(docker_lab: DockerLab, connect: Connect) -> None:
+    """DOCKER_HOST decides, also against a context."""
+    said = connect({"DOCKER_HOST": docker_lab.host, "DOCKER_CONTEXT": "elsewhere"})
+    assert said.startswith("connected to ")
+
+
+def test_the_context_in_use_is_respected(
+    docker_lab: DockerLab, connect: Connect, tmp_path: Path
+) -> None:
+    """`docker context use` decides where no variable does, and DOCKER_CONTEXT before it."""
+    context(tmp_path / "here", "lab", docker_lab.host)
+    context(tmp_path / "lost", "gone", "unix:///no/such/socket")
+    here, lost = str(tmp_path / "here"), str(tmp_path / "lost")
+    assert connect({"DOCKER_CONFIG": here}).startswith("connected to ")
+    assert "unix:///no/such/socket (from the context gone)" in connect({"DOCKER_CONFIG": lost})
+    said = connect({"DOCKER_CONFIG": here, "DOCKER_CONTEXT": "other"})
+    assert "the docker context other cannot be used: there is no such context" in said
+
+
+def test_a_torn_context_is_a_sentence(connect: Connect, tmp_path: Path) -> None:
+    """A context whose file is cut off is named, not a crash."""
+    context(tmp_path, "lab", "unix:///x")
+    (meta,) = tmp_path.glob("contexts/meta/*/meta.json")
+    meta.write_text(meta.read_text()[:20])
+    said = connect({"DOCKER_CONFIG": str(tmp_path)})
+    assert "the docker context in use cannot be used" in said
+
+
+def test_an_engine_says_what_it_is(docker_lab: DockerLab, client: DockerClient) -> None:
+    """Its version, its machine's kernel, and that it is an ordinary Linux engine."""
+    facts = _docker_engine.facts(client)
+    assert facts.version.split(".")[0].isdigit()
+    assert facts.kernel == os.uname().release
+    assert (facts.linux, facts.rootless, facts.desktop) == (True, False, False)
+
+
+def test_the_doctor_finds_no_problem_with_the_engine(
+    docker_lab: DockerLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that answers is no problem; one that does not is one, with its remedy."""
+    monkeypatch.setenv("DOCKER_HOST", docker_lab.host)
+    assert _docker_engine.problems() == []
+    monkeypatch.setenv("DOCKER_HOST", "bogus")
+    (problem,) = _docker_engine.problems()
+    assert "DOCKER_HOST=bogus" in problem.what
+    assert problem.why
+    assert "unset it" in problem.fix
+
+
+# ------------------------------------------------------------------------ why there is none
+
+REFUSALS = {  # DOCKER_HOST -> what is said of it
+    "unix:///no/such/socket": "there is no such socket; to fix it: start the engine",
+    "bogus": "is not the address of a Docker engine; to fix it: set it to unix:///PATH",
+    "tcp://127.0.0.1:port": "is not the address of a Docker engine",
+    "tcp://127.0.0.1:1": "the connection was refused; to fix it: start the engine",
+    "ssh://root@127.0.0.1:1": "the connection was refused; to fix it: start the engine",
+    "tcp://engine.invalid:2375": "cannot be resolved; to fix it: correct DOCKER_HOST",
+}
+
+
+@pytest.mark.parametrize("host", REFUSALS)
+def test_each_wrong_address_has_its_sentence(host: str, connect: Connect) -> None:
+    """One sentence, with the address in use and what to do."""
+    said = connect({"DOCKER_HOST": host})
+    assert host in said
+    assert REFUSALS[host] in said
+
+
+def test_a_socket_of_another_user(connect: Connect, tmp_path: Path) -> None:
+    """No permission on the socket: who may not, and how to be let in."""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        path.chmod(0)
+        before = POWERLESS if os.geteuid() == 0 else ()
+        said = connect({"DOCKER_HOST": f"unix://{path}"}, *before)
+    assert "may not use the Docker engine at unix://" in said
+    assert "usermod -aG docker" in said
+
+
+def test_an_engine_that_hangs(connect: Connect) -> None:
+    """It accepts the connection and says nothing: a deadline, not a wait."""
+    with answering(None) as host:
+        assert "gave no answer within its time" in connect({"DOCKER_HOST": host})
+
+
+def test_an_engine_behind_a_hanging_sshd(connect: Connect) -> None:
+    """The SDK has no deadline of its own for ssh; we have."""
+    with answering(None) as host:
+        said = connect({"DOCKER_HOST": host.replace("tcp://", "ssh://root@")})
+        assert "gave no answer within its time" in said
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-x\r\n", b"", http("<html>"), http("{}")])
+def test_what_answers_is_no_engine(answer: bytes, connect: Connect) -> None:
+    """A port of something else is told apart from a broken engine."""
+    with answering(answer) as host:
+        said = connect({"DOCKER_HOST": host})
+        assert "no Docker engine" in said
+        assert host in said
+
+
+def test_an_engine_that_is_too_old(connect: Connect) -> None:
+    """Its API is older than anything we can speak."""
+    with answering(http(json.dumps({"ApiVersion": "1.12"}))) as host:
+        assert "is too old" in connect({"DOCKER_HOST": host})
+
+
+def test_an_engine_that_wants_tls(connect: Connect) -> None:
+    """Its refusal is passed on, with the variables that help."""
+    said = "Client sent an HTTP request to an HTTPS server."
+    with answering(http(json.dumps({"message": said}), "400 Bad Request")) as host:
+        assert "set DOCKER_TLS_VERIFY" in connect({"DOCKER_HOST": host})
+
+
+def test_tls_without_certificates(connect: Connect, tmp_path: Path) -> None:
+    """The folder that has none is named."""
+    env = {"DOCKER_HOST": "tcp://127.0.0.1:1", "DOCKER_CERT_PATH": str(tmp_path)}
+    assert f"{tmp_path} has no cert.pem and key.pem" in connect(env)
+
+
+# ------------------------------------------------------------------------------ later calls
+
+
+def test_failing_calls_are_sentences(client: DockerClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within `translated`, what the engine says comes with what went wrong, and a known remedy."""
+    with (
+        pytest.raises(BedFailed, match=r"node n1 is gone: the engine says 'No such container: n1'"),
+        _docker_engine.translated("node n1 is gone"),
+    ):
+        client.containers.get("n1")
+    subnets = client.networks.list(names=["bridge"])[0].attrs["IPAM"]["Config"]
+    with (
+        pytest.raises(BedFailed, match=r"to fix it: choose a free one with --bed subnet="),
+        _docker_engine.translated("the network cannot be made"),
+    ):
+        client.api.create_network("other", ipam={"Config": subnets})
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/socket")
+    with (
+        contextlib.closing(DockerClient("unix:///no/such/socket", version="1.41")) as gone,
+        pytest.raises(BedFailed, match=r"cannot be asked: no Docker engine runs at unix:///no"),
+        _docker_engine.translated("the engine cannot be asked"),
+    ):
+        gone.ping()
+
+
+def test_other_errors_pass(client: DockerClient) -> None:
+    """Errors that are not the engine's are nobody's business in `translated`."""
+    with pytest.raises(KeyError), _docker_engine.translated("x"):
+        raise KeyError("ours")
+
+
+# ------------------------------------------------------------------------------ the lab
+
+
+def test_the_lab_leaves_nothing(docker_lab: DockerLab) -> None:
+    """With a container running, it ends without processes, mounts, cgroups, files or rules."""
+    with labs.raised() as lab, contextlib.closing(DockerClient(lab.host)) as client:
+        container = client.containers.run(
+            tiny_image(client),
+            ["sleep", "1000"],
+            volumes={"/usr": {"bind": "/usr", "mode": "ro"}},
+            mem_limit="64m",
+            detach=True,
+        )
+        container.reload()
+        pid = int(container.attrs["State"]["Pid"])
+        # the pid is one of the lab's own namespace
+        seen = ["nsenter", f"--pid=/proc/{lab.pid}/ns/pid", f"--mount=/proc/{lab.pid}/ns/mnt"]
+        state = subprocess.run([*seen, "cat", f"/proc/{pid}/cmdline"], capture_output=True)
+        assert state.stdout == b"sleep\x001000\x00"
+        assert "MASQUERADE" in lab.rules()
+        folder = lab.folder
+    assert not folder.exists()
+    assert not Path(f"/proc/{lab.pid}").exists()
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/{folder.name}"))
