@@ -507,7 +507,7 @@ class Workload(Protocol):
         ...
 
     def client_settings(self) -> Mapping[str, Any]:
-        """What the system must prepare: {"topics": {name: queues}}."""
+        """What the system must prepare for: {"topics": {name: queues}, "body_bytes": at most}."""
         ...
 
     async def load(self, crew: Crew) -> None:

@@ -24,6 +24,7 @@ from clusters.systems._flotilla_layout import (
     broker_sets,
     laid_out,
 )
+from clusters.systems._flotilla_limits import refuse_impossible
 from clusters.systems._flotilla_profiles import Settings, profiles, settings
 from clusters.systems._flotilla_standing import BrokerSet, missing, standing
 from harness.contracts import CLIENT, Bed, MessageClient, Node, Standing
@@ -45,8 +46,11 @@ _REPLY_HEAD = HEADER.size - 4  # of an answer whose length was cut off
 
 
 def system(trial: Trial) -> "Flotilla":
-    workload = load("workload", trial.workload)(trial)
-    return Flotilla(trial, settings(trial), workload.client_settings().get("topics", {}))
+    wanted = load("workload", trial.workload)(trial).client_settings()
+    chosen = settings(trial)
+    (first, *_) = broker_sets(laid_out(trial.nodes), chosen.broker_sets)
+    refuse_impossible(chosen.values, len(first.nodes), wanted.get("body_bytes", 0))
+    return Flotilla(trial, chosen, wanted.get("topics", {}))
 
 
 class Flotilla:
@@ -57,7 +61,6 @@ class Flotilla:
     def __init__(self, trial: Trial, chosen: Settings, topics: Mapping[str, int]) -> None:
         self._settings, self._topics, self._seed = chosen, topics, trial.seed
         self._nodes = laid_out(trial.nodes)
-        broker_sets(self._nodes, chosen.broker_sets)
         self.detection_s = _detection_s(chosen)
 
     def nodes(self) -> Sequence[Node]:

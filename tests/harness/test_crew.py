@@ -24,7 +24,12 @@ from harness.rundir import RunDir
 from harness.trial import Trial
 
 NODES = ("nameserver-1", "controller-1", "broker-1", "client-1", "client-2")
-TRIAL = Trial(nodes={"controller": 1, "broker": 1}, load={"rate": 200}, recover_within_s=0.2)
+TRIAL = Trial(
+    profile="unsafe-default",
+    nodes={"controller": 1, "broker": 1},
+    load={"rate": 200},
+    recover_within_s=0.2,
+)
 
 
 def run_folder(path: Path) -> RunDir:

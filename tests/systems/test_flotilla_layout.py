@@ -90,6 +90,49 @@ def test_detection_is_the_heartbeats_age_and_a_scan() -> None:
         ({"settings": {"timeScale": 0}}, "timeScale"),
         ({"settings": {"timeScale": float("nan")}}, "timeScale"),
         ({"settings": {"slaveTimeout": float("inf")}}, "slaveTimeout"),
+        (
+            {"settings": {"minInSyncReplicas": 4}},
+            "minInSyncReplicas is 4, but .* has 3.*nodes.broker",
+        ),
+        ({"settings": {"minInSyncReplicas": 0}}, "minInSyncReplicas must be 1 or more, not 0"),
+        ({"nodes": {"broker": 1}}, "minInSyncReplicas is 2, but a broker set here has 1"),
+        (
+            {"nodes": {"broker": 6}, "settings": {"brokerSets": 2, "minInSyncReplicas": 4}},
+            "minInSyncReplicas is 4, but a broker set here has 3",
+        ),
+        (
+            {"settings": {"inSyncReplicas": 4, "allAckInSyncStateSet": False}},
+            "inSyncReplicas is 4, but a broker set here has 3",
+        ),
+        (
+            {"settings": {"mappedFileSizeCommitLog": 100}},
+            "CommitLog must be from 65536 to .* not 100",
+        ),
+        ({"settings": {"mappedFileSizeCommitLog": 1 << 40}}, "CommitLog must be .* to 1073741824 "),
+        (
+            {"settings": {"mappedFileSizeCommitLog": 100_000}, "load": {"body_bytes": 100_000}},
+            "CommitLog must be from 100512 ",
+        ),
+        ({"settings": {"maxMessageSize": 0}}, "maxMessageSize must be from 64 to 8388096 .* not 0"),
+        ({"settings": {"maxMessageSize": 8388608}}, "maxMessageSize must be .* not 8388608"),
+        (
+            {"settings": {"maxMessageSize": 999}, "load": {"body_bytes": 1000}},
+            "maxMessageSize must be from 1000 ",
+        ),
+        (
+            {"settings": {"haTransferBatchSize": 0}},
+            "haTransferBatchSize must be from 1 to 8388608 ",
+        ),
+        ({"settings": {"haTransferBatchSize": 1 << 24}}, "haTransferBatchSize must be"),
+        (
+            {"settings": {"brokerHeartbeatInterval": 10_000}},
+            r"brokerHeartbeatInterval \(10000 ms\) must be less than controllerHeartBeatTimeout",
+        ),
+        (
+            {"settings": {"raftElectionTimeout": 500}},
+            "raftHeartbeatInterval .* raftElectionTimeout",
+        ),
+        ({"settings": {"haHousekeepingInterval": 1}}, "haSendHeartbeatInterval .* cut off"),
         ({"nodes": {"brokers": 3}}, "unknown role 'brokers'"),
         ({"nodes": {"broker": 0}}, "nodes.broker"),
         ({"nodes": {"broker": "3"}}, "nodes.broker"),
@@ -99,6 +142,24 @@ def test_detection_is_the_heartbeats_age_and_a_scan() -> None:
 def test_nonsense_is_refused_by_name(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(BadRequest, match=words):
         system(Trial(**fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"profile": name} for name in sorted(PROFILES)),
+        {"settings": {"minInSyncReplicas": 3, "inSyncReplicas": 3}},
+        {"settings": {"inSyncReplicas": 9}},  # nobody asks it when all must acknowledge
+        {"nodes": {"broker": 1}, "profile": "unsafe-default"},
+        {"settings": {"mappedFileSizeCommitLog": 65536}},
+        {"settings": {"maxMessageSize": 64}},
+        {"load": {"body_bytes": 1 << 20}},
+    ],
+    ids=str,
+)
+def test_what_can_work_is_not_refused(fields: dict[str, Any]) -> None:
+    """Every profile, and settings at the edge of what is refused."""
+    assert system(Trial(**fields)).nodes()
 
 
 def test_queues_keep_their_names_across_broker_sets() -> None:
