@@ -219,8 +219,9 @@ def _reason(e: BaseException) -> str:
         said = " ".join(str(e.explanation or e).split()).rstrip(".")
         remedy = _remedy(said)
         return f"the engine says {said!r}" + (f"; to fix it: {remedy}" if remedy else "")
-    problem = _explained(e, address())
-    return f"{problem.what}; to fix it: {problem.fix}"
+    if problem := _known(e, address()):
+        return f"{problem.what}; to fix it: {problem.fix}"
+    return _last_words(e)
 
 
 def _remedy(said: str) -> str:
@@ -229,16 +230,21 @@ def _remedy(said: str) -> str:
 
 
 def _explained(e: BaseException, where: Address) -> Problem:
+    if problem := _known(e, where):
+        return problem
+    told = next((c for c in _chain(e) if isinstance(c, OSError) and c.errno), e)
+    what = f"no Docker engine can be used at {where}: {_last_words(told)}"
+    return Problem(what, _ENGINES_MATTER, _CHECK_ADDRESS)
+
+
+def _known(e: BaseException, where: Address) -> Problem | None:
     """The first thing in the chain of causes that we know."""
-    chain = _chain(e)
-    for cause in chain:
+    for cause in _chain(e):
         for known, explain in _KNOWN.items():
             if isinstance(cause, known):
                 what, fix = explain(where, cause)
                 return Problem(what, _ENGINES_MATTER, fix)
-    told = next((c for c in chain if isinstance(c, OSError) and c.errno), e)
-    what = f"no Docker engine can be used at {where}: {_last_words(told)}"
-    return Problem(what, _ENGINES_MATTER, _CHECK_ADDRESS)
+    return None
 
 
 def _chain(e: BaseException) -> list[BaseException]:

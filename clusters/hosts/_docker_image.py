@@ -13,6 +13,7 @@ all carry the label `seatrial=image`:
 import hashlib
 import io
 import queue
+import re
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
@@ -33,6 +34,8 @@ NODE, LOCAL_BASE = "seatrial-node", "seatrial-base"  # repositories
 PYTHON, PACKAGES = "python3", "/opt/seatrial"  # of `harness.contracts.Python`, in a container
 PULL_SILENCE_S = 20.0  # without a word from the registry
 DOCKERFILE = Path(local_base.__file__).with_name("Dockerfile")
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+BUILDERS_OWN = ("Step ", "--->", "Removing intermediate", "Removed intermediate")
 
 Say = Callable[[str], None]
 
@@ -173,8 +176,9 @@ def _demand_same_machine(client: DockerClient) -> None:
 
 def _build(client: DockerClient, base: Any, tag: str, say: Say) -> None:
     say(f"building the node image {tag}, once for this version of the code")
-    try:
-        with translated(f"the node image cannot be built on {_called(base)}"):
+    ours = _called(base).startswith(f"{LOCAL_BASE}:")
+    with translated(f"the node image cannot be built on {_called(base)}"):
+        try:
             client.images.build(
                 fileobj=io.BytesIO(_context()),
                 custom_context=True,
@@ -182,10 +186,10 @@ def _build(client: DockerClient, base: Any, tag: str, say: Say) -> None:
                 tag=tag,
                 rm=True,
                 forcerm=True,
-                network_mode="none" if _called(base).startswith(f"{LOCAL_BASE}:") else None,
+                network_mode="none" if ours else None,
             )
-    except BuildError as e:
-        raise BedFailed(_why_not_built(e, base)) from e
+        except BuildError as e:
+            raise BedFailed(_why_not_built(e, base)) from e
 
 
 def _context() -> bytes:
@@ -207,9 +211,11 @@ def _called(base: Any) -> str:
 
 
 def _why_not_built(e: BuildError, base: Any) -> str:
-    """The last lines that the build printed, which say more than the SDK does."""
-    printed = "".join(str(line.get("stream", "")) for line in e.build_log).strip()
-    last = " ".join(printed.splitlines()[-1].split()) if printed else str(e.msg)
+    """The last line that the build printed, which says more than the SDK does."""
+    printed = "".join(str(line.get("stream", "")) for line in e.build_log)
+    lines = [line.strip() for line in ESCAPES.sub("", printed).splitlines()]
+    told = [line for line in lines if line and not line.startswith(BUILDERS_OWN)]
+    last = told[-1] if told else str(e.msg)
     return (
         f"the node image cannot be built on {_called(base)}: {last.rstrip('.')}; to fix it: choose "
         "a base that has Python 3.11, iptables, ip and ps, with --bed base=NAME"
