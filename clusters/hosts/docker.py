@@ -10,7 +10,6 @@ machine finds them by their labels and removes them.
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -28,7 +27,6 @@ from clusters.hosts import (
     _docker_image,
     _docker_marks,
     _docker_nodes,
-    _namespaces,
 )
 from clusters.hosts._carrier import Carrier
 from clusters.hosts._docker_engine import translated
@@ -84,6 +82,22 @@ def heal(run: RunDir, entries: Sequence[Any]) -> list[str]:
         return _cleared(client, run.path)
 
 
+def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
+    """How a terminal is joined to a command on a node."""
+    terminal = ["-t"] if sys.stdin.isatty() and sys.stdout.isatty() else []
+    container = _docker_marks.name(run.path, node)
+    return [
+        "docker",
+        "exec",
+        "-i",
+        *terminal,
+        "-w",
+        _docker_nodes.folder(node),
+        container,
+        *command,
+    ]
+
+
 class DockerHosts:
     """The containers of one run, whose files are brought to `folder` at its end."""
 
@@ -97,11 +111,8 @@ class DockerHosts:
         self._whole_s = trial.duration_s + trial.recover_within_s + OTHER_PARTS_S
 
     def enter(self) -> None:
-        """Nothing to prepare but our own end: that of the command is ours."""
-        parent = os.getppid()
-        _namespaces.die_with_parent()
-        if os.getppid() != parent:
-            os._exit(1)  # it ended before the kernel was asked to tell us
+        """Nothing to prepare, and no death signal either: a driver ends with its standard input,
+        and one that keeps a cluster must outlive the command that started it."""
 
     @asynccontextmanager
     async def raised(

@@ -1,4 +1,4 @@
-"""`seatrial heal`: undo the faults that a crashed run left behind."""
+"""`seatrial heal`: undo what a crashed run left behind."""
 
 from pathlib import Path
 
@@ -7,14 +7,15 @@ import click
 from harness.errors import BadRequest
 
 
-@click.command("heal", short_help="Undo faults that a crashed run left behind.")
+@click.command("heal", short_help="Undo what a crashed run left behind.")
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 @click.option("--all", "every", is_flag=True, help="Every run below --runs.")
 @click.option(
     "--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where they are."
 )
 def command(folder: Path | None, every: bool, runs: Path) -> int:
-    """Undo the faults that the run in DIR (else the newest) began and did not undo."""
+    """Undo the faults that the run in DIR (else the newest) began and did not undo, and remove what
+    it left on its hosts."""
     from harness.healing import heal
 
     if folder and every:
