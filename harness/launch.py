@@ -38,11 +38,7 @@ def planned(trial: Trial, plan_text: str | None = None) -> str:
     system: System = registry.load("system", trial.system)(trial)
     hosts: Hosts = registry.load("hosts", trial.hosts)(trial, Path())
     nodes = system.nodes()
-    if plan_text is None:
-        plan = nemesis.draw(trial, system.detection_s, nodes)
-    else:
-        plan = nemesis.load(plan_text, trial.plan or "the plan").faults
-    nemesis.check(plan, trial, system.detection_s, nodes, hosts.can)
+    plan = nemesis.planned(trial, plan_text, system.detection_s, nodes, hosts.can)
     text: str = nemesis.dump(plan)
     return text
 

@@ -174,9 +174,9 @@ def _plan_defaults(text: str, source: str) -> Mapping[str, Any]:
 
 def _read(path: Path, kind: str) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as e:
-        raise BadRequest(f"the {kind} file {path} is not text") from e
+        raise BadRequest(f"the {kind} file {path} is not text in UTF-8") from e
     except OSError as e:
         reason = "does not exist" if isinstance(e, FileNotFoundError) else f"is unreadable: {e}"
         raise BadRequest(f"the {kind} file {path} {reason}") from e

@@ -25,6 +25,7 @@ DRAIN_WITHIN_S = 120.0
 COLLECT_WITHIN_S = 120.0
 HURRY_S = 10.0  # for each part that is left, after an early end
 
+BYTE_ORDER_MARK = "\ufeff"
 DEMANDS = ("no-loss", "at-least-once", "order-per-queue", "recovers")
 
 
@@ -84,6 +85,11 @@ class Trial:
 
 def parsed(text: str, source: str) -> dict[str, Any]:
     """TOML as a table. BadRequest names the line, and what stands there."""
+    if text.startswith(BYTE_ORDER_MARK):
+        raise BadRequest(
+            f"{source} begins with a byte order mark, which TOML does not allow;"
+            " save it as UTF-8 without one"
+        )
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:

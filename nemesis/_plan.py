@@ -61,7 +61,7 @@ def planned(
     """The plan of a trial, from a plan file's text or from its seed; checked in every way."""
     source = trial.plan or "the plan"
     plan = draw(trial, detection_s, nodes) if text is None else load(text, source).faults
-    check(plan, trial, detection_s, nodes, can)
+    check(plan, trial, detection_s, nodes, can, text or "")
     return plan
 
 
@@ -147,13 +147,16 @@ def check(
     detection_s: float,
     nodes: Sequence[Node],
     can: frozenset[str] | None = None,
+    text: str = "",
 ) -> None:
     """Whether the plan makes sense for the trial and, given what its hosts `can`, is possible.
 
-    BadRequest or Unsupported otherwise, before anything has started.
+    BadRequest or Unsupported otherwise, before anything has started. `text`: the file it is from.
     """
     for number, fault in enumerate(plan):
-        where = f"fault {number} ({fault.kind} at {fault.at_s:g} s)"
+        line = _line(text, number, "kind")
+        place = f"{trial.plan or 'the plan'}{line}: " if line else ""
+        where = f"{place}fault {number} ({fault.kind} at {fault.at_s:g} s)"
         try:
             _check_targets(fault, nodes)
         except BadRequest as e:
@@ -214,6 +217,11 @@ def load(text: str, source: str = "the plan") -> Loaded:
     if not isinstance(overrides, dict) or not isinstance(faults, list):
         raise BadRequest(f"{source}: write [trial] once, in single brackets, and [[fault]] in two")
     Trial().with_(overrides, text, source)
+    if "plan" in overrides:
+        raise BadRequest(
+            f"{source}{_line(text, None, 'plan')}: plan: a plan cannot name another plan; name it"
+            " in the trial file, or with --plan"
+        )
     return Loaded(overrides, tuple(_fault(row, n, text, source) for n, row in enumerate(faults)))
 
 

@@ -55,6 +55,7 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["replay", "nowhere"], "nowhere is not a run"),
         (["list", "bugs"], "unknown kind of plug-in 'bugs'"),
         (["suite", "nothing.toml"], "nothing.toml"),
+        (["heal", "--all", "--runs", "nope"], "there is no folder nope with runs in it"),
         (["doctor", "--hosts", "cloud"], "unknown hosts 'cloud'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -61,6 +61,43 @@ def test_a_malformed_file_names_the_line_and_the_key(
     assert key in voyage.err
 
 
+def test_a_fault_that_cannot_be_is_named_by_its_line(tmp_path: Path) -> None:
+    """254: the file, and the line on which the fault's table says what it is, not only a number."""
+    path = tmp_path / "plan.toml"
+    second = '[[ fault ]]\nat_s = 2\nfor_s = 60\nkind = "pause"\ntarget = "captain"\n'
+    path.write_text(PLAN + 'target = "master"\n\n# the second\n' + second)
+    voyage = refused(tmp_path, "messages", "--plan", path, "--set", "timeScale=1")
+    assert voyage.code == 254
+    assert f"{path} line 2: fault 0 (kill at 1 s) lasts 5 s" in voyage.err
+    voyage = refused(tmp_path, "messages", "--plan", path, "--duration", "5m")
+    assert f"{path} line 11: fault 1 (pause at 2 s): " in voyage.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "says"),
+    [
+        ("trial", b"\xef\xbb\xbfseed = 1\n", "begins with a byte order mark"),
+        ("plan", b"\xef\xbb\xbf[trial]\nseed = 1\n", "begins with a byte order mark"),
+        ("trial", "seed = 1\n".encode("utf-16"), "is not text in UTF-8"),
+        (
+            "plan",
+            b"[trial]\nplan = 'other.toml'\n",
+            "line 2: plan: a plan cannot name another plan",
+        ),
+    ],
+)
+def test_a_file_of_the_wrong_sort_is_refused_in_words(
+    tmp_path: Path, kind: str, content: bytes, says: str
+) -> None:
+    """254: how an editor saved it, or what such a file may not say."""
+    path = tmp_path / f"{kind}.toml"
+    path.write_bytes(content)
+    asked = (path,) if kind == "trial" else ("messages", "--plan", path)
+    voyage = refused(tmp_path, *asked)
+    assert voyage.code == 254
+    assert f"{path} {says}" in voyage.err
+
+
 def without(*programs: str) -> Sequence[str]:
     """A mount namespace in which these programs can not be run."""
     places = {Path(found).resolve() for name in programs if (found := _which(name))}
