@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.contracts import Batch
 from harness.crew import Crew
-from harness.journal import rows_of
+from harness.journal import Journal, rows_of
 from harness.operation import Completion, Type
 from harness.trial import Trial
 from harness.workloads.messages import workload
@@ -58,8 +58,8 @@ async def measure(folder: Path, seconds: float) -> tuple[float, int]:
     task = workload(Trial(load={"rate": 0}))
     crew = Crew(
         client=NullClient(),
-        journal=folder,
-        name="client-1",
+        ops=Journal(folder, "ops", "client-1"),
+        notes=Journal(folder, "notes", "client-1"),
         index=0,
         crews=1,
         total=task.processes,

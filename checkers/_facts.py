@@ -24,6 +24,7 @@ from harness.intervals import (
 )
 from harness.roles import set_sizes
 from harness.trial import Trial
+from harness.verdict import Reason
 
 FINE_NS = 10_000_000
 MOST_FINE_BINS = 60_000
@@ -47,6 +48,7 @@ class Outline:
     sets: tuple[str, ...] = ("",)  # names of the broker sets; one without a name if there is one
     interrupted: bool = False
     complete: bool = True  # nothing that was recorded is missing
+    cut_short: tuple[Reason, ...] = ()  # what the test bed lost, so that the run ended early
 
     @cached_property
     def applied(self) -> tuple[FaultInterval, ...]:
@@ -141,6 +143,7 @@ def outline(history: History, trial: Trial) -> Outline:
         sets=sets,
         interrupted=bool(history.interrupted),
         complete=history.complete,
+        cut_short=history.cut_short,
     )
 
 

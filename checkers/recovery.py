@@ -5,6 +5,11 @@ its full SyncStateSet, an acknowledged send and a read message within `recover_w
 `NOT_RECOVERED`. A node that exits although nobody killed it, writes a fatal event or does not start
 again is `NODE_CRASHED`, whatever the rest of the run looks like. The answer is *unknown* only if
 the healing itself was not observed.
+
+A node that the test bed lost, because its host died or its disk was full, is nobody's crash, and
+the run was ended before the cluster had its time to recover. A dying host ends its processes first
+and is missed only when nobody has heard of it for long, so what happened to the node within a
+minute before it was lost is not held against the system either.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +19,7 @@ from checkers._facts import Facts, Outline, facts, full_set_at
 from harness.history import History
 from harness.intervals import Event, FaultInterval, faults_at
 from harness.operation import F, Type
+from harness.remarks import FULL, GONE
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
 
@@ -21,6 +27,7 @@ DEMAND = "recovers"
 EVIDENCE_ROWS = 10
 KILLED, TERMINATED = (-9, 137), (0, -15, 143)
 ONE_CRASH_NS = 5_000_000_000  # a fatal event and the exit that follows it are one crash
+MISSED_WITHIN_NS = 60_000_000_000  # a node that is gone was alive so long ago
 READS = (F.POLL, F.READ)
 
 
@@ -155,9 +162,21 @@ def _crashes(outline: Outline) -> Iterator[Finding]:
 
 
 def _is_crash(event: Event, outline: Outline) -> bool:
+    if _lost_by_the_bed(event, outline):
+        return False
     if event.kind in ("fatal", "start-failed"):
         return True
     return event.kind == "exit" and not _planned_exit(event, outline)
+
+
+def _lost_by_the_bed(event: Event, outline: Outline) -> bool:
+    """Not a minute before its node was lost, or after."""
+    return any(
+        lost.kind in (GONE, FULL)
+        and lost.node == event.node
+        and event.t >= lost.t - MISSED_WITHIN_NS
+        for lost in outline.events
+    )
 
 
 def _planned_exit(event: Event, outline: Outline) -> bool:

@@ -1,10 +1,12 @@
-"""The crew: one process of clients, `python -m harness.crew RUN CLIENT_NODE`.
+"""The crew: one process of clients, `python -m harness.crew RUN CLIENT_NODE [--stream]`.
 
 It carries the logical processes that fall to its client node (process p lives on crew p modulo
 the number of client nodes), and journals what they invoke and how it completes. The runner speaks
 to it in JSON lines:
 
-    {"do": "load", "epoch_ns": N}   begin; N is the run's start on CLOCK_MONOTONIC
+    {"do": "load", "epoch_ns": N, "error_ns": E}
+                                    begin; N is the run's start on our CLOCK_MONOTONIC, give or
+                                    take E
     {"do": "stop"}                  begin nothing new; answered when nothing is open any more
     {"do": "drain"}                 the final phase; answered when it is over
     {"do": "quit"}                  close and go
@@ -14,6 +16,16 @@ to it in JSON lines:
 
 The end of standard input means that the runner is gone: the crew goes too. Time and randomness
 enter in `main` alone; everything else is given a clock and the trial's seed.
+
+*On a node of its own* that shares no files with the runner, RUN is a small copy (`trial.toml`,
+`names.json`) and `--stream` sends the journal's rows home as more such lines, before any word that
+comes after them (`harness.row_stream`). Such a node has the standard library, our packages and
+`tomli_w`, so nothing that is imported here may ask for more.
+
+*A clock that may be off* by E must not decide a verdict: an invocation is stamped E earlier and a
+completion E later than the clock says. The true interval then lies within the recorded one. A
+wider interval overlaps more others, so a checker may miss an order that there was, and never
+convicts by one that there was not.
 """
 
 import asyncio
@@ -24,17 +36,18 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from harness.contracts import CLIENT, MessageClient, Node, Received, System, Workload
 from harness.errors import EXIT_BAD_REQUEST, EXIT_BED_FAILED, SeatrialError
-from harness.journal import Journal
 from harness.operation import NONE, Completion, F, Type
 from harness.registry import load
+from harness.row_stream import RowStream, integers, texts
 from harness.rundir import RunDir
 from harness.trial import Trial
 
 STATS_EVERY_S = 0.25
+STREAM = "--stream"
 OP_BITS = 40  # an operation's number is crew << OP_BITS | count, unique in the run
 _SEND, _POLL = F.SEND, F.POLL
 _INVOKE, _OK = Type.INVOKE, Type.OK
@@ -65,6 +78,16 @@ class Tally:
         }
 
 
+class Log(Protocol):
+    """Where one table's rows go: a journal of ours, or a stream to the runner's."""
+
+    def append(self, row: tuple[Any, ...], /) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Crew:
     """Journals operations for a workload (`harness.contracts.Crew`)."""
 
@@ -72,8 +95,8 @@ class Crew:
         self,
         *,
         client: MessageClient,
-        journal: Path,
-        name: str,
+        ops: Log,
+        notes: Log,
         index: int,
         crews: int,
         total: int,
@@ -85,17 +108,18 @@ class Crew:
         self.total = total
         self.stopping = False
         self.tally = Tally()
-        self._name, self._seed, self._clock_ns = name, seed, clock_ns
-        self._epoch_ns = self._began_ns = 0
+        self._seed, self._clock_ns = seed, clock_ns
+        self._earliest_ns = self._latest_ns = 0  # when the run may have begun, on our clock
+        self._began_ns = self._spread_ns = 0
         self._next_op = index << OP_BITS
         self._begun: dict[int, int] = {}  # open operations: number -> time of invocation
-        self._ops = Journal(journal, "ops", name)
-        self._notes = Journal(journal, "notes", name)
-        self._append = self._ops.append
+        self._ops, self._notes = ops, notes
+        self._append = ops.append
 
-    def begin(self, epoch_ns: int) -> None:
-        """The load begins; the run began at `epoch_ns`."""
-        self._epoch_ns, self._began_ns = epoch_ns, self._clock_ns()
+    def begin(self, epoch_ns: int, error_ns: int = 0) -> None:
+        """The load begins; the run began at `epoch_ns`, give or take `error_ns`."""
+        self._earliest_ns, self._latest_ns = epoch_ns - error_ns, epoch_ns + error_ns
+        self._began_ns, self._spread_ns = self._clock_ns(), 2 * error_ns
 
     def random(self, name: str) -> random.Random:
         return random.Random(f"{self._seed}/{name}")
@@ -106,7 +130,7 @@ class Crew:
     def invoke(self, process: int, f: int, key: int, value: int = NONE, offset: int = NONE) -> int:
         op = self._next_op
         self._next_op = op + 1
-        t = self._clock_ns() - self._epoch_ns
+        t = self._clock_ns() - self._latest_ns
         self._begun[op] = t
         self._append((t, process, op, _INVOKE, f, key, value, -1, offset, -1, -1, -1, -1, -1))
         return op
@@ -114,7 +138,7 @@ class Crew:
     def complete(
         self, process: int, op: int, f: int, key: int, value: int, completion: Completion
     ) -> None:
-        t = self._clock_ns() - self._epoch_ns
+        t = self._clock_ns() - self._earliest_ns
         c, kind = completion, completion.type
         self._append(
             (t, process, op, kind, f, key, value, -1, c.offset, -1, -1, c.epoch, c.node, c.attempts)
@@ -122,21 +146,21 @@ class Crew:
         begun = self._begun.pop(op)
         if f == _SEND:
             self.tally.ended[kind] += 1
-            self.tally.latencies_ns.append(t - begun)
+            self.tally.latencies_ns.append(t - begun - self._spread_ns)
         if c.error:
             self._notes.append((t, process, op, c.error))
 
     def received(
         self, process: int, op: int, f: int, key: int, pos: int, value: int, message: Received
     ) -> None:
-        t = self._clock_ns() - self._epoch_ns
+        t = self._clock_ns() - self._earliest_ns
         offset, epoch = message.offset, message.epoch
         self._append((t, process, op, _OK, f, key, value, -1, offset, pos, -1, epoch, -1, -1))
         if f == _POLL:
             self.tally.polled += 1
 
     def note(self, text: str, process: int = NONE, op: int = NONE) -> None:
-        self._notes.append((self._clock_ns() - self._epoch_ns, process, op, text))
+        self._notes.append((self._clock_ns() - self._earliest_ns, process, op, text))
 
     def flush(self) -> None:
         self._ops.flush()
@@ -182,7 +206,7 @@ class Session(asyncio.Protocol):
             await getattr(self, f"_do_{order['do']}")(order)
 
     async def _do_load(self, order: Mapping[str, Any]) -> None:
-        self._crew.begin(order["epoch_ns"])
+        self._crew.begin(order["epoch_ns"], order["error_ns"])
         self._load = self._loop.create_task(self._workload.load(self._crew))
         self._load.add_done_callback(self._loaded)
         self._tell({"is": "loading"})
@@ -237,7 +261,21 @@ def sentence(error: BaseException) -> str:
     return str(error) if isinstance(error, SeatrialError) else f"{type(error).__name__}: {error}"
 
 
-def enlist(run: RunDir, name: str, clock_ns: Callable[[], int]) -> tuple[Crew, Workload]:
+def written(run: RunDir, name: str) -> tuple[Log, Log]:
+    """Journals of our own, in the run's folder."""
+    from harness.journal import Journal  # Arrow, which a node elsewhere does not have
+
+    return Journal(run.journal, "ops", name), Journal(run.journal, "notes", name)
+
+
+def streamed() -> tuple[Log, Log]:
+    """Rows that go home among the words that we say."""
+    return RowStream("ops", integers, _print), RowStream("notes", texts, _print)
+
+
+def enlist(
+    run: RunDir, name: str, logs: tuple[Log, Log], clock_ns: Callable[[], int]
+) -> tuple[Crew, Workload]:
     """The crew of a client node in a run, with the workload and client of its trial."""
     trial: Trial = run.trial()
     names = run.names()
@@ -247,8 +285,8 @@ def enlist(run: RunDir, name: str, clock_ns: Callable[[], int]) -> tuple[Crew, W
     system: System = load("system", trial.system)(trial)
     crew = Crew(
         client=system.client(system.client_settings(nodes)),
-        journal=run.journal,
-        name=name,
+        ops=logs[0],
+        notes=logs[1],
         index=clients.index(name),
         crews=len(clients),
         total=workload.processes,
@@ -258,10 +296,11 @@ def enlist(run: RunDir, name: str, clock_ns: Callable[[], int]) -> tuple[Crew, W
     return crew, workload
 
 
-async def serve(run: RunDir, name: str, clock_ns: Callable[[], int]) -> int:
+async def serve(run: RunDir, name: str, stream: bool, clock_ns: Callable[[], int]) -> int:
     """Carry a crew from the first line of standard input to the last; the exit code."""
     try:
-        crew, workload = enlist(run, name, clock_ns)
+        logs = streamed() if stream else written(run, name)
+        crew, workload = enlist(run, name, logs, clock_ns)
         try:
             await _session(crew, workload)
         finally:
@@ -289,11 +328,14 @@ def _print(fields: Mapping[str, Any]) -> None:
 
 
 def main() -> int:
-    if len(sys.argv) != 3:
-        print("usage: python -m harness.crew RUN CLIENT_NODE", file=sys.stderr)
+    words = [word for word in sys.argv[1:] if word != STREAM]
+    if len(words) != 2:
+        print(f"usage: python -m harness.crew RUN CLIENT_NODE [{STREAM}]", file=sys.stderr)
         return EXIT_BAD_REQUEST
+    folder, name = words
     try:
-        return asyncio.run(serve(RunDir.open(Path(sys.argv[1])), sys.argv[2], time.monotonic_ns))
+        run = RunDir.open(Path(folder))
+        return asyncio.run(serve(run, name, STREAM in sys.argv, time.monotonic_ns))
     except SeatrialError as e:
         print(e, file=sys.stderr)
         return e.exit_code

@@ -3,6 +3,10 @@
 Orders go to all of them at once and each answers with a word; what they count is added up. A crew
 that fails, or ends before it was told to, ends the trial: operations that nobody records would
 make every verdict doubtful.
+
+A crew that sees the run's folder writes its journal itself. One on a node apart is given a small
+copy of the folder and streams its rows, which are written here (`harness.row_intake`). One whose
+node is gone is asked nothing more: what it had streamed is kept, what it had open stays open.
 """
 
 import asyncio
@@ -14,13 +18,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from harness.contracts import CLIENT, Agent, Bed, Node
-from harness.errors import BedFailed
+from harness.contracts import CLIENT, Bed, Node
+from harness.crew import STREAM
+from harness.errors import BedFailed, NodeGone
+from harness.row_intake import RowIntake
 from harness.rundir import RunDir
 from harness.together import together
 
 NAME = "crew"  # the agent's name for the process
-COMMAND = (sys.executable, "-X", "frozen_modules=on", "-m", "harness.crew")
+COMMAND = ("-X", "frozen_modules=on", "-m", "harness.crew")
+BARE = ("-S", "-s")  # the standard library and PYTHONPATH, whatever else is installed there
 COUNTS = ("ok", "fail", "info", "polled")
 QUANTILES = ("p50_ms", "p99_ms")
 QUIT_WITHIN_S = 5.0
@@ -30,35 +37,73 @@ TELL_EVERY_S = 0.25
 class Crew:
     """One client process and the last it said."""
 
-    def __init__(self, node: Node, agent: Agent, failed: asyncio.Future[None]) -> None:
+    def __init__(self, bed: Bed, node: Node, run: RunDir, failed: asyncio.Future[None]) -> None:
         self.node = node
         self.stats: Mapping[str, float] = {}
-        self._agent = agent
-        self._failed = failed
+        self._bed, self._run, self._failed = bed, run, failed
+        self._agent = bed.agents[node.name]
+        self._clock = bed.hosts.clock(node.name)
         self._said: asyncio.Queue[str] = asyncio.Queue()
         self._quitting = False
+        self._gone = ""
         self._watching: asyncio.Task[None] | None = None
+        self._intake: RowIntake | None = None
 
-    async def start(self, run: RunDir) -> None:
+    async def start(self) -> None:
         """Start the process and wait until its client is open."""
-        await self._agent.start(
-            NAME,
-            [*COMMAND, str(run.path), self.node.name],
-            env={"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
-            log=str(run.node(self.node.name) / "crew.log"),
-            on_line=self._heard,
-        )
+        beside_us = self._bed.hosts.shares_files and not self._clock.error_ns
+        await (self._start_beside_us() if beside_us else self._start_apart())
         self._watching = asyncio.create_task(self._watch())
         await self._answer("ready")
 
+    async def _start_beside_us(self) -> None:
+        """With this interpreter, and all that it can import."""
+        await self._agent.start(
+            NAME,
+            [sys.executable, *COMMAND, str(self._run.path), self.node.name],
+            env={"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+            log=str(self._run.node(self.node.name) / "crew.log"),
+            on_line=self._heard,
+        )
+
+    async def _start_apart(self) -> None:
+        """With the node's own interpreter, on a copy of what it has to know."""
+        folder, python = (
+            self._bed.hosts.folder(self.node.name),
+            self._bed.hosts.python(self.node.name),
+        )
+        await self._agent.put(f"{folder}/trial.toml", self._run.trial_file.read_bytes())
+        await self._agent.put(f"{folder}/names.json", json.dumps(self._run.names()).encode())
+        self._intake = RowIntake(self._run.journal, self.node.name, self._clock.error_ns)
+        await self._agent.start(
+            NAME,
+            [python.executable, *BARE, *COMMAND, folder, self.node.name, STREAM],
+            env={"PYTHONPATH": python.packages},
+            log=f"{folder}/crew.log",
+            on_line=self._heard,
+        )
+
+    async def load(self, epoch_ns: int) -> None:
+        """Begin; the run began at `epoch_ns` on our clock."""
+        theirs_ns = epoch_ns + self._clock.offset_ns
+        await self.order("load", "loading", epoch_ns=theirs_ns, error_ns=self._clock.error_ns)
+
     async def order(self, what: str, answer: str, **fields: Any) -> None:
-        await self._agent.tell(NAME, json.dumps({"do": what, **fields}))
-        await self._answer(answer)
+        """Returns when it is done, or the node is gone."""
+        if self._gone:
+            return
+        with suppress(NodeGone):
+            await self._agent.tell(NAME, json.dumps({"do": what, **fields}))
+            await self._answer(answer)
 
     async def _watch(self) -> None:
         """Until the process ends, which nobody but us may ask of it."""
         try:
             code = await self._agent.exited(NAME)
+        except NodeGone as e:
+            self._gone = str(e)
+            self._said.put_nowait("gone")
+            return
         except BedFailed as e:
             self._fail(str(e))
             return
@@ -71,8 +116,15 @@ class Crew:
     async def quit(self) -> None:
         """The process ends: by itself, or by force when it is busy."""
         self._quitting = True
-        if self._watching is None:
-            return
+        try:
+            if self._watching is not None:
+                await self._end()
+        finally:
+            intake, self._intake = self._intake, None
+            if intake:
+                intake.close()
+
+    async def _end(self) -> None:
         with suppress(BedFailed, TimeoutError):
             await self._agent.tell(NAME, json.dumps({"do": "quit"}))
             async with asyncio.timeout(QUIT_WITHIN_S):
@@ -86,17 +138,30 @@ class Crew:
         while (said := await self._said.get()) != word:
             if said == "failed":
                 await self._failed
+            if said == "gone":
+                raise NodeGone(self._gone)
 
     def _heard(self, line: str) -> None:
         try:
             message = json.loads(line)
         except ValueError:
             return  # a library that prints
+        if not isinstance(message, dict):
+            return
+        if "rows" in message:
+            self._take(message)
         self.stats = message.get("stats", self.stats)
         if "is" in message:
             if message["is"] == "failed":
                 self._fail(message["why"])
             self._said.put_nowait(message["is"])
+
+    def _take(self, rows: Mapping[str, Any]) -> None:
+        try:
+            if self._intake:
+                self._intake.take(rows)
+        except BedFailed as e:
+            self._fail(str(e))
 
     def _fail(self, why: str) -> None:
         if not self._failed.done():
@@ -108,9 +173,8 @@ class Crews:
     """All of them. `failed` breaks when one of them does."""
 
     def __init__(self, bed: Bed, run: RunDir) -> None:
-        self._run = run
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._all = [Crew(node, bed.agents[node.name], self.failed) for node in bed.of_role(CLIENT)]
+        self._all = [Crew(bed, node, run, self.failed) for node in bed.of_role(CLIENT)]
 
     @asynccontextmanager
     async def aboard(self) -> AsyncIterator[None]:
@@ -123,10 +187,11 @@ class Crews:
 
     async def open(self) -> None:
         """Start the processes; every client is open."""
-        await together(*(crew.start(self._run) for crew in self._all))
+        await together(*(crew.start() for crew in self._all))
 
     async def load(self, epoch_ns: int) -> None:
-        await together(*(crew.order("load", "loading", epoch_ns=epoch_ns) for crew in self._all))
+        """The run began at `epoch_ns`."""
+        await together(*(crew.load(epoch_ns) for crew in self._all))
 
     async def stop(self) -> None:
         """Begin nothing new; when this returns, no operation is open."""

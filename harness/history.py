@@ -18,21 +18,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.contracts import CLIENT
 from harness.journal import Damage, counted, read_stream, table_of, writer_of
-from harness.rundir import RunDir
-from harness.schema import (
+from harness.remarks import (
     CORRUPTED,
+    DISK_FULL,
     DRAINED,
-    EVENTS,
-    FAULTS,
+    FULL,
+    GONE,
+    NODE_GONE,
     NOT_DRAINED,
-    NOTES,
-    OPS,
     PHASES,
-    REPLICAS,
-    SCHEMA_VERSION,
-    TABLES,
 )
+from harness.rundir import RunDir
+from harness.schema import EVENTS, FAULTS, NOTES, OPS, REPLICAS, SCHEMA_VERSION, TABLES
 from harness.verdict import Reason
 
 __all__ = [
@@ -128,12 +127,44 @@ class History:
 
     @cached_property
     def complete(self) -> bool:
-        """Everything that was recorded is here, so that what is not here did not happen."""
-        return self.ended and not self.damage
+        """Everything that was recorded is here, so that what is not here did not happen.
+
+        A client node that died for good may have taken with it what its crew did last.
+        """
+        roles = self.names.get("roles", {})
+        crew_gone = any(roles.get(node) == CLIENT for node in self._lost(GONE))
+        return self.ended and not self.damage and not crew_gone
 
     @property
     def interrupted(self) -> bool:
-        return bool(self.state.get("interrupted", False)) or not self.ended
+        """It ended early: asked to, because the bed failed it, or nobody knows why."""
+        asked = bool(self.state.get("interrupted", False))
+        return asked or bool(self.cut_short) or not self.ended
+
+    @property
+    def cut_short(self) -> tuple[Reason, ...]:
+        """Nodes that the test bed lost, for which the run was ended early."""
+        gone = (
+            Reason(
+                NODE_GONE,
+                f"{node} is gone for good ({why}), so the run was ended early and proves nothing; "
+                "see that its host is up and can be reached, and run it again",
+            )
+            for node, why in sorted(self._lost(GONE).items())
+        )
+        full = (
+            Reason(
+                DISK_FULL,
+                f"{node} ended where no space was left on the device ({why}), so the run was ended "
+                "early and proves nothing; free space there, and run it again",
+            )
+            for node, why in sorted(self._lost(FULL).items())
+        )
+        return (*gone, *full)
+
+    def _lost(self, how: str) -> Mapping[str, str]:
+        lost = self.state.get(how)
+        return lost if isinstance(lost, dict) else {}
 
     def counts(self) -> tuple[Count, ...]:
         """Rows of every file, and what the writers counted."""

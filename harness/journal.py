@@ -32,10 +32,10 @@ import pyarrow as pa
 
 from harness.errors import BedFailed
 from harness.operation import NONE
+from harness.row_stream import BATCH_ROWS as BATCH_ROWS
+from harness.row_stream import FLUSH_AFTER_S
 from harness.schema import TABLES
 
-BATCH_ROWS = 8192
-FLUSH_AFTER_S = 0.05
 ROLL_BYTES = 64 << 20
 
 _OPTIONS = pa.ipc.IpcWriteOptions(

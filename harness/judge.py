@@ -160,7 +160,8 @@ def _own_reasons(history: History) -> Iterable[Reason]:
     error = history.state.get("error")
     if error:
         yield Reason("BED_FAILED", f"the test bed failed: {error}")
-    if history.interrupted:
+    yield from history.cut_short
+    if history.state.get("interrupted") or not history.ended:
         how = "was interrupted" if history.ended else "did not come to its end"
         yield Reason("INTERRUPTED", f"the run {how}, so it proves nothing; run it again")
     yield from history.damage

@@ -17,7 +17,8 @@ row that has neither value nor pos: ok with the offset to read next, or fail, or
 
 The final phase says what it managed in notes of the process that read: `DRAINED` or `NOT_DRAINED`
 and a JSON object, `DRAINED {"key": 3, "from": 0, "to": 1200}`; for a consumer group also
-`"group": "billing"`. Only a queue that the fresh reader drained can convict of loss.
+`"group": "billing"`. Only a queue that the fresh reader drained can convict of loss. Phase marks
+and such words are in `harness.remarks`.
 """
 
 import pyarrow as pa
@@ -98,9 +99,3 @@ TABLES = {
     "replicas": REPLICAS,
     "notes": NOTES,
 }
-
-# phase marks, as texts of notes
-PHASES = ("raised", "load", "healed", "drain", "collected", "ended", "interrupted")
-
-# first words of notes that checkers read
-DRAINED, NOT_DRAINED, CORRUPTED = "DRAINED", "NOT_DRAINED", "CORRUPTED"

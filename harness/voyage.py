@@ -5,6 +5,7 @@ each part of the story may take. Every wait has a deadline: some parts *must* su
 must come up), others *may* fall short, which is noted and left to the checkers (a final phase that
 could not read everything). An early end, asked for by Ctrl-C, shortens what is left instead of
 skipping it: faults are healed, open operations end, the rest is read as far as a few seconds reach.
+A node that the bed loses for good, or whose disk is full, brings about the same early end.
 """
 
 import asyncio
@@ -12,21 +13,24 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from harness import registry
-from harness.contracts import CLIENT, Bed, Hosts, System, Workload
+from harness.contracts import CLIENT, Bed, Clock, Hosts, Node, System, Workload
 from harness.crews import Crews
-from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
+from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, NodeGone, SeatrialError
 from harness.lifeline import Lifeline
 from harness.recorder import JournalRecorder
+from harness.remarks import DISK_FULL, FULL, GONE, NODE_GONE
 from harness.rundir import RunDir
 from harness.runs import drop_ballast
 from harness.together import meanwhile, together
 from harness.trial import run as sail
-from harness.watch import exits, standings
+from harness.watch import exits, noticed, standings
 
 START_WITHIN_S = 90.0
 PLAN_GRACE_S = 60.0  # for conditions that a plan waits for, and observations that take long
@@ -52,6 +56,7 @@ class Voyage:
         self.record = JournalRecorder(run.journal, self.now_ns, self.say)
         self._acknowledged: Callable[[], int] = lambda: 0
         self._limits: dict[asyncio.Timeout, float] = {}
+        self._lost: dict[str, dict[str, str]] = {GONE: {}, FULL: {}}  # how -> node -> why
 
     def now_ns(self) -> int:
         return time.monotonic_ns() - self.epoch_ns
@@ -70,7 +75,7 @@ class Voyage:
         async with self.hosts.raised(self.system.nodes()) as (nodes, agents):
             bed = Bed(
                 nodes=nodes,
-                agents=agents,
+                agents=noticed(agents, partial(self.lose, GONE)),
                 hosts=self.hosts,
                 system=self.system,
                 record=self.record,
@@ -80,6 +85,7 @@ class Voyage:
             )
             self.record.name([node.name for node in nodes], self.workload.keys)
             self.run.write_names(_names(bed, self.workload))
+            self.run.update_state(**_clocks(nodes, self.hosts))
             yield bed
 
     async def started(self, bed: Bed) -> None:
@@ -103,7 +109,10 @@ class Voyage:
     def watched(self, bed: Bed, crews: Crews) -> AbstractAsyncContextManager[None]:
         """Meanwhile: what fails on our side breaks the trial off, what happens is told."""
         return meanwhile(
-            _broken(crews.failed), crews.tell(self.say), standings(bed, self.say), *exits(bed)
+            _broken(crews.failed),
+            crews.tell(self.say),
+            standings(bed, self.say),
+            *exits(bed, partial(self.lose, FULL)),
         )
 
     async def loaded_and_broken(self, bed: Bed) -> None:
@@ -133,6 +142,25 @@ class Voyage:
         fields = {"redundant": redundant, "took_s": took_s}
         self.record.event(now_ns, "", "recovery", fields)
 
+    def lose(self, how: str, node: str, why: str) -> None:
+        """The bed failed a node of the cluster, or a client's: what has a deadline ends early.
+
+        A cluster that is kept for people to look at has none, and stays.
+        """
+        if node in self._lost[how]:
+            return
+        self._lost[how][node] = why
+        word = {GONE: NODE_GONE, FULL: DISK_FULL}[how]
+        self.record.note(f"{word} {node}: {why}")
+        self.record.event(self.now_ns(), node, how, {"why": why})
+        self.say({"lost": f"{node} is {how}: {why}"})
+        try:
+            self.run.update_state(**{how: self._lost[how]})
+        except OSError as e:
+            raise BedFailed(f"{node} is {how} ({why}), and nothing can be written here: {e}") from e
+        if self._limits:
+            self.stop.set()
+
     # ---------------------------------------------------------------------------------- deadlines
 
     @asynccontextmanager
@@ -142,6 +170,8 @@ class Voyage:
             async with self._limited(within_s, 0.0):
                 yield
         except TimeoutError:
+            if lost := self._losses():
+                raise BedFailed(f"{what} failed: {lost[0]}") from None
             if self.stop.is_set():
                 raise Stopped from None
             raise BedFailed(
@@ -157,6 +187,8 @@ class Voyage:
         except TimeoutError:
             limit_s = hurried_s if self.stop.is_set() else within_s
             self.record.note(f"gave up on {what} after {limit_s:g} s")
+        except NodeGone as e:
+            self.record.note(f"gave up on {what}: {e}")
 
     @asynccontextmanager
     async def _limited(self, within_s: float, hurried_s: float) -> AsyncIterator[None]:
@@ -171,13 +203,21 @@ class Voyage:
     async def hurry(self) -> None:
         """When an early end is asked for: mark it, and shorten the waits that are going on."""
         await self.stop.wait()
-        self.mark("interrupted", interrupted=True)
+        self.mark("interrupted", interrupted=not self._losses())
         now = asyncio.get_running_loop().time()
         for limit, hurried_s in self._limits.items():
             if not limit.expired():
                 limit.reschedule(min(now + hurried_s, limit.when() or now + hurried_s))
 
     # ------------------------------------------------------------------------------------ private
+
+    def _losses(self) -> list[str]:
+        """In words."""
+        return [
+            f"{node} is {how}: {why}"
+            for how, nodes in self._lost.items()
+            for node, why in nodes.items()
+        ]
 
     async def _duration(self) -> None:
         with suppress(TimeoutError):
@@ -254,6 +294,14 @@ def _unhandled() -> "asyncio.Future[None]":
 
     loop.set_exception_handler(failed)
     return broken
+
+
+def _clocks(nodes: Sequence[Node], hosts: Hosts) -> dict[str, Any]:
+    """For run.json: the nodes' clocks, where any differs from ours."""
+    clocks = {node.name: hosts.clock(node.name) for node in nodes}
+    if all(clock == Clock() for clock in clocks.values()):
+        return {}
+    return {"clocks": {name: asdict(clock) for name, clock in clocks.items()}}
 
 
 async def _broken(failure: "asyncio.Future[None]") -> None:

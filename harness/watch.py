@@ -1,61 +1,99 @@
 """What the runner keeps an eye on, load and final reads: which nodes end, and who is who.
 
 A process that ends is recorded as the event `exit`, whoever ended it: the recovery checker knows
-the faults and tells a kill from a crash. Both watchers end with an error when an agent is gone.
+the faults and tells a kill from a crash. One that ends where its disk is full convicts nobody: it
+had to stop, and what failed is the bed.
 
-One that ends where its disk is full convicts nobody: it had to stop, and what failed is the bed.
+A node whose agent can not be reached any more is gone for good, and that too is the bed's failure.
+Whoever calls the agent finds out; a view of each agent tells the runner, once and at once, because
+somebody always waits for an answer of each: here for the end of its process.
 """
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
-from harness.contracts import CLIENT, Bed, Node
-from harness.errors import BedFailed
+from harness.contracts import CLIENT, Agent, Bed, Node, Standing
+from harness.errors import NodeGone
 
 STANDING_EVERY_S = 0.5
 FULL_BYTES = 64_000_000  # less than a node may ask for at once
 RESTART_POLL_S = 0.1
 
+Lost = Callable[[str, str], None]  # a node, and why
 
-def exits(bed: Bed) -> Iterator[Coroutine[Any, Any, None]]:
-    """A watch for each node of the cluster."""
-    return (_exits(bed, node) for node in bed.nodes if node.role != CLIENT)
+
+def noticed(agents: Mapping[str, Agent], gone: Lost) -> Mapping[str, Agent]:
+    """The same agents; `gone` is called when one turns out to be."""
+    return {node: cast(Agent, _Noticed(node, agent, gone)) for node, agent in agents.items()}
+
+
+class _Noticed:
+    """An agent's calls, watched for NodeGone."""
+
+    def __init__(self, node: str, agent: Agent, gone: Lost) -> None:
+        self._node, self._agent, self._gone = node, agent, gone
+
+    def __getattr__(self, verb: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        call = getattr(self._agent, verb)
+
+        async def watched(*args: Any, **fields: Any) -> Any:
+            try:
+                return await call(*args, **fields)
+            except NodeGone as e:
+                self._gone(self._node, str(e).removeprefix(f"{self._node} is gone: "))
+                raise
+
+        return watched
+
+
+def exits(bed: Bed, full: Lost) -> Iterator[Coroutine[Any, Any, None]]:
+    """A watch for each node of the cluster; `full` is called when one ends on a full disk."""
+    return (_exits(bed, node, full) for node in bed.nodes if node.role != CLIENT)
 
 
 async def standings(bed: Bed, say: Callable[[Mapping[str, Any]], None]) -> None:
     """For ever: tell who plays which part."""
     while True:
-        now = await bed.system.standing(bed)
-        told = {
-            "masters": dict(now.masters),
-            "epochs": dict(now.epochs),
-            "in_set": list(now.in_set),
-            "controller_leader": now.controller_leader,
-        }
-        say({"standing": told})
+        with suppress(NodeGone):
+            say({"standing": _told(await bed.system.standing(bed))})
         await bed.sleep(STANDING_EVERY_S)
 
 
-async def _exits(bed: Bed, node: Node) -> None:
+def _told(now: Standing) -> Mapping[str, Any]:
+    return {
+        "masters": dict(now.masters),
+        "epochs": dict(now.epochs),
+        "in_set": list(now.in_set),
+        "controller_leader": now.controller_leader,
+    }
+
+
+async def _exits(bed: Bed, node: Node, full: Lost) -> None:
+    with suppress(NodeGone):
+        while True:
+            await _exit(bed, node, full)
+
+
+async def _exit(bed: Bed, node: Node, full: Lost) -> None:
+    """One end of the node's process, and its next beginning."""
     agent, process = bed.agents[node.name], bed.system.process(node.name)
-    while True:
-        pid = (await agent.state(process)).pid
-        code = await agent.exited(process)
-        at_ns = bed.now_ns()
-        await _refuse_full_disk(bed, node)
+    pid = (await agent.state(process)).pid
+    code = await agent.exited(process)
+    at_ns = bed.now_ns()
+    if why := await _full_disk(bed, node):
+        full(node.name, why)
+    else:
         bed.record.event(at_ns, node.name, "exit", {"code": code, "pid": pid})
-        while (await agent.state(process)).pid == pid:
-            await bed.sleep(RESTART_POLL_S)
+    while (await agent.state(process)).pid == pid:
+        await bed.sleep(RESTART_POLL_S)
 
 
-async def _refuse_full_disk(bed: Bed, node: Node) -> None:
+async def _full_disk(bed: Bed, node: Node) -> str:
+    """How little is left where the node writes; nothing when that is enough."""
     folder = bed.hosts.folder(node.name)
     asked = await bed.agents[node.name].run(["df", "-Pk", folder])
     if asked.code != 0:
-        return  # nobody can say
+        return ""  # nobody can say
     free_bytes = int(asked.out.splitlines()[-1].split()[3]) * 1024
-    if free_bytes < FULL_BYTES:
-        raise BedFailed(
-            f"{node.name} ended where no space was left on the device: {free_bytes / 1e6:.0f} MB "
-            f"are free under {folder}; free space or choose another folder with --runs"
-        )
+    return "" if free_bytes >= FULL_BYTES else f"{free_bytes / 1e6:.0f} MB are free under {folder}"

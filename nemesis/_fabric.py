@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from harness.contracts import Agent, Link, LinkRule, Node
+from nemesis._waiting import each
 
 
 class Fabric:
@@ -44,10 +45,7 @@ class Fabric:
 
     async def _renew(self) -> None:
         stale = [name for name in self._version if self._in_force[name] != self._merged(name)]
-        results = await asyncio.gather(*map(self._renew_one, stale), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        await each(*map(self._renew_one, stale))
 
     async def _renew_one(self, sink: str) -> None:
         """One at a time on each node, so that the last merge computed is the last installed."""

@@ -8,24 +8,28 @@ Each stage is a row in the history as soon as it is passed.
 
 When the run is stopped or cancelled, or can no longer be recorded, what is in the world is healed
 in the reverse order of its beginning. That the bed itself fails in one fault (an agent that is
-gone) is that fault's state, not the end of the others.
+gone) is that fault's state, not the end of the others. What a fault did to a node that is gone can
+not be seen healed. Its entry in the ledger is closed where nodes die with the run, which is where
+they share its files; elsewhere the node may come back with it, so `seatrial heal` has to see to it.
 """
 
 import asyncio
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from random import Random
 from typing import Any
 
 from harness import registry
 from harness.contracts import Bed, Injection, Node, Observation, PlannedFault, Scene, Standing
-from harness.errors import BedFailed
+from harness.errors import BedFailed, NodeGone
 from nemesis import _conditions, _targets
 from nemesis._fabric import Fabric
 from nemesis._ledger import Entry, Ledger
 from nemesis._plan import Plan
+from nemesis._stopwatch import timed, timing
 from nemesis._waiting import NS, reached, sleep_until
 
 AIM_AGAIN_S = 0.05  # when nobody plays the part aimed at
@@ -90,8 +94,9 @@ class _Nemesis:
     def __init__(
         self, plan: Plan, bed: Bed, ledger: Ledger, rng: Random, load_began_ns: int
     ) -> None:
-        self.bed, self.ledger, self.load_began_ns = bed, ledger, load_began_ns
-        self.fabric = Fabric(bed.nodes, bed.agents)
+        self.bed = replace(bed, agents=timed(bed.agents, bed.now_ns))
+        self.ledger, self.load_began_ns = ledger, load_began_ns
+        self.fabric = Fabric(bed.nodes, self.bed.agents)
         self.held: set[str] = set()
         self.begun: list[_Interval] = []
         self.intervals = [
@@ -114,7 +119,8 @@ class _Nemesis:
             self._fail(interval, str(e))
         self._settle(interval)
         if interval.injection:
-            await self._last(interval)
+            with suppress(NodeGone):  # whom its end waits for; the run is ended early anyway
+                await self._last(interval)
             await self._heal(interval)
 
     async def _moment(self, interval: _Interval) -> None:
@@ -150,7 +156,8 @@ class _Nemesis:
         self.ledger.intend(Entry(interval.number, planned.kind, names, dict(planned.params)))
         interval.injection = injection
         self.begun.append(interval)
-        await injection.__aenter__()
+        with timing(interval.evidence.setdefault("applied_ms", {})):
+            await injection.__aenter__()
         self._mark(interval, applied=self.bed.now_ns())
         self._settle(interval)
 
@@ -226,11 +233,7 @@ class _Nemesis:
         if injection is None:
             return
         self._mark(interval, heal=self.bed.now_ns())
-        try:
-            await injection.__aexit__(None, None, None)
-            healing = await injection.observe_healed()
-        except BedFailed as e:
-            healing = Observation("failed", {"error": str(e)})
+        healing = await self._healed(interval, injection)
         interval.injection = None
         interval.evidence["healing"] = {"state": healing.state, **healing.evidence}
         if healing.state == "installed":
@@ -240,6 +243,19 @@ class _Nemesis:
         self._mark(interval)
         kind = interval.planned.kind
         self.bed.record.note(f"fault {interval.number} ({kind}) was not seen healed")
+
+    async def _healed(self, interval: _Interval, injection: Injection) -> Observation:
+        """Healed, and whether it was seen."""
+        try:
+            with timing(interval.evidence.setdefault("healed_ms", {})):
+                await injection.__aexit__(None, None, None)
+            return await injection.observe_healed()
+        except NodeGone as e:
+            if self.bed.hosts.shares_files:
+                self.ledger.close_entry(interval.number)
+            return Observation("failed", {"error": str(e)})
+        except BedFailed as e:
+            return Observation("failed", {"error": str(e)})
 
     # ------------------------------------------------------------------------ recording
 

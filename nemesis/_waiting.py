@@ -1,6 +1,9 @@
-"""Wait for a condition, with a deadline: on the bed's own clock, so that it may be virtual."""
+"""Wait for a condition, with a deadline: on the bed's own clock, so that it may be virtual. Or for
+several things, to the end of each."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from harness.contracts import Bed
 
@@ -25,3 +28,10 @@ async def reached(
 async def sleep_until(bed: Bed, at_ns: float) -> None:
     while (left_s := (at_ns - bed.now_ns()) / NS) > 0:
         await bed.sleep(left_s)
+
+
+async def each(*work: Awaitable[Any]) -> None:
+    """All of it, to the end of each, whatever becomes of the others; then the first failure."""
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result

@@ -4,14 +4,13 @@ What the process had not handed to the kernel is gone; what it wrote stays, sync
 a power cut takes that. Healing starts the node anew on the same data.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from signal import SIGKILL
 from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault, ProcessState, Scene
 from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
-from nemesis._waiting import NS, reached
+from nemesis._waiting import NS, each, reached
 
 GONE_WITHIN_S = 2.0
 BACK_WITHIN_S = 10.0
@@ -37,7 +36,7 @@ class Kill:
 
     async def __aenter__(self) -> "Kill":
         self._scene.held.update(self._victims)
-        await asyncio.gather(*map(self._kill, self._victims))
+        await each(*map(self._kill, self._victims))
         return self
 
     async def _kill(self, node: str) -> None:
@@ -48,7 +47,7 @@ class Kill:
             await agent.signal(process, SIGKILL)
 
     async def __aexit__(self, *exc: object) -> None:
-        await asyncio.gather(*map(self._start, tuple(self._killed)))
+        await each(*map(self._start, tuple(self._killed)))
         self._scene.held.difference_update(self._victims)
 
     async def _start(self, node: str) -> None:
@@ -67,7 +66,7 @@ class Kill:
 
     async def _observed(self, holds: Check, within_s: float) -> Observation:
         """Installed when it comes to hold for every victim, failed when for none."""
-        await asyncio.gather(*(self._wait(holds, node, within_s) for node in self._victims))
+        await each(*(self._wait(holds, node, within_s) for node in self._victims))
         nodes, good = {}, 0
         for node in self._victims:
             state = await self._state(node)

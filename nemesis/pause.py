@@ -5,14 +5,13 @@ passed: it is the classic maker of a deposed master who does not know it. The ke
 connections for it.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from signal import SIGCONT, SIGSTOP
 from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault, Scene
 from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
-from nemesis._waiting import NS, reached
+from nemesis._waiting import NS, each, reached
 
 WITHIN_S = 2.0
 # every thread on the machine: process id, then its stat line, whose fields the kernel documents
@@ -50,7 +49,7 @@ class Pause:
         self._scene.held.difference_update(self._victims)
 
     async def _signal(self, number: int) -> None:
-        await asyncio.gather(
+        await each(
             *(
                 self._bed.agents[node].signal(self._bed.system.process(node), number)
                 for node in self._victims

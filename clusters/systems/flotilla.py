@@ -10,6 +10,7 @@ import asyncio
 import json
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from clusters.flotilla.wire import HEADER, Op, frame, from_json
@@ -27,8 +28,8 @@ from clusters.systems._flotilla_layout import (
 from clusters.systems._flotilla_limits import refuse_impossible
 from clusters.systems._flotilla_profiles import Settings, profiles, settings
 from clusters.systems._flotilla_standing import BrokerSet, missing, standing
-from harness.contracts import CLIENT, Bed, MessageClient, Node, Standing
-from harness.errors import BedFailed
+from harness.contracts import CLIENT, Agent, Bed, MessageClient, Node, Standing
+from harness.errors import BedFailed, NodeGone
 from harness.registry import load
 from harness.trial import Trial
 
@@ -158,9 +159,8 @@ class Flotilla:
     async def collect(self, bed: Bed) -> None:
         for role in (CONTROLLER, BROKER):  # in this order nobody is elected while brokers leave
             await asyncio.gather(*(_stopped(bed, node.name) for node in bed.of_role(role)))
-        epoch_ns = round(asyncio.get_running_loop().time() * 1e9) - bed.now_ns()
         nodes = [node.name for node in bed.nodes if node.role in PORTS]
-        logs = await asyncio.gather(*(_events(bed, node, epoch_ns) for node in nodes))
+        logs = await asyncio.gather(*(_events(bed, node) for node in nodes))
         for t, node, kind, fields in sorted((e for log in logs for e in log), key=_when):
             bed.record.event(t, node, kind, fields)
         for broker_set in self._sets(bed):
@@ -173,14 +173,18 @@ class Flotilla:
         python, out = bed.hosts.python(node), f"{folder}/messages.bin"
         script = f"{python.packages}/clusters/systems/_flotilla_dump.py"
         argv = [python.executable, "-S", "-s", script, f"{folder}/store", out]
-        ran = await agent.run(argv, timeout_s=READ_WITHIN_S)
-        if ran.code:
-            bed.record.note(f"NO_REPLICA {node}: {(ran.err.strip() or 'no reason')[-500:]}")
+        try:
+            ran = await agent.run(argv, timeout_s=READ_WITHIN_S)
+            if ran.code:
+                raise BedFailed(ran.err.strip() or "no reason")
+            read = await agent.get(out)
+            await agent.run(["rm", "-f", out])
+        except BedFailed as e:
+            bed.record.note(f"NO_REPLICA {node}: {str(e)[-500:]}")
             return
         layout = self._layout(bed.nodes)
         queues = [layout.key(broker_set, *place) for place in json.loads(ran.out)["queues"]]
-        rows = _flotilla_dump.ROW.iter_unpack(await agent.get(out))
-        await agent.run(["rm", "-f", out])
+        rows = _flotilla_dump.ROW.iter_unpack(read)
         bed.record.replicas(node, [(queues[queue], *rest) for queue, *rest in rows])
 
     def _layout(self, nodes: Sequence[Node]) -> Layout:
@@ -195,7 +199,7 @@ async def _described(bed: Bed, node: Node) -> Mapping[str, Any] | None:
     asked = bed.agents[node.name].ask(PORTS[node.role], _DESCRIBE, ANSWER_WITHIN_S)
     try:
         return from_json((await asked)[_REPLY_HEAD:])
-    except (ConnectionError, TimeoutError, ValueError):
+    except (BedFailed, ConnectionError, TimeoutError, ValueError):
         return None
 
 
@@ -216,8 +220,13 @@ def _unhealthy(now: Standing, sets: Sequence[BrokerSet], topics: Mapping[str, in
 
 
 async def _stopped(bed: Bed, node: str) -> None:
+    """The process ends; on a node that is gone nothing can be ended."""
+    with suppress(NodeGone):
+        await _stop(bed.agents[node])
+
+
+async def _stop(agent: Agent) -> None:
     """Ask the process to end, then make it."""
-    agent = bed.agents[node]
     for number in (signal.SIGTERM, signal.SIGKILL):
         if (await agent.state(PROCESS)).state not in ("running", "stopped"):
             return
@@ -232,8 +241,10 @@ async def _stopped(bed: Bed, node: str) -> None:
 Event = tuple[int, str, str, Mapping[str, Any]]
 
 
-async def _events(bed: Bed, node: str, epoch_ns: int) -> list[Event]:
-    """A node's event log on the clock of record; local nodes share the driver's monotonic one."""
+async def _events(bed: Bed, node: str) -> list[Event]:
+    """A node's event log on the clock of record; each node writes by its own monotonic one."""
+    our_epoch_ns = round(asyncio.get_running_loop().time() * 1e9) - bed.now_ns()
+    epoch_ns = our_epoch_ns + bed.hosts.clock(node).offset_ns
     try:
         log = await bed.agents[node].get(f"{bed.hosts.folder(node)}/{Flotilla.log}")
     except BedFailed as e:

@@ -19,8 +19,8 @@ from typing import Any
 from harness.contracts import Batch, Crew
 from harness.errors import BadRequest
 from harness.operation import NONE, Completion, F, Type
+from harness.remarks import CORRUPTED, DRAINED, NOT_DRAINED
 from harness.schedule import arrivals, choices, share, values
-from harness.schema import CORRUPTED, DRAINED, NOT_DRAINED
 from harness.trial import Trial
 from harness.workloads._body import SMALLEST, body_of, claimed_value, value_in
 
@@ -135,7 +135,8 @@ class Messages:
             )
 
     def client_settings(self) -> Mapping[str, Any]:
-        return {"topics": dict.fromkeys(self._topics, self._options.queues)}
+        topics = dict.fromkeys(self._topics, self._options.queues)
+        return {"topics": topics, "body_bytes": self._options.body_bytes}
 
     def who(self, process: int) -> str:
         if process < self._options.producers:

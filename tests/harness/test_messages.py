@@ -18,7 +18,7 @@ import pytest
 from harness.contracts import Batch, Received
 from harness.crew import Crew
 from harness.errors import BadRequest
-from harness.journal import read_stream
+from harness.journal import Journal, read_stream
 from harness.operation import NONE, Completion, F, Type, producer_of, sequence_of
 from harness.trial import Trial
 from harness.workloads.messages import Messages, workload
@@ -106,8 +106,8 @@ def play(folder: Path, store: Store, enough: Callable[[], bool], **options: Any)
     async def all_of_it() -> None:
         crew = Crew(
             client=store,  # type: ignore[arg-type]  # it needs no open()
-            journal=folder,
-            name="client-1",
+            ops=Journal(folder, "ops", "client-1"),
+            notes=Journal(folder, "notes", "client-1"),
             index=0,
             crews=1,
             total=task.processes,

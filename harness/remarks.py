@@ -1,0 +1,12 @@
+"""Notes that somebody reads: phase marks, and the first words of what crews and the runner say.
+
+A phase mark is the whole text of a note. The other words begin a note: `DRAINED {"key": 3}`. They
+stand here, apart from the schema of the tables, because a crew on a node without Arrow says them.
+"""
+
+PHASES = ("raised", "load", "healed", "drain", "collected", "ended", "interrupted")
+
+DRAINED, NOT_DRAINED, CORRUPTED = "DRAINED", "NOT_DRAINED", "CORRUPTED"
+NODE_GONE, DISK_FULL = "NODE_GONE", "DISK_FULL"  # of the runner, and codes of reasons
+
+GONE, FULL = "gone", "full"  # how the bed loses a node: events of its, and keys of run.json
