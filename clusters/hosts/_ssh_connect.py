@@ -1,0 +1,421 @@
+"""Connections to the hosts of an inventory, kept open: commands on them cost milliseconds.
+
+A `Fleet` opens them, in threads beside each other, by fabric; a `Machine` is a host that answered,
+proved to be itself, let us in and lets us act as root. Jump hosts are connected once and shared.
+
+*Host keys are pinned.* A key must be in known_hosts before we speak. With `accept_new_host_keys`
+an unknown one is written there; one that changed is refused with or without.
+
+*TCP_NODELAY* is set on the socket before the first byte. Without it the kernel holds back each
+small request until the one before is acknowledged, which the other side puts off for 40 ms.
+
+*Root.* Commands run as root: by `sudo -n` where we are somebody else.
+
+Everything here blocks, with a deadline, and is safe to use from several threads. `Unready` says
+which host failed, why, and what mends it.
+"""
+
+import logging
+import os
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import fabric
+import paramiko
+
+from clusters.hosts import _ssh_survey
+from clusters.hosts._probe import Problem
+from clusters.hosts._ssh_explain import (
+    BROKEN,
+    CONNECT_WITHIN_S,
+    NoKey,
+    NotLetIn,
+    UnknownHostKey,
+    Unready,
+    explained,
+    together,
+)
+from clusters.hosts._ssh_inventory import Host
+from clusters.hosts._ssh_route import KNOWN_TO_ALL, USUAL_KEYS, Route, route, ssh_config
+from harness.contracts import Completed
+from harness.errors import BedFailed
+
+CHANNEL_WITHIN_S = 5.0
+KEEPALIVE_S = 5
+AT_ONCE = 16  # more handshakes would starve each other of this process's one core
+PORTION_BYTES = 32 * 1024
+ROOT_WITHIN_S = 10.0
+BROKE = -1  # paramiko's exit code of a command whose connection broke
+_known_hosts_file = threading.Lock()
+
+
+class Machine:
+    """A host with a connection to it. `facts`: what it said of itself."""
+
+    facts: _ssh_survey.Facts
+
+    def __init__(self, host: Host, connection: fabric.Connection) -> None:
+        self.host = host
+        self.user = str(connection.user)
+        self._connection = connection
+        self._prefix: tuple[str, ...] = ()
+        self.sudo = ""  # why root is out of reach
+        self._become_root()
+
+    @property
+    def transport(self) -> paramiko.Transport:
+        return self._connection.transport
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection is open as far as we know: a cut link does not show."""
+        return bool(self._connection.is_connected)
+
+    def run(self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0) -> Completed:
+        """A command, as root. BedFailed when it takes too long or the connection breaks."""
+        deadline = time.monotonic() + timeout_s
+        try:
+            channel = self.open_channel(argv)
+            try:
+                return _completed(channel, stdin, deadline)
+            finally:
+                channel.close()
+        except TimeoutError:
+            raise BedFailed(
+                f"`{argv[0]}` on {self.host} took longer than {timeout_s:g} s"
+            ) from None
+        except BROKEN as e:
+            raise BedFailed(f"the connection to {self.host} broke: {e or 'it ended'}") from e
+
+    def upload(self, data: bytes, path: str, timeout_s: float = 60.0) -> None:
+        """Write a file, as root: whole, or not at all."""
+        script = 'umask 077 && cat > "$1.part" && mv -f -- "$1.part" "$1"'
+        done = self.run(["sh", "-c", script, "sh", path], data, timeout_s)
+        if done.code != 0:
+            raise BedFailed(
+                f"{self.host} can not store {path}: {' '.join(done.err.split()) or done.code}"
+            )
+
+    def open_channel(self, argv: Sequence[str]) -> paramiko.Channel:
+        """Start a command, as root; its standard input and output are the channel's."""
+        channel = self.transport.open_session(timeout=CHANNEL_WITHIN_S)
+        channel.settimeout(CHANNEL_WITHIN_S)
+        channel.exec_command(shlex.join([*self._prefix, *argv]))
+        channel.settimeout(None)
+        return channel
+
+    def close(self) -> None:
+        with suppress(*BROKEN):
+            self._connection.close()
+
+    def _become_root(self) -> None:
+        if self.run(["id", "-u"], timeout_s=ROOT_WITHIN_S).out.split()[-1:] == ["0"]:
+            return
+        asked = self.run(["sudo", "-n", "true"], timeout_s=ROOT_WITHIN_S)
+        self._prefix = ("sudo", "-n", "--")
+        if asked.code:
+            self.sudo = " ".join((asked.err or asked.out).split()) or f"exit code {asked.code}"
+
+
+class Fleet:
+    """Opens connections, and closes those it opened."""
+
+    def __init__(self, *, accept_new_host_keys: bool = False) -> None:
+        self._accept = accept_new_host_keys
+        self._config = ssh_config()
+        self._jumps: dict[Route, fabric.Connection] = {}
+        self._opening: dict[Route, threading.Lock] = {}
+        self._machines: list[Machine] = []
+        self._lock = threading.Lock()
+        logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its tracebacks
+
+    def __enter__(self) -> "Fleet":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def connect(self, host: Host) -> Machine:
+        """The host's machine, surveyed. Unready, when no node can live there."""
+        machine = self._reached(host)
+        found = _ssh_survey.facts(machine)
+        problem = found if isinstance(found, Problem) else None
+        if not isinstance(found, Problem):
+            problem = next(_ssh_survey.lacking(host, found), None)
+            machine.facts = found
+        if problem:
+            machine.close()
+            raise Unready(problem)
+        with self._lock:
+            self._machines.append(machine)
+        return machine
+
+    def reconnect(self, machine: Machine) -> Machine:
+        """A new connection to a machine that was ready before, without asking it all again."""
+        machine.close()
+        again = self._reached(machine.host)
+        again.facts = machine.facts
+        with self._lock:
+            self._machines = [again if m is machine else m for m in self._machines]
+        return again
+
+    def attempt(self, hosts: Sequence[Host]) -> list[Machine | Problem]:
+        """All of them, beside each other: each a machine, or why it is none."""
+        with ThreadPoolExecutor(max(1, min(AT_ONCE, len(hosts)))) as pool:
+            return list(pool.map(self._attempted, hosts))
+
+    def connect_all(self, hosts: Sequence[Host]) -> list[Machine]:
+        """All of them; BedFailed with a sentence for each that is not ready."""
+        tried = self.attempt(hosts)
+        if problems := [each for each in tried if isinstance(each, Problem)]:
+            raise together(problems)
+        return [each for each in tried if isinstance(each, Machine)]
+
+    def close(self) -> None:
+        with self._lock:
+            machines, self._machines = self._machines, []
+            jumps, self._jumps = list(self._jumps.values()), {}
+        for machine in machines:
+            machine.close()
+        for jump in reversed(jumps):  # the far ones go through the near ones
+            with suppress(*BROKEN):
+                jump.close()
+
+    def _attempted(self, host: Host) -> Machine | Problem:
+        try:
+            return self.connect(host)
+        except Unready as e:
+            return e.problem
+        except BedFailed as e:
+            return Problem(str(e), "it was there a moment ago", "try again, and see its sshd's log")
+
+    def _reached(self, host: Host) -> Machine:
+        way = route(host, self._config)
+        connection = self._opened(way, str(host))
+        try:
+            return Machine(host, connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _opened(self, way: Route, called: str) -> fabric.Connection:
+        gateway = self._jump(way.jump, called) if way.jump else None
+        connection = _connection(way, gateway, self._accept)
+        try:
+            connection.open()
+            connection.transport.set_keepalive(KEEPALIVE_S)
+        except BROKEN as e:
+            connection.client.close()  # fabric closes only what it thinks is open
+            if way.jump:
+                self._forget_if_silent(way.jump)
+            raise Unready(explained(e, way, called)) from e
+        return connection
+
+    def _jump(self, leg: Route, called: str) -> fabric.Connection:
+        """The connection to a jump host, opened by the first who needs it."""
+        with self._lock:
+            opening = self._opening.setdefault(leg, threading.Lock())
+        with opening:
+            known = self._jumps.get(leg)
+            if known is None or not known.is_connected:
+                name = f"{called} can not be reached: its jump host {leg.name}"
+                known = self._jumps[leg] = self._opened(leg, name)
+            return known
+
+    def _forget_if_silent(self, leg: Route) -> None:
+        """Others behind a jump host that answers keep it; a new one is made where it does not."""
+        jump = self._jumps.get(leg)
+        if jump is None:
+            return
+        try:
+            jump.transport.open_session(timeout=CONNECT_WITHIN_S).close()
+        except BROKEN:
+            jump.client.close()
+
+
+@contextmanager
+def connected(
+    hosts: Sequence[Host], *, accept_new_host_keys: bool = False
+) -> Iterator[list[Machine]]:
+    """The machines of these hosts, for the length of a block. BedFailed: some are not ready."""
+    with Fleet(accept_new_host_keys=accept_new_host_keys) as fleet:
+        yield fleet.connect_all(hosts)
+
+
+# -------------------------------------------------------------------------------- one connection
+
+
+def _connection(
+    way: Route, gateway: fabric.Connection | None, accept_new_host_keys: bool
+) -> fabric.Connection:
+    """By fabric, but with our own reading of ~/.ssh/config, deadlines and rules for host keys."""
+    config = fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)
+    connection = fabric.Connection(
+        way.hostname,
+        user=way.user,
+        port=way.port,
+        gateway=gateway or False,
+        config=config,
+        connect_timeout=CONNECT_WITHIN_S,
+        connect_kwargs={
+            "auth_strategy": _Keys(way),
+            "banner_timeout": CONNECT_WITHIN_S,
+            "auth_timeout": CONNECT_WITHIN_S,
+            "channel_timeout": CHANNEL_WITHIN_S,
+            "transport_factory": _without_delay,
+        },
+    )
+    for path in (*way.known_hosts, KNOWN_TO_ALL):
+        with suppress(OSError):  # no file knows nobody
+            connection.client.load_system_host_keys(path)
+    policy = _Write(way.known_hosts[0]) if accept_new_host_keys else _Refuse()
+    connection.client.set_missing_host_key_policy(policy)
+    return connection
+
+
+def _without_delay(sock: Any, **options: Any) -> paramiko.Transport:
+    """Behind a jump host the socket is a channel, and the delay is the jump host's to avoid."""
+    if isinstance(sock, socket.socket):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return paramiko.Transport(sock, **options)
+
+
+class _Keys:
+    """Authentication by key, in paramiko's shape: those asked for, else the usual and the agent's.
+
+    A passphrase is nobody's to type while a trial runs, so a locked key is left to the agent.
+    """
+
+    def __init__(self, way: Route) -> None:
+        self._way = way
+
+    def authenticate(self, transport: paramiko.Transport) -> object:
+        tried, allowed = 0, []
+        for key in self._keys():
+            tried += 1
+            try:
+                allowed = transport.auth_publickey(self._way.user, key)
+            except paramiko.BadAuthenticationType as e:
+                raise NotLetIn(tried, e.allowed_types) from e
+            except paramiko.AuthenticationException:
+                if not transport.is_active():  # too many wrong keys for its taste
+                    break
+            else:
+                if not allowed:
+                    return None
+                raise NotLetIn(tried, allowed)
+        raise NotLetIn(tried, allowed or _methods(transport, self._way.user))
+
+    def _keys(self) -> Iterator[paramiko.PKey]:
+        asked = [path for path in self._way.keys if Path(path).exists()]
+        if self._way.keys and not asked:
+            raise NoKey(f"is to be reached with the key {self._way.keys[0]}, which does not exist")
+        usual = (path for each in USUAL_KEYS if os.path.exists(path := os.path.expanduser(each)))
+        locked = not asked
+        for path in asked or usual:
+            key = _key(path)
+            locked = locked or key is None
+            if key is not None:
+                yield key
+        if locked:
+            yield from _agents_keys()
+
+
+def _key(path: str) -> paramiko.PKey | None:
+    """The key in a file; None when it needs a passphrase. NoKey when it is none."""
+    try:
+        return paramiko.PKey.from_path(path)
+    except PermissionError as e:
+        raise NoKey(f"is to be reached with the key {path}, which we may not read") from e
+    except (TypeError, paramiko.PasswordRequiredException) as e:  # cryptography's way to say so
+        if not os.environ.get("SSH_AUTH_SOCK"):
+            raise NoKey(
+                f"is to be reached with the key {path}, which needs a passphrase, and no ssh-agent "
+                "runs (eval $(ssh-agent); ssh-add)"
+            ) from e
+        return None
+    except (ValueError, OSError, paramiko.SSHException, paramiko.pkey.UnknownKeyType) as e:
+        raise NoKey(f"is to be reached with the key {path}, which is no private key") from e
+
+
+def _agents_keys() -> Iterator[paramiko.PKey]:
+    with suppress(paramiko.SSHException, OSError):
+        yield from paramiko.Agent().get_keys()
+
+
+def _methods(transport: paramiko.Transport, user: str) -> Sequence[str]:
+    """What the server would take."""
+    try:
+        transport.auth_none(user)
+    except paramiko.BadAuthenticationType as e:
+        return tuple(e.allowed_types)
+    except BROKEN:
+        pass
+    return ()
+
+
+class _Refuse:
+    """A policy of paramiko's for host keys that nobody vouches for."""
+
+    def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:
+        raise UnknownHostKey(key)
+
+
+class _Write:
+    """Adds a line, and leaves the others as they are: the file may be its owner's own work."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:
+        with _known_hosts_file:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            whole = not self._path.exists() or self._path.read_bytes()[-1:] in (b"", b"\n")
+            with self._path.open("a") as file:
+                file.write("" if whole else "\n")
+                file.write(f"{hostname} {key.get_name()} {key.get_base64()}\n")
+
+
+# ---------------------------------------------------------------------------------- one command
+
+
+def _completed(channel: paramiko.Channel, stdin: bytes, deadline: float) -> Completed:
+    """Feed a command and read both its streams to their end; TimeoutError at the deadline.
+
+    The three go on beside each other: a command that is not read stops reading, too.
+    """
+    out, errors = bytearray(), bytearray()
+    beside = (lambda: _feed(channel, stdin), lambda: _read(channel.recv_stderr, errors))
+    threads = [threading.Thread(target=work, daemon=True) for work in beside]
+    channel.settimeout(max(0.001, deadline - time.monotonic()))
+    for thread in threads:
+        thread.start()
+    _read(channel.recv, out)
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if not channel.status_event.wait(max(0.0, deadline - time.monotonic())):
+        raise TimeoutError
+    code = channel.recv_exit_status()
+    if code == BROKE:
+        raise EOFError("no exit code came")
+    return Completed(code, out.decode(errors="replace"), errors.decode(errors="replace"))
+
+
+def _feed(channel: paramiko.Channel, stdin: bytes) -> None:
+    with suppress(*BROKEN):  # it may end without reading all
+        for start in range(0, len(stdin), PORTION_BYTES):
+            channel.sendall(stdin[start : start + PORTION_BYTES])
+        channel.shutdown_write()
+
+
+def _read(receive: Callable[[int], bytes], into: bytearray) -> None:
+    with suppress(TimeoutError):
+        while data := receive(PORTION_BYTES):
+            into += data
