@@ -1,7 +1,10 @@
-"""Scenes on local hosts, each played in a process of its own: `python scenes.py NAME FOLDER`.
+"""Scenes on hosts of any kind, each played in a process of its own.
 
-Namespaces are entered by a process with one thread, which a test runner is not. A scene does things
-to nodes and prints what it saw as JSON; the tests say what must have been seen.
+    python scenes.py NAME[,NAME...] FOLDER [KIND [BED]]     BED: the options of the hosts, as JSON
+
+Namespaces are entered by a process with one thread, which a test runner is not, and other kinds are
+played inside a lab. Scenes do things to nodes, one after another; what each saw is printed as JSON,
+and the tests say what must have been seen.
 """
 
 import asyncio
@@ -14,8 +17,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clusters.hosts import local
-from harness.contracts import Agent, LinkRule, Node
+from harness import registry
+from harness.contracts import Agent, Hosts, LinkRule, Node
 from harness.errors import BedFailed
 from harness.trial import Trial
 
@@ -29,14 +32,24 @@ while True:
     c, _ = s.accept(); n = int.from_bytes(c.recv(4), "big"); b = c.recv(n)
     c.sendall(n.to_bytes(4, "big") + b.upper())
 """
+GROUP = """
+import json, os, sys
+states = {}
+for entry in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        fields = open(f"/proc/{entry}/stat").read().rpartition(")")[2].split()
+    except OSError:
+        continue
+    if fields[2] == sys.argv[1] and fields[0] not in "ZX":
+        states[entry] = fields[0]
+print(json.dumps(states))
+"""
 
 
 class Stage:
     """Three raised nodes, `a`, `b` and `c`."""
 
-    def __init__(
-        self, nodes: Sequence[Node], agents: Mapping[str, Agent], hosts: local.LocalHosts
-    ) -> None:
+    def __init__(self, nodes: Sequence[Node], agents: Mapping[str, Agent], hosts: Hosts) -> None:
         self.address = {node.name: node.address for node in nodes}
         self.agent = agents
         self.hosts = hosts
@@ -51,6 +64,13 @@ class Stage:
             now = await self.agent[target].probed(token)
             arrived, quiet = now, 0 if now > arrived else quiet + 1
         return arrived
+
+    async def group(self, node: str, pgid: int) -> Mapping[str, str]:
+        """State letters of a process group's members, by pid; zombies aside."""
+        python = self.hosts.python(node).executable
+        done = await self.agent[node].run([python, "-I", "-S", "-c", GROUP, str(pgid)])
+        states: dict[str, str] = json.loads(done.out)
+        return states
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> bool:
@@ -91,13 +111,13 @@ async def pause(stage: Stage) -> Seen:
     pid = await agent.start("sleeper", SLEEPER)
 
     async def forked() -> bool:
-        return len(_group(pid)) == 2
+        return len(await stage.group("a", pid)) == 2
 
     seen: Seen = {"forked": await until(forked), "running": (await agent.state("sleeper")).state}
     await agent.signal("sleeper", signal.SIGSTOP)
 
     async def stopped() -> bool:
-        return set(_group(pid).values()) == {"T"}
+        return set((await stage.group("a", pid)).values()) == {"T"}
 
     seen["all stopped"] = await until(stopped)
     seen["stopped"] = (await agent.state("sleeper")).state
@@ -111,7 +131,7 @@ async def pause(stage: Stage) -> Seen:
     seen["code"] = await agent.exited("sleeper")
 
     async def gone() -> bool:
-        return not _group(pid)
+        return not await stage.group("a", pid)
 
     seen["all gone"] = await until(gone)
     seen["exited"] = (await agent.state("sleeper")).state
@@ -163,7 +183,7 @@ async def asking(stage: Stage) -> Seen:
     """`ask` reaches the node's own process even when the node is cut off; silence is an error."""
     agent, address = stage.agent["a"], stage.address["a"]
     ready = asyncio.Event()
-    argv = [sys.executable, "-c", SERVER, address]
+    argv = [stage.hosts.python("a").executable, "-c", SERVER, address]
     await agent.start("server", argv, on_line=lambda line: ready.set())
     await ready.wait()
     frame = (5).to_bytes(4, "big") + b"hello"
@@ -183,7 +203,7 @@ async def lost(stage: Stage) -> Seen:
     await agent.start("sleeper", SLEEPER)
     open_call = asyncio.ensure_future(agent.exited("sleeper"))
     await asyncio.sleep(0)
-    os.kill((await agent.hello())["pid"], signal.SIGKILL)
+    await _refused(agent.run(["sh", "-c", f"kill -9 {(await agent.hello())['pid']}"]))
     return {
         "open": await _refused(open_call),
         "next": await _refused(agent.state("sleeper")),
@@ -201,21 +221,6 @@ async def apart(stage: Stage) -> Seen:
 
 async def nothing(stage: Stage) -> Seen:
     return {}
-
-
-def _group(pgid: int) -> dict[int, str]:
-    """State letters of a process group's members, by pid; zombies aside."""
-    states: dict[int, str] = {}
-    for entry in os.listdir("/proc"):
-        try:
-            stat = Path(f"/proc/{entry}/stat").read_text()
-        except OSError:
-            continue
-        if entry.isdigit():
-            fields = stat.rpartition(")")[2].split()
-            if int(fields[2]) == pgid and fields[0] not in "ZX":
-                states[int(entry)] = fields[0]
-    return states
 
 
 async def _put_empty(agent: Agent, path: str) -> int:
@@ -240,17 +245,19 @@ async def _no_answer(call: Awaitable[Any]) -> str:
 SCENES = (cut, loss, pause, processes, commands, asking, lost, apart, nothing)
 
 
-def main(name: str, folder: Path) -> None:
-    scene = next(scene for scene in SCENES if scene.__name__ == name)
-    hosts = local.hosts(Trial(), folder)
+def main(names: str, folder: Path, kind: str = "local", bed: str = "{}") -> None:
+    scenes = {scene.__name__: scene for scene in SCENES}
+    trial = Trial(hosts=kind, bed=json.loads(bed))
+    hosts: Hosts = registry.load("hosts", kind)(trial, folder)
     hosts.enter()
 
-    async def play() -> Seen:
+    async def play() -> Mapping[str, Seen]:
         async with hosts.raised([Node(name, "broker") for name in "abc"]) as (nodes, agents):
-            return await scene(Stage(nodes, agents, hosts))
+            stage = Stage(nodes, agents, hosts)
+            return {name: await scenes[name](stage) for name in names.split(",")}
 
     print(json.dumps(asyncio.run(play())))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

@@ -1,11 +1,10 @@
-"""Local hosts: what an agent says it did is what the world shows; nothing of ours stays behind.
+"""Local hosts: apart from the machine, for any user, and nothing of ours stays behind.
 
 Each test plays a scene (scenes.py) in a process that enters its own namespaces, as the user who
 runs the tests; when that is root, two are played as an ordinary user too.
 """
 
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -31,88 +30,13 @@ def play_as(command: list[str], name: str, folder: Path, path: str) -> dict[str,
     env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=env, cwd="/")
     assert done.returncode == 0, done.stderr
-    seen: dict[str, Any] = json.loads(done.stdout)
+    seen: dict[str, Any] = json.loads(done.stdout)[name]
     return seen
 
 
 @pytest.fixture
 def play(tmp_path: Path, root: Path) -> Play:
     return lambda name: play_as([sys.executable], name, tmp_path, str(root))
-
-
-def test_a_cut_stops_one_direction_of_one_link_and_nothing_else(play: Play) -> None:
-    """A rule at b against a: nothing from a arrives, all of it is counted, the rest flows."""
-    seen = play("cut")
-    probes = seen["probes"]
-    assert seen["before"] == probes
-    assert seen["a to b"] == 0
-    assert seen["dropped by b"] == {seen["a"]: probes}
-    assert seen["b to a"] == seen["c to b"] == probes
-    assert seen["healed"] == probes
-    assert seen["dropped when healed"] == {}
-
-
-def test_loss_is_near_its_probability_and_every_packet_is_accounted_for(play: Play) -> None:
-    """Arrived plus dropped is sent; dropped lies in the binomial interval of one in a million."""
-    seen = play("loss")
-    assert seen["arrived"] + seen["dropped"] == seen["sent"]
-    sigma = math.sqrt(seen["sent"] * 0.3 * 0.7)
-    assert abs(seen["dropped"] - seen["sent"] * 0.3) < 4.9 * sigma
-
-
-def test_a_signal_reaches_the_whole_group(play: Play) -> None:
-    """SIGSTOP stops parent and child, SIGCONT resumes, SIGKILL leaves nobody."""
-    assert play("pause") == {
-        "forked": True,
-        "running": "running",
-        "all stopped": True,
-        "stopped": "stopped",
-        "runs again": True,
-        "code": -9,
-        "all gone": True,
-        "exited": "exited",
-    }
-
-
-def test_processes_talk_end_and_start_again(play: Play) -> None:
-    """Every line is heard before the end is known; refusals are sentences."""
-    seen = play("processes")
-    assert seen["code"] == 7
-    assert seen["heard"] == ["hello", "ahoy!", "last"]
-    assert seen["log"] == "trouble\n"
-    assert seen["absent"] == "absent"
-    assert seen["again"] == 0
-    assert seen["again log"] == "x\n/tmp\n"
-    assert "is running already" in seen["twice"]
-    assert "no process 'nobody' was started" in seen["unknown"]
-    assert "x did not start: /no/such/program: No such file" in seen["no program"]
-
-
-def test_commands_and_files(play: Play) -> None:
-    """Bytes come back as they went, whatever their number; a late command is ended."""
-    seen = play("commands")
-    assert seen["same"]
-    assert seen["empty"] == 0
-    assert seen["cat"] == [3, 300_000, "oops\n"]
-    assert seen["missing"] == 127
-    assert "took longer than 0.1 s" in seen["late"]
-    assert "No such file" in seen["no file"]
-
-
-def test_a_node_can_be_asked_though_it_is_cut_off(play: Play) -> None:
-    """The agent asks from within; a refused or silent process is a ConnectionError."""
-    seen = play("asking")
-    assert seen["answer"] == seen["again"] == "HELLO"
-    assert "port 7001 gave no answer" in seen["refused"]
-    assert "port 7000 gave no answer within 0.1 s" in seen["paused"]
-
-
-def test_a_dead_agent_fails_calls_instead_of_hanging_them(play: Play) -> None:
-    """The open call and the next say which agent is gone; the other agents serve on."""
-    seen = play("lost")
-    assert seen["open"] == seen["next"]
-    assert "a is gone: its agent ended" in seen["open"]
-    assert seen["others"] == "absent"
 
 
 def test_the_inside_is_apart(play: Play) -> None:

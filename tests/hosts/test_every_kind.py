@@ -1,0 +1,121 @@
+"""On every kind of hosts, what an agent says it did is what the world shows.
+
+The scenes (scenes.py) are played once for each kind, one after another on the same three nodes, and
+each test says what one of them must have seen.
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.bed
+
+SCENES = Path(__file__).with_name("scenes.py")
+PLAYED = ("cut", "loss", "pause", "processes", "commands", "asking", "lost")
+Play = Callable[[str], dict[str, Any]]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module", params=["local", "docker"])
+def play(request: pytest.FixtureRequest, tmp_path_factory: Any, root: Path) -> Play:
+    """What a scene saw on this kind of hosts."""
+    run: Run = on_this_machine
+    if request.param == "docker":
+        run = request.getfixturevalue("docker_lab").run
+    folder = tmp_path_factory.mktemp(request.param)
+    argv = [sys.executable, str(SCENES), ",".join(PLAYED), str(folder), request.param]
+    done = run(argv, env={"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}, cwd="/")
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    return seen.__getitem__
+
+
+def on_this_machine(
+    argv: list[str], *, env: dict[str, str], cwd: str
+) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, **env}
+    return subprocess.run(
+        argv, capture_output=True, text=True, timeout=60, env=environment, cwd=cwd
+    )
+
+
+def test_a_cut_stops_one_direction_of_one_link_and_nothing_else(play: Play) -> None:
+    """A rule at b against a: nothing from a arrives, all of it is counted, the rest flows."""
+    seen = play("cut")
+    probes = seen["probes"]
+    assert seen["before"] == probes
+    assert seen["a to b"] == 0
+    assert seen["dropped by b"] == {seen["a"]: probes}
+    assert seen["b to a"] == seen["c to b"] == probes
+    assert seen["healed"] == probes
+    assert seen["dropped when healed"] == {}
+
+
+def test_loss_is_near_its_probability_and_every_packet_is_accounted_for(play: Play) -> None:
+    """Arrived plus dropped is sent; dropped lies in the binomial interval of one in a million."""
+    seen = play("loss")
+    assert seen["arrived"] + seen["dropped"] == seen["sent"]
+    sigma = math.sqrt(seen["sent"] * 0.3 * 0.7)
+    assert abs(seen["dropped"] - seen["sent"] * 0.3) < 4.9 * sigma
+
+
+def test_a_signal_reaches_the_whole_group(play: Play) -> None:
+    """SIGSTOP stops parent and child, SIGCONT resumes, SIGKILL leaves nobody."""
+    assert play("pause") == {
+        "forked": True,
+        "running": "running",
+        "all stopped": True,
+        "stopped": "stopped",
+        "runs again": True,
+        "code": -9,
+        "all gone": True,
+        "exited": "exited",
+    }
+
+
+def test_processes_talk_end_and_start_again(play: Play) -> None:
+    """Every line is heard before the end is known; refusals are sentences."""
+    seen = play("processes")
+    assert seen["code"] == 7
+    assert seen["heard"] == ["hello", "ahoy!", "last"]
+    assert seen["log"] == "trouble\n"
+    assert seen["absent"] == "absent"
+    assert seen["again"] == 0
+    assert seen["again log"] == "x\n/tmp\n"
+    assert "is running already" in seen["twice"]
+    assert "no process 'nobody' was started" in seen["unknown"]
+    assert "x did not start: /no/such/program: No such file" in seen["no program"]
+
+
+def test_commands_and_files(play: Play) -> None:
+    """Bytes come back as they went, whatever their number; a late command is ended."""
+    seen = play("commands")
+    assert seen["same"]
+    assert seen["empty"] == 0
+    assert seen["cat"] == [3, 300_000, "oops\n"]
+    assert seen["missing"] == 127
+    assert "took longer than 0.1 s" in seen["late"]
+    assert "No such file" in seen["no file"]
+
+
+def test_a_node_can_be_asked_though_it_is_cut_off(play: Play) -> None:
+    """The agent asks from within; a refused or silent process is a ConnectionError."""
+    seen = play("asking")
+    assert seen["answer"] == seen["again"] == "HELLO"
+    assert "port 7001 gave no answer" in seen["refused"]
+    assert "port 7000 gave no answer within 0.1 s" in seen["paused"]
+
+
+def test_a_dead_agent_fails_calls_instead_of_hanging_them(play: Play) -> None:
+    """The open call and the next say which agent is gone; the other agents serve on."""
+    seen = play("lost")
+    assert seen["open"] == seen["next"]
+    assert "a is gone: its agent ended" in seen["open"]
+    assert seen["others"] == "absent"
