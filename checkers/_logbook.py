@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from checkers._blocks import BLOCK_BITS, OFFSET_BITS, merged, pack
 from checkers._log import LOG_FIELDS, Bounds, Inversion, Known, Sweep, absorb
-from checkers._messages import COLUMNS
-from checkers._survey import SAMPLE, rows_of, survey
-from checkers._units import Batches, Unit, reduced, units_of
+from checkers._messages import COLUMNS, Rows
+from checkers._survey import SAMPLE, survey
+from checkers._units import Batches, Unit, arrays, once, reduced, units_of
 from checkers._witness import seconds
-from harness.history import History, batches
+from harness.history import History
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,11 +75,7 @@ class Logbook:
 
 def logbook(history: History, spark: "SparkSession | None") -> Logbook:
     """The logbook of this history: made once, however many checkers ask."""
-    made = history.shared.get("logbook")
-    if made is None:
-        made = history.shared["logbook"] = _logbook(history, spark)
-    result: Logbook = made
-    return result
+    return once(history, "logbook", lambda: _logbook(history, spark))
 
 
 def _logbook(history: History, spark: "SparkSession | None") -> Logbook:
@@ -96,9 +92,8 @@ def _logbook(history: History, spark: "SparkSession | None") -> Logbook:
 def scan_with(known: Known) -> Callable[[Unit], Batches]:
     def scan(unit: Unit) -> Batches:
         bounds = Bounds(known)
-        for path in unit[1]:
-            for batch in batches(path, COLUMNS):
-                bounds.observe(rows_of(batch))
+        for rows in arrays(unit[1], COLUMNS):
+            bounds.observe(Rows(rows))
         for number, block in bounds.offsets.items():
             row = [[number >> BLOCKS_OF_KEY], [number], [pack(block)]]
             yield pa.record_batch(row, schema=PARTIALS)

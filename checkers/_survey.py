@@ -23,9 +23,7 @@ from checkers._blocks import (
     Ints,
     Members,
     bits,
-    column,
     merged,
-    pack,
 )
 from checkers._messages import (
     MESSAGE_FIELDS,
@@ -43,15 +41,25 @@ from checkers._messages import (
     producer_of_block,
     values_in,
 )
-from checkers._units import Batches, Step, Unit, reduced, units_of
-from harness.history import DRAINED, NOT_DRAINED, History, Note, batches
+from checkers._units import (
+    PARTIALS,
+    Batches,
+    Step,
+    Unit,
+    arrays,
+    once,
+    packed,
+    reduced,
+    units_of,
+)
+from harness.history import DRAINED, NOT_DRAINED, History, Note
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAMPLE = 20  # offenders of each kind that a finding may show
 ASKED = ("process", "type", "f", "key", "value", "offset", "attempts")  # columns of ops
-PARTIALS = pa.schema([("block", pa.int64()), ("packed", pa.binary())])
+HELD = ("value", "key", "offset")  # columns of replicas
 REPORT = pa.schema(
     [
         ("block", pa.int64()),
@@ -93,11 +101,7 @@ class Survey:
 
 def survey(history: History, spark: "SparkSession | None") -> Survey:
     """The survey of this history: made once, however many checkers ask."""
-    made = history.shared.get("survey")
-    if made is None:
-        made = history.shared["survey"] = _survey(history, spark)
-    found: Survey = made
-    return found
+    return once(history, "survey", lambda: _survey(history, spark))
 
 
 def _survey(history: History, spark: "SparkSession | None") -> Survey:
@@ -142,9 +146,8 @@ def _all_replicas(history: History) -> bool:
     nodes, roles = history.names.get("nodes", []), history.names.get("roles", {})
     brokers = {index for index, name in enumerate(nodes) if roles.get(name) == "broker"}
     found: set[int] = set()
-    for path in history.files("replicas"):
-        for batch in batches(path, ["node"]):
-            found |= set(np.unique(column(batch, "node")).tolist())
+    for rows in arrays(history.files("replicas"), ("node",)):
+        found |= set(np.unique(rows["node"]).tolist())
     return bool(brokers) and brokers <= found
 
 
@@ -156,29 +159,20 @@ def scan_with(scope: Scope) -> Callable[[Unit], Batches]:
     for process, group in scope.groups.items():
         groups[process] = group
 
-    def scan(unit: Unit) -> Batches:
-        for number, block in observed(unit, groups).items():
-            yield pa.record_batch([[number], [pack(block)]], schema=PARTIALS)
-
-    return scan
+    return lambda unit: packed(observed(unit, groups))
 
 
 def observed(unit: Unit, groups: Ints) -> Blocks:
     """The blocks that one unit's files make."""
     table, paths = unit
     blocks = Blocks(MESSAGE_FIELDS)
-    for path in paths:
-        if table == "ops":
-            for batch in batches(path, ASKED):
-                observe(blocks, rows_of(batch), groups)
-        else:
-            for batch in batches(path, ["value", "key", "offset"]):
-                observe_replica(blocks, *(column(batch, n) for n in ("value", "key", "offset")))
+    if table == "ops":
+        for rows in arrays(paths, ASKED):
+            observe(blocks, Rows(rows), groups)
+    else:
+        for rows in arrays(paths, HELD):
+            observe_replica(blocks, *(rows[name] for name in HELD))
     return blocks
-
-
-def rows_of(batch: pa.RecordBatch) -> Rows:
-    return Rows({name: column(batch, name) for name in batch.schema.names})
 
 
 def merge_with(scope: Scope) -> Step:

@@ -8,13 +8,14 @@ Without a session the same steps run here, one after the other: so kernels are t
 milliseconds, against naive oracles, and Spark's tests prove the wiring only.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from harness.history import History
+from checkers._blocks import Blocks, Ints, column, pack
+from harness.history import History, batches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,18 @@ Unit = tuple[str, tuple[Path, ...]]  # a table, and files of it to read in one g
 Batches = Iterator[pa.RecordBatch]
 Step = Callable[[Batches], Batches]
 
+T = TypeVar("T")
+
+PARTIALS = pa.schema([("block", pa.int64()), ("packed", pa.binary())])
 ONE_TASK_BYTES = 16 << 20  # smaller histories are not worth a second task
+
+
+def once(history: History, name: str, make: Callable[[], T]) -> T:
+    """What `make` gives of this history: made once, however many checkers ask."""
+    if name not in history.shared:
+        history.shared[name] = make()
+    made: T = history.shared[name]
+    return made
 
 
 def units_of(history: History, *tables: str) -> list[Unit]:
@@ -78,6 +90,19 @@ def _reduced_here(
     rows = pa.Table.from_batches([b for unit in units for b in scan(unit)], partials)
     rows = rows.sort_by([(name, "ascending") for name in within])
     return pa.Table.from_batches(list(merge(iter(rows.to_batches()))), answer)
+
+
+def arrays(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[dict[str, Ints]]:
+    """The rows of some files, a batch at a time, as arrays by column."""
+    for path in paths:
+        for batch in batches(path, columns):
+            yield {name: column(batch, name) for name in columns}
+
+
+def packed(blocks: Blocks) -> Batches:
+    """What a task knows of each block, for whoever merges them: one row of PARTIALS each."""
+    for number, block in blocks.items():
+        yield pa.record_batch([[number], [pack(block)]], schema=PARTIALS)
 
 
 def sql(schema: pa.Schema) -> str:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from checkers._blocks import Ints, Members, column
+from checkers._blocks import Ints, Members
 from checkers._survey import SAMPLE, Survey
-from checkers._units import Batches, Unit, reduced, units_of
-from harness.history import History, batches
+from checkers._units import Batches, Unit, arrays, once, reduced, units_of
+from harness.history import History
 from harness.intervals import FaultInterval, fault_intervals, faults_at
 from harness.operation import F, Type, producer_of, sequence_of
 
@@ -99,11 +99,7 @@ class Witness:
 
 def witness(history: History, found: Survey, spark: "SparkSession | None") -> Witness:
     """The stories of everything that the survey sampled: read once, however many ask."""
-    made = history.shared.get("witness")
-    if made is None:
-        made = history.shared["witness"] = _witness(history, found, spark)
-    result: Witness = made
-    return result
+    return once(history, "witness", lambda: _witness(history, found, spark))
 
 
 def _witness(history: History, found: Survey, spark: "SparkSession | None") -> Witness:
@@ -122,12 +118,10 @@ def scan_with(
     wanted: Ints, lost: Members, spans: Sequence[tuple[int, int, int | None]]
 ) -> Callable[[Unit], Batches]:
     def scan(unit: Unit) -> Batches:
-        _, paths = unit
-        for path in paths:
-            for batch in batches(path, SHOWN):
-                lines = lines_of({n: column(batch, n) for n in SHOWN}, wanted, lost, spans)
-                if lines:
-                    yield pa.record_batch([[json.dumps(line) for line in lines]], schema=LINES)
+        for rows in arrays(unit[1], SHOWN):
+            lines = lines_of(rows, wanted, lost, spans)
+            if lines:
+                yield pa.record_batch([[json.dumps(line) for line in lines]], schema=LINES)
 
     return scan
 

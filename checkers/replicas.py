@@ -22,14 +22,12 @@ from checkers._blocks import (
     Block,
     Blocks,
     Ints,
-    column,
     merged,
-    pack,
 )
 from checkers._messages import in_range
-from checkers._survey import PARTIALS, SAMPLE
-from checkers._units import Batches, Unit, reduced, units_of
-from harness.history import History, batches
+from checkers._survey import SAMPLE
+from checkers._units import PARTIALS, Batches, Unit, arrays, packed, reduced, units_of
+from harness.history import History
 from harness.intervals import events
 from harness.trial import Trial
 from harness.verdict import Finding, Result
@@ -93,14 +91,11 @@ def _finding(count: int, rows: list[list[int]], history: History) -> Finding:
 
 def scan(unit: Unit) -> Batches:
     blocks = Blocks(ENTRY_FIELDS)
-    for path in unit[1]:
-        for batch in batches(path, ["node", *COLUMNS]):
-            node = column(batch, "node")
-            rows = [column(batch, name) for name in COLUMNS]
-            for one in np.unique(node).tolist():  # a replica holds an offset once
-                observe(blocks, *(row[node == one] for row in rows))
-    for number, block in blocks.items():
-        yield pa.record_batch([[number], [pack(block)]], schema=PARTIALS)
+    for rows in arrays(unit[1], ("node", *COLUMNS)):
+        for one in np.unique(rows["node"]).tolist():  # a replica holds an offset once
+            mine = rows["node"] == one
+            observe(blocks, *(rows[name][mine] for name in COLUMNS))
+    return packed(blocks)
 
 
 def observe(blocks: Blocks, key: Ints, offset: Ints, value: Ints, crc: Ints) -> None:
