@@ -53,9 +53,10 @@ WITHOUT = {  # folders of the standard library that no node needs
     *("distutils", "site-packages", "dist-packages"),
 }
 WITHOUT_MODULE = re.compile(r"_tkinter|_dbm|_gdbm|_test|_ctypes_test|_xx|xx|ossaudiodev|nis")
-FOLDERS = {"dev": 0o755, "etc": 0o755, "proc": 0o755, "root": 0o700, "run": 0o755, "sys": 0o755}
+HOME = "root"  # folder of the only user
+FOLDERS = {"dev": 0o755, "etc": 0o755, "proc": 0o755, HOME: 0o700, "run": 0o755, "sys": 0o755}
 FILES = {
-    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
+    "etc/passwd": f"root:x:0:0:root:/{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }

@@ -14,8 +14,8 @@ import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import image_registry
 import pytest
-import registry
 from docker import DockerClient
 from docker_lab import DockerLab
 
@@ -89,7 +89,7 @@ def serve(docker_lab: DockerLab, tmp_path: Path) -> Iterator[Serve]:
         def start(port: int, layer: bytes = b"", *how: str) -> str:
             file = tmp_path / f"{port}.tar"
             file.write_bytes(layer)
-            argv = [sys.executable, registry.__file__, str(file), str(port), *how]
+            argv = [sys.executable, image_registry.__file__, str(file), str(port), *how]
             process = running.enter_context(
                 subprocess.Popen(
                     docker_lab.inside(argv),
@@ -200,6 +200,18 @@ def test_the_local_base_is_the_same_each_time(local: bytes) -> None:
     assert not members["etc/passwd"].size > 200
 
 
+def test_the_interpreter_that_runs_this_will_do(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the machine's own Python is too old, ours goes into the base, from wherever it is."""
+    monkeypatch.setattr(local_base, "_candidates", lambda: [Path(sys.executable).resolve()])
+    name = client.image()
+    version = client.run(name, "python3 -c 'import sys; print(sys.version)'")
+    assert version.strip() == sys.version
+    started = "import clusters.flotilla.node, asyncio, ssl, hashlib, tomllib"
+    assert client.run(name, f"cd /opt/seatrial && python3 -S -s -c '{started}'") == ""
+
+
 # -------------------------------------------------------------------------------- other bases
 
 
@@ -213,9 +225,11 @@ def test_a_base_from_a_registry(client: Client, node: str, local: bytes, serve: 
     assert client.said[0] == f"pulling {name}"
     assert built != node
     assert "Python 3." in client.run(built, "python3 --version")
-    client.docker.images.get(built)
     assert client.image(name) == built
     assert client.said == []
+    client.docker.images.get(name).tag(_docker_image.DEFAULT_BASE)
+    assert client.image() == built  # the default, once it is there, before a base of our own
+    client.docker.images.remove(_docker_image.DEFAULT_BASE)
 
 
 def test_a_base_that_nobody_has(client: Client, serve: Serve) -> None:

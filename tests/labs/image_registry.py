@@ -1,8 +1,8 @@
 """A registry of images for one engine: enough of the Docker registry's protocol to be pulled from.
 
 It serves one image of one layer over HTTP on this machine, which engines allow without encryption.
-Started in a lab's network (`lab.inside([sys.executable, registry.__file__, LAYER, PORT])`), it
-prints `ready` when it listens. With `silent` after the port, it accepts and never answers: a
+Started in a lab's network with the file of a layer and a port (`lab.inside([sys.executable,
+image_registry.__file__, LAYER, PORT])`), it prints `ready` when it listens. With `silent` after the port, it accepts and never answers: a
 registry behind a broken network.
 """
 
