@@ -2,8 +2,8 @@
 
 It serves one image of one layer over HTTP on this machine, which engines allow without encryption.
 Started in a lab's network with the file of a layer and a port (`lab.inside([sys.executable,
-image_registry.__file__, LAYER, PORT])`), it prints `ready` when it listens. With `silent` after the port, it accepts and never answers: a
-registry behind a broken network.
+image_registry.__file__, LAYER, PORT])`), it prints `ready` when it listens. With `silent` after
+the port, it accepts and never answers: a registry behind a broken network.
 """
 
 import gzip
