@@ -7,7 +7,6 @@ had, 70 a fault of ours or of the disk: the node stops rather than limp.
 
 import asyncio
 import errno
-import sys
 import traceback
 from collections.abc import Awaitable, Callable
 from importlib import import_module
@@ -16,7 +15,7 @@ from typing import Any
 from . import config as configuration
 from .config import Config, ConfigError
 from .events import EventLog
-from .ports import Ports, on_stop_request, process_id, real
+from .ports import Files, Ports, real
 from .rules import RULES, Rules
 
 USAGE, UNAVAILABLE, SOFTWARE = 64, 69, 70
@@ -24,36 +23,61 @@ Main = Callable[[Config, Ports, Rules, Callable[[str], None]], Awaitable[None]]
 
 
 def run(arguments: list[str], rules: Rules = RULES) -> int:
-    """The exit code of a node that ran with this command line."""
+    """The exit code of a node that ran with this command line on this machine."""
+    return asyncio.run(serve(arguments, real, rules))
+
+
+async def serve(
+    arguments: list[str], ports_of: Callable[[int | None], Ports], rules: Rules = RULES
+) -> int:
+    """The exit code of a node that ran with this command line. `ports_of`: a seed -> its world."""
+    ports = ports_of(None)
+    try:
+        config = configure(arguments, ports.files)
+    except ConfigError as e:
+        ports.process.complain(str(e))
+        return USAGE
+    return await live(config, ports if config.seed < 0 else ports_of(config.seed), rules)
+
+
+def configure(arguments: list[str], files: Files) -> Config:
+    """The configuration that a command line names. ConfigError: one sentence."""
     if len(arguments) != 1:
-        return _complain("usage: python -m clusters.flotilla NODE.toml", USAGE)
+        raise ConfigError("usage: python -m clusters.flotilla NODE.toml")
     [path] = arguments
     try:
-        config = configuration.loads(real().files.read(path).decode())
+        config = configuration.loads(files.read(path).decode())
         _check(config)
     except OSError as e:
-        return _complain(f"{path} can not be read: {e.strerror}", USAGE)
+        raise ConfigError(f"{path} can not be read: {e.strerror}") from e
     except (ConfigError, UnicodeDecodeError) as e:
-        return _complain(f"{path}: {e}", USAGE)
-    ports = real(None if config.seed < 0 else config.seed)
+        raise ConfigError(f"{path}: {e}") from e
+    return config
+
+
+async def live(config: Config, ports: Ports, rules: Rules) -> int:
+    """Be this node until asked to stop; the exit code."""
     try:
-        return asyncio.run(_live(config, ports, rules))
+        return await _live(config, ports, rules)
     except OSError as e:
         if e.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
-            return _complain(f"{config.node}: {e}", SOFTWARE)
+            ports.process.complain(f"{config.node}: {e}")
+            return SOFTWARE
         why = f"{config.node} can not listen on {config.address}: {_reason(e)}"
-        return _complain(why, UNAVAILABLE)
+        ports.process.complain(why)
+        return UNAVAILABLE
 
 
 async def _live(config: Config, ports: Ports, rules: Rules) -> int:
-    """Run the role's main; SIGTERM and SIGINT end it in order."""
+    """Run the role's main; a request to stop ends it in order."""
     loop = asyncio.get_running_loop()
     events = EventLog(config.event_log, config.node, ports)
     loop.set_exception_handler(lambda _, context: _die(config, ports, events, context))
     ports.files.makedirs(config.store)
-    work = asyncio.ensure_future(_main_of(config.role)(config, ports, rules, _ready(config)))
-    on_stop_request(work.cancel)
-    events.write("start", pid=process_id(), role=config.role, address=config.address)
+    ready = _ready(config, ports)
+    work = asyncio.ensure_future(_main_of(config.role)(config, ports, rules, ready))
+    ports.process.on_stop_request(work.cancel)
+    events.write("start", pid=ports.process.pid(), role=config.role, address=config.address)
     try:
         await work
     except asyncio.CancelledError:
@@ -70,9 +94,9 @@ def _main_of(role: str) -> Any:
     return import_module(f".{role}", __package__).main
 
 
-def _ready(config: Config) -> Callable[[str], None]:
+def _ready(config: Config, ports: Ports) -> Callable[[str], None]:
     def ready(address: str) -> None:
-        print(f"ready {config.role} {config.node} {address}", flush=True)
+        ports.process.say(f"ready {config.role} {config.node} {address}")
 
     return ready
 
@@ -105,8 +129,3 @@ def _die(config: Config, ports: Ports, events: EventLog, context: dict[str, Any]
 def _reason(e: OSError) -> str:
     in_use = e.errno == errno.EADDRINUSE
     return "the port is in use" if in_use else "this machine has no such address"
-
-
-def _complain(sentence: str, code: int) -> int:
-    print(sentence, file=sys.stderr, flush=True)
-    return code

@@ -1,4 +1,4 @@
-"""What a node needs of the world besides the event loop: files, randomness, the wall clock, exit.
+"""What a node needs of the world besides the event loop: files, randomness, wall clock, process.
 
 Monotonic time and the network are the asyncio loop itself (`loop.time()`, `call_later`,
 Protocols). Everything else goes through a `Ports` value that is handed to each node's main, so
@@ -102,6 +102,24 @@ class Exit(Protocol):
         ...
 
 
+class Process(Protocol):
+    """What a node knows of the process that it is."""
+
+    def pid(self) -> int: ...
+
+    def on_stop_request(self, stop: Callable[[], object]) -> None:
+        """Call `stop` in the running loop when the process is asked to end."""
+        ...
+
+    def say(self, line: str) -> None:
+        """A line on standard output."""
+        ...
+
+    def complain(self, line: str) -> None:
+        """A line on standard error."""
+        ...
+
+
 @dataclass(frozen=True)
 class Ports:
     """The world of one node."""
@@ -110,6 +128,7 @@ class Ports:
     randomness: Randomness
     clock: Clock
     exit: Exit
+    process: Process
 
 
 class RealFile:
@@ -208,20 +227,27 @@ class RealExit:
         os._exit(70)
 
 
+class RealProcess:
+    """A process of the operating system, asked to end by SIGTERM or SIGINT."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def on_stop_request(self, stop: Callable[[], object]) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+
+    def say(self, line: str) -> None:
+        print(line, flush=True)
+
+    def complain(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+
 def real(seed: int | None = None) -> Ports:
-    """The machine's own files, clock and exit; randomness from `seed`, or from the system."""
-    return Ports(RealFiles(), random.Random(seed), RealClock(), RealExit())
-
-
-def on_stop_request(stop: Callable[[], object]) -> None:
-    """Call `stop` in the running loop when the process is asked to end, by SIGTERM or SIGINT."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-
-
-def process_id() -> int:
-    return os.getpid()
+    """The machine's own files, clock and process; randomness from `seed`, or from the system."""
+    return Ports(RealFiles(), random.Random(seed), RealClock(), RealExit(), RealProcess())
 
 
 def arguments() -> Sequence[str]:

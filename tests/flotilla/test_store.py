@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusters.flotilla.epochs import EpochFile, EpochTable
-from clusters.flotilla.ports import Buffer, Ports, RealClock, RealFiles
+from clusters.flotilla.ports import Buffer, Ports, RealClock, RealFiles, RealProcess
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.store import record, recovery
 from clusters.flotilla.store.commit_log import StoreError
@@ -129,7 +129,7 @@ class MemoryFiles:
 
 
 def ports_on(files: Any) -> Ports:
-    return Ports(files, Random(1), RealClock(), Exit())
+    return Ports(files, Random(1), RealClock(), Exit(), RealProcess())
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

@@ -1,0 +1,305 @@
+"""The disk of a simulated host: folders and files that outlive its processes, as ext4 keeps them.
+
+Death of a process takes nothing: what was written is the kernel's. A power cut takes from every
+file what `content` says. What was covered by a finished sync is never lost. Creations, removals and
+renames go into one journal, in their order, and a power cut keeps a prefix of it; a finished sync
+of a folder makes the journal durable up to the last entry that concerns the folder, and thereby
+everything before. Two things are harsher than ext4, because POSIX allows them and other file
+systems do them: syncing a file does not save its name, and data may reach the disk before or after
+any name. A rename is atomic. Of a file that lost its name nothing is left.
+
+A sync takes time and syncs queue up, as on one device. Its effect needs the kernel alone: it comes
+about even if the process that asked is dead by then, and it covers what was written before it was
+asked for. After a sync that failed the file reads as the disk has it, since the kernel drops the
+pages it could not write: whoever syncs again and believes it, is deceived.
+
+Faults: `room_bytes` (how much may still be added; then ENOSPC, after a part of the write, as the
+kernel does), `write_error` and `sync_error` (an errno, EIO), `delay_ns` (each sync takes longer),
+`flip_bit`.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from .content import Content
+
+MOST_NAMES_WAITING = 256  # the journal is written out by and by
+SyncDone = Callable[[OSError | None], None]
+
+
+class Timer(Protocol):
+    """What the disk needs of the world."""
+
+    @property
+    def now_ns(self) -> int: ...
+
+    def after(self, delay_ns: int, call: Callable[[], None]) -> object: ...
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a sync takes: usually between the first two, now and then up to the third."""
+
+    least_ns: int = 80_000
+    usual_ns: int = 400_000
+    slow_ns: int = 15_000_000
+    slow_share: float = 0.01
+
+
+class Folder:
+    """Names and what they name. `journaled`: the count of the last journal entry about it."""
+
+    __slots__ = ("entries", "journaled")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Node] = {}
+        self.journaled = 0
+
+
+Node = Folder | Content
+_Deed = tuple[tuple[Folder, str, Node | None], ...]  # what each name named before
+
+
+class Disk:
+    """One host's disk. Everything but the end of a sync happens at once."""
+
+    def __init__(self, timer: Timer, random: Random, pace: Pace = Pace()) -> None:
+        self.room_bytes: int | None = None
+        self.write_error = self.sync_error = 0
+        self.delay_ns = 0
+        self.syncs = self.cuts = 0
+        self._timer, self._random, self._pace = timer, random, pace
+        self._root = Folder()
+        self._journal: list[_Deed] = []
+        self._written = 0  # journal entries on disk
+        self._free_at_ns = 0
+
+    # names
+
+    def look_up(self, path: str) -> Node:
+        """FileNotFoundError, NotADirectoryError."""
+        folder, name = self._place(path)
+        if not name:
+            return folder
+        node = folder.entries.get(name)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        return node
+
+    def file(self, path: str, *, create: bool = False) -> Content:
+        """The file at `path`, made if that is asked for."""
+        folder, name = self._place(path)
+        node = folder.entries.get(name) if name else folder
+        if isinstance(node, Folder):
+            raise _error(errno.EISDIR, path)
+        if node is None:
+            if not create:
+                raise _error(errno.ENOENT, path)
+            node = Content()
+            self._do((folder, name, node))
+        return node
+
+    def folder(self, path: str) -> Folder:
+        node = self.look_up(path)
+        if not isinstance(node, Folder):
+            raise _error(errno.ENOTDIR, path)
+        return node
+
+    def make_folders(self, path: str) -> None:
+        folder, names = self._root, _names(path)
+        for depth, name in enumerate(names):
+            node = folder.entries.get(name)
+            if node is None:
+                node = Folder()
+                self._do((folder, name, node))
+            if not isinstance(node, Folder):
+                last = depth == len(names) - 1
+                raise _error(errno.EEXIST if last else errno.ENOTDIR, path)
+            folder = node
+
+    def remove(self, path: str) -> None:
+        node = self.file(path)
+        self._do((*self._place(path), None))
+        self._grow(-node.size)
+
+    def rename(self, source: str, target: str) -> None:
+        """A file, over another file if there is one."""
+        node = self.file(source)
+        folder, name = self._place(target)
+        there = folder.entries.get(name) if name else folder
+        if isinstance(there, Folder):
+            raise _error(errno.EISDIR, target)
+        if there is node:
+            return
+        self._do((folder, name, node), (*self._place(source), None))
+        self._grow(-there.size if there else 0)
+
+    # bytes
+
+    def write(self, file: Content, data: bytes | memoryview, offset: int) -> None:
+        """All of it, or as much as there is room for and then ENOSPC."""
+        self._check_write(offset)
+        end = offset + len(data)
+        lacking = self._lacking(end - file.size)
+        fits = max(len(data) - lacking, 0)
+        self._grow(max(offset + fits - file.size, 0) if fits else 0)
+        file.write(data[:fits], offset)
+        if lacking:
+            raise _error(errno.ENOSPC)
+
+    def truncate(self, file: Content, size: int) -> None:
+        if size < 0:
+            raise _error(errno.EINVAL)
+        self._grow(min(size - file.size, 0))
+        file.resize(size)
+
+    def allocate(self, file: Content, size: int) -> None:
+        if size <= 0:
+            raise _error(errno.EINVAL)
+        self._check_write(0)
+        if self._lacking(size - file.size):
+            raise _error(errno.ENOSPC)
+        if size > file.size:
+            self._grow(size - file.size)
+            file.resize(size)
+
+    def sync_file(self, file: Content, done: SyncDone) -> None:
+        """Cover what the file holds now; `done` when the device says so, or says that it failed."""
+        changes = file.changes
+
+        def end() -> None:
+            error = self.sync_error
+            if error:
+                file.lose(self._random)
+            else:
+                file.settle(changes)
+            done(_error(error) if error else None)
+
+        self._queue(end)
+
+    def sync_folder(self, folder: Folder, done: SyncDone) -> None:
+        journaled = folder.journaled
+
+        def end() -> None:
+            if not self.sync_error:
+                self._write_journal(journaled)
+            done(_error(self.sync_error) if self.sync_error else None)
+
+        self._queue(end)
+
+    # what the host's driver does
+
+    def put(self, path: str, data: bytes) -> None:
+        """A file that is durable from the start, with the folders above it."""
+        self.make_folders("/".join(_names(path)[:-1]))
+        folder, name = self._place(path)
+        self._do((folder, name, Content(data)))
+        self._write_journal(self._written + len(self._journal))
+
+    def power_cut(self) -> None:
+        """Nobody holds a file open any more when this is called."""
+        self.cuts += 1
+        if self._journal:
+            self._undo_names(self._random.randint(0, len(self._journal)))
+        self._lose_from(self._root)
+        self._free_at_ns = 0
+
+    def flip_bit(self, path: str, bit: int) -> None:
+        self.file(path).flip(bit)
+
+    # inside
+
+    def _place(self, path: str) -> tuple[Folder, str]:
+        """The folder that holds a path's last name, and the name; no name: the root itself."""
+        if not path:
+            raise _error(errno.ENOENT, path)
+        *above, last = _names(path) or [""]
+        folder = self._root
+        for name in above:
+            node = folder.entries.get(name)
+            if node is None:
+                raise _error(errno.ENOENT, path)
+            if not isinstance(node, Folder):
+                raise _error(errno.ENOTDIR, path)
+            folder = node
+        return folder, last
+
+    def _do(self, *changes: tuple[Folder, str, Node | None]) -> None:
+        """One entry of the journal: names that come to name something else, all at once."""
+        self._journal.append(tuple((f, name, f.entries.get(name)) for f, name, _ in changes))
+        count = self._written + len(self._journal)
+        for folder, name, node in changes:
+            _set(folder, name, node)
+            folder.journaled = count
+            if isinstance(node, Folder):
+                node.journaled = count
+        if len(self._journal) > MOST_NAMES_WAITING:
+            self._write_journal(self._written + 1)
+
+    def _write_journal(self, count: int) -> None:
+        if count > self._written:
+            del self._journal[: count - self._written]
+            self._written = count
+
+    def _undo_names(self, kept: int) -> None:
+        for deed in reversed(self._journal[kept:]):
+            for folder, name, before in reversed(deed):
+                _set(folder, name, before)
+        self._written += len(self._journal)
+        self._journal.clear()
+
+    def _lose_from(self, folder: Folder) -> None:
+        for name in sorted(folder.entries):
+            node = folder.entries[name]
+            if isinstance(node, Folder):
+                self._lose_from(node)
+            else:
+                node.lose(self._random)
+
+    def _queue(self, end: Callable[[], None]) -> None:
+        self.syncs += 1
+        pace, draw, cuts = self._pace, self._random.random, self.cuts
+        most_ns = pace.slow_ns if draw() < pace.slow_share else pace.usual_ns
+        takes_ns = pace.least_ns + int(draw() * (most_ns - pace.least_ns)) + self.delay_ns
+        now_ns = self._timer.now_ns
+        self._free_at_ns = max(self._free_at_ns, now_ns) + takes_ns
+
+        def unless_cut() -> None:
+            if cuts == self.cuts:
+                end()
+
+        self._timer.after(self._free_at_ns - now_ns, unless_cut)
+
+    def _check_write(self, offset: int) -> None:
+        if offset < 0:
+            raise _error(errno.EINVAL)
+        if self.write_error:
+            raise _error(self.write_error)
+
+    def _lacking(self, growth: int) -> int:
+        return 0 if self.room_bytes is None else max(growth - self.room_bytes, 0)
+
+    def _grow(self, by: int) -> None:
+        if self.room_bytes is not None:
+            self.room_bytes -= by
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name not in ("", ".")]
+
+
+def _set(folder: Folder, name: str, node: Node | None) -> None:
+    if node is None:
+        folder.entries.pop(name, None)
+    else:
+        folder.entries[name] = node
+
+
+def _error(number: int, path: str | None = None) -> OSError:
+    """As the operating system would say it; Python picks the subclass by the number."""
+    words = os.strerror(number)
+    return OSError(number, words) if path is None else OSError(number, words, path)
