@@ -13,7 +13,7 @@ import click
 import pytest
 
 from harness import registry
-from harness.cli import COMMANDS, seatrial
+from harness.commands._group import COMMANDS, seatrial
 from harness.commands.list import profiles
 
 WRITTEN_BY = "<!-- generated: make docs -->"

@@ -15,6 +15,18 @@ import pytest
 Script = Callable[..., "CompletedProcess[str]"]
 
 
+INTERRUPTED = """
+import sys
+
+class Interrupt:
+    def find_spec(self, name, path, target=None):
+        if name == "{module}":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+"""
+
+
 def sentence(ran: "CompletedProcess[str]") -> str:
     """The one line on standard error, without its prefix; nothing else may be there."""
     lines = ran.stderr.splitlines()
@@ -126,6 +138,17 @@ def test_help_and_version_are_0(seatrial: Script) -> None:
     """Asking is no error, and is instant: no engine is imported for it."""
     for arguments in (["--help"], ["run", "--help"], ["--version"], ["list", "reports"]):
         assert seatrial(*arguments).returncode == 0
+
+
+@pytest.mark.parametrize("module", ["click", "harness.commands._group", "harness.doctor"])
+def test_ctrl_c_during_an_import_is_2(
+    seatrial: Script, outside: Path, tmp_path: Path, module: str
+) -> None:
+    """However early it comes, it is an ending like any other: one sentence and no traceback."""
+    (outside / "sitecustomize.py").write_text(INTERRUPTED.format(module=module))
+    ran = seatrial("doctor")
+    assert sentence(ran) == "stopped before there was a verdict"
+    assert ran.returncode == 2
 
 
 def test_help_imports_no_engine(root: Path) -> None:

@@ -1,0 +1,30 @@
+"""The group of commands. Each is a file here, imported when it is named: help is instant."""
+
+from importlib import import_module
+from importlib.metadata import version
+
+import click
+
+from harness.errors import UnknownName
+
+COMMANDS = ("run", "check", "report", "replay", "list", "doctor", "heal", "suite", "cluster")
+
+
+class Seatrial(click.Group):
+    """The group of commands."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        if cmd_name not in COMMANDS:
+            raise UnknownName("command", cmd_name, COMMANDS)
+        command: click.Command = import_module(f"harness.commands.{cmd_name}").command
+        return command
+
+
+@click.group(cls=Seatrial, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("seatrial"), prog_name="seatrial")
+def seatrial() -> None:
+    """Put a replicated message system through sea trials: raise a real cluster, load it, break it,
+    and prove what was lost, reordered or torn."""
