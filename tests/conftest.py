@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from docker_lab import docker_lab as docker_lab  # a fixture
 from hypothesis import settings
+from ssh_lab import ssh_lab as ssh_lab  # another
 
 settings.register_profile("no deadline", deadline=None)  # a busy machine is not a failure
 settings.load_profile("no deadline")
