@@ -4,10 +4,12 @@ There is no cluster: the nameserver's address is one where nobody listens, so ev
 definite failure. What matters here is the protocol, the journal and the ends.
 """
 
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,10 +18,12 @@ from typing import Any
 
 import pytest
 
-from harness.crew import Tally, sentence
+from clusters.hosts._archive import archive
+from harness.crew import Crew, Tally, sentence
 from harness.errors import BedFailed
 from harness.journal import read_stream
-from harness.operation import F, Type
+from harness.operation import Completion, F, Type
+from harness.row_intake import RowIntake
 from harness.rundir import RunDir
 from harness.trial import Trial
 
@@ -49,14 +53,18 @@ def run_folder(path: Path) -> RunDir:
 class Process:
     """A crew and the words it has said."""
 
-    def __init__(self, run: RunDir, name: str, errors: Path) -> None:
+    def __init__(self, run: RunDir, name: str, errors: Path, packages: Path | None = None) -> None:
         self.errors = errors
+        self.portions: list[Mapping[str, Any]] = []  # of rows, where it streams them
+        apart = ("-S", "-s") if packages else ()
+        stream = ("--stream",) if packages else ()
         with errors.open("w") as log:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "harness.crew", str(run.path), name],
+                [sys.executable, *apart, "-m", "harness.crew", str(run.path), name, *stream],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                env={"PYTHONPATH": str(packages)} if packages else None,
             )
 
     def order(self, do: str, **fields: Any) -> None:
@@ -69,6 +77,8 @@ class Process:
         assert self._child.stdout
         for line in self._child.stdout:
             message: Mapping[str, Any] = json.loads(line)
+            if "rows" in message:
+                self.portions.append(message)
             if key in message and word in (None, message[key]):
                 return message
             assert "is" not in message, f"it says {message} instead of {word}"
@@ -91,8 +101,8 @@ class Process:
 
 
 @contextmanager
-def crew(tmp_path: Path, name: str = "client-1") -> Iterator[Process]:
-    process = Process(run_folder(tmp_path), name, tmp_path / "crew.log")
+def crew(tmp_path: Path, name: str = "client-1", packages: Path | None = None) -> Iterator[Process]:
+    process = Process(run_folder(tmp_path), name, tmp_path / "crew.log", packages)
     try:
         yield process
     finally:
@@ -108,18 +118,8 @@ def rows(folder: Path, pattern: str) -> list[Mapping[str, Any]]:
 def test_a_crew_does_as_it_is_told(tmp_path: Path) -> None:
     """ready, loading, stopped, drained, gone; and what it did is in its journal."""
     with crew(tmp_path, "client-2") as process:
-        process.hear("is", "ready")
         epoch_ns = time.monotonic_ns()
-        process.order("load", epoch_ns=epoch_ns)
-        process.hear("is", "loading")
-        while process.hear("stats")["stats"]["fail"] == 0:
-            pass
-        process.order("stop")
-        process.hear("is", "stopped")
-        process.order("drain")
-        process.hear("is", "drained")
-        process.order("quit")
-        assert process.end() == 0
+        sail(process, epoch_ns)
     ops = rows(tmp_path, "ops-client-2-*.arrows")
     sends = [row for row in ops if row["f"] == F.SEND]
     assert {row["process"] for row in sends} == {1, 3}, "every second process lives here"
@@ -132,12 +132,74 @@ def test_a_crew_does_as_it_is_told(tmp_path: Path) -> None:
     assert any(note.startswith("NOT_DRAINED ") for note in notes)
 
 
+def sail(process: Process, epoch_ns: int) -> None:
+    """The whole life of a crew."""
+    process.hear("is", "ready")
+    process.order("load", epoch_ns=epoch_ns, error_ns=0)
+    process.hear("is", "loading")
+    while process.hear("stats")["stats"]["fail"] == 0:
+        pass
+    process.order("stop")
+    process.hear("is", "stopped")
+    process.order("drain")
+    process.hear("is", "drained")
+    process.order("quit")
+    assert process.end() == 0
+
+
+@pytest.mark.bed
+def test_a_crew_apart_needs_our_archive_and_no_package(tmp_path: Path) -> None:
+    """Started without site packages it streams its rows; what is taken in is a crew's journal."""
+    with tarfile.open(fileobj=io.BytesIO(archive())) as packed:
+        packed.extractall(tmp_path / "packages", filter="data")
+    (tmp_path / "run").mkdir()
+    epoch_ns = time.monotonic_ns()
+    with crew(tmp_path / "run", "client-2", tmp_path / "packages") as process:
+        sail(process, epoch_ns)
+        assert not (tmp_path / "run/journal").exists()
+        intake = RowIntake(tmp_path / "run/journal", "client-2", error_ns=0)
+        for portion in process.portions:
+            intake.take(portion)
+        intake.close()
+    ops = rows(tmp_path / "run", "ops-client-2-*.arrows")
+    assert {row["process"] for row in ops if row["f"] == F.SEND} == {1, 3}
+    assert all(0 <= row["t"] < time.monotonic_ns() - epoch_ns for row in ops)
+    begun = [row["op"] for row in ops if row["type"] == Type.INVOKE]
+    assert begun
+    assert sorted(begun) == sorted(row["op"] for row in ops if row["type"] != Type.INVOKE)
+    notes = rows(tmp_path / "run", "notes-client-2-*.arrows")
+    assert any(row["text"].startswith("NOT_DRAINED ") for row in notes)
+
+
+@pytest.mark.bed
+def test_rows_come_before_the_word_that_follows_them(tmp_path: Path) -> None:
+    """When a crew says `stopped`, whoever listens has had every row of the load."""
+    with tarfile.open(fileobj=io.BytesIO(archive())) as packed:
+        packed.extractall(tmp_path / "packages", filter="data")
+    (tmp_path / "run").mkdir()
+    with crew(tmp_path / "run", packages=tmp_path / "packages") as process:
+        process.hear("is", "ready")
+        process.order("load", epoch_ns=time.monotonic_ns(), error_ns=0)
+        process.hear("is", "loading")
+        while process.hear("stats")["stats"]["fail"] == 0:
+            pass
+        process.order("stop")
+        process.hear("is", "stopped")
+        before = [p for p in process.portions if p["rows"] == "ops"]
+        process.order("quit")
+        with suppress(AssertionError):
+            process.hear("nothing of the kind")
+        after = [p for p in process.portions if p["rows"] == "ops"]
+    assert before
+    assert after == before
+
+
 @pytest.mark.bed
 def test_a_crew_goes_when_the_runner_is_gone(tmp_path: Path) -> None:
     """The end of its input ends it, in the midst of the load; the journal is readable."""
     with crew(tmp_path) as process:
         process.hear("is", "ready")
-        process.order("load", epoch_ns=time.monotonic_ns())
+        process.order("load", epoch_ns=time.monotonic_ns(), error_ns=0)
         process.hear("is", "loading")
         while process.hear("stats")["stats"]["fail"] == 0:
             pass
@@ -167,10 +229,38 @@ def test_a_full_disk_is_said(tmp_path: Path) -> None:
         patch.setenv("PYTHONPATH", path)
         with crew(tmp_path) as process:
             process.hear("is", "ready")
-            process.order("load", epoch_ns=time.monotonic_ns())
+            process.order("load", epoch_ns=time.monotonic_ns(), error_ns=0)
             process.hear("is", "loading")
             assert "journal" in process.hear("is", "failed")["why"]
             assert process.end() == 255
+
+
+class Rows(list[tuple[int, ...]]):
+    """A log in memory."""
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_a_clock_that_may_be_off_widens_every_interval() -> None:
+    """Begun earlier, completed later, by the error; the latency that is shown stays."""
+    times, ops = iter((1_000, 1_050, 1_090)), Rows()
+    crew = Crew(
+        client=None,  # type: ignore[arg-type]  # nobody is asked
+        ops=ops,
+        notes=Rows(),
+        index=0,
+        crews=1,
+        total=1,
+        seed=1,
+        clock_ns=lambda: next(times),
+    )
+    crew.begin(epoch_ns=900, error_ns=7)
+    op = crew.invoke(0, F.SEND, 0, 5)
+    crew.complete(0, op, F.SEND, 0, 5, Completion(Type.OK))
+    assert [row[0] for row in ops] == [1_050 - 900 - 7, 1_090 - 900 + 7]
+    assert crew.tally.latencies_ns == [40]
 
 
 def test_a_failure_is_one_sentence() -> None:

@@ -16,10 +16,14 @@ from typing import Any
 
 import pytest
 
+from harness.history import History
 from harness.journal import read_stream
+from harness.judge import concluded
 from harness.operation import Type
 from harness.rundir import RunDir
+from harness.sealing import seal
 from harness.trial import Trial
+from nemesis import open_entries
 
 pytestmark = pytest.mark.bed
 
@@ -216,20 +220,99 @@ def test_a_node_that_dies_by_itself_is_recorded_and_ends_nothing(sail: Sail) -> 
     assert phases(sailing.run) == STORY
 
 
-@pytest.mark.parametrize("victim", ["_agent.py", "harness.crew"])
-def test_a_dead_part_of_ours_ends_the_run_with_a_sentence(sail: Sail, victim: str) -> None:
-    """An agent or a crew that dies: no hang; run.json says what broke, the history stays."""
+def test_a_crew_that_dies_ends_the_run_with_a_sentence(sail: Sail) -> None:
+    """No hang; run.json says what broke, the history stays."""
     sailing = sail(duration_s=60.0)
     sailing.until(lambda s: s.get("stats", {}).get("ok", 0) > 0)
-    ours = descendants(sailing.process.pid)
-    os.kill(next(pid for pid in ours if victim in command(pid)), signal.SIGKILL)
+    end_by_force(sailing, "harness.crew")
     assert sailing.end() == 0
     state = sailing.run.state()
     assert not state["ended"]
-    assert "is gone" in state["error"] or "ended by itself" in state["error"]
+    assert "ended by itself" in state["error"]
     assert any("failed" in s for s in sailing.said)
     assert rows(sailing.run, "ops")
     assert not processes_of(sailing.run)
+
+
+def test_a_node_that_dies_for_good_ends_the_run_early(sail: Sail) -> None:
+    """Its agent is gone in the middle of a cut: what is left is healed, drained, and judged."""
+    sailing = sail(CUT, duration_s=60.0)
+    sailing.until(lambda s: s.get("fault", {}).get("stage") == "observed")
+    end_by_force(sailing, "198.18.1.11")
+    assert sailing.end() == 0
+    run = sailing.run
+    state = run.state()
+    assert state["gone"] == {"buoy-1": "its agent ended"}
+    assert (state["ended"], state["interrupted"], state.get("error")) == (True, False, None)
+    assert phases(run) == [*STORY[:2], "interrupted", *STORY[2:]]
+    assert "NODE_GONE buoy-1: its agent ended" in [row["text"] for row in rows(run, "notes")]
+    assert [row["node"] for row in rows(run, "events") if row["kind"] == "gone"] == ["buoy-1"]
+    fault = rows(run, "faults")[-1]
+    assert fault["healed"] is None, "nobody can have seen it"
+    assert "buoy-1 is gone" in fault["observation"]
+    assert not open_entries(run.ledger), "it died with its rules"
+    assert not processes_of(run)
+    codes, history = reasons(run)
+    assert codes == ["NODE_GONE"]
+    assert history.complete, "every client told all it did"
+
+
+@pytest.mark.parametrize("kind", ["local", "apart"])
+def test_a_client_that_dies_for_good_ends_the_run_early(sail: Sail, kind: str) -> None:
+    """What it had told is kept, what it had open stays open, and nobody says it was everything."""
+    sailing = sail(duration_s=60.0, hosts=kind)
+    sailing.until(lambda s: s.get("stats", {}).get("ok", 0) > 100)
+    end_by_force(sailing, "198.18.1.12")
+    assert sailing.end() == 0
+    run = sailing.run
+    assert run.state()["gone"] == {"client-1": "its agent ended"}
+    assert run.state()["ended"]
+    assert not processes_of(run)
+    writers = {path.stem.split("-", 1)[1] for path in run.journal.glob("ops-*.arrows")}
+    assert writers == {"client-1-000", "client-2-000"}
+    assert any(row["process"] % 2 == 0 for row in rows(run, "ops"))
+    codes, history = reasons(run)
+    assert codes == ["NODE_GONE"]
+    assert not history.complete
+
+
+def reasons(run: RunDir) -> tuple[list[str], History]:
+    """Codes of why nothing can be proved, without asking any checker; and the sealed history."""
+    seal(run)
+    history = History.open(run)
+    verdict = concluded([], history, run.trial())
+    assert verdict.verdict == "unknown"
+    return [reason.code for reason in verdict.reasons], history
+
+
+def end_by_force(sailing: Sailing, words: str) -> None:
+    """Kill the first process of the run whose command line has these words."""
+    ours = descendants(sailing.process.pid)
+    os.kill(next(pid for pid in ours if words in command(pid)), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("error_ms", [0, 5])
+def test_nodes_may_share_neither_files_nor_clocks(sail: Sail, error_ms: int) -> None:
+    """Crews on bare nodes, ahead of us by minutes: the same story, the same journal, our clock."""
+    sailing = sail(KILL, hosts="apart", bed={"error_ms": error_ms})
+    assert sailing.end() == 0
+    run = sailing.run
+    state = run.state()
+    assert phases(run) == STORY
+    assert state["clocks"]["client-1"] == {"offset_ns": 200 * 10**9, "error_ns": error_ms * 10**6}
+    types = Counter(row["type"] for row in rows(run, "ops") if row["pos"] is None)
+    assert types[Type.INVOKE] == types[Type.OK] + types[Type.FAIL] + types[Type.INFO] > 100
+    for client in ("client-1", "client-2"):
+        found = rows(run, f"ops-{client}")
+        times = [row["t"] for row in found]
+        assert times == sorted(times)
+        began_ns = state["load_began_ns"] - error_ms * 10**6
+        assert began_ns <= times[0] <= times[-1] < time.monotonic_ns() - state["epoch_ns"]
+        assert (run.node(client) / "crew.log").is_file(), "what the node wrote came home"
+    acknowledged = {r["value"] for r in rows(run, "ops") if r["type"] == Type.OK and r["f"] == 1}
+    assert acknowledged
+    assert acknowledged <= {row["value"] for row in rows(run, "replicas")}
+    assert json.loads(rows(run, "faults")[-1]["observation"])["applied_ms"].keys() == {"buoy-1"}
 
 
 SMALL_DISK = """
@@ -259,7 +342,8 @@ def test_a_full_disk_ends_the_run_with_a_sentence(sail: Sail, tmp_path: Path) ->
 
 
 def test_a_node_that_ends_on_a_full_disk_is_the_beds_failure(sail: Sail, tmp_path: Path) -> None:
-    """It had to stop, so there is no `exit` in the history that a checker could convict it of."""
+    """It had to stop, so there is no `exit` in the history that a checker could convict it of; the
+    run ends early, with the reason."""
     alone = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", SMALL_DISK)
     sailing = sail(
         wrapper=(*alone, str(tmp_path / "runs")),
@@ -268,7 +352,9 @@ def test_a_node_that_ends_on_a_full_disk_is_the_beds_failure(sail: Sail, tmp_pat
     )
     assert sailing.end() == 0
     kept = RunDir.open(tmp_path / "runs.kept/latest")
-    assert "buoy-1 ended where no space was left" in kept.state()["error"]
+    assert "MB are free under" in kept.state()["full"]["buoy-1"]
+    assert (kept.state()["ended"], kept.state().get("error")) == (True, None)
+    assert reasons(kept)[0] == ["DISK_FULL"]
     assert "exit" not in {row["kind"] for row in rows(kept, "events")}
 
 

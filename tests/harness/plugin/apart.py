@@ -1,0 +1,77 @@
+"""Apart: local hosts that are to the runner what other people's machines are.
+
+Nodes share no files with it, run a Python without packages on our archive, and each has a monotonic
+clock of its own: their programs run in time namespaces, hundreds of seconds ahead. The option
+`error_ms` says how far off those clocks are believed to be.
+"""
+
+import io
+import os
+import shutil
+import sys
+import tarfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from clusters.hosts._archive import archive
+from clusters.hosts.local import LocalHosts
+from harness.contracts import Agent, Clock, Node, Python
+from harness.trial import Trial
+
+HERE = Path(__file__).resolve().parent
+AHEAD_S = 100
+SCRIPT = """#!/bin/sh
+exec unshare --time --monotonic={ahead_s} --fork --kill-child {python} "$@"
+"""
+
+
+def hosts(trial: Trial, folder: Path) -> "Apart":
+    return Apart(Path(folder).resolve(), float(trial.bed.get("error_ms", 0)))
+
+
+class Apart(LocalHosts):
+    shares_files = False
+
+    def __init__(self, folder: Path, error_ms: float) -> None:
+        super().__init__(folder)
+        self._run, self._error_ns = folder, round(error_ms * 1e6)
+        self._nodes: list[str] = []
+
+    @property
+    def _elsewhere(self) -> Path:
+        return self._run.parents[1] / "apart"
+
+    @asynccontextmanager
+    async def raised(
+        self, nodes: Sequence[Node]
+    ) -> AsyncIterator[tuple[Sequence[Node], Mapping[str, Agent]]]:
+        self._nodes = [node.name for node in nodes]
+        self._install()
+        async with super().raised(nodes) as raised:
+            yield raised
+        for node in self._nodes:
+            if os.path.isdir(self.folder(node)):
+                shutil.copytree(self.folder(node), self._run / "nodes" / node)
+
+    def folder(self, node: str) -> str:
+        return str(self._elsewhere / node)
+
+    def python(self, node: str) -> Python:
+        return Python(f"{self._elsewhere}/python-{node}", f"{self._elsewhere}/packages")
+
+    def clock(self, node: str) -> Clock:
+        return Clock(self._ahead_s(node) * 1_000_000_000, self._error_ns)
+
+    def _ahead_s(self, node: str) -> int:
+        return AHEAD_S * (1 + self._nodes.index(node))
+
+    def _install(self) -> None:
+        packages = self._elsewhere / "packages"
+        with tarfile.open(fileobj=io.BytesIO(archive())) as packed:
+            packed.extractall(packages, filter="data")
+        shutil.copytree(HERE, packages, dirs_exist_ok=True)  # the systems of the tests, too
+        for node in self._nodes:
+            script = Path(self.python(node).executable)
+            script.write_text(SCRIPT.format(ahead_s=self._ahead_s(node), python=sys.executable))
+            script.chmod(0o755)
