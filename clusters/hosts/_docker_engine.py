@@ -13,6 +13,7 @@ first thing known in its chain, never by its class alone.
 import os
 import pwd
 import socket
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -38,6 +39,7 @@ from harness.errors import BedFailed
 
 CONNECT_WITHIN_S = 5.0
 CALL_WITHIN_S = 120.0
+CA_BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 CONNECTIONS_KEPT = 64  # one for each thread that raises a node
 FAILURES = (DockerException, requests.RequestException, paramiko.SSHException, OSError, EOFError)
 _ENGINES_MATTER = "the nodes of a trial on Docker hosts are containers of this engine"
@@ -105,7 +107,10 @@ def problems() -> list[Problem]:
     except _Refused as e:
         return [e.problem]
     with closing(client):
-        return list(_unfit(client))
+        try:
+            return list(_unfit(client))
+        except BedFailed as e:
+            return [Problem(str(e), _ENGINES_MATTER, "see what `docker info` says")]
 
 
 def facts(client: DockerClient) -> Facts:
@@ -299,10 +304,11 @@ def _too_old(where: Address, _: BaseException) -> tuple[str, str]:
 
 
 def _untrusted(where: Address, e: BaseException) -> tuple[str, str]:
-    return (
-        f"the Docker engine at {where} cannot be trusted: TLS says {_last_words(e)}",
-        "see that DOCKER_CERT_PATH holds the ca.pem, cert.pem and key.pem of this engine",
-    )
+    fix = "see that DOCKER_CERT_PATH holds the ca.pem, cert.pem and key.pem of this engine"
+    if bundles := [name for name in CA_BUNDLES if os.environ.get(name)]:
+        fix = f"unset {' and '.join(bundles)}, which the SDK reads instead of ca.pem, or {fix}"
+    said = _last_words(e)
+    return f"the Docker engine at {where} cannot be trusted: TLS says {said}", fix
 
 
 def _ssh_key_refused(where: Address, _: BaseException) -> tuple[str, str]:
@@ -324,7 +330,7 @@ def _closed(where: Address, _: BaseException) -> tuple[str, str]:
 
 
 def _said(where: Address, e: BaseException) -> tuple[str, str]:
-    said = _last_words(e)
+    said = _last_words(Exception(getattr(e, "explanation", None) or e))
     return f"the Docker engine at {where} refuses to talk: {said}", _remedy(said) or _CHECK_ADDRESS
 
 
@@ -333,6 +339,7 @@ _KNOWN = {  # the innermost exception -> the sentence; the special before the ge
     paramiko.AuthenticationException: _ssh_key_refused,
     paramiko.ssh_exception.NoValidConnectionsError: _refused,
     paramiko.SSHException: _ssh_failed,
+    ssl.SSLError: _untrusted,
     requests.exceptions.SSLError: _untrusted,
     socket.gaierror: _unresolved,
     FileNotFoundError: _no_socket,

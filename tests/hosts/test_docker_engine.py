@@ -114,6 +114,22 @@ def context(folder: Path, name: str, host: str) -> None:
     (folder / "config.json").write_text(json.dumps({"currentContext": name}))
 
 
+def certificates(folder: Path, authority: str) -> Path:
+    """A CA of that name, and a certificate from it for this machine, as server and as client."""
+    folder.mkdir()
+    key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+    usage = "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n"
+    (folder / "usage").write_text(usage)
+    for command in (
+        f"req -x509 {key} -keyout ca-key.pem -out ca.pem -days 2 -subj /CN={authority}",
+        f"req {key} -keyout key.pem -out request -subj /CN=127.0.0.1",
+        "x509 -req -in request -CA ca.pem -CAkey ca-key.pem -CAcreateserial -out cert.pem -days 2"
+        " -extfile usage",
+    ):
+        subprocess.run(["openssl", *command.split()], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
 def tiny_image(client: DockerClient) -> str:
     """Links into /usr, which a container then borrows from the machine."""
     out = io.BytesIO()
@@ -250,6 +266,24 @@ def test_tls_without_certificates(connect: Connect, tmp_path: Path) -> None:
     """The folder that has none is named."""
     env = {"DOCKER_HOST": "tcp://127.0.0.1:1", "DOCKER_CERT_PATH": str(tmp_path)}
     assert f"{tmp_path} has no cert.pem and key.pem" in connect(env)
+
+
+def test_certificates_are_respected(connect: Connect, tmp_path: Path) -> None:
+    """An engine that demands certificates lets ours in; we do not trust one of another CA."""
+    ours, others = (certificates(tmp_path / name, name) for name in ("ours", "others"))
+    keys = [f"--tlscacert={ours}/ca.pem", f"--tlscert={ours}/cert.pem", f"--tlskey={ours}/key.pem"]
+    address = "tcp://127.0.0.1:2376"
+    with labs.raised(f"--host={address}", "--tlsverify", *keys) as lab:
+
+        def said(folder: Path, **more: str) -> str:
+            tls = {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(folder)}
+            own = dict.fromkeys(("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"), "")
+            return connect({"DOCKER_HOST": address, **own, **tls, **more}, *lab.inside([]))
+
+        assert said(ours).startswith("connected to ")
+        assert "cannot be trusted: TLS says" in said(others)
+        bundle = str(others / "ca.pem")
+        assert "to fix it: unset REQUESTS_CA_BUNDLE" in said(ours, REQUESTS_CA_BUNDLE=bundle)
 
 
 # ------------------------------------------------------------------------------ later calls
