@@ -487,9 +487,13 @@ async def serve(address: str) -> None:
     await agent.leave()
 
 
-def main() -> None:
+def widen_path() -> None:
     folders = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(os.pathsep)
     os.environ["PATH"] = os.pathsep.join([*folders, *SYSTEM_FOLDERS])
+
+
+def main() -> None:
+    widen_path()
     asyncio.run(serve(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1"))
 
 

@@ -2,7 +2,7 @@
 
 Their libraries block, so each stream has two threads: one reads and hands portions to the event
 loop, one writes what the loop has put in its queue. A slow or silent stream therefore holds up
-nobody but its own node.
+nobody but its own node, and no thread holds up the end of the program.
 """
 
 import asyncio
@@ -10,12 +10,14 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from clusters.hosts._pipe import PipeAgent
 
 PORTION_BYTES = 256 * 1024
 BROKEN = (OSError, EOFError)
+
+T = TypeVar("T")
 
 
 class Stream(Protocol):
@@ -36,34 +38,41 @@ class Stream(Protocol):
         ...
 
 
-class Carrier:
-    """The agent of one node, once `open` has returned."""
+class Pump:
+    """A stream's two threads: `take` gets what arrives, `ended` is called once nothing more will,
+    both in the event loop."""
 
-    def __init__(self, node: str, stream: Stream) -> None:
-        self._stream = stream
+    def __init__(
+        self,
+        name: str,
+        stream: Stream,
+        take: Callable[[bytes], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._stream, self._take, self._ended = stream, take, ended
         self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
-        self._ended = asyncio.Event()
-        self.agent = PipeAgent(node, self._out.put)
         for work in (self._read, self._write):
-            threading.Thread(target=work, name=f"{work.__name__} {node}", daemon=True).start()
+            threading.Thread(target=work, name=f"{work.__name__} {name}", daemon=True).start()
 
-    async def hang_up(self, within_s: float) -> bool:
-        """Close our end; whether the agent closed its own, having ended all that it started."""
+    def put(self, data: bytes) -> None:
+        self._out.put(data)
+
+    def finish(self) -> None:
+        """End the program's standard input, once all that was put has been sent."""
         self._out.put(None)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._ended.wait()
-        await asyncio.to_thread(self._close)
-        return self._ended.is_set()
 
-    # --------------------------------------------------------------------------- in the threads
+    def close(self) -> None:
+        """May block, like the stream's own."""
+        self._out.put(None)
+        with suppress(*BROKEN):
+            self._stream.close()
 
     def _read(self) -> None:
         with suppress(*BROKEN):
             while data := self._stream.recv(PORTION_BYTES):
-                self._tell(self.agent.feed, data)
-        self._tell(self._lost)
+                self._tell(self._take, data)
+        self._tell(self._ended)
 
     def _write(self) -> None:
         with suppress(*BROKEN):
@@ -71,14 +80,50 @@ class Carrier:
                 self._stream.sendall(data)
             self._stream.shutdown()
 
-    def _close(self) -> None:
-        with suppress(*BROKEN):
-            self._stream.close()
-
     def _tell(self, what: Callable[..., None], *args: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody wants to know
             self._loop.call_soon_threadsafe(what, *args)
 
+
+class Carrier:
+    """The agent of one node, whose life hangs on one stream."""
+
+    def __init__(self, node: str, stream: Stream) -> None:
+        self._ended = asyncio.Event()
+        self._pump = Pump(node, stream, lambda data: self.agent.feed(data), self._lost)
+        self.agent = PipeAgent(node, self._pump.put)
+
+    async def hang_up(self, within_s: float) -> bool:
+        """Close our end; whether the agent closed its own, having ended all that it started."""
+        self._pump.finish()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._ended.wait()
+        await aside(self._pump.close)
+        return self._ended.is_set()
+
     def _lost(self) -> None:
         self._ended.set()
         self.agent.lost()
+
+
+async def aside(work: Callable[[], T]) -> T:
+    """Do work that blocks in a thread of its own. Whoever stops waiting leaves it to itself: it
+    delays neither others, as in a pool of threads, nor the end of the program."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(how: Callable[[Any], None], value: Any) -> None:
+        if not done.done():
+            how(value)
+
+    def run() -> None:
+        try:
+            how, value = done.set_result, work()
+        except BaseException as e:  # of whatever kind: it belongs to who waits
+            how, value = done.set_exception, e  # type: ignore[assignment]
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(settle, how, value)
+
+    threading.Thread(target=run, name="aside", daemon=True).start()
+    return await done

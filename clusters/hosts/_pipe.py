@@ -4,14 +4,19 @@ Whatever carries the lines (pipes to a process in a namespace, a docker exec, an
 turns calls into requests and answers into results. Every call has a deadline of its own, because
 an agent that is stopped or cut off does not say so; when the stream ends, every open call fails at
 once with the same sentence.
+
+Where a stream may break and be replaced by another (`_lasting`), `last` and `unanswered` are what
+the two sides must tell each other to go on where they were.
 """
 
 import asyncio
 import base64
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from harness.contracts import Completed, LinkRule, ProcessState
@@ -25,16 +30,28 @@ class NoAnswer(BedFailed, ConnectionError):
     """The node's own process did not answer `ask`: a fact about the node, for its driver to use."""
 
 
+@dataclass(frozen=True)
+class _Request:
+    """A line that was written, and who waits for its answer."""
+
+    line: bytes
+    answer: "asyncio.Future[dict[str, Any]]"
+
+
 class PipeAgent:
     """An agent that is spoken to over a stream: `feed` takes its lines, `write` sends ours."""
 
-    def __init__(self, node: str, write: Callable[[bytes], Any]) -> None:
+    def __init__(
+        self, node: str, write: Callable[[bytes], Any], patience_s: float = PATIENCE_S
+    ) -> None:
         self.node = node
+        self.gone = ""  # why nothing will be answered any more
+        self.last = 0  # the number of the agent's last message, where it numbers them
         self._write = write
-        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._patience_s = patience_s
+        self._waiting: dict[int, _Request] = {}
         self._listeners: dict[str, Callable[[str], None]] = {}
-        self._last = 0
-        self._gone = ""
+        self._asked = 0
         self._rest = b""
 
     # ------------------------------------------------------------------------------- the verbs
@@ -53,7 +70,7 @@ class PipeAgent:
     ) -> Completed:
         answer = await self._call(
             "run",
-            within_s=timeout_s + PATIENCE_S,
+            within_s=timeout_s + self._patience_s,
             argv=list(argv),
             stdin=_encoded(stdin),
             timeout_s=timeout_s,
@@ -106,7 +123,7 @@ class PipeAgent:
         return ProcessState(**await self._call("state", name=name))
 
     async def exited(self, name: str) -> int:
-        return int((await self._call("exited", within_s=None, name=name))["code"])
+        return int((await self._call("exited", within_s=math.inf, name=name))["code"])
 
     async def links(self, rules: Sequence[LinkRule]) -> None:
         plain = [{"source": rule.source, "drop": rule.drop} for rule in rules]
@@ -125,7 +142,7 @@ class PipeAgent:
     async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
         answer = await self._call(
             "ask",
-            within_s=timeout_s + PATIENCE_S,
+            within_s=timeout_s + self._patience_s,
             port=port,
             frame=_encoded(frame),
             timeout_s=timeout_s,
@@ -138,43 +155,60 @@ class PipeAgent:
         """Bytes from the agent, in any portions."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._take(json.loads(line))
+            if line.startswith(b"{"):  # a login shell may have had something to say first
+                self._take(json.loads(line))
+
+    def renew(self) -> None:
+        """Another stream takes over: half a line of the old one is none."""
+        self._rest = b""
+
+    def unanswered(self) -> list[bytes]:
+        """The lines of all open calls, in the order of their ids."""
+        return [request.line for request in self._waiting.values()]
 
     def lost(self, why: str = "its agent ended") -> None:
         """The stream ended: nothing will be answered any more."""
-        self._gone = f"{self.node} is gone: {why}"
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(NodeGone(self._gone))
+        self.gone = self.gone or f"{self.node} is gone: {why}"
+        for request in self._waiting.values():
+            if not request.answer.done():
+                request.answer.set_exception(NodeGone(self.gone))
 
     def _take(self, message: dict[str, Any]) -> None:
+        self.last = message.get("n", self.last)
         if "line" in message:
             listener = self._listeners.get(message["line"])
             if listener:
                 asyncio.get_running_loop().call_soon(listener, message["text"])
-            return
-        future = self._waiting.get(message["id"])
-        if future is None or future.done():
+        elif "gone" in message:
+            self.lost(message["gone"])
+        elif request := self._waiting.get(message.get("id", 0)):
+            self._answer(request.answer, message)
+
+    def _answer(self, answer: "asyncio.Future[dict[str, Any]]", message: dict[str, Any]) -> None:
+        if answer.done():
             return
         if "error" in message:
             kind = NoAnswer if message["kind"] == "no-answer" else BedFailed
-            future.set_exception(kind(f"{self.node}: {message['error']}"))
+            answer.set_exception(kind(f"{self.node}: {message['error']}"))
         else:
-            future.set_result(message["is"])
+            answer.set_result(message["is"])
 
-    async def _call(self, verb: str, *, within_s: float | None = PATIENCE_S, **fields: Any) -> Any:
-        if self._gone:
-            raise NodeGone(self._gone)
-        self._last = number = self._last + 1
-        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = future
+    async def _call(self, verb: str, *, within_s: float | None = None, **fields: Any) -> Any:
+        """Ask, and wait for the answer, by default as long as patience lasts."""
+        if self.gone:
+            raise NodeGone(self.gone)
+        limit_s = self._patience_s if within_s is None else within_s
+        self._asked = number = self._asked + 1
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        line = json.dumps({"id": number, "do": verb, **fields}).encode() + b"\n"
+        self._waiting[number] = _Request(line, answer)
         try:
-            self._write(json.dumps({"id": number, "do": verb, **fields}).encode() + b"\n")
-            async with asyncio.timeout(within_s):
-                return await future
+            self._write(line)
+            async with asyncio.timeout(limit_s):
+                return await answer
         except TimeoutError:
             raise BedFailed(
-                f"the agent of {self.node} did not answer {verb!r} within {within_s:g} s"
+                f"the agent of {self.node} did not answer {verb!r} within {limit_s:g} s"
             ) from None
         finally:
             del self._waiting[number]

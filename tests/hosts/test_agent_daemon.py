@@ -1,0 +1,365 @@
+"""The agent that outlives its connections: they break wherever they like, and it makes no odds.
+
+A relay is a child process here, where an ssh channel would carry it; it is cut in the middle of
+lines, stopped, and left alone. No rule of any network is touched.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from clusters.hosts import _agent
+from clusters.hosts._lasting import LastingCarrier
+from harness.errors import NodeGone
+
+HERE = Path(_agent.__file__).parent
+PYTHON = [sys.executable, "-S", "-s", "-E"]
+PATIENCE_S = 20.0
+LEASE_S = 20.0
+TOLD = 600
+FLOOD = 20_000
+
+
+class Relay:
+    """A connection to the agent, as a child process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.process = subprocess.Popen(
+            [*PYTHON, str(HERE / "_agent_relay.py"), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def recv(self, size: int) -> bytes:
+        return os.read(_fd(self.process.stdout), size)
+
+    def sendall(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(_fd(self.process.stdin), data) :]
+
+    def shutdown(self) -> None:
+        if self.process.stdin:
+            self.process.stdin.close()
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Fraying(Relay):
+    """Breaks after so many bytes each way, wherever in a line that is."""
+
+    def __init__(self, folder: Path, dice: random.Random) -> None:
+        super().__init__(folder)
+        self.left_in, self.left_out = dice.randint(1, 100_000), dice.randint(1, 20_000)
+
+    def recv(self, size: int) -> bytes:
+        data = super().recv(min(size, self.left_in))
+        self.left_in -= len(data)
+        if not self.left_in:
+            self.process.kill()
+        return data
+
+    def sendall(self, data: bytes) -> None:
+        super().sendall(data[: self.left_out])
+        self.left_out -= len(data)
+        if self.left_out <= 0:
+            self.process.kill()
+            raise BrokenPipeError
+
+
+class Daemon:
+    """An agent of its own in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.relays: list[Relay] = []
+
+    def start(self, lease_s: float = LEASE_S, **options: int) -> None:
+        """Returns when it listens."""
+        name = f"seatrial-test-{os.getpid()}-{time.monotonic_ns()}"
+        argv = [*PYTHON, str(HERE / "_agent_daemon.py"), str(self.folder), "127.0.0.1"]
+        argv += ["--lease", str(lease_s), "--name", name]
+        for key, value in options.items():
+            argv += [f"--{key.replace('_', '-')}", str(value)]
+        subprocess.run(argv, check=True, timeout=PATIENCE_S)
+
+    def dial(self) -> Relay:
+        return self._kept(Relay(self.folder))
+
+    def fraying(self, dice: random.Random) -> Callable[[], Relay]:
+        return lambda: self._kept(Fraying(self.folder, dice))
+
+    @property
+    def pid(self) -> int:
+        return int(self._read("agent.pid"))
+
+    @property
+    def end(self) -> str:
+        return self._read("agent.end")
+
+    def stop(self) -> None:
+        if self._read("agent.pid"):
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+        for relay in self.relays:
+            relay.close()
+            for pipe in (relay.process.stdin, relay.process.stdout):
+                if pipe:
+                    with suppress(OSError):
+                        pipe.close()
+
+    def _kept(self, relay: Relay) -> Relay:
+        self.relays.append(relay)
+        return relay
+
+    def _read(self, name: str) -> str:
+        path = self.folder / name
+        return path.read_text().strip() if path.exists() else ""
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Daemon(tmp_path)
+    yield daemon
+    daemon.stop()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_connection_that_breaks_anywhere_costs_no_line_and_doubles_no_action(
+    daemon: Daemon, seed: int
+) -> None:
+    """Every line arrives once and in order, every request is carried out once and answered."""
+    daemon.start()
+    flood: list[str] = []
+    echoes: list[str] = []
+
+    async def scene() -> int:
+        carrier = LastingCarrier("a", daemon.fraying(random.Random(seed)), LEASE_S)
+        agent = carrier.agent
+        await agent.start("echo", ["sed", "-u", f"{TOLD}q"], on_line=echoes.append)
+        await agent.start("flood", ["seq", str(FLOOD)], on_line=flood.append)
+        for number in range(TOLD):
+            await agent.tell("echo", str(number))
+        assert await agent.exited("flood") == 0
+        assert await agent.exited("echo") == 0
+        await carrier.hang_up()
+        return carrier.attachments
+
+    attachments = asyncio.run(scene())
+    assert flood == [str(number) for number in range(1, FLOOD + 1)]
+    assert echoes == [str(number) for number in range(TOLD)]
+    assert attachments > 3
+
+
+def test_many_open_requests_survive_a_break_each_on_its_own(daemon: Daemon, tmp_path: Path) -> None:
+    """What is under way when the connection breaks goes on, and is not begun again."""
+    daemon.start()
+    done = tmp_path / "done"
+
+    async def scene() -> list[int]:
+        carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+        note = f"sleep 0.5; echo x >> {done}"
+        runs = [carrier.agent.run(["sh", "-c", note]) for _ in range(40)]
+        together = asyncio.gather(*runs)
+        for cuts in range(3):
+            await carrier.agent.hello()
+            assert carrier.attachments == cuts + 1
+            daemon.relays[-1].process.kill()
+        codes = [run.code for run in await together]
+        await carrier.hang_up()
+        return codes
+
+    assert asyncio.run(scene()) == [0] * 40
+    assert done.read_text() == "x\n" * 40
+
+
+def test_a_silent_connection_is_replaced(daemon: Daemon) -> None:
+    """A relay that neither ends nor answers does not hold up the next request."""
+    daemon.start()
+
+    async def scene() -> str:
+        carrier = LastingCarrier("a", daemon.dial, lease_s=4.0)
+        await carrier.agent.hello()
+        os.kill(daemon.relays[0].process.pid, signal.SIGSTOP)
+        state = (await carrier.agent.state("nobody")).state
+        assert carrier.attachments == 2
+        await carrier.hang_up()
+        return state
+
+    assert asyncio.run(scene()) == "absent"
+
+
+def test_without_a_driver_it_leaves_and_takes_everything_along(daemon: Daemon) -> None:
+    """At the end of the lease the running and the stopped die, and the next driver hears why."""
+    daemon.start(lease_s=1.0)
+
+    async def scene() -> list[int]:
+        carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+        running = await carrier.agent.start("running", ["sleep", "1000"])
+        stopped = await carrier.agent.start("stopped", ["sleep", "1000"])
+        await carrier.agent.signal("stopped", signal.SIGSTOP)
+        await carrier.hang_up()
+        return [running, stopped]
+
+    pids = asyncio.run(scene())
+    eventually(lambda: not any(alive(pid) for pid in [*pids, daemon.pid]))
+    assert daemon.end == "no driver was heard for 1 s"
+    sentence = asyncio.run(refused(daemon))
+    assert sentence == "a is gone: its agent left: no driver was heard for 1 s"
+
+
+def test_a_driver_that_is_heard_may_be_idle(daemon: Daemon) -> None:
+    """Pings alone renew the lease."""
+    daemon.start(lease_s=1.0)
+
+    async def scene() -> str:
+        carrier = LastingCarrier("a", daemon.dial, lease_s=1.0)
+        await carrier.agent.hello()
+        await asyncio.sleep(2.0)  # what is waited for is that nothing happens
+        state = (await carrier.agent.state("nobody")).state
+        await carrier.hang_up()
+        return state
+
+    assert asyncio.run(scene()) == "absent"
+
+
+def test_told_to_leave_it_says_so_and_fails_open_calls(daemon: Daemon) -> None:
+    """SIGTERM is the end of the lease; who waits is told at once, and by whom it was ended."""
+    daemon.start()
+
+    async def scene() -> tuple[str, int]:
+        carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+        pid = await carrier.agent.start("sleeper", ["sleep", "1000"])
+        waiting = asyncio.ensure_future(carrier.agent.exited("sleeper"))
+        await carrier.agent.hello()
+        os.kill(daemon.pid, signal.SIGTERM)
+        with pytest.raises(NodeGone) as error:
+            await waiting
+        await carrier.hang_up()
+        return str(error.value), pid
+
+    sentence, pid = asyncio.run(scene())
+    assert sentence == "a is gone: its agent left: told to by SIGTERM"
+    eventually(lambda: not alive(pid) and not alive(daemon.pid))
+
+
+def test_an_agent_that_was_killed_is_a_node_that_is_gone(daemon: Daemon) -> None:
+    """The relay finds nobody, and nobody waits for the lease."""
+    daemon.start()
+
+    async def scene() -> str:
+        carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+        await carrier.agent.hello()
+        os.kill(daemon.pid, signal.SIGKILL)
+        with pytest.raises(NodeGone) as error:
+            await carrier.agent.exited("nobody")
+        await carrier.hang_up()
+        return str(error.value)
+
+    assert asyncio.run(scene()) == "a is gone: its agent ended, and did not say why"
+
+
+def test_what_is_kept_has_a_bound(daemon: Daemon) -> None:
+    """A driver that takes nothing costs so much memory and no more; then the agent says why."""
+    daemon.start(kept_bytes=2 << 20)
+
+    async def scene() -> None:
+        carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+        late = ["sh", "-c", "sleep 0.3; exec yes"]
+        await carrier.agent.start("flood", late, on_line=lambda line: None)
+        await carrier.hang_up()
+
+    asyncio.run(scene())
+    eventually(lambda: not alive(daemon.pid))
+    assert daemon.end == "more than 2 MB waited for a driver to take them"
+
+
+def test_another_driver_replaces_the_first(daemon: Daemon) -> None:
+    """It starts afresh, with ids of its own; the first learns that it has been replaced."""
+    daemon.start()
+
+    async def scene() -> str:
+        first = LastingCarrier("a", daemon.dial, LEASE_S)
+        await first.agent.start("sleeper", ["sleep", "1000"])
+        open_call = asyncio.ensure_future(first.agent.exited("sleeper"))
+        await first.agent.hello()
+        second = LastingCarrier("a", daemon.dial, LEASE_S)
+        assert (await second.agent.state("sleeper")).state == "running"
+        with pytest.raises(NodeGone) as error:
+            await open_call
+        assert (await second.agent.state("sleeper")).state == "running"
+        await first.hang_up()
+        await second.hang_up()
+        return str(error.value)
+
+    assert asyncio.run(scene()) == "a is gone: another driver took its agent over"
+
+
+def test_a_host_that_cannot_be_dialled_is_gone_after_the_lease() -> None:
+    """The last reason is in the sentence."""
+
+    def dial() -> Relay:
+        raise ConnectionRefusedError("no route")
+
+    async def scene() -> str:
+        carrier = LastingCarrier("a", dial, lease_s=0.3)
+        with pytest.raises(NodeGone) as error:
+            await carrier.agent.hello()
+        await carrier.hang_up()
+        return str(error.value)
+
+    assert asyncio.run(scene()) == "a is gone: it was not heard for 0.3 s: no route"
+
+
+def test_it_is_detached_and_alone(daemon: Daemon) -> None:
+    """A session of its own without a terminal; a second agent of the same name is refused."""
+    daemon.start()
+    fields = Path(f"/proc/{daemon.pid}/stat").read_text().rpartition(")")[2].split()
+    session, terminal = int(fields[3]), int(fields[4])
+    assert session != os.getsid(0)
+    assert session != daemon.pid  # no leader of one: it can not get a terminal by opening it
+    assert terminal == 0
+    assert (daemon.folder / "agent.sock").stat().st_mode & 0o777 == 0o600
+    argv = Path(f"/proc/{daemon.pid}/cmdline").read_text().split("\0")[:-1]
+    again = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert again.returncode == 1
+    assert again.stderr == "another agent of Seatrial is at work on this host\n"
+
+
+async def refused(daemon: Daemon) -> str:
+    carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+    with pytest.raises(NodeGone) as error:
+        await carrier.agent.hello()
+    await carrier.hang_up()
+    return str(error.value)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def _fd(pipe: IO[bytes] | None) -> int:
+    assert pipe
+    return pipe.fileno()
