@@ -1,111 +1,26 @@
-"""`seatrial`: every command, and the one place where an ending becomes an exit code.
+"""`seatrial`: the console script's door.
 
-    0 valid   1 invalid   2 unknown   254 the request makes no sense   255 the test bed failed
-
-The codes are Jepsen's; click's own never leak, because a 1 for "usage error" would read as "the
-cluster lost data". Messages go to standard error, one sentence each, without a traceback;
-SEATRIAL_DEBUG=1 shows where a failure of ours came from. This module imports next to nothing: what
-takes time to import, a Ctrl-C may interrupt, and that is an ending like any other.
+It imports nothing: what takes time to import, a Ctrl-C may interrupt, and that is an ending like
+any other (`harness.endings`). One that comes when all is said changes nothing any more.
 """
 
-import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING
-
-from harness.errors import (
-    EXIT_BAD_REQUEST,
-    EXIT_BED_FAILED,
-    EXIT_UNKNOWN,
-    EXIT_VALID,
-    SeatrialError,
-)
-from harness.outlet import close_outlets, open_outlets
-
-if TYPE_CHECKING:
-    from click import ClickException
 
 
 def main() -> None:
     """The console script."""
     try:
-        open_outlets()
-        code = exit_code(sys.argv[1:])
-        written = close_outlets()
-    except KeyboardInterrupt:  # once more, while it was ending
-        code, written = EXIT_UNKNOWN, True
-    sys.exit(code if written or code else EXIT_BED_FAILED)
+        from harness.endings import ended
+
+        code = ended(sys.argv[1:])
+        _ignore_interrupts()
+    except KeyboardInterrupt:
+        print("seatrial: stopped before there was a verdict", file=sys.stderr)
+        code = 2
+    sys.exit(code)
 
 
-def exit_code(arguments: Sequence[str]) -> int:
-    """Carry out one command line; never raises. Not by click's own `main`, whose codes differ."""
-    try:
-        return _carried_out(arguments)
-    except BaseException as error:
-        return _failed(error)
+def _ignore_interrupts() -> None:
+    import signal
 
-
-def _carried_out(arguments: Sequence[str]) -> int:
-    from click.exceptions import Exit
-
-    from harness.commands._group import seatrial
-
-    try:
-        with seatrial.make_context("seatrial", list(arguments)) as context:
-            return int(seatrial.invoke(context) or EXIT_VALID)
-    except Exit as asked:  # --help, --version
-        return asked.exit_code
-
-
-def _failed(error: BaseException) -> int:
-    """Say what went wrong in one sentence; the exit code it stands for."""
-    if os.environ.get("SEATRIAL_DEBUG"):
-        import traceback
-
-        traceback.print_exception(error)
-    match error:
-        case SeatrialError():
-            return _said(str(error), error.exit_code)
-        case KeyboardInterrupt():
-            return _said("stopped before there was a verdict", EXIT_UNKNOWN)
-        case SystemExit():
-            return error.code if isinstance(error.code, int) else EXIT_BED_FAILED
-        case OSError():
-            return _said(f"this machine refused: {error}", EXIT_BED_FAILED)
-        case _:
-            return _failed_by_click(error)
-
-
-def _failed_by_click(error: BaseException) -> int:
-    import click
-
-    match error:
-        case click.exceptions.NoArgsIsHelpError():
-            click.echo(error.format_message(), err=True)
-            return EXIT_BAD_REQUEST
-        case click.ClickException():
-            return _said(_usage(error), EXIT_BAD_REQUEST)
-        case click.Abort():
-            return _failed(KeyboardInterrupt())
-        case _:
-            kind = type(error).__name__
-            words = f"Seatrial itself failed: {kind}: {error} (SEATRIAL_DEBUG=1 shows where)"
-            return _said(words, EXIT_BED_FAILED)
-
-
-def _usage(error: "ClickException") -> str:
-    from click import UsageError
-
-    context = getattr(error, "ctx", None)
-    path = context.command_path if context else "seatrial"
-    sentence = error.format_message().rstrip(".")
-    if isinstance(error, UsageError):
-        return f"{sentence}; `{path} --help` shows what it takes"
-    return sentence
-
-
-def _said(sentence: str, code: int) -> int:
-    with suppress(OSError):  # a log on a full disk
-        print(f"seatrial: {' '.join(sentence.split())}", file=sys.stderr)
-    return code
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -154,7 +154,7 @@ def test_ctrl_c_during_an_import_is_2(
 def test_help_imports_no_engine(root: Path) -> None:
     """Spark and Arrow take a second to import, so a command imports them when it runs."""
     code = (
-        "import sys; from harness.cli import exit_code; exit_code(['--help']);"
+        "import sys; from harness.endings import exit_code; exit_code(['--help']);"
         "sys.exit(bool({'pyspark', 'pyarrow', 'pandas', 'rich'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=root, check=False)
