@@ -50,6 +50,11 @@ class Content:
         data = bytes(self._data[offset:end])
         return data if len(data) == end - offset else data + bytes(end - offset - len(data))
 
+    @property
+    def held(self) -> int:
+        """Bytes of memory this takes, beside what waits for a sync."""
+        return len(self._data)
+
     # changes
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
