@@ -9,8 +9,8 @@ be brought home when somebody removed the node.
 of its own namespace, and cannot gain others. Its process 1 is the engine's init, which buries
 orphans. IPv6 is off: links are cut by IPv4 address, and there must be no other way round.
 
-*The network* is internal: no gateway leads out of it. Addresses are given by us, so nobody is
-asked for them.
+*The network* is internal: the engine lets nothing through to other networks. Addresses are given by
+us, so nobody is asked for them.
 """
 
 from collections.abc import Iterator, Sequence
