@@ -1,0 +1,145 @@
+"""Parts of Docker hosts without an engine: options, frames of an exec, files brought home."""
+
+import io
+import socket
+import tarfile
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusters.hosts import _docker_stream, _homecoming, docker
+from clusters.hosts._docker_options import Options, options
+from harness.errors import BadRequest
+from harness.trial import Trial
+
+
+def test_options_become_values() -> None:
+    """Sizes in bytes, a network as such; nothing given is no limit."""
+    bed = {"subnet": "10.7.0.0/24", "base": "debian:12", "memory": "1g", "cpus": 1.5, "disk": "64m"}
+    asked = Options(IPv4Network("10.7.0.0/24"), "debian:12", 1 << 30, 1.5, 64 << 20)
+    assert options(bed) == asked
+    assert options({"memory": 1 << 30}) == Options(memory=1 << 30)
+    assert options({}) == Options()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("colour", "red", "no option of docker hosts; there are: base, cpus, disk, memory, subnet"),
+        ("subnet", "somewhere", "must be an IPv4 network such as 198.18.7.0/24"),
+        ("subnet", "198.18.7.1/24", "has host bits set"),
+        ("subnet", "10.0.0.0/30", "too small"),
+        ("subnet", 7, "must be an IPv4 network"),
+        ("base", "", "must be the name of an image"),
+        ("base", "a b", "must be the name of an image"),
+        ("memory", "lots", "must be a size such as 512m or 2g"),
+        ("memory", True, "must be a size"),
+        ("memory", "1m", "must be at least 64m"),
+        ("disk", "0", "must be at least 1m"),
+        ("cpus", 0, "must be a number of processors"),
+        ("cpus", "two", "must be a number of processors"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_by_name(key: str, value: Any, said: str) -> None:
+    """Before anything is started, also by `doctor`."""
+    for ask in (docker.problems, lambda bed: docker.hosts(Trial(bed=bed), Path())):
+        with pytest.raises(BadRequest, match=f"^bed.{key} ") as refused:
+            ask({key: value})
+        assert said in str(refused.value)
+
+
+def test_a_disk_in_memory_must_fit_into_it() -> None:
+    """Else the kernel would kill the node for writing to its disk."""
+    with pytest.raises(BadRequest, match="disk must be smaller than"):
+        options({"memory": "128m", "disk": "128m"})
+
+
+Frames = list[tuple[int, bytes]]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 2]), st.binary(min_size=1, max_size=40)), max_size=20),
+    st.integers(1, 30),
+    st.integers(1, 30),
+)
+def test_frames_of_an_exec_become_one_stream(frames: Frames, portion: int, size: int) -> None:
+    """However the bytes are cut up, output is whole and in order, and errors are kept apart."""
+    stream = _docker_stream.ExecStream(Cut(frames, portion))
+    assert b"".join(iter(lambda: stream.recv(size), b"")) == joined(frames, 1)
+    assert stream.errors == joined(frames, 2)[-_docker_stream.LAST_WORDS_BYTES :]
+
+
+def test_a_stream_is_closed_by_half_and_then_whole() -> None:
+    """The program's input ends first; who waits for its output wakes up when all is closed."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        stream = _docker_stream.ExecStream(ours)
+        stream.sendall(b"last line\n")
+        stream.shutdown()
+        assert (theirs.recv(100), theirs.recv(100)) == (b"last line\n", b"")
+        theirs.sendall(_docker_stream.HEADER.pack(1, 3) + b"bye")
+        assert stream.recv(100) == b"bye"
+        stream.close()
+        assert theirs.recv(100) == b""
+
+
+def test_files_come_home_below_their_folder_and_nowhere_else(tmp_path: Path) -> None:
+    """Whatever the names in the stream; links and devices are no evidence."""
+    names = ["a/log", "a/deep/down/log", "./a/dot", "a/../../out", "/a/rooted", "a"]
+    packed = tar([(name, b"x") for name in names], links=["a/link"])
+    assert _homecoming.unpack(io.BytesIO(packed), tmp_path / "home") == []
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == {"home/log", "home/deep/down/log", "home/dot", "home/a/rooted"}
+
+
+def test_zeros_take_no_room_and_large_files_stay_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A preallocated log is as long as it was, and what follows a large file is not lost."""
+    monkeypatch.setattr(_homecoming, "LARGEST_BYTES", 5 << 20)
+    log = b"begin" + bytes(4 << 20) + b"end"
+    packed = tar([("a/log", log), ("a/huge", bytes(6 << 20)), ("a/zeros", bytes(3 << 20))])
+    portions = (packed[at : at + 1000] for at in range(0, len(packed), 1000))
+    left_out = _homecoming.unpack(_homecoming.Portions(portions), tmp_path)
+    assert left_out == [f"{tmp_path}/huge (6 MB)"]
+    assert (tmp_path / "log").read_bytes() == log
+    assert (tmp_path / "zeros").stat().st_size == 3 << 20
+    assert (tmp_path / "zeros").stat().st_blocks == 0
+
+
+class Cut:
+    """A channel whose bytes arrive in portions, like an SSH channel in shape."""
+
+    def __init__(self, frames: Frames, portion: int) -> None:
+        packed = (_docker_stream.HEADER.pack(kind, len(data)) + data for kind, data in frames)
+        self._bytes: Iterator[int] = iter(b"".join(packed))
+        self._portion = portion
+
+    def recv(self, size: int) -> bytes:
+        wanted = range(min(size, self._portion))
+        return bytes(byte for _, byte in zip(wanted, self._bytes, strict=False))
+
+    def settimeout(self, timeout: float | None) -> None: ...
+
+
+def joined(frames: Frames, kind: int) -> bytes:
+    return b"".join(data for one, data in frames if one == kind)
+
+
+def tar(files: list[tuple[str, bytes]], links: list[str] | None = None) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as packed:
+        for name, data in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            packed.addfile(member, io.BytesIO(data))
+        for name in links or []:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            packed.addfile(member)
+    return out.getvalue()
