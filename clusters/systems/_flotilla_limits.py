@@ -39,7 +39,7 @@ def refuse_impossible(values: Values, brokers: int, body_bytes: int) -> None:
         _refuse_copies("inSyncReplicas", every, brokers)
     least = max(LEAST_SEGMENT_BYTES, body_bytes + HEAD_BYTES)
     _refuse_size("mappedFileSizeCommitLog", every, least, MOST_SEGMENT_BYTES)
-    _refuse_size("haTransferBatchSize", every, 1, MOST_SENT_BYTES)
+    _refuse_size("haTransferBatchSize", every, HEAD_BYTES, MOST_SENT_BYTES)
     if "maxMessageSize" in values:
         most = min(every["mappedFileSizeCommitLog"], MOST_SENT_BYTES) - HEAD_BYTES
         _refuse_size("maxMessageSize", every, max(body_bytes, 1), most)

@@ -121,7 +121,7 @@ def test_detection_is_the_heartbeats_age_and_a_scan() -> None:
         ),
         (
             {"settings": {"haTransferBatchSize": 0}},
-            "haTransferBatchSize must be from 1 to 8388608 ",
+            "haTransferBatchSize must be from 512 to 8388608 ",
         ),
         ({"settings": {"haTransferBatchSize": 1 << 24}}, "haTransferBatchSize must be"),
         (
@@ -153,6 +153,7 @@ def test_nonsense_is_refused_by_name(fields: dict[str, Any], words: str) -> None
         {"nodes": {"broker": 1}, "profile": "unsafe-default"},
         {"settings": {"mappedFileSizeCommitLog": 65536}},
         {"settings": {"maxMessageSize": 64}},
+        {"settings": {"haTransferBatchSize": 512}},
         {"load": {"body_bytes": 1 << 20}},
     ],
     ids=str,
