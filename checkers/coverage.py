@@ -70,8 +70,10 @@ def _proved(counted: int, planned: int) -> str:
 
 
 def _reasons(known: Facts, outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
-    yield from known.outline.cut_short
-    if known.outline.interrupted and not known.outline.cut_short:
+    if known.outline.cut_short:
+        yield from known.outline.cut_short  # what else is missing follows from that
+        return
+    if known.outline.interrupted:
         yield Reason("INTERRUPTED", "The run was cut short; run it again and let it end")
     if known.outline.load is None:
         yield Reason("NO_LOAD", "The load never began; harness.log says what came before")

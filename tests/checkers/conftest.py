@@ -15,6 +15,7 @@ from harness.intervals import Event, FaultInterval, Window
 from harness.operation import F, Type
 from harness.schema import OPS
 from harness.trial import Trial
+from harness.verdict import Reason
 
 S = 1_000_000_000
 ROLES = {f"broker-{i}": "broker" for i in (1, 2, 3)} | {"controller-1": "controller"}
@@ -34,6 +35,7 @@ class Sketch:
     events: list[Event] = field(default_factory=list)
     interrupted: bool = False
     complete: bool = True
+    cut_short: tuple[Reason, ...] = ()
     sets: tuple[str, ...] = ("",)
     roles: dict[str, str] = field(default_factory=lambda: dict(ROLES))
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -85,6 +87,7 @@ class Sketch:
             roles=self.roles,
             interrupted=self.interrupted,
             complete=self.complete,
+            cut_short=self.cut_short,
             sets=self.sets,
             set_of_key=tuple(range(len(self.sets))) if len(self.sets) > 1 else (),
         )

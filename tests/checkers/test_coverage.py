@@ -7,7 +7,7 @@ import pytest
 
 from checkers import coverage
 from harness.operation import F, Type
-from harness.verdict import Judgement, Result
+from harness.verdict import Judgement, Reason, Result
 
 Sketch = Any  # tests/checkers/conftest.py
 
@@ -39,6 +39,14 @@ def test_interrupted(sound: Sketch) -> None:
     """A run that did not end is unknown."""
     sound.interrupted = True
     assert codes(sound) == {"INTERRUPTED"}
+
+
+def test_a_run_that_the_bed_cut_short(sound: Sketch) -> None:
+    """Unknown for that one reason: faults that were not reached are no reason of their own."""
+    sound.interrupted, sound.cut_short = True, (Reason("NODE_GONE", "broker-2 is gone"),)
+    sound.planned.append("pause")
+    assert judged(sound).judgement is Judgement.UNKNOWN
+    assert judged(sound).reasons == sound.cut_short
 
 
 def test_no_load(sketch: Sketch) -> None:

@@ -140,3 +140,28 @@ def test_planned_ends_are_no_crash(sound: Sketch) -> None:
     sound.event(32, "broker-2", "exit", code=0)
     sound.event(32, "broker-3", "exit", code=-9)
     assert judged(sound).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("at", "node", "lost", "convicted"),
+    [
+        (20, "broker-3", "gone", False),  # its host went down, processes first
+        (20.5, "broker-3", "full", False),  # it had to stop
+        (29, "broker-3", "gone", False),  # after it was lost
+        (20, "broker-2", "gone", True),  # it is another node that was lost
+    ],
+)
+def test_what_the_bed_lost_is_nobodys_crash(
+    sound: Sketch, at: float, node: str, lost: str, convicted: bool
+) -> None:
+    """The end of a node that was lost, shortly before or at any time after, convicts nobody."""
+    sound.event(at, node, "exit", code=70)
+    sound.event(25, "broker-3", lost, why="its agent ended")
+    assert bool(judged(sound).findings) == convicted
+
+
+def test_a_crash_long_before_its_node_was_lost_is_a_crash(sound: Sketch) -> None:
+    """More than a minute before, the host was well."""
+    sound.event(20, "broker-3", "exit", code=70)
+    sound.event(81, "broker-3", "gone", why="its agent ended")
+    assert only(sound).code == "NODE_CRASHED"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.contracts import Bed, Completed, LinkRule, Node, ProcessState, Standing
-from harness.errors import BedFailed
+from harness.errors import BedFailed, NodeGone
 
 NODES = (
     Node("nameserver-1", "nameserver", "10.0.0.1"),
@@ -45,7 +45,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class MemoryAgent:
-    """One node's agent; `broken` names verbs that fail."""
+    """One node's agent; `broken` names verbs that fail, `gone` is all of them for good."""
 
     def __init__(self, world: "World", node: Node, pid: int) -> None:
         self.world, self.node, self.pid = world, node, pid
@@ -54,6 +54,7 @@ class MemoryAgent:
         self.arrived: dict[str, int] = {}
         self.process = "running"
         self.broken: set[str] = set()
+        self.gone = False
 
     async def links(self, rules: Sequence[LinkRule]) -> None:
         await self._do("links")
@@ -96,6 +97,8 @@ class MemoryAgent:
             self.arrived[token] = self.arrived.get(token, 0) + 1
 
     async def _do(self, verb: str) -> None:
+        if self.gone:
+            raise NodeGone(f"{self.node.name} is gone: its agent ended")
         if verb in self.broken:
             raise BedFailed(f"the agent of {self.node.name} is gone")
         await asyncio.sleep(0.001)
@@ -135,7 +138,7 @@ class World:
         self.bed = Bed(
             nodes=NODES,
             agents=self.agents,  # type: ignore[arg-type]
-            hosts=type("Hosts", (), {"can": can})(),
+            hosts=type("Hosts", (), {"can": can, "shares_files": True})(),
             system=MemorySystem(self),  # type: ignore[arg-type]
             record=self,  # type: ignore[arg-type]
             now_ns=lambda: round(asyncio.get_running_loop().time() * 1e9),

@@ -300,6 +300,71 @@ def test_healing_that_is_not_seen_is_told(world: Any, tmp_path: Path) -> None:
     assert [entry.kind for entry in open_entries(ledger)] == ["partition"]
 
 
+@pytest.mark.parametrize("dies_with_the_run", [True, False])
+@pytest.mark.parametrize(
+    "one",
+    [
+        fault("kill", 2.0, 5.0, "broker"),
+        fault("pause", 2.0, 5.0, "broker"),
+        fault("partition", 2.0, 5.0, "broker-2", params={"shape": "isolate"}),
+    ],
+    ids=lambda one: one.kind,
+)
+def test_a_node_that_is_gone_keeps_nobody_else_broken(
+    world: Any, tmp_path: Path, one: PlannedFault, dies_with_the_run: bool
+) -> None:
+    """The rest is healed. What it had is nobody's to heal, unless the node may come back."""
+    world.bed.hosts.shares_files = dies_with_the_run
+    victim = world.agents["broker-2"]
+
+    async def lose(stop: asyncio.Event) -> None:
+        await asyncio.sleep(4.0)
+        victim.gone = True
+        stop.set()
+
+    ledger = carried_out(world, planned(one), tmp_path, lose)
+    others = [agent for agent in world.agents.values() if agent is not victim]
+    assert all(agent.process == "running" and not agent.rules for agent in others)
+    assert world.last(0)["healed"] is None
+    assert "broker-2 is gone" in json.loads(world.last(0)["observation"])["healing"]["error"]
+    assert [entry.id for entry in open_entries(ledger)] == ([] if dies_with_the_run else [0])
+
+
+@pytest.mark.parametrize(
+    ("one", "nodes"),
+    [
+        (fault("kill", 2.0, 5.0, "master, controller-2"), {"broker-1", "controller-2"}),
+        (fault("pause", 2.0, 5.0, "slave"), {"broker-2", "broker-3"}),
+        (fault("loss", 2.0, 5.0, "master", params={"from": "slave"}), {"broker-1"}),
+        (
+            fault("partition", 2.0, 5.0, "master", params={"shape": "isolate", "from": "slave"}),
+            {"broker-1", "broker-2", "broker-3"},
+        ),
+    ],
+    ids=lambda one: getattr(one, "kind", ""),
+)
+def test_each_nodes_injection_is_timed(
+    world: Any, tmp_path: Path, one: PlannedFault, nodes: set[str]
+) -> None:
+    """How long a node took to be broken and to be mended is evidence of the fault, by node."""
+    carried_out(world, planned(one), tmp_path)
+    seen = json.loads(world.last(0)["observation"])
+    assert seen["applied_ms"] == dict.fromkeys(nodes, 1.0)
+    if one.kind != "kill":  # mending it is the system's: a start, which this world does itself
+        assert seen["healed_ms"] == dict.fromkeys(nodes, 1.0)
+
+
+def test_overlapping_faults_are_timed_apart(world: Any, tmp_path: Path) -> None:
+    """Each has the nodes that it touched, whatever another does meanwhile."""
+    plan = planned(
+        fault("pause", 2.0, 5.0, "broker-2"),
+        fault("pause", 2.0, 5.0, "broker-3"),
+    )
+    carried_out(world, plan, tmp_path)
+    took = [json.loads(world.last(number)["observation"])["applied_ms"] for number in (0, 1)]
+    assert [set(each) for each in took] == [{"broker-2"}, {"broker-3"}]
+
+
 @pytest.mark.parametrize("rows", range(4, 12))
 def test_a_full_disk_heals_and_ends_at_once(world: Any, tmp_path: Path, rows: int) -> None:
     """What can not be recorded is not done: all is healed, and the error is told, at any row."""

@@ -13,7 +13,9 @@ import tarfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+from clusters.hosts import local
 from clusters.hosts._archive import archive
 from clusters.hosts.local import LocalHosts
 from harness.contracts import Agent, Clock, Node, Python
@@ -30,6 +32,10 @@ def hosts(trial: Trial, folder: Path) -> "Apart":
     return Apart(Path(folder).resolve(), float(trial.bed.get("error_ms", 0)))
 
 
+def problems(bed: Mapping[str, Any]) -> list[Any]:
+    return local.problems({})
+
+
 class Apart(LocalHosts):
     shares_files = False
 
@@ -40,7 +46,7 @@ class Apart(LocalHosts):
 
     @property
     def _elsewhere(self) -> Path:
-        return self._run.parents[1] / "apart"
+        return self._run.parents[1] / f"apart-{self._run.name}"
 
     @asynccontextmanager
     async def raised(
