@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,10 @@ from clusters.hosts._probe import Problem
 from clusters.hosts._ssh_explain import (
     BROKEN,
     CONNECT_WITHIN_S,
+    LET_IN_WITHIN_S,
     NoKey,
     NotLetIn,
+    Undecided,
     UnknownHostKey,
     Unready,
     explained,
@@ -145,14 +147,21 @@ class Fleet:
     def connect(self, host: Host) -> Machine:
         """The host's machine, surveyed. Unready, when no node can live there."""
         machine = self._reached(host)
-        found = _ssh_survey.facts(machine)
-        problem = found if isinstance(found, Problem) else None
-        if not isinstance(found, Problem):
-            problem = next(_ssh_survey.lacking(host, found), None)
-            machine.facts = found
-        if problem:
+        try:
+            machine.facts = _fit(machine)
+        except BaseException:
             machine.close()
-            raise Unready(problem)
+            raise
+        with self._lock:
+            self._machines.append(machine)
+        return machine
+
+    def reach(self, host: Host) -> Machine:
+        """The host's machine whatever it lacks, to clean up there: root is all that it takes."""
+        machine = self._reached(host)
+        if machine.sudo:
+            machine.close()
+            raise Unready(_ssh_survey.no_root(machine))
         with self._lock:
             self._machines.append(machine)
         return machine
@@ -209,6 +218,8 @@ class Fleet:
         gateway = self._jump(way.jump, called) if way.jump else None
         connection = _connection(way, gateway, self._accept)
         try:
+            if gateway is None:
+                connection.connect_kwargs["sock"] = _socket(way)
             connection.open()
             connection.transport.set_keepalive(KEEPALIVE_S)
         except BROKEN as e:
@@ -240,6 +251,16 @@ class Fleet:
             jump.client.close()
 
 
+def _fit(machine: Machine) -> _ssh_survey.Facts:
+    """What it has. Unready, when that is not enough."""
+    found = _ssh_survey.facts(machine)
+    if isinstance(found, Problem):
+        raise Unready(found)
+    for problem in _ssh_survey.lacking(machine.host, found):
+        raise Unready(problem)
+    return found
+
+
 @contextmanager
 def connected(
     hosts: Sequence[Host], *, accept_new_host_keys: bool = False
@@ -263,13 +284,12 @@ def _connection(
         port=way.port,
         gateway=gateway or False,
         config=config,
-        connect_timeout=CONNECT_WITHIN_S,
+        connect_timeout=LET_IN_WITHIN_S,  # the handshake's: many at once are slow
         connect_kwargs={
             "auth_strategy": _Keys(way),
             "banner_timeout": CONNECT_WITHIN_S,
-            "auth_timeout": CONNECT_WITHIN_S,
+            "auth_timeout": LET_IN_WITHIN_S,
             "channel_timeout": CHANNEL_WITHIN_S,
-            "transport_factory": _without_delay,
         },
     )
     for path in (*way.known_hosts, KNOWN_TO_ALL):
@@ -280,11 +300,11 @@ def _connection(
     return connection
 
 
-def _without_delay(sock: Any, **options: Any) -> paramiko.Transport:
-    """Behind a jump host the socket is a channel, and the delay is the jump host's to avoid."""
-    if isinstance(sock, socket.socket):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return paramiko.Transport(sock, **options)
+def _socket(way: Route) -> socket.socket:
+    """Behind a jump host the last leg's delay is the jump host's to avoid."""
+    sock = socket.create_connection((way.hostname, way.port), CONNECT_WITHIN_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
 
 
 class _Keys:
@@ -304,7 +324,9 @@ class _Keys:
                 allowed = transport.auth_publickey(self._way.user, key)
             except paramiko.BadAuthenticationType as e:
                 raise NotLetIn(tried, e.allowed_types) from e
-            except paramiko.AuthenticationException:
+            except paramiko.AuthenticationException as e:
+                if "timeout" in str(e):
+                    raise Undecided(str(e)) from e
                 if not transport.is_active():  # too many wrong keys for its taste
                     break
             else:
@@ -346,8 +368,8 @@ def _key(path: str) -> paramiko.PKey | None:
 
 
 def _agents_keys() -> Iterator[paramiko.PKey]:
-    with suppress(paramiko.SSHException, OSError):
-        yield from paramiko.Agent().get_keys()
+    with suppress(paramiko.SSHException, OSError), closing(paramiko.Agent()) as agent:
+        yield from agent.get_keys()
 
 
 def _methods(transport: paramiko.Transport, user: str) -> Sequence[str]:

@@ -6,6 +6,7 @@ sentence, in the words of somebody who has to do something about it.
 """
 
 import base64
+import errno
 import hashlib
 import shlex
 import socket
@@ -17,7 +18,8 @@ from clusters.hosts._probe import Problem
 from clusters.hosts._ssh_route import SSH_PORT, Route
 from harness.errors import BedFailed
 
-CONNECT_WITHIN_S = 3
+CONNECT_WITHIN_S = 3.0
+LET_IN_WITHIN_S = 10  # a server that asks a slow DNS server for our name takes five
 SOME = 5  # hosts that one message names
 _NODES_LIVE_THERE = "a node of the trial is to live there"
 _PROHIBITED, _CONNECT_FAILED = 1, 2  # RFC 4254, 5.1
@@ -45,6 +47,10 @@ class UnknownHostKey(Refused):
 
 class NoKey(Refused):
     """A private key that can not be used, and why."""
+
+
+class Undecided(Refused):
+    """The server took too long over a key."""
 
 
 class NotLetIn(Refused):
@@ -84,6 +90,11 @@ def _explained(error: BaseException, route: Route) -> tuple[str, str]:
             return _not_let_in(error, route)
         case NoKey():
             return str(error), "correct `key` in the inventory or IdentityFile in ~/.ssh/config"
+        case Undecided():
+            return (
+                f"did not decide within {LET_IN_WITHIN_S} s whether to let {route.user} in",
+                f"see what its sshd waits for (UseDNS, PAM, a full disk); {try_it}",
+            )
         case paramiko.ChannelException():
             return _no_way_on(error, route)
         case paramiko.SSHException() if "opening channel" in str(error):
@@ -95,20 +106,27 @@ def _explained(error: BaseException, route: Route) -> tuple[str, str]:
                 f"has a name that nobody knows ({route.hostname})",
                 "correct `host` in the inventory, or HostName in ~/.ssh/config",
             )
-        case paramiko.ssh_exception.NoValidConnectionsError() | ConnectionRefusedError():
+        case ConnectionRefusedError():
             return (
                 f"refuses connections to port {route.port}",
                 "start its SSH server (sudo systemctl start ssh), or correct `port`",
             )
         case TimeoutError():
             return (
-                f"does not answer on port {route.port} within {CONNECT_WITHIN_S} s",
+                f"does not answer on port {route.port} within {CONNECT_WITHIN_S:g} s",
                 "see that it is up and that no firewall is between",
             )
+        case paramiko.SSHException() if isinstance(error.__context__, EOFError | ConnectionError):
+            return _explained(error.__context__, route)
         case paramiko.SSHException() if "session" in str(error) or "banner" in str(error):
             return (
                 f"accepts connections on port {route.port}, but its SSH server says nothing",
                 f"see whether sshd hangs there, or whether that port is another service; {try_it}",
+            )
+        case OSError(errno=errno.EHOSTUNREACH | errno.ENETUNREACH):
+            return (
+                f"can not be reached: there is no way to {route.hostname}",
+                "see that it is up, and correct `host` in the inventory if it is another",
             )
         case EOFError() | ConnectionError():
             return "closed the connection before it let us in", f"see its sshd's log; {try_it}"
@@ -151,7 +169,8 @@ def _unknown_key(key: paramiko.PKey, route: Route) -> tuple[str, str]:
     else:
         kind = key.get_name().replace("ssh-", "").split("-")[0]
         port = "" if route.port == SSH_PORT else f"-p {route.port} "
-        command = f"ssh-keyscan -t {kind} {port}{route.hostname} >> {route.known_hosts[0]}"
+        file = shlex.quote(route.known_hosts[0])
+        command = f"ssh-keyscan -t {kind} {port}{route.hostname} >> {file}"
     return what, (
         "compare that with what `ssh-keygen -lf` says of the key on the machine itself, and if "
         f"they agree: {command}"

@@ -192,8 +192,8 @@ def _read(path: Path) -> str:
         return path.expanduser().read_text(encoding="utf-8")
     except FileNotFoundError:
         raise BadRequest(
-            f"the inventory {path} does not exist; write one (docs/hosts.md shows how), or name "
-            "another with --bed inventory=FILE"
+            f'the inventory {path} does not exist; write it ([[host]] and host = "NAME" for each '
+            "machine), or name another with --bed inventory=FILE"
         ) from None
     except UnicodeDecodeError:
         raise BadRequest(f"the inventory {path} is not text in UTF-8") from None

@@ -75,7 +75,7 @@ class Facts:
 def facts(machine: Runs, now_s: Callable[[], float] = time.time) -> Facts | Problem:
     """Ask everything; a Problem when the questions themselves can not be asked."""
     if machine.sudo:
-        return _no_root(machine)
+        return no_root(machine)
     host = machine.host
     before = now_s()
     argv = [host.python, "-S", "-s", "-E", "-c", _QUESTIONS, host.folder]
@@ -136,7 +136,7 @@ def _answer(out: str) -> dict[str, Any] | None:
     return None
 
 
-def _no_root(machine: Runs) -> Problem:
+def no_root(machine: Runs) -> Problem:
     return Problem(
         f"{machine.host} lets {machine.user} in, but not act as root (sudo -n says: "
         f"{machine.sudo})",

@@ -1,9 +1,9 @@
 """Machines of the tests' own, reached by SSH: real sshds on hosts that vanish with the lab.
 
-A host is a set of namespaces (network, mounts, processes, name) with its own /etc, /root, /home,
+A host is a set of namespaces (network, mounts, processes, name) with its own /etc, homes,
 /tmp, /var/tmp and /run, an address on the lab's bridge, users and a host key. It differs from a
-machine in that it shares the programs in /usr, and the clock. The lab's own network is where a
-driver stands: at 198.18.0.1, on the bridge.
+machine in that it shares the clock, and the rest of the files, which it can not write. The lab's
+own network is where a driver stands: at 198.18.0.1, on the bridge.
 
     lab.host("h1")               one of those that are always there; leave it as it was
     lab.add()                    a host of your own, to break
@@ -47,7 +47,17 @@ HOSTS = 9
 DRIVER = "198.18.0.1"
 NETWORK_BITS = 16
 HOSTS_PER_BLOCK = 200
-PROGRAMS = ("sshd", "ssh-keygen", "ip", "iptables", "mount", "nsenter", "setpriv", "unshare")
+PROGRAMS = (
+    "sshd",
+    "ssh-keygen",
+    "sudo",
+    "ip",
+    "iptables",
+    "mount",
+    "nsenter",
+    "setpriv",
+    "unshare",
+)
 KINDS = {"net": "net", "mount": "mnt", "pid": "pid", "uts": "uts", "ipc": "ipc"}
 LAB = f"""
 set -e
@@ -67,8 +77,9 @@ mkdir -p /run/lab /run/sshd /run/etc
 cp "$1"/* /run/lab/
 cp -a /etc/. /run/etc/
 mount --bind /run/etc /etc
-for folder in /root /home /tmp /var/tmp; do mount -t tmpfs tmpfs "$folder"; done
+for folder in ~root /home /tmp /var/tmp; do mount -t tmpfs tmpfs "$folder"; done
 chmod 1777 /tmp /var/tmp
+mount -o remount,bind,ro /
 for scope in all default; do
   [ ! -e /proc/sys/net/ipv6 ] || echo 1 > /proc/sys/net/ipv6/conf/$scope/disable_ipv6
 done
@@ -89,9 +100,9 @@ StrictModes no
 MaxStartups 100
 MaxSessions 100
 """
-EACH_SSHD = """
+SSHDS = """
 for process in /proc/[0-9]*; do
-  read -r name < $process/comm && [ "$name" = sshd ] && kill -s "$1" ${process#/proc/} || :
+  read -r name < $process/comm && [ "$name" = sshd ] && echo ${process#/proc/} || :
 done 2> /dev/null
 """
 NEW_KEY = """
@@ -120,7 +131,7 @@ class LabHost:
         """A command there, as root; its output."""
         done = subprocess.run(
             self.inside(argv),
-            env={"PATH": SEARCH_PATH, "HOME": "/root"},
+            env={"PATH": SEARCH_PATH, "HOME": os.path.expanduser("~root")},
             input=stdin,
             capture_output=True,
             text=True,
@@ -131,7 +142,7 @@ class LabHost:
 
     def path(self, path: str) -> Path:
         """A file there, as it is called outside."""
-        return Path(f"/proc/{self.pid}/root{path}")
+        return Path("/proc", str(self.pid), "root", path.lstrip("/"))
 
     def start_sshd(self, *options: str) -> None:
         """`options` as in sshd_config: "PubkeyAuthentication no"."""
@@ -143,11 +154,13 @@ class LabHost:
     def kill_sshd(self) -> None:
         """The listener and all its sessions."""
         self.signal_sshd("KILL")
+        assert _until(lambda: not self.run("sh", "-c", SSHDS)), "sshd would not end"
         self.path("/run/lab/sshd.pid").unlink(missing_ok=True)
 
     def signal_sshd(self, signal: str) -> None:
         """STOP: it hangs. CONT: it goes on."""
-        self.run("sh", "-c", EACH_SSHD, "sh", signal)
+        pids = self.run("sh", "-c", SSHDS).split()
+        self.run("sh", "-c", 'kill -s "$@" || :', "sh", signal, *pids)
 
     def cut_off(self, *sources: str) -> None:
         """Drop whatever comes from these addresses; none: let all in again."""
@@ -183,7 +196,7 @@ class SshLab:
 
     folder: Path
     pid: int
-    hosts: dict[str, LabHost] = field(default_factory=dict)
+    standing: tuple[LabHost, ...] = ()  # the hosts that are always there, in order
     _outside: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _count: int = 0
@@ -204,7 +217,7 @@ class SshLab:
         return f"/run/python/bin/python3.{sys.version_info[1]}" if _python_home() else "python3"
 
     def host(self, name: str) -> LabHost:
-        return self.hosts[name]
+        return next(host for host in self.standing if host.name == name)
 
     def add(self) -> LabHost:
         """One more host, for whoever wants to break it."""
@@ -226,7 +239,6 @@ class SshLab:
         kind, key, *_ = (files / "host_key.pub").read_text().split()
         with self._lock, self.known_hosts.open("a") as known:
             known.write(f"{host.address} {kind} {key}\n")
-            self.hosts[name] = host
         return host
 
     def entry(self, host: LabHost, **more: Any) -> dict[str, Any]:
@@ -241,8 +253,8 @@ class SshLab:
         return {**usual, **more}
 
     def inventory(self, hosts: Sequence[LabHost] = (), **more: Any) -> Path:
-        """A file that lists these hosts, or all of them; `more` holds for each."""
-        listed = [self.entry(host, **more) for host in hosts or self.hosts.values()]
+        """A file that lists these hosts, or those always there; `more` holds for each."""
+        listed = [self.entry(host, **more) for host in hosts or self.standing]
         path = Path(tempfile.mkstemp(suffix=".toml", prefix="inventory-", dir=self.folder)[1])
         path.write_text(tomli_w.dumps({"host": listed}))
         return path
@@ -355,8 +367,8 @@ def raised(count: int) -> Iterator[SshLab]:
         lab = SshLab(folder, _process_1(outside))
         _make_key(lab.key)
         with ThreadPoolExecutor(max_workers=4) as pool:
-            for raising in [pool.submit(lab.add) for _ in range(count)]:
-                raising.result()
+            hosts = [raising.result() for raising in [pool.submit(lab.add) for _ in range(count)]]
+        lab.standing = tuple(sorted(hosts, key=lambda host: int(host.name[1:])))
         yield lab
     finally:
         _end(outside)
@@ -391,7 +403,7 @@ def _grandchild(pid: int) -> int:
 
 
 def _is_ready(pid: int) -> bool:
-    return pid > 0 and Path(f"/proc/{pid}/root/run/lab/ready").exists()
+    return pid > 0 and Path("/proc", str(pid), "root", "run", "lab", "ready").exists()
 
 
 def _python_home() -> str:

@@ -1,0 +1,451 @@
+"""Against real sshds: connections that are kept, and one sentence for each way to fail.
+
+Tests that break a host break one of their own; the lab's standing hosts are left as they were.
+"""
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from docker_lab import _until
+from ssh_lab import DRIVER, LabHost, SshLab
+
+from clusters.hosts import _ssh_connect
+from clusters.hosts._ssh_connect import Fleet, Machine, connected
+from clusters.hosts._ssh_explain import Unready
+from clusters.hosts._ssh_inventory import Host, load
+from clusters.hosts._ssh_problems import problems
+from harness.errors import BadRequest, BedFailed
+
+pytestmark = pytest.mark.bed
+
+Listed = Callable[..., Host]
+AHEAD = """#!/usr/bin/env {python}
+import sys, time
+real = time.time
+time.time = lambda: real() + 100
+sys.argv = ["-c", *sys.argv[sys.argv.index("-c") + 1:]]
+exec(sys.argv.pop(1))
+"""
+OLD = AHEAD.replace("real = time.time\n", "sys.version_info = (3, 9, 2)\n").replace(
+    "time.time = lambda: real() + 100\n", ""
+)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nobody's own keys, configuration or ssh-agent."""
+    (tmp_path / ".ssh").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def lab(ssh_lab: SshLab) -> Iterator[SshLab]:
+    """The lab, with this test in the driver's place."""
+    with ssh_lab.network():
+        yield ssh_lab
+
+
+@pytest.fixture
+def listed(lab: SshLab) -> Listed:
+    """A host of the lab as an inventory gives it."""
+
+    def entry(host: LabHost, **more: object) -> Host:
+        return load(lab.inventory([host], **more)).hosts[0]
+
+    return entry
+
+
+def refused(host: Host, **options: bool) -> str:
+    with Fleet(**options) as fleet, pytest.raises(Unready) as failed:
+        fleet.connect(host)
+    return str(failed.value)
+
+
+# ------------------------------------------------------------------------------------- that works
+
+
+def test_all_hosts_are_connected_and_each_is_itself(lab: SshLab) -> None:
+    """In the order of the inventory; each runs commands on its own host, as root."""
+    hosts = load(lab.inventory()).hosts
+    with connected(hosts) as machines:
+        assert [machine.host for machine in machines] == list(hosts)
+        names = [machine.run(["hostname"]).out.strip() for machine in machines]
+        assert names == [host.name for host in lab.standing]
+        assert {machine.run(["id", "-u"]).out for machine in machines} == {"0\n"}
+        facts = [machine.facts for machine in machines]
+        assert all(abs(fact.skew_s) <= fact.skew_error_s for fact in facts)
+    assert not any(machine.alive for machine in machines)
+
+
+@pytest.fixture
+def machine(lab: SshLab, listed: Listed) -> Iterator[Machine]:
+    with connected([listed(lab.standing[0])]) as machines:
+        yield machines[0]
+
+
+def test_a_command_has_its_input_output_and_code(machine: Machine) -> None:
+    """Words arrive as they are, both streams come back, large ones too, and a signal is a code."""
+    said = machine.run(["sh", "-c", 'printf "%s|" "$@"; echo no >&2; exit 7', "x", "a b", "*", ""])
+    assert (said.code, said.out, said.err) == (7, "a b|*||", "no\n")
+    blob = b"x" * 3_000_000
+    both = machine.run(["sh", "-c", "tee /dev/stderr"], blob, timeout_s=30)
+    assert (len(both.out), len(both.err)) == (len(blob), len(blob))
+    assert machine.run(["true"], blob).code == 0
+    assert machine.run(["no-such-program"]).code == 127
+
+
+def test_a_command_has_a_deadline(machine: Machine) -> None:
+    """One that takes too long is left, and the connection goes on."""
+    with pytest.raises(BedFailed, match=r"`sleep` on 198\.18\.1\.11 took longer than 0\.2 s"):
+        machine.run(["sleep", "30"], timeout_s=0.2)
+    assert machine.run(["echo", "still"]).out == "still\n"
+
+
+def test_a_file_arrives_whole_or_not_at_all(machine: Machine) -> None:
+    """Every byte, whatever they are; and a folder that is missing is said."""
+    data = bytes(range(256)) * 4000
+    machine.upload(data, "/var/tmp/a file")
+    assert machine.run(["wc", "-c", "/var/tmp/a file"]).out.split()[0] == str(len(data))
+    with pytest.raises(BedFailed, match=r"198\.18\.1\.11 can not store /nowhere/file: .*nowhere"):
+        machine.upload(b"x", "/nowhere/file")
+    machine.run(["rm", "/var/tmp/a file"])
+
+
+def test_a_channel_is_a_stream_both_ways(machine: Machine) -> None:
+    """What an agent's lines travel on."""
+    channel = machine.open_channel(["cat"])
+    channel.settimeout(10)
+    channel.sendall(b"line\n")
+    assert channel.recv(100) == b"line\n"
+    channel.shutdown_write()
+    assert channel.recv(100) == b""
+    assert channel.recv_exit_status() == 0
+
+
+def test_small_requests_are_not_held_back(machine: Machine) -> None:
+    """TCP_NODELAY is set on the connection's socket."""
+    assert machine.transport.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_machine_can_be_reached_again(lab: SshLab, listed: Listed) -> None:
+    """A broken connection is told, and a new one takes its place."""
+    host = lab.add()
+    with Fleet() as fleet:
+        machine = fleet.connect(listed(host))
+        host.kill_sshd()
+        with pytest.raises(BedFailed, match=rf"the connection to {host.address} broke"):
+            machine.run(["true"])
+        with pytest.raises(Unready, match="refuses connections"):
+            fleet.reconnect(machine)
+        host.start_sshd()
+        again = fleet.reconnect(machine)
+        assert again.run(["hostname"]).out.strip() == host.name
+        assert again.facts == machine.facts
+
+
+# ------------------------------------------------------------------------------------- jump hosts
+
+
+def test_a_host_behind_another_is_reached_through_it(lab: SshLab, listed: Listed) -> None:
+    """By `jump`: both sockets without delay, and one connection to the jump host for all."""
+    jump, *inner = lab.add(), lab.add(), lab.add()
+    for host in inner:
+        host.cut_off(DRIVER)
+    with connected([listed(host, jump=f"root@{jump.address}") for host in inner]) as machines:
+        names = [machine.run(["hostname"]).out.strip() for machine in machines]
+        assert names == [host.name for host in inner]
+        outer = machines[0].transport.sock.get_transport()
+        assert outer.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert machines[1].transport.sock.get_transport() is outer
+
+
+def test_the_users_own_config_is_honoured(lab: SshLab, home: Path) -> None:
+    """An alias with HostName, User, IdentityFile, UserKnownHostsFile and ProxyJump."""
+    jump, inner = lab.add(), lab.add()
+    inner.cut_off(DRIVER)
+    (home / ".ssh" / "config").write_text(
+        f"Host db\n HostName {inner.address}\n ProxyJump bastion\n"
+        f"Host bastion\n HostName {jump.address}\n"
+        f"Host *\n User root\n IdentityFile {lab.key}\n UserKnownHostsFile {lab.known_hosts}\n"
+    )
+    (home / "inventory.toml").write_text('[[host]]\nhost = "db"\n')
+    assert not problems({"inventory": str(home / "inventory.toml")})
+
+
+def test_it_is_said_which_leg_fails(lab: SshLab, listed: Listed) -> None:
+    """The jump host itself, what is behind it, and a jump host that forbids to go on."""
+    jump, inner = lab.add(), lab.add()
+    behind = listed(inner, jump=f"root@{jump.address}")
+    inner.kill_sshd()
+    assert refused(behind).startswith(
+        f"{inner.address} can not be reached from its jump host root@{jump.address}, which gets no "
+        f"answer from {inner.address}:22"
+    )
+    inner.start_sshd()
+    jump.kill_sshd()
+    assert refused(behind).startswith(
+        f"{inner.address} can not be reached: its jump host root@{jump.address} refuses "
+        "connections to port 22"
+    )
+    jump.start_sshd("AllowTcpForwarding no")
+    assert "which forbids forwarding" in refused(behind)
+
+
+# -------------------------------------------------------------------------------- ways to fail
+
+
+def test_an_unknown_host_key_is_refused_with_the_line_that_adds_it(
+    lab: SshLab, listed: Listed, tmp_path: Path
+) -> None:
+    """The command in the message, run as it is, makes the host known."""
+    known = tmp_path / "known hosts"
+    host = listed(lab.standing[0], known_hosts=str(known))
+    said = refused(host)
+    printed = lab.standing[0].run("ssh-keygen", "-lf", "/run/lab/host_key.pub").split()[1]
+    assert f"host key that is not in {known} (ssh-ed25519 {printed})" in said
+    assert not known.exists()
+    command = said.rpartition("if they agree: ")[2]
+    assert command.endswith(f">> '{known}'")
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True, timeout=30)
+    with connected([host]):
+        pass
+
+
+def test_an_unknown_host_key_behind_a_jump_is_added_by_ssh(lab: SshLab, listed: Listed) -> None:
+    """ssh-keyscan knows no jump hosts, so the message has an ssh command."""
+    known = lab.folder / "some-known"
+    jump, inner = lab.standing[:2]
+    lines = lab.known_hosts.read_text().splitlines(keepends=True)
+    known.write_text("".join(line for line in lines if not line.startswith(f"{inner.address} ")))
+    host = listed(inner, jump=f"root@{jump.address}", known_hosts=str(known))
+    command = refused(host).rpartition("if they agree: ")[2]
+    assert command.startswith("ssh -o StrictHostKeyChecking=accept-new")
+    assert f"-J root@{jump.address}" in command
+
+
+def test_new_host_keys_are_written_when_asked_for(
+    lab: SshLab, listed: Listed, tmp_path: Path
+) -> None:
+    """Each as a line at the end of the file, whose other lines stay; next time they are known."""
+    known = tmp_path / "new" / "known_hosts"
+    hosts = [listed(host, known_hosts=str(known)) for host in lab.standing]
+    known.parent.mkdir()
+    known.write_text("# mine\nother ssh-ed25519 AAAA")
+    with connected(hosts, accept_new_host_keys=True):
+        pass
+    lines = known.read_text().splitlines()
+    assert lines[:2] == ["# mine", "other ssh-ed25519 AAAA"]
+    assert {line.split()[0] for line in lines[2:]} == {host.host for host in hosts}
+    assert len(lines) == 2 + len(hosts)
+    with connected(hosts):
+        pass
+
+
+def test_a_changed_host_key_is_refused_always(lab: SshLab, listed: Listed) -> None:
+    """With the flag, too; the message says how to forget the old one."""
+    host = lab.add()
+    entry = listed(host)
+    host.change_key()
+    for accept in (False, True):
+        said = refused(entry, accept_new_host_keys=accept)
+        assert said.startswith(f"{host.address} shows another host key (ssh-ed25519 SHA256:")
+        assert f"ssh-keygen -f {lab.known_hosts} -R {host.address}" in said
+
+
+def test_who_is_not_let_in_is_told_with_which_key(
+    lab: SshLab, listed: Listed, tmp_path: Path
+) -> None:
+    """A wrong key, a wrong user, no key at all, no key file, no key in it, a locked key."""
+    host = lab.standing[0]
+    other, locked, none = tmp_path / "other", tmp_path / "locked", tmp_path / "none"
+    for path, phrase in ((other, ""), (locked, "secret")):
+        make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", phrase, "-f", str(path)]
+        subprocess.run(make, check=True)
+    none.write_text("nothing")
+    to_mend = f"ssh-copy-id -i KEY.pub -p 22 root@{host.address}"
+    said = refused(listed(host, key=str(other)))
+    assert said.startswith(f"{host.address} does not let root in with {other}")
+    assert to_mend in said
+    assert "does not let nobody-here in with" in refused(listed(host, user="nobody-here"))
+    assert f"the key {tmp_path}/no, which does not exist" in refused(
+        listed(host, key=f"{tmp_path}/no")
+    )
+    assert f"the key {none}, which is no private key" in refused(listed(host, key=str(none)))
+    assert f"the key {locked}, which needs a passphrase" in refused(listed(host, key=str(locked)))
+    keyless = Host(host.address, host.address, user="root", known_hosts=str(lab.known_hosts))
+    assert "wants a key for root, and there is none" in refused(keyless)
+
+
+def test_a_server_that_wants_a_password_is_told(lab: SshLab, listed: Listed) -> None:
+    """Nobody can type it while a trial runs."""
+    host = lab.add()
+    host.kill_sshd()
+    host.start_sshd("PubkeyAuthentication no", "PasswordAuthentication yes")
+    assert f"{host.address} takes no keys, only password" in refused(listed(host))
+
+
+def test_silence_is_told_from_refusal(lab: SshLab, listed: Listed) -> None:
+    """A closed port, a host that drops packets, an sshd that hangs."""
+    host = lab.add()
+    entry = listed(host)
+    host.signal_sshd("STOP")
+    assert "accepts connections on port 22, but its SSH server says nothing" in refused(entry)
+    host.signal_sshd("CONT")
+    host.kill_sshd()
+    assert f"{host.address} refuses connections to port 22" in refused(entry)
+    assert "refuses connections to port 2222" in refused(listed(host, port=2222))
+    host.cut_off(DRIVER)
+    assert f"{host.address} does not answer on port 22 within 3 s" in refused(entry)
+
+
+def test_a_port_of_something_else_is_told(lab: SshLab) -> None:
+    """A server that hangs up, and one that talks of other things."""
+    with socket.create_server((DRIVER, 0)) as server:
+        host = Host(DRIVER, DRIVER, port=server.getsockname()[1], key=str(lab.key))
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(refused, host)
+            server.accept()[0].close()
+            assert f"{DRIVER} closed the connection before it let us in" in asked.result()
+            asked = pool.submit(refused, host)
+            with server.accept()[0] as talking:
+                talking.sendall(b"220 mail.example ESMTP\r\n")
+                assert "that port is another service" in asked.result()
+
+
+def test_a_key_may_be_the_agents(
+    lab: SshLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no key is named and none lies in ~/.ssh, the ssh-agent's are tried."""
+    at = tmp_path / "agent"
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(at)], stdout=subprocess.DEVNULL)
+    try:
+        assert _until(at.exists)
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(at))
+        subprocess.run(["ssh-add", "-q", str(lab.key)], check=True)
+        name = lab.standing[0].address
+        with connected([Host(name, name, user="root", known_hosts=str(lab.known_hosts))]) as ready:
+            assert len(ready) == 1
+    finally:
+        agent.kill()
+        agent.wait()
+
+
+def test_a_server_that_can_not_decide_is_told(
+    lab: SshLab, listed: Listed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not said to refuse the key."""
+    monkeypatch.setattr(_ssh_connect, "LET_IN_WITHIN_S", 3)
+    host = lab.add()
+    host.kill_sshd()
+    host.write("/etc/keys", "#!/bin/sh\nsleep 30\n", program=True)
+    asking = ("AuthorizedKeysCommand /etc/keys", "AuthorizedKeysCommandUser root")
+    host.start_sshd("AuthorizedKeysFile none", *asking)
+    said = refused(listed(host))
+    assert said.startswith(f"{host.address} did not decide within 10 s whether to let root in")
+
+
+def test_a_host_that_nobody_knows_is_told(lab: SshLab) -> None:
+    """An address that nobody has on the network, and a name."""
+    missing = Host("198.18.99.99", "198.18.99.99", key=str(lab.key))
+    assert re.match(r"198\.18\.99\.99 (does not answer on port 22|can not be)", refused(missing))
+    unnamed = Host("no.such.invalid", "198.18.1.11", key=str(lab.key))
+    assert "has a name that nobody knows (no.such.invalid)" in refused(unnamed)
+
+
+# ------------------------------------------------------------------------- what a node must have
+
+
+def test_who_is_not_root_acts_as_root_by_sudo(lab: SshLab, listed: Listed) -> None:
+    """Commands, files and channels are root's."""
+    host = lab.add()
+    host.add_user("ops", sudo=True)
+    with connected([listed(host, user="ops")]) as (machine,):
+        assert machine.run(["id", "-un"]).out == "root\n"
+        machine.upload(b"x", "/etc/file")
+        assert machine.run(["stat", "-c", "%U %a", "/etc/file"]).out == "root 600\n"
+        channel = machine.open_channel(["id", "-un"])
+        assert channel.recv(100) == b"root\n"
+
+
+def test_who_may_not_act_as_root_is_told(lab: SshLab, listed: Listed) -> None:
+    """In sudo's own words, and with the line that allows it."""
+    host = lab.add()
+    host.add_user("ops", sudo=False)
+    said = refused(listed(host, user="ops"))
+    assert said.startswith(f"{host.address} lets ops in, but not act as root (sudo -n says: ")
+    assert "ops ALL=(ALL) NOPASSWD: ALL" in said
+
+
+def test_what_a_host_lacks_is_told(lab: SshLab, listed: Listed) -> None:
+    """Python missing, broken or too old; no folder; no room; a clock that is off; no iptables."""
+    host = lab.add()
+    host.write("/etc/old", OLD.format(python=lab.python), program=True)
+    host.write("/etc/ahead", AHEAD.format(python=lab.python), program=True)
+    host.run("mkdir", "/var/tmp/small")
+    host.run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/var/tmp/small")
+    name = host.address
+    assert f"{name} has no program /no/python" in refused(listed(host, python="/no/python"))
+    assert f"{name} can not run false: it exits with 1" in refused(listed(host, python="false"))
+    assert f"{name} has Python 3.9 as /etc/old" in refused(listed(host, python="/etc/old"))
+    assert f"{name} has no folder /nowhere" in refused(listed(host, folder="/nowhere"))
+    assert f"{name} has 1 MB left in /var/tmp/small" in refused(
+        listed(host, folder="/var/tmp/small")
+    )
+    assert "a clock that is 100 s ahead of" in refused(listed(host, python="/etc/ahead"))
+    host.remove_iptables()
+    assert f"{name} has no iptables" in refused(listed(host))
+
+
+def test_a_login_that_talks_disturbs_nothing(lab: SshLab, listed: Listed) -> None:
+    """A .bashrc may print what it likes."""
+    host = lab.add()
+    host.write(os.path.expanduser("~root/.bashrc"), "echo welcome; echo '{'")
+    with connected([listed(host)]) as (machine,):
+        assert machine.facts.system == "Linux"
+
+
+# ---------------------------------------------------------------------------- several at once
+
+
+def test_several_hosts_fail_in_one_message(lab: SshLab, listed: Listed) -> None:
+    """A line for each of the first five, and how many more; those that were open are closed."""
+    host = lab.standing[0]
+    wrong = [listed(host, port=3000 + at) for at in range(7)]
+    with Fleet() as fleet, pytest.raises(BedFailed) as failed:
+        fleet.connect_all([listed(host), *wrong])
+    lines = str(failed.value).splitlines()
+    assert [f"port {3000 + at}" in line for at, line in enumerate(lines)] == [True] * 5 + [False]
+    assert lines[5] == "and 2 more; `doctor --hosts ssh` names them all"
+
+
+def test_problems_are_a_row_for_each_host(lab: SshLab) -> None:
+    """For the doctor: what, why, remedy, in the order of the inventory; none: all are ready."""
+    assert not problems({"inventory": str(lab.inventory(lab.standing[:2]))})
+    found = problems({"inventory": str(lab.inventory(lab.standing[:2], port=1))})
+    assert [what for what, _, _ in found] == [
+        f"{host.address} refuses connections to port 1" for host in lab.standing[:2]
+    ]
+    assert {why for _, why, _ in found} == {"a node of the trial is to live there"}
+
+
+@pytest.mark.parametrize(
+    ("bed", "said"),
+    [
+        ({"inventori": "x"}, "ssh hosts have no option bed.inventori; known: inventory, accept"),
+        ({"inventory": 7}, "bed.inventory must be the path of a file, not 7"),
+        ({"inventory": "/no/such"}, "the inventory /no/such does not exist"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(bed: dict[str, object], said: str) -> None:
+    """By the key."""
+    with pytest.raises(BadRequest) as wrong:
+        problems(bed)
+    assert str(wrong.value).startswith(said)
