@@ -1,0 +1,261 @@
+"""One host of a run: taken, manned by an agent, and given back as it was.
+
+Setting up and cleaning up are errands (`_errands`) that the host's own Python runs, one command
+each; between them everything goes through the agent. Blocking functions run in threads of their
+own, so a host that hangs holds up nobody but itself.
+"""
+
+import asyncio
+import json
+import sys
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import paramiko
+
+from clusters.hosts import _archive, _clocks, _errands, _homecoming
+from clusters.hosts._carrier import Stream, aside
+from clusters.hosts._driver import driver
+from clusters.hosts._lasting import LastingCarrier
+from clusters.hosts._pipe import PipeAgent
+from clusters.hosts._ssh_connect import Fleet, Machine
+from clusters.hosts._ssh_explain import BROKEN
+from clusters.hosts._ssh_taken import Taken
+from harness.contracts import Clock, Node, Python
+from harness.errors import BedFailed, SeatrialError
+from harness.runs import is_running
+
+ERRAND_WITHIN_S = 40.0
+HOME_WITHIN_S = 30.0
+CLEAR_WITHIN_S = 15.0
+PORTION_BYTES = 1 << 18
+WAYS = ("-S", "-s", "-E")  # the host's Python: its standard library, and nothing of its users'
+
+
+class Stuck(BedFailed):
+    """Something of a run is still on a host."""
+
+
+class Berth:
+    """A node's host, while a run has it."""
+
+    def __init__(
+        self, fleet: Fleet, machine: Machine, node: Node, folder: str, lease_s: float
+    ) -> None:
+        self.node, self.folder = node, folder
+        self.python = Python(machine.host.python, f"{folder}/packages")
+        self._fleet, self._machine = fleet, machine
+        self._lease_s = lease_s
+        self._dials = 0
+        self._carrier: LastingCarrier | None = None
+
+    @property
+    def agent(self) -> PipeAgent:
+        assert self._carrier
+        return self._carrier.agent
+
+    @property
+    def host(self) -> str:
+        return str(self._machine.host)
+
+    @property
+    def taken(self) -> Taken:
+        return Taken(self.node.name, self._machine.host, self.folder)
+
+    async def manned(self, run: Path, for_s: float) -> Clock:
+        """Take the host and wait until its agent answers; the node's clock."""
+        await aside(lambda: self._occupy(run))
+        self._carrier = LastingCarrier(self.node.name, self._dial, self._lease_s)
+        identity = await self.agent.hello()
+        await self.agent.links(())  # so that the first fault finds its chain
+        return await _clocks.compared(self.agent, identity, for_s)
+
+    async def left(self, into: Path) -> str:
+        """Bring home what the node wrote, and leave nothing; why something is left, if any is."""
+        if self._carrier:
+            await self._carrier.hang_up()
+        try:
+            async with asyncio.timeout(HOME_WITHIN_S):
+                await aside(lambda: self._bring_home(into))
+            async with asyncio.timeout(CLEAR_WITHIN_S):
+                await aside(lambda: cleared(self._machine, self.folder))
+        except TimeoutError:
+            return f"{self.host} does not answer; {self._left_there()}"
+        except (SeatrialError, OSError, tarfile.TarError, zlib.error) as e:
+            return f"{e}; {self._left_there()}"
+        return ""
+
+    def _left_there(self) -> str:
+        return f"what {self.node.name} wrote is still in {self.folder} there"
+
+    # ------------------------------------------------------------------------- in threads
+
+    def _occupy(self, run: Path) -> None:
+        """Make the folder, unpack our code, start the agent; first, sweep out what is over."""
+        order = {
+            "folder": self.folder,
+            "node": self.node.name,
+            "owner": _owner(run),
+            "address": self.node.address,
+            "lease_s": self._lease_s,
+        }
+        known: list[str] = []
+        while others := self._errand("occupy", _archive.archive(), **order, known=known):
+            if "python" in others:
+                self.python = Python(others["python"], f"{self.folder}/packages")
+                return
+            for other in others["others"]:
+                self._sweep(other, run)
+                known.append(other["folder"])
+
+    def _errand(self, do: str, payload: bytes = b"", **fields: Any) -> dict[str, Any]:
+        return errand(self._machine, do, payload, **fields)
+
+    def _sweep(self, other: dict[str, Any], run: Path) -> None:
+        """Clean up after a run that is over; the folder of another machine's run stays, because
+        only that machine knows. BedFailed when it is not over."""
+        folder, owner = other["folder"], other["owner"]
+        if owner == _owner(run):
+            raise BedFailed(
+                f"{self.host} is the same machine as another host of the inventory, or shares its "
+                f"folder {self._machine.host.folder}; list each machine once"
+            )
+        theirs = Path(owner.get("run", ""))
+        ours = not owner or owner.get("driver") == driver()
+        if other["agents"] and not (ours and theirs.is_dir() and not is_running(theirs)):
+            raise BedFailed(_in_use(self.host, owner, folder))
+        if ours and owner and theirs.is_dir() and is_running(theirs):
+            raise BedFailed(_in_use(self.host, owner, folder))
+        done = cleared(self._machine, folder, remove=ours)
+        _log(f"{self.host}: removed what {theirs.name or folder} left: {', '.join(words([done]))}")
+
+    def _dial(self) -> Stream:
+        """A relay to the agent. After a break over a new connection: the old one is suspect."""
+        try:
+            if self._dials:
+                self._machine = self._fleet.reconnect(self._machine)
+            self._dials += 1
+            relay = f"{self.folder}/packages/clusters/hosts/{_errands.RELAY}"
+            argv = [self.python.executable, *WAYS, relay, self.folder]
+            return _ChannelStream(self._machine.open_channel(argv))
+        except BROKEN as e:
+            raise BedFailed(f"the connection to {self.host} broke: {e or 'it ended'}") from e
+
+    def _bring_home(self, into: Path) -> None:
+        """The end of the run there, and its files here. Where the connection is no good any more
+        or the host was gone for a while, it is tried over a new one."""
+        try:
+            self._fetch(into)
+        except (BedFailed, *BROKEN):
+            self._machine = self._fleet.reconnect(self._machine)
+            self._fetch(into)
+
+    def _fetch(self, into: Path) -> None:
+        limit = _homecoming.LARGEST_BYTES
+        order = {"folder": self.folder, "node": self.node.name, "largest_bytes": limit}
+        channel = self._machine.open_channel(_argv(self._machine, "home", order))
+        try:
+            channel.settimeout(HOME_WITHIN_S)
+            channel.sendall(_script())
+            channel.shutdown_write()
+            _homecoming.unpack(_homecoming.Portions(_inflated(channel)), into)
+            for line in _said(channel):
+                _log(f"{self.node.name}: {line}")
+        except tarfile.ReadError as e:  # the tar broke off, or never began
+            why = [str(e), *_said(channel)][-1]
+            raise BedFailed(f"the files of {self.node.name} did not come home: {why}") from e
+        finally:
+            channel.close()
+
+
+class _ChannelStream:
+    """A channel as a `Stream`."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+        self.recv, self.sendall = channel.recv, channel.sendall
+        self.shutdown, self.close = channel.shutdown_write, channel.close
+
+
+# ------------------------------------------------------------------------------------ errands
+
+
+def errand(machine: Machine, do: str, payload: bytes = b"", **fields: Any) -> dict[str, Any]:
+    """Have the host's Python do it; its answer. BedFailed when it can not."""
+    done = machine.run(_argv(machine, do, fields), _script() + payload, ERRAND_WITHIN_S)
+    if done.code != 0:
+        said = done.err.strip().splitlines() or [f"exit code {done.code}"]
+        raise BedFailed(f"{machine.host}: {said[-1]}")
+    answer: dict[str, Any] = json.loads(done.out.strip().splitlines()[-1])
+    return answer
+
+
+def cleared(machine: Machine, folder: str, *, remove: bool = True) -> dict[str, Any]:
+    """Nothing of the run in this folder goes on there, or is left; what there was."""
+    return errand(machine, "end", folder=folder, remove=remove)
+
+
+def healed(fleet: Fleet, taken: Taken) -> dict[str, Any]:
+    """The same for a host that this process has no connection to. Stuck when it can not be."""
+    try:
+        return cleared(fleet.reach(taken.host), taken.folder)
+    except (BedFailed, *BROKEN) as e:
+        raise Stuck(f"{taken.folder} is still on {taken.host}: {e}") from e
+
+
+def words(done: Sequence[dict[str, Any]]) -> list[str]:
+    """What there was, added up."""
+    found = []
+    for key, one in (
+        ("agents", "agent"),
+        ("processes", "process"),
+        ("rules", "link rule"),
+        ("folder", "folder"),
+    ):
+        count = sum(int(each[key]) for each in done)
+        plural = f"{one}es" if one.endswith("s") else f"{one}s"
+        found += [f"{count} {one if count == 1 else plural}"] if count else []
+    return found
+
+
+def _argv(machine: Machine, do: str, fields: dict[str, Any]) -> list[str]:
+    return [machine.host.python, *WAYS, "-c", _errands.BOOT, json.dumps({"do": do, **fields})]
+
+
+def _script() -> bytes:
+    text = Path(_errands.__file__).read_bytes()
+    return f"{len(text)}\n".encode() + text
+
+
+def _owner(run: Path) -> dict[str, str]:
+    return {"driver": driver(), "run": str(run)}
+
+
+def _in_use(host: str, owner: dict[str, str], folder: str) -> str:
+    whose = owner.get("run") or folder
+    elsewhere = owner.get("driver", driver()) != driver()
+    where = f" of the machine {owner['driver'].split('/')[0]}" if elsewhere else ""
+    return (
+        f"{host} is in use by the run {whose}{where}; wait for its end, or take other hosts. If "
+        "that run was killed, the host frees itself within a minute"
+    )
+
+
+def _inflated(channel: paramiko.Channel) -> Iterator[bytes]:
+    inflate = zlib.decompressobj(31)
+    while data := channel.recv(PORTION_BYTES):
+        if plain := inflate.decompress(data):
+            yield plain
+
+
+def _said(channel: paramiko.Channel) -> list[str]:
+    """Lines of the standard error of an errand that ended."""
+    with channel.makefile_stderr("rb") as errors:
+        return list(errors.read().decode(errors="replace").splitlines())
+
+
+def _log(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
