@@ -1,0 +1,396 @@
+"""The asyncio event loop of one simulated process.
+
+The world enters the loop with one call at a time: a timer that is due, bytes that arrived, a disk
+that is done. The call and everything that it makes ready are carried out before the world goes on;
+a process computes in no time. Kill is the loop that is never entered again, so that no `finally`
+and no `except` of the process runs; what it had open is buried in the world (a coroutine that
+nobody holds would be closed by Python, and closing runs `finally`). Pause is a list of the calls
+that were missed: on going on, first what arrived is told and then the timers that are due run, as
+asyncio does after a long wait. Skew and rate belong to the host's clock, which the loop reads.
+
+asyncio's own tasks, futures, locks, queues, timeouts and streams run on it unchanged. Whatever else
+a loop can be asked for (threads, readers of file descriptors, child processes, real sockets)
+is refused with `NotSimulated`, in whatever version of Python it first appears.
+"""
+
+import asyncio
+import contextvars
+import math
+import signal
+import traceback
+import weakref
+from asyncio.events import _set_running_loop
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import suppress
+from contextvars import Context
+from typing import Any, Protocol, TypeVar, TypeVarTuple
+
+from .clock import HostClock
+from .console import Pipe
+from .network import Stack
+from .transport import Server, dial, listen, read_pipe
+from .world import Call, Event, Livelock, World
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+ExceptionHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object]
+Factory = Callable[[], asyncio.BaseProtocol]
+ONE_TURN = 100_000  # callbacks at one instant that nothing sound ever needs
+PURGE_ABOVE = 256
+PLAIN = frozenset(  # options that change nothing here
+    {"family", "proto", "flags", "interleave", "happy_eyeballs_delay", "all_errors"}
+    | {"reuse_address", "reuse_port", "start_serving", "keep_alive"}
+)
+
+
+class Owner(Protocol):
+    """The process: what the loop tells of itself."""
+
+    @property
+    def name(self) -> str: ...
+
+    def left(self, code: int) -> None:
+        """The process ended itself."""
+        ...
+
+    def complain(self, text: str) -> None:
+        """Something for standard error."""
+        ...
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """One process's loop."""
+
+    def __init__(self, world: World, clock: HostClock, stack: Stack, owner: Owner) -> None:
+        self.name = owner.name
+        self.world = world
+        self.owner = owner
+        self.stack = stack
+        self.dead = False
+        self.paused = False
+        self._clock = clock
+        self._ready: deque[asyncio.Handle] = deque()
+        self._resuming = False
+        self._inside = False
+        self._woken = False
+        self._missed: list[tuple[Call, tuple[Any, ...]]] = []
+        self._late: list[asyncio.TimerHandle] = []
+        self._tasks: dict[int, weakref.ref[asyncio.Task[Any]]] = {}
+        self._task_number = 0
+        self._purge_at = PURGE_ABOVE
+        self._context = contextvars.Context()
+        self._handler: ExceptionHandler | None = None
+        self._signals: dict[int, tuple[Callable[..., object], tuple[Any, ...]]] = {}
+
+    # how the world comes in
+
+    def enter(self, call: Call, *args: Any) -> None:
+        """Carry out a call and all that it makes ready. Only the world may call this."""
+        if self.dead:
+            return
+        if self.paused:
+            self._missed.append((call, args))
+            return
+        _set_running_loop(self)
+        self._inside = True
+        try:
+            try:
+                self._context.run(call, *args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as e:
+                self._failed(call, e)
+            if self._ready:
+                self._drain()
+        except SystemExit as e:
+            self.owner.left(self._exit_code(e))
+        finally:
+            self._inside = False
+            _set_running_loop(None)
+
+    def post(self, call: Call, *args: Any) -> None:
+        """Enter with this call as soon as the world is free: for those outside this process."""
+        self.world.at(self.world.now_ns, self.enter, call, *args)
+
+    def pause(self) -> None:
+        self.paused, self._resuming = True, False
+
+    def resume(self) -> None:
+        """Go on with all that was missed, as soon as the world is free."""
+        if self.paused and not self._resuming:
+            self._resuming = True
+            self.world.after(0, self._go_on)
+
+    def kill(self) -> None:
+        """Never enter again, and bury what is open."""
+        if not self.dead:
+            self.dead = True
+            tasks = list(self.tasks())
+            self.world.graves.append(lambda: _release(self, tasks))
+
+    def signalled(self, number: int) -> bool:
+        """Run the handler of a signal; False: there is none."""
+        if number not in self._signals:
+            return False
+        callback, args = self._signals[number]
+        self.post(callback, *args)
+        return True
+
+    def tasks(self) -> Iterator["asyncio.Task[Any]"]:
+        """The unfinished tasks, eldest first."""
+        for reference in list(self._tasks.values()):
+            task = reference()
+            if task is not None and not task.done():
+                yield task
+
+    # what asyncio asks for
+
+    def time(self) -> float:
+        return self._clock.monotonic_ns() / 1e9
+
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        if not self._inside and not self._woken and not self.dead:
+            self._woken = True
+            self.post(self._awake)
+        return handle
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle._scheduled = True  # type: ignore[attr-defined]
+        if not self.dead:
+            self.world.at(self._clock.instant_ns(_not_before(when)), self._fire, handle)
+        return handle
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        return asyncio.Future(loop=self)
+
+    def create_task(  # the base class knows fewer keywords in 3.11
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+        **more: Any,
+    ) -> "asyncio.Task[T]":
+        """A task; those without a name are counted by process, not by interpreter."""
+        self._task_number += 1
+        label = f"{self.name}-{self._task_number}" if name is None else str(name)
+        task = asyncio.Task(coro, loop=self, name=label, context=context, **more)
+        self._tasks[self._task_number] = weakref.ref(task)
+        if len(self._tasks) > self._purge_at:
+            self._purge()
+        return task
+
+    async def create_connection(  # type: ignore[override]
+        self, protocol_factory: Factory, host: str | None = None, port: int = 0, **options: Any
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        self._plain("create_connection", options)
+        return await dial(self, protocol_factory, host or "", port)
+
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Factory,
+        host: str | None = None,
+        port: int = 0,
+        *,
+        backlog: int = 100,
+        **options: Any,
+    ) -> Server:
+        self._plain("create_server", options)
+        return listen(self, protocol_factory, host or "0.0.0.0", port, backlog)
+
+    async def connect_read_pipe(self, protocol_factory: Factory, pipe: Any) -> Any:
+        if not isinstance(pipe, Pipe):
+            raise self.world.trespass("connect_read_pipe() of a real pipe")
+        return read_pipe(self, protocol_factory, pipe)
+
+    def add_signal_handler(  # type: ignore[override]
+        self, sig: int, callback: Callable[..., object], *args: Any
+    ) -> None:
+        if sig in (signal.SIGKILL, signal.SIGSTOP):
+            raise RuntimeError(f"sig {sig} cannot be caught")
+        self._signals[int(sig)] = callback, args
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        return self._signals.pop(int(sig), None) is not None
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.dead
+
+    def is_closed(self) -> bool:
+        return self.dead
+
+    def set_exception_handler(self, handler: ExceptionHandler | None) -> None:
+        self._handler = handler
+
+    def get_exception_handler(self) -> ExceptionHandler | None:
+        return self._handler
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self.dead:
+            return
+        if self._handler is None:
+            self.default_exception_handler(context)
+            return
+        try:
+            self._handler(self, context)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as e:
+            self.default_exception_handler(
+                {"message": "Unhandled error in exception handler", "exception": e}
+            )
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        exception = context.get("exception")
+        place = "".join(traceback.format_exception(exception)) if exception else ""
+        self.owner.complain(f"{context.get('message')}\n{place}")
+
+    async def shutdown_asyncgens(self) -> None: ...
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None: ...
+
+    # inside
+
+    def _plain(self, verb: str, options: dict[str, Any]) -> None:
+        """Refuse what makes a connection more than plain TCP."""
+        for name, value in options.items():
+            if value and name not in PLAIN:
+                raise self.world.trespass(f"{verb}({name}=...)")
+
+    def _exit_code(self, error: SystemExit) -> int:
+        """What `sys.exit` means by its argument."""
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        self.owner.complain(str(error.code))
+        return 1
+
+    def _drain(self) -> None:
+        ready = self._ready
+        turns = 0
+        while ready and not self.dead:
+            handle = ready.popleft()
+            if not handle._cancelled:
+                try:
+                    handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as e:
+                    self._failed(handle._callback, e)  # type: ignore[attr-defined]
+            turns += 1
+            if turns > ONE_TURN:
+                self._spins(handle)
+
+    def _awake(self) -> None:
+        self._woken = False
+
+    def _fire(self, handle: asyncio.TimerHandle) -> None:
+        handle._scheduled = False  # type: ignore[attr-defined]
+        if handle._cancelled:
+            return
+        if self.paused:
+            self._late.append(handle)
+        else:
+            self.enter(self._ready.append, handle)
+
+    def _go_on(self) -> None:
+        if self._resuming:
+            self.paused = self._resuming = False
+            self.enter(self._catch_up)
+
+    def _catch_up(self) -> None:
+        missed, self._missed = self._missed, []
+        late, self._late = self._late, []
+        for call, args in missed:
+            self._ready.append(asyncio.Handle(call, args, self, self._context))
+        self._ready.extend(late)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self.world.cancelled()
+
+    def _purge(self) -> None:
+        alive = {number: ref for number, ref in self._tasks.items() if _unfinished(ref())}
+        self._tasks = alive
+        self._purge_at = max(PURGE_ABOVE, 2 * len(alive))
+
+    def _failed(self, call: Call, error: BaseException) -> None:
+        name = getattr(call, "__qualname__", repr(call))
+        self.call_exception_handler(
+            {"message": f"Exception in callback {name}()", "exception": error}
+        )
+
+    def _spins(self, handle: asyncio.Handle) -> None:
+        self.dead = True
+        name = getattr(handle._callback, "__qualname__", handle._callback)  # type: ignore[attr-defined]
+        self.world.fail(
+            Livelock(
+                f"{self.name} spins: {ONE_TURN:,} callbacks at one instant, the last is {name}"
+            )
+        )
+
+
+def fires_on(clock: HostClock, event: Event) -> int | None:
+    """The new instant of a timer of this clock, which changed; None for any other event."""
+    owner = getattr(event[2], "__self__", None)
+    if isinstance(owner, SimLoop) and owner._clock is clock and event[2] == owner._fire:
+        return clock.instant_ns(_not_before(event[3][0].when()))
+    return None
+
+
+def _not_before(when: float) -> int:
+    """The first whole nanosecond that a clock shows as `when` or later."""
+    ns = math.ceil(when * 1e9)
+    return ns if ns / 1e9 >= when else ns + 1
+
+
+def _unfinished(task: "asyncio.Task[Any] | None") -> bool:
+    return task is not None and not task.done()
+
+
+def _release(loop: SimLoop, tasks: "list[asyncio.Task[Any]]") -> None:
+    """Let go of a killed process: its `finally` blocks find everything dead, and nobody hears."""
+    for task in tasks:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        with suppress(BaseException):
+            task.get_coro().close()
+    loop._ready.clear()
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def refuse(self: SimLoop, *args: Any, **kwargs: Any) -> Any:
+        raise self.world.trespass(f"{name}()")
+
+    return refuse
+
+
+for _name in dir(asyncio.AbstractEventLoop):
+    if not _name.startswith("_") and _name not in vars(SimLoop):
+        setattr(SimLoop, _name, _refused(_name))

@@ -1,0 +1,213 @@
+"""The network between simulated hosts: directed links with an effect each, and who listens where.
+
+A link has a latency, jitter, a chance of loss, perhaps a rate, and can be cut; each direction by
+itself, and each with luck of its own. A cut is a rule at the receiver that drops whatever arrives
+(`iptables -A INPUT -s ... -j DROP`): what was under way when it was made is dropped too, and nobody
+is told. What TCP makes of that is in `tcp.py`. Bytes of one direction of a connection arrive in
+their order, now and then cut in two or joined with the next, as a parser must bear.
+"""
+
+import errno
+import ipaddress
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .tcp import Address, Kernel, Socket
+from .world import SECOND, World
+
+LOOPBACK = "127.0.0.1"
+ANYWHERE = "0.0.0.0"
+FIRST_PORT, LAST_PORT = 32768, 60999
+NANOS_LOOPBACK = 15_000
+
+
+@dataclass(frozen=True)
+class Wire:
+    """What a link is like while nothing is wrong."""
+
+    latency_ns: int = 200_000
+    jitter_ns: int = 100_000
+    split: float = 0.02  # chance that a piece arrives as two
+    join: float = 0.02  # chance that a piece waits for the next
+
+
+class Link:
+    """One direction between two hosts."""
+
+    __slots__ = (
+        "bytes_per_s",
+        "cut",
+        "free_ns",
+        "jitter_ns",
+        "join",
+        "latency_ns",
+        "loss",
+        "luck",
+        "split",
+    )
+
+    def __init__(self, wire: Wire, luck: Callable[[], float]) -> None:
+        self.latency_ns, self.jitter_ns = wire.latency_ns, wire.jitter_ns
+        self.split, self.join = wire.split, wire.join
+        self.loss = 0.0
+        self.bytes_per_s = 0  # 0: as fast as you like
+        self.cut = False
+        self.luck = luck
+        self.free_ns = 0
+
+    def passes(self) -> bool:
+        """Whether one packet gets through now."""
+        return not self.cut and not (self.loss and self.luck() < self.loss)
+
+    def queued_ns(self, now_ns: int, size: int) -> int:
+        """How long a piece waits for, and occupies, a slow link."""
+        begins_ns = max(self.free_ns, now_ns)
+        self.free_ns = begins_ns + size * SECOND // self.bytes_per_s
+        return self.free_ns - now_ns
+
+
+class Listener:
+    """A port that is listened on. `ready` is called in the listening process's loop."""
+
+    def __init__(self, stack: "Stack", loop: Any, address: Address, backlog: int) -> None:
+        self.stack, self.loop, self.address = stack, loop, address
+        self.waiting: deque[Socket] = deque()
+        self.ready: Callable[[], None] | None = None
+        self.expected = 0  # connections half way through their handshake
+        self._backlog = backlog
+
+    @property
+    def full(self) -> bool:
+        return len(self.waiting) + self.expected > self._backlog
+
+    def arrived(self, socket: Socket) -> None:
+        self.waiting.append(socket)
+        if self.ready is not None:
+            self.loop.enter(self.ready)
+
+    def close(self) -> None:
+        """Nobody listens any more; whoever waits to be accepted is turned away."""
+        self.stack.listeners.pop(self.address, None)
+        self.ready = None
+        while self.waiting:
+            self.waiting.popleft().refuse()
+
+
+class Stack:
+    """One host's end of the network: its kernel's sockets."""
+
+    def __init__(self, network: "Network", address: str) -> None:
+        self.network, self.world, self.address = network, network.world, address
+        self.kernel: Kernel = network.kernel
+        self.up = True
+        self.listeners: dict[Address, Listener] = {}
+        self.sockets: dict[Socket, None] = {}
+        self._next_port = FIRST_PORT
+        self._ports: set[int] = set()
+
+    def listen(self, loop: Any, host: str, port: int, backlog: int) -> Listener:
+        """OSError where the real one would be: the port is taken, the address is not ours."""
+        self._check(host)
+        if host not in (self.address, LOOPBACK, ANYWHERE):
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+        address = (host, port or self._free_port())
+        if address in self.listeners:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+        listener = self.listeners[address] = Listener(self, loop, address, backlog)
+        return listener
+
+    def connect(self, loop: Any, host: str, port: int, answer: Callable[[int], None]) -> Socket:
+        """Dial; `answer` is called in the loop with 0 or the errno."""
+        self._check(host)
+        inward = host in (LOOPBACK, self.address)
+        source = host if inward else self.address
+        socket = Socket(self, loop, (source, self._free_port()), (host, port))
+        self._ports.add(socket.local[1])
+        self.sockets[socket] = None
+        socket.dial(self.network.stacks.get(self.address if inward else host), answer)
+        return socket
+
+    def listener(self, address: Address) -> Listener | None:
+        found = self.listeners.get(address)
+        return found or self.listeners.get((ANYWHERE, address[1]))
+
+    def forget(self, socket: Socket) -> None:
+        if self.sockets.pop(socket, 0) is None and socket.dialled:
+            self._ports.discard(socket.local[1])
+
+    def abandon(self, loop: Any) -> None:
+        """A process ended: close what it had open."""
+        for listener in [each for each in self.listeners.values() if each.loop is loop]:
+            listener.close()
+        for socket in [each for each in self.sockets if each.loop is loop]:
+            socket.close()
+
+    def power_cut(self) -> None:
+        """All sockets are gone, and nobody is told."""
+        self.up = False
+        self.listeners.clear()
+        for socket in list(self.sockets):
+            socket.vanish()
+
+    def power_on(self) -> None:
+        self.up = True
+
+    def _free_port(self) -> int:
+        while True:
+            port = self._next_port
+            self._next_port = FIRST_PORT if port == LAST_PORT else port + 1
+            taken = port in self._ports or any(port == used for _, used in self.listeners)
+            if not taken:
+                return port
+
+    def _check(self, host: str) -> None:
+        """Names are looked up in the real world only."""
+        try:
+            ipaddress.IPv4Address(host)
+        except ValueError:
+            raise self.world.trespass(f"looking up {host!r}, which is no IPv4 address,") from None
+
+
+class Network:
+    """All links and all hosts' ends of them."""
+
+    def __init__(self, world: World, wire: Wire = Wire(), kernel: Kernel | None = None) -> None:
+        self.world = world
+        self.wire, self.kernel = wire, kernel or Kernel()
+        self.stacks: dict[str, Stack] = {}
+        self._links: dict[tuple[str, str], Link] = {}
+        self._flows = 0
+
+    def attach(self, address: str) -> Stack:
+        if address in self.stacks:
+            raise ValueError(f"{address} is given to two hosts")
+        stack = self.stacks[address] = Stack(self, address)
+        return stack
+
+    def link(self, source: str, target: str) -> Link:
+        """The direction from one address to another; made when it is first asked for."""
+        link = self._links.get((source, target))
+        if link is None:
+            inward = source == target
+            wire = (
+                replace(self.wire, latency_ns=NANOS_LOOPBACK, jitter_ns=0) if inward else self.wire
+            )
+            luck = self.world.random(f"link/{source}/{target}").random
+            link = self._links[source, target] = Link(wire, luck)
+        return link
+
+    def cut(self, source: str, target: str) -> None:
+        """What `source` sends does not reach `target` any more."""
+        self.world.record(f"{source} is cut from {target}")
+        self.link(source, target).cut = True
+
+    def heal(self, source: str, target: str) -> None:
+        self.world.record(f"{source} reaches {target} again")
+        self.link(source, target).cut = False
+
+    def next_flow(self) -> int:
+        self._flows += 1
+        return self._flows
