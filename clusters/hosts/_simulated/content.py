@@ -58,8 +58,6 @@ class Content:
     # changes
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
-        if not data:
-            return
         end = offset + len(data)
         self._note(_Change(offset, end, bytes(self._data[offset:end]), self.size))
         self._put(data, offset)

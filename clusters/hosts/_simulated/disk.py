@@ -87,7 +87,7 @@ class Disk:
             return folder
         node = folder.entries.get(name)
         if node is None:
-            raise _error(errno.ENOENT, path)
+            raise error_of(errno.ENOENT, path)
         return node
 
     def file(self, path: str, *, create: bool = False) -> Content:
@@ -95,10 +95,10 @@ class Disk:
         folder, name = self._place(path)
         node = folder.entries.get(name) if name else folder
         if isinstance(node, Folder):
-            raise _error(errno.EISDIR, path)
+            raise error_of(errno.EISDIR, path)
         if node is None:
             if not create:
-                raise _error(errno.ENOENT, path)
+                raise error_of(errno.ENOENT, path)
             node = Content()
             self._do((folder, name, node))
         return node
@@ -106,7 +106,7 @@ class Disk:
     def folder(self, path: str) -> Folder:
         node = self.look_up(path)
         if not isinstance(node, Folder):
-            raise _error(errno.ENOTDIR, path)
+            raise error_of(errno.ENOTDIR, path)
         return node
 
     def make_folders(self, path: str) -> None:
@@ -118,7 +118,7 @@ class Disk:
                 self._do((folder, name, node))
             if not isinstance(node, Folder):
                 last = depth == len(names) - 1
-                raise _error(errno.EEXIST if last else errno.ENOTDIR, path)
+                raise error_of(errno.EEXIST if last else errno.ENOTDIR, path)
             folder = node
 
     def remove(self, path: str) -> None:
@@ -132,7 +132,7 @@ class Disk:
         folder, name = self._place(target)
         there = folder.entries.get(name) if name else folder
         if isinstance(there, Folder):
-            raise _error(errno.EISDIR, target)
+            raise error_of(errno.EISDIR, target)
         if there is node:
             return
         self._do((folder, name, node), (*self._place(source), None))
@@ -142,27 +142,30 @@ class Disk:
 
     def write(self, file: Content, data: bytes | memoryview, offset: int) -> None:
         """All of it, or as much as there is room for and then ENOSPC."""
+        if not data:
+            return
         self._check_write(offset)
         end = offset + len(data)
         lacking = self._lacking(end - file.size)
         fits = max(len(data) - lacking, 0)
-        self._grow(max(offset + fits - file.size, 0) if fits else 0)
-        file.write(data[:fits], offset)
+        if fits:
+            self._grow(max(offset + fits - file.size, 0))
+            file.write(data[:fits], offset)
         if lacking:
-            raise _error(errno.ENOSPC)
+            raise error_of(errno.ENOSPC)
 
     def truncate(self, file: Content, size: int) -> None:
         if size < 0:
-            raise _error(errno.EINVAL)
+            raise error_of(errno.EINVAL)
         self._grow(min(size - file.size, 0))
         file.resize(size)
 
     def allocate(self, file: Content, size: int) -> None:
         if size <= 0:
-            raise _error(errno.EINVAL)
+            raise error_of(errno.EINVAL)
         self._check_write(0)
         if self._lacking(size - file.size):
-            raise _error(errno.ENOSPC)
+            raise error_of(errno.ENOSPC)
         if size > file.size:
             self._grow(size - file.size)
             file.resize(size)
@@ -177,7 +180,7 @@ class Disk:
                 file.lose(self._random)
             else:
                 file.settle(changes)
-            done(_error(error) if error else None)
+            done(error_of(error) if error else None)
 
         self._queue(end)
 
@@ -187,7 +190,7 @@ class Disk:
         def end() -> None:
             if not self.sync_error:
                 self._write_journal(journaled)
-            done(_error(self.sync_error) if self.sync_error else None)
+            done(error_of(self.sync_error) if self.sync_error else None)
 
         self._queue(end)
 
@@ -216,15 +219,15 @@ class Disk:
     def _place(self, path: str) -> tuple[Folder, str]:
         """The folder that holds a path's last name, and the name; no name: the root itself."""
         if not path:
-            raise _error(errno.ENOENT, path)
+            raise error_of(errno.ENOENT, path)
         *above, last = _names(path) or [""]
         folder = self._root
         for name in above:
             node = folder.entries.get(name)
             if node is None:
-                raise _error(errno.ENOENT, path)
+                raise error_of(errno.ENOENT, path)
             if not isinstance(node, Folder):
-                raise _error(errno.ENOTDIR, path)
+                raise error_of(errno.ENOTDIR, path)
             folder = node
         return folder, last
 
@@ -276,9 +279,9 @@ class Disk:
 
     def _check_write(self, offset: int) -> None:
         if offset < 0:
-            raise _error(errno.EINVAL)
+            raise error_of(errno.EINVAL)
         if self.write_error:
-            raise _error(self.write_error)
+            raise error_of(self.write_error)
 
     def _lacking(self, growth: int) -> int:
         return 0 if self.room_bytes is None else max(growth - self.room_bytes, 0)
@@ -289,7 +292,14 @@ class Disk:
 
 
 def _names(path: str) -> list[str]:
-    return [name for name in path.split("/") if name not in ("", ".")]
+    """There are no links here, so the way up is the way back."""
+    names: list[str] = []
+    for name in path.split("/"):
+        if name == "..":
+            del names[-1:]
+        elif name not in ("", "."):
+            names.append(name)
+    return names
 
 
 def _set(folder: Folder, name: str, node: Node | None) -> None:
@@ -299,7 +309,7 @@ def _set(folder: Folder, name: str, node: Node | None) -> None:
         folder.entries[name] = node
 
 
-def _error(number: int, path: str | None = None) -> OSError:
+def error_of(number: int, path: str | None = None) -> OSError:
     """As the operating system would say it; Python picks the subclass by the number."""
     words = os.strerror(number)
     return OSError(number, words) if path is None else OSError(number, words, path)

@@ -1,0 +1,212 @@
+"""Flotilla's ports for one simulated process: its host's disk and clock, luck of its own, its end.
+
+What a process sees of its files is what the operating system would show it, errors included; how
+they outlive it is the disk's business. A sync is awaited: the disk tells when it has ended, and the
+process hears of it when it runs (a paused one later, a dead one never).
+
+A process that stops itself (`fatal`) is dead from that instant. Python still unwinds the stack it
+was on, `finally` by `finally`; whatever these try on a file ends like the first attempt, in
+SystemExit, so nothing more is written.
+"""
+
+import asyncio
+import errno
+import os
+import signal
+from collections.abc import Callable
+from typing import NoReturn
+
+from clusters.flotilla.ports import Buffer, File, Ports
+
+from .content import Content
+from .disk import Disk, Pace, SyncDone, error_of
+from .process import Host, Process, ProcessExit
+
+SOFTWARE = 70
+
+
+class VirtualFile:
+    """`clusters.flotilla.ports.File` on a virtual disk."""
+
+    __slots__ = ("_content", "_files")
+
+    def __init__(self, files: "VirtualFiles", content: Content) -> None:
+        self._files = files
+        self._content: Content | None = content
+
+    def pwrite(self, data: Buffer, offset: int) -> int:
+        view = memoryview(data).cast("B")
+        self._files.disk().write(self._open(), view, offset)
+        return len(view)
+
+    def pread(self, size: int, offset: int) -> bytes:
+        self._files.disk()
+        if size < 0 or offset < 0:
+            raise error_of(errno.EINVAL)
+        return self._open().read(size, offset)
+
+    def size(self) -> int:
+        return self._open().size
+
+    def truncate(self, size: int) -> None:
+        self._files.disk().truncate(self._open(), size)
+
+    def allocate(self, size: int) -> None:
+        self._files.disk().allocate(self._open(), size)
+
+    async def sync(self) -> None:
+        content, disk = self._open(), self._files.disk()
+        await self._files.until(lambda done: disk.sync_file(content, done))
+
+    def close(self) -> None:
+        self._open()
+        self._content = None
+
+    def _open(self) -> Content:
+        if self._content is None:
+            raise error_of(errno.EBADF)
+        return self._content
+
+
+class VirtualFiles:
+    """`clusters.flotilla.ports.Files`: what one process does with its host's disk."""
+
+    def __init__(self, process: Process, disk: Disk) -> None:
+        self._process, self._disk = process, disk
+        self._replacing: dict[str, asyncio.Lock] = {}
+
+    def open(self, path: str) -> File:
+        return VirtualFile(self, self.disk().file(path, create=True))
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.disk().look_up(path)
+        except OSError:
+            return False
+        return True
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(self.disk().folder(path).entries)
+        except OSError:
+            return []
+
+    def makedirs(self, path: str) -> None:
+        self.disk().make_folders(path)
+
+    def remove(self, path: str) -> None:
+        self.disk().remove(path)
+
+    def read(self, path: str) -> bytes:
+        content = self.disk().file(path)
+        return content.read(content.size, 0)
+
+    def append(self, path: str, data: bytes) -> None:
+        content = self.disk().file(path, create=True)
+        if data:
+            self._disk.write(content, data, content.size)
+
+    async def replace(self, path: str, data: bytes) -> None:
+        async with self._replacing.setdefault(path, asyncio.Lock()):
+            await self._replace(path, data)
+
+    async def _replace(self, path: str, data: bytes) -> None:
+        temporary = f"{path}.tmp"
+        file = self.open(temporary)
+        try:
+            file.truncate(0)
+            file.pwrite(data, 0)
+            await file.sync()
+        finally:
+            file.close()
+        self.disk().rename(temporary, path)
+        await self.sync_folder(os.path.dirname(path))
+
+    async def sync_folder(self, path: str) -> None:
+        disk = self.disk()
+        folder = disk.folder(path or "/")
+        await self.until(lambda done: disk.sync_folder(folder, done))
+
+    # inside
+
+    def disk(self) -> Disk:
+        """The host's disk, as long as the process lives."""
+        if self._process.loop.dead:
+            raise ProcessExit(SOFTWARE)
+        return self._disk
+
+    def until(self, begin: Callable[[SyncDone], None]) -> "asyncio.Future[None]":
+        """What the disk says in the end, told when the process runs."""
+        loop = self._process.loop
+        future: asyncio.Future[None] = loop.create_future()
+
+        def tell(error: OSError | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        begin(lambda error: loop.enter(tell, error))
+        return future
+
+
+class VirtualClock:
+    """The host's wall clock, right or wrong."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def wall_ms(self) -> int:
+        return self._process.host.clock.wall_ms()
+
+
+class VirtualExit:
+    """`os._exit`, as far as Python lets us."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def fatal(self, why: str) -> NoReturn:
+        self._process.complain(f"FATAL {why}")
+        self._process.exit(SOFTWARE)
+
+
+class VirtualProcess:
+    """What a node knows of the process that it is."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def pid(self) -> int:
+        return self._process.pid
+
+    def on_stop_request(self, stop: Callable[[], object]) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._process.loop.add_signal_handler(number, stop)
+
+    def say(self, line: str) -> None:
+        self._process.stdout.write(f"{line}\n")
+
+    def complain(self, line: str) -> None:
+        self._process.complain(line)
+
+
+def disk_of(host: Host, pace: Pace | None = None) -> Disk:
+    """A disk for a host; it loses what it must when the host loses power."""
+    disk = Disk(host.world, host.world.random(f"disk of {host.name}"), pace or Pace())
+    host.on_power_cut.append(disk.power_cut)
+    return disk
+
+
+def ports_of(process: Process, disk: Disk) -> Ports:
+    """The world of a simulated process. Each boot has luck of its own."""
+    luck = f"luck of {process.name} on {process.host.name}, boot {process.boot}"
+    return Ports(
+        VirtualFiles(process, disk),
+        process.world.random(luck),
+        VirtualClock(process),
+        VirtualExit(process),
+        VirtualProcess(process),
+    )

@@ -1,0 +1,210 @@
+"""A whole Flotilla in a simulated world: its own nodes, its own client, nothing patched.
+
+    fleet = Fleet(seed=7)
+    fleet.sail(scenario)       # boards all nodes, then runs `await scenario(sailor)` as a client
+
+A scenario is a coroutine in a process of its own on the host client-1; the sailor is what it has in
+hand: the client library, what each node says of itself, and faults.
+"""
+
+import asyncio
+import json
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from clusters.flotilla.client import Client, Outcome, Result, Settings
+from clusters.flotilla.client.admin import Admin
+from clusters.flotilla.net import CallTimeout, ConnectionLost, Unreachable
+from clusters.flotilla.node import serve
+from clusters.flotilla.wire import Json
+from clusters.hosts._simulated.disk import Disk
+from clusters.hosts._simulated.network import Network
+from clusters.hosts._simulated.ports import disk_of, ports_of
+from clusters.hosts._simulated.process import Host, Process
+from clusters.hosts._simulated.world import SECOND, Transcript, World
+from clusters.systems import _flotilla_layout as layout
+from clusters.systems._flotilla_profiles import settings
+from clusters.systems._flotilla_standing import standing
+from harness.contracts import CLIENT, Node, Standing
+from harness.trial import Trial
+
+T = TypeVar("T")
+TOPIC, QUEUES = "orders", 4
+CONFIG, HOME = "/etc/node.toml", "/var/lib/node"
+PATIENCE_S = 120.0  # of the virtual clock
+LOST = (Unreachable, ConnectionLost, CallTimeout)
+Scenario = Callable[["Sailor"], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True)
+class Aboard:
+    """A node's host and its disk."""
+
+    node: Node
+    host: Host
+    disk: Disk
+
+
+class Fleet:
+    """One nameserver, three controllers, three brokers, one client."""
+
+    def __init__(self, seed: int, profile: str = "sync-flush", *, keep: bool = False) -> None:
+        self.world = World(seed, transcript=Transcript(keep))
+        self.network = Network(self.world)
+        trial = Trial(profile=profile, seed=seed, settings={"mappedFileSizeCommitLog": 1 << 22})
+        nodes = [
+            replace(node, address=f"10.0.0.{number}")
+            for number, node in enumerate(layout.laid_out({CLIENT: 1}), start=1)
+        ]
+        self.layout = layout.Layout(nodes, settings(trial), {TOPIC: QUEUES}, seed)
+        self.aboard = {node.name: self._board(node) for node in nodes}
+        self.client_settings = self.layout.client(nodes)
+
+    def _board(self, node: Node) -> Aboard:
+        host = Host(self.world, self.network, node.name, node.address)
+        disk = disk_of(host)
+        if node.role != CLIENT:
+            disk.put(CONFIG, self.layout.config(node, HOME).encode())
+        return Aboard(node, host, disk)
+
+    def nodes(self, role: str) -> list[str]:
+        return [name for name, aboard in self.aboard.items() if aboard.node.role == role]
+
+    def address(self, name: str) -> str:
+        return layout.address(self.aboard[name].node)
+
+    def process(self, name: str) -> Process | None:
+        return self.aboard[name].host.processes.get(name)
+
+    def start(self, name: str) -> None:
+        aboard = self.aboard[name]
+
+        async def node(process: Process) -> int:
+            return await serve([CONFIG], lambda seed: ports_of(process, aboard.disk))
+
+        aboard.host.start(name, node)
+
+    def events(self, name: str, kind: str = "") -> list[Json]:
+        """What the node wrote into its event log, as it is on its disk now."""
+        content = self.aboard[name].disk.file(f"{HOME}/events.jsonl")
+        lines = content.read(content.size, 0).splitlines()
+        rows = [json.loads(line) for line in lines if line.endswith(b"}")]
+        return [row for row in rows if kind in ("", row["kind"])]
+
+    def sail(self, scenario: Scenario, within_s: float = 600.0) -> str:
+        """Run a scenario to its end; the digest of all that happened."""
+        for role in layout.PORTS:
+            for name in self.nodes(role):
+                self.start(name)
+
+        async def main(process: Process) -> int:
+            await scenario(Sailor(self, process))
+            return 0
+
+        crew = self.aboard["client-1"].host.start("crew", main)
+        crew.on_exit(lambda code: self.world.stop())
+        self.world.run(until_ns=int(within_s * SECOND))
+        assert crew.code == 0, "\n".join(crew.complained) or "the scenario took too long"
+        digest = self.world.digest()
+        self.world.close()
+        return digest
+
+
+class Sailor:
+    """What a scenario has in hand."""
+
+    def __init__(self, fleet: Fleet, process: Process) -> None:
+        self.fleet, self.world = fleet, fleet.world
+        self.client = Client(Settings.of(fleet.client_settings))
+        self.client.start()
+        self.admin = Admin([fleet.address(name) for name in fleet.nodes(layout.CONTROLLER)])
+
+    # what there is
+
+    async def standing(self) -> Standing:
+        names = [name for name in self.fleet.aboard if name != "client-1"]
+        said = [await self._described(name) for name in names]
+        return standing(dict(zip(names, said, strict=True)), self.fleet.layout.sets)
+
+    async def healthy(self) -> Standing:
+        """Full redundancy."""
+
+        async def look() -> Standing | None:
+            now = await self.standing()
+            return now if now.redundant and now.controller_leader else None
+
+        return await eventually(look)
+
+    async def _described(self, name: str) -> Json | None:
+        if self.fleet.process(name) is None:
+            return None
+        with suppress(*LOST):
+            async with asyncio.timeout(0.5):
+                return await self.admin.describe(self.fleet.address(name))
+        return None
+
+    # the load
+
+    async def send(self, count: int, every_s: float = 0.01) -> dict[bytes, Result]:
+        """That many messages, one after the other through the queues; what became of each."""
+        results: dict[bytes, Result] = {}
+        for number in range(count):
+            body = b"message %d" % number
+            self.client.producer.send(
+                TOPIC, number % QUEUES, b"k", body, lambda r, body=body: results.update({body: r})
+            )
+            await asyncio.sleep(every_s)
+
+        async def all_ended() -> bool:
+            return len(results) == count
+
+        await eventually(all_ended)
+        return results
+
+    async def read_all(self) -> list[bytes]:
+        """The bodies in all queues, from the first message to the last."""
+        bodies = []
+        for queue in range(QUEUES):
+            at, high = await self.client.consumer.range(TOPIC, queue)
+            while at < high:
+                pulled = await self.client.consumer.pull(TOPIC, queue, at, 32, 0.5)
+                bodies += [message.body for message in pulled.messages]
+                at = pulled.next_offset
+        return bodies
+
+    # faults
+
+    async def kill(self, name: str) -> None:
+        process = self.fleet.process(name)
+        assert process
+        self.world.after(0, process.signal, signal.SIGKILL)
+        await asyncio.sleep(0.001)
+
+    async def power_cut(self, name: str) -> None:
+        self.world.after(0, self.fleet.aboard[name].host.power_cut)
+        await asyncio.sleep(0.001)
+
+    async def power_on(self, name: str) -> None:
+        self.world.after(0, self.fleet.aboard[name].host.power_on)
+        self.world.after(0, self.fleet.start, name)
+        await asyncio.sleep(0.001)
+
+    async def start(self, name: str) -> None:
+        self.world.after(0, self.fleet.start, name)
+        await asyncio.sleep(0.001)
+
+
+async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
+    """What `find` gives once it gives something."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if found := await find():
+                return found
+            await asyncio.sleep(0.05)
+
+
+def acknowledged(results: dict[bytes, Result]) -> set[bytes]:
+    return {body for body, result in results.items() if result.outcome is Outcome.HAPPENED}
