@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import pytest
+
 from harness.runs import start_run
 from harness.trial import Trial
 from nemesis import Entry, Ledger, open_entries
@@ -11,9 +13,9 @@ from nemesis import Entry, Ledger, open_entries
 Script = Callable[..., "CompletedProcess[str]"]
 
 
-def crashed(runs: Path) -> Path:
+def crashed(runs: Path, hosts: str = "local") -> Path:
     """A run that ended between a fault's intent and its closing."""
-    with start_run(Trial(name="crashed"), "", runs) as run:
+    with start_run(Trial(name=f"crashed-on-{hosts}", hosts=hosts), "", runs) as run:
         ledger = Ledger(run.ledger)
         ledger.intend(Entry(0, "pause", ("broker-1",)))
         ledger.intend(Entry(1, "kill", ("broker-2",)))
@@ -41,3 +43,37 @@ def test_heal_spares_a_run_in_progress(seatrial: Script, tmp_path: Path) -> None
         assert "Nothing to heal" in seatrial("heal", str(run.path)).stdout
         assert open_entries(run.ledger)
         ledger.close()
+
+
+def test_hosts_that_cannot_be_reached_keep_nobody_else_from_being_healed(
+    seatrial: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run whose engine is away gets a sentence and keeps its entry; the others are done."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/socket")
+    away, here = crashed(tmp_path / "runs", "docker"), crashed(tmp_path / "runs")
+    healed = seatrial("heal", "--all")
+    assert healed.returncode == 255
+    assert (
+        f"seatrial: {away.name}: no Docker engine runs at unix:///no/such/socket" in healed.stderr
+    )
+    assert open_entries(away / "ledger.jsonl")
+    assert f"{here.name}: kill of broker-2" in healed.stdout
+    assert not open_entries(here / "ledger.jsonl")
+
+
+def test_hosts_of_a_run_that_ended_by_itself_are_asked_only_by_name(
+    seatrial: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took everything down, and its engine may be long gone."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/socket")
+    with start_run(Trial(hosts="docker"), "", tmp_path / "runs") as run:
+        run.update_state(ended=True)
+    assert "Nothing to heal" in seatrial("heal", "--all").stdout
+    assert "no Docker engine" in seatrial("heal", str(run.path)).stderr
+
+
+def test_a_folder_without_runs_is_a_bad_request(seatrial: Script) -> None:
+    """Perhaps it was mistyped: nothing was healed there."""
+    refused = seatrial("heal", "--all", "--runs", "nope")
+    assert refused.returncode == 254
+    assert "there is no folder nope" in refused.stderr
