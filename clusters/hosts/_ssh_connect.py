@@ -69,6 +69,7 @@ class Machine:
         self._connection = connection
         self._prefix: tuple[str, ...] = ()
         self.sudo = ""  # why root is out of reach
+        self.seen_from = ""  # the address that it sees us come from
         self._become_root()
 
     @property
@@ -118,7 +119,10 @@ class Machine:
             self._connection.close()
 
     def _become_root(self) -> None:
-        if self.run(["id", "-u"], timeout_s=ROOT_WITHIN_S).out.split()[-1:] == ["0"]:
+        asked = self.run(["sh", "-c", 'echo "$SSH_CONNECTION"; id -u'], timeout_s=ROOT_WITHIN_S)
+        came, user = ["", "", *asked.out.splitlines()][-2:]
+        self.seen_from = came.split(" ")[0]
+        if user == "0":
             return
         asked = self.run(["sudo", "-n", "true"], timeout_s=ROOT_WITHIN_S)
         self._prefix = ("sudo", "-n", "--")
@@ -178,7 +182,8 @@ class Fleet:
     def attempt(self, hosts: Sequence[Host]) -> list[Machine | Problem]:
         """All of them, beside each other: each a machine, or why it is none."""
         with ThreadPoolExecutor(max(1, min(AT_ONCE, len(hosts)))) as pool:
-            return list(pool.map(self._attempted, hosts))
+            tried = list(pool.map(self._attempted, hosts))
+        return [_apart(each, hosts) for each in tried]
 
     def connect_all(self, hosts: Sequence[Host]) -> list[Machine]:
         """All of them; BedFailed with a sentence for each that is not ready."""
@@ -259,6 +264,21 @@ def _fit(machine: Machine) -> _ssh_survey.Facts:
     for problem in _ssh_survey.lacking(machine.host, found):
         raise Unready(problem)
     return found
+
+
+def _apart(each: Machine | Problem, hosts: Sequence[Host]) -> Machine | Problem:
+    """A problem, when a fault between two hosts would cut us off as well."""
+    if isinstance(each, Problem):
+        return each
+    for other in hosts:
+        if other.address == each.seen_from and other != each.host:
+            each.close()
+            return Problem(
+                f"{each.host} sees us come from {other.address}, which is {other.host}'s address",
+                "a fault between the two would cut us off, too",
+                f"take {other.host} out of the inventory, or go another way (`jump`)",
+            )
+    return each
 
 
 @contextmanager

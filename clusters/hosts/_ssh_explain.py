@@ -8,6 +8,7 @@ sentence, in the words of somebody who has to do something about it.
 import base64
 import errno
 import hashlib
+import os
 import shlex
 import socket
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 import paramiko
 
 from clusters.hosts._probe import Problem
-from clusters.hosts._ssh_route import SSH_PORT, Route
+from clusters.hosts._ssh_route import KNOWN_HOSTS, SSH_PORT, Route
 from harness.errors import BedFailed
 
 CONNECT_WITHIN_S = 3.0
@@ -136,30 +137,33 @@ def _explained(error: BaseException, route: Route) -> tuple[str, str]:
 
 def ssh_command(route: Route, *options: str) -> str:
     """What somebody would type to try the same."""
-    argv = ["ssh", *options]
+    return shlex.join(["ssh", *options, *_asked(route), f"{route.user}@{route.hostname}", "true"])
+
+
+def _asked(route: Route) -> list[str]:
+    """ssh's options for a route. ssh's own -J would lead through with neither key nor known_hosts,
+    which are the last leg's alone."""
+    argv: list[str] = []
     if route.keys:
         argv += ["-i", route.keys[0]]
-    if route.known_hosts:
-        argv += ["-o", f"UserKnownHostsFile={route.known_hosts[0]}"]
+    if route.known_hosts[0] != os.path.expanduser(KNOWN_HOSTS[0]):
+        file = route.known_hosts[0]
+        argv += [
+            "-o",
+            f'UserKnownHostsFile="{file}"' if " " in file else f"UserKnownHostsFile={file}",
+        ]
     if route.port != SSH_PORT:
         argv += ["-p", str(route.port)]
-    if jumps := _legs_before(route):
-        argv += ["-J", ",".join(leg.shorthand for leg in jumps)]
-    return shlex.join([*argv, f"{route.user}@{route.hostname}", "true"])
+    if jump := route.jump:
+        before = ["ssh", *_asked(jump), "-W", "%h:%p", f"{jump.user}@{jump.hostname}"]
+        argv += ["-o", f"ProxyCommand={shlex.join(before)}"]
+    return argv
 
 
 def fingerprint(key: paramiko.PKey) -> str:
     """As ssh-keygen -l prints it."""
     digest = base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
     return f"{key.get_name()} SHA256:{digest}"
-
-
-def _legs_before(route: Route) -> list[Route]:
-    legs: list[Route] = []
-    while route.jump:
-        route = route.jump
-        legs.insert(0, route)
-    return legs
 
 
 def _unknown_key(key: paramiko.PKey, route: Route) -> tuple[str, str]:

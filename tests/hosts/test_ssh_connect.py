@@ -180,6 +180,17 @@ def test_the_users_own_config_is_honoured(lab: SshLab, home: Path) -> None:
     assert not problems({"inventory": str(home / "inventory.toml")})
 
 
+def test_no_host_may_be_the_way_to_another(lab: SshLab, listed: Listed) -> None:
+    """A fault between the two would cut the driver off."""
+    jump, inner = lab.standing[:2]
+    hosts = [listed(jump), listed(inner, jump=f"root@{jump.address}")]
+    with Fleet() as fleet, pytest.raises(BedFailed) as failed:
+        fleet.connect_all(hosts)
+    assert str(failed.value).startswith(
+        f"{inner.address} sees us come from {jump.address}, which is {jump.address}'s address"
+    )
+
+
 def test_it_is_said_which_leg_fails(lab: SshLab, listed: Listed) -> None:
     """The jump host itself, what is behind it, and a jump host that forbids to go on."""
     jump, inner = lab.add(), lab.add()
@@ -219,16 +230,20 @@ def test_an_unknown_host_key_is_refused_with_the_line_that_adds_it(
         pass
 
 
-def test_an_unknown_host_key_behind_a_jump_is_added_by_ssh(lab: SshLab, listed: Listed) -> None:
-    """ssh-keyscan knows no jump hosts, so the message has an ssh command."""
-    known = lab.folder / "some-known"
-    jump, inner = lab.standing[:2]
+def test_an_unknown_host_key_behind_a_jump_is_added_by_ssh(
+    lab: SshLab, listed: Listed, tmp_path: Path
+) -> None:
+    """ssh-keyscan knows no jump hosts, so the message has an ssh command, which works as it is."""
+    known = tmp_path / "known hosts"
+    jump, inner = lab.add(), lab.add()
+    inner.cut_off(DRIVER)
     lines = lab.known_hosts.read_text().splitlines(keepends=True)
     known.write_text("".join(line for line in lines if not line.startswith(f"{inner.address} ")))
     host = listed(inner, jump=f"root@{jump.address}", known_hosts=str(known))
     command = refused(host).rpartition("if they agree: ")[2]
-    assert command.startswith("ssh -o StrictHostKeyChecking=accept-new")
-    assert f"-J root@{jump.address}" in command
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True, timeout=30)
+    with connected([host]):
+        pass
 
 
 def test_new_host_keys_are_written_when_asked_for(
