@@ -1,14 +1,22 @@
 """Parts of Docker hosts without an engine: options, frames of an exec, files brought home."""
 
 import io
+import os
 import socket
+import ssl
 import tarfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +68,7 @@ def test_a_disk_in_memory_must_fit_into_it() -> None:
 
 
 Frames = list[tuple[int, bytes]]
+Pair = tuple[ssl.SSLSocket, ssl.SSLSocket]
 
 
 @given(
@@ -88,6 +97,26 @@ def test_a_stream_is_closed_by_half_and_then_whole() -> None:
         assert theirs.recv(100) == b""
 
 
+def test_over_tls_two_threads_may_read_and_write(tls: Pair) -> None:
+    """Megabytes both ways at once arrive whole, and the end is seen."""
+    ours, theirs = tls
+    stream, sent = _docker_stream.ExecStream(ours), os.urandom(3_000_000)
+
+    def program() -> bytes:
+        """Writes all of its output before it reads any of its input."""
+        for at in range(0, len(sent), 50_000):
+            part = sent[at : at + 50_000]
+            theirs.sendall(_docker_stream.HEADER.pack(1, len(part)) + part)
+        with theirs, theirs.makefile("rb") as incoming:
+            return incoming.read(len(sent))
+
+    with ThreadPoolExecutor() as threads:
+        out = threads.submit(lambda: b"".join(iter(lambda: stream.recv(65536), b"")))
+        took = threads.submit(program)
+        stream.sendall(sent)
+        assert (took.result(), out.result()) == (sent, sent)
+
+
 def test_files_come_home_below_their_folder_and_nowhere_else(tmp_path: Path) -> None:
     """Whatever the names in the stream; links and devices are no evidence."""
     names = ["a/log", "a/deep/down/log", "./a/dot", "a/../../out", "/a/rooted", "a"]
@@ -110,6 +139,42 @@ def test_zeros_take_no_room_and_large_files_stay_away(
     assert (tmp_path / "log").read_bytes() == log
     assert (tmp_path / "zeros").stat().st_size == 3 << 20
     assert (tmp_path / "zeros").stat().st_blocks == 0
+
+
+@pytest.fixture
+def tls(tmp_path: Path) -> Iterator[Pair]:
+    """Two ends of a TLS connection: a client's, and that of an engine with a key of its own."""
+    (tmp_path / "pem").write_bytes(certificate("engine"))
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(tmp_path / "pem")
+    trusting = ssl.create_default_context(cafile=str(tmp_path / "pem"))
+    one, other = socket.socketpair()
+    with ThreadPoolExecutor() as threads:
+        accepted = threads.submit(serving.wrap_socket, other, server_side=True)
+        ours = trusting.wrap_socket(one, server_hostname="engine")
+        theirs = accepted.result()
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def certificate(name: str) -> bytes:
+    """A key and its own signature on it, as PEM."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    named = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signed = (
+        x509.CertificateBuilder(named, named, key.public_key(), 1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return private + signed.public_bytes(serialization.Encoding.PEM)
 
 
 class Cut:
