@@ -20,6 +20,7 @@ from harness.typed import seatrial
 LEAST_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
 Bed = Mapping[str, Any]  # a trial's options of the hosts
 NOT_WRAPPED = 10_000  # columns: what reads us is no terminal
+SOME = 5  # things that one refusal names
 SBIN = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 
 
@@ -48,10 +49,12 @@ def examine(hosts: str, bed: Bed, runs: Path) -> tuple[Capability, ...]:
 
 
 def refuse_unready(hosts: str, bed: Bed, runs: Path) -> None:
-    """BedFailed with the first thing a trial on these hosts, written there, would lack."""
-    for capability in (*_machine(runs), *_hosts(hosts, bed)):
-        if not capability.ready:
-            raise BedFailed(capability.sentence)
+    """BedFailed with what a trial on these hosts, written there, would lack."""
+    for part in (_machine(runs), _hosts(hosts, bed)):
+        if lacking := [capability.sentence for capability in part if not capability.ready]:
+            more = len(lacking) - SOME
+            also = [f"and {more} more; `{seatrial()} doctor --hosts {hosts}` names them all"]
+            raise BedFailed("\n".join([*lacking[:SOME], *(also if more > 0 else [])]))
 
 
 def show(capabilities: tuple[Capability, ...], options: str = "") -> int:
@@ -79,7 +82,7 @@ def show(capabilities: tuple[Capability, ...], options: str = "") -> int:
 def _conclusion(lacking: list[Capability], options: str) -> str:
     if not lacking:
         return f"A trial can run here: {seatrial()} run suites/trials/demo.toml {options}".rstrip()
-    return f"No trial can run here yet: {', '.join(c.name for c in lacking)}."
+    return f"No trial can run here yet: {', '.join(dict.fromkeys(c.name for c in lacking))}."
 
 
 def _machine(runs: Path) -> Iterator[Capability]:

@@ -20,6 +20,7 @@ from clusters.hosts._ssh_connect import Fleet, Machine, connected
 from clusters.hosts._ssh_explain import Unready
 from clusters.hosts._ssh_inventory import Host, load
 from clusters.hosts._ssh_problems import problems
+from harness.doctor import refuse_unready
 from harness.errors import BadRequest, BedFailed
 
 pytestmark = pytest.mark.bed
@@ -464,3 +465,13 @@ def test_options_that_make_no_sense_are_refused(bed: dict[str, object], said: st
     with pytest.raises(BadRequest) as wrong:
         problems(bed)
     assert str(wrong.value).startswith(said)
+
+
+def test_a_trial_is_refused_with_every_host_that_is_not_ready(lab: SshLab, tmp_path: Path) -> None:
+    """Before anything is started: what, why and remedy of five, in a line each, and a count."""
+    wrong = str(lab.inventory(port=1))
+    with pytest.raises(BedFailed) as failed:
+        refuse_unready("ssh", {"inventory": wrong}, tmp_path)
+    *first, last = str(failed.value).splitlines()
+    assert [line.split()[0] for line in first] == [host.address for host in lab.standing[:5]]
+    assert last.startswith("and 4 more; ")
