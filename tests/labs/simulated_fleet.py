@@ -109,8 +109,15 @@ class Fleet:
         self.world.run(until_ns=int(within_s * SECOND))
         assert crew.code == 0, "\n".join(crew.complained) or "the scenario took too long"
         digest = self.world.digest()
-        self.world.close()
+        self.sink()
         return digest
+
+    def sink(self) -> None:
+        """Nothing runs any more, and nothing is left behind."""
+        for aboard in self.aboard.values():
+            for process in list(aboard.host.processes.values()):
+                process.kill()
+        self.world.close()
 
 
 class Sailor:
