@@ -236,7 +236,7 @@ def test_a_crew_that_dies_ends_the_run_with_a_sentence(sail: Sail) -> None:
 
 def test_a_node_that_dies_for_good_ends_the_run_early(sail: Sail) -> None:
     """Its agent is gone in the middle of a cut: what is left is healed, drained, and judged."""
-    sailing = sail(CUT, duration_s=60.0)
+    sailing = sail(CUT, duration_s=60.0, recover_within_s=1.0)
     sailing.until(lambda s: s.get("fault", {}).get("stage") == "observed")
     end_by_force(sailing, "198.18.1.11")
     assert sailing.end() == 0
@@ -348,6 +348,7 @@ def test_a_node_that_ends_on_a_full_disk_is_the_beds_failure(sail: Sail, tmp_pat
     sailing = sail(
         wrapper=(*alone, str(tmp_path / "runs")),
         duration_s=60.0,
+        recover_within_s=1.0,
         settings={"exit_after": 20, "log": str(tmp_path / "log.jsonl")},
     )
     assert sailing.end() == 0
