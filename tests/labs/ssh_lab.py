@@ -79,6 +79,7 @@ cp -a /etc/. /run/etc/
 mount --bind /run/etc /etc
 for folder in ~root /home /tmp /var/tmp; do mount -t tmpfs tmpfs "$folder"; done
 chmod 1777 /tmp /var/tmp
+[ -z "$3" ] || { mkdir -p "$3"; mount --bind /run/python "$3"; }
 mount -o remount,bind,ro /
 for scope in all default; do
   [ ! -e /proc/sys/net/ipv6 ] || echo 1 > /proc/sys/net/ipv6/conf/$scope/disable_ipv6
@@ -214,7 +215,8 @@ class SshLab:
     @property
     def python(self) -> str:
         """Python 3.11 or later, as the hosts call it."""
-        return f"/run/python/bin/python3.{sys.version_info[1]}" if _python_home() else "python3"
+        home = _python_home()
+        return f"{home}/bin/python3.{sys.version_info[1]}" if home else "python3"
 
     def host(self, name: str) -> LabHost:
         return next(host for host in self.standing if host.name == name)
