@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from .border import guarded
 from .console import routed
 
 Call = Callable[..., object]
@@ -41,6 +42,8 @@ COMPACT_ABOVE = 4_096  # cancelled timers that are left to lie in the heap
 
 _MOVED = struct.Struct(">QIII")
 _OURS = __name__.rpartition(".")[0] + "."
+_LIBRARY = ("asyncio", "pathlib", "random", "secrets", "socket", "subprocess", "tempfile", "uuid")
+_PASSED = (_OURS, *(f"{name}." for name in _LIBRARY))
 
 
 class Livelock(RuntimeError):
@@ -142,7 +145,7 @@ class World:
     def run(self, until_ns: int = FOREVER) -> None:
         """Let happen what is planned up to an instant, until `stop`, or until nothing is left."""
         self._stopping = False
-        with _collector_off(), routed():
+        with _collector_off(), routed(), guarded():
             self._run(until_ns)
         if self._failure is not None:
             failure, self._failure = self._failure, None
@@ -226,11 +229,11 @@ def _label(event: Event) -> str:
 
 
 def _caller() -> str:
-    """File and line of the nearest code that is neither ours nor asyncio's."""
+    """File and line of the nearest code that is neither ours nor the standard library's."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if not (f"{module}.".startswith((_OURS, "asyncio."))):
+        if not f"{module}.".startswith(_PASSED):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return "nobody we know"
