@@ -3,6 +3,8 @@
     fleet = Fleet(seed=7)
     fleet.sail(scenario)       # boards all nodes, then runs `await scenario(sailor)` as a client
 
+`python simulated_fleet.py SEED` prints the digest of a run with a bit of everything.
+
 A scenario is a coroutine in a process of its own on the host client-1; the sailor is what it has in
 hand: the client library, what each node says of itself, and faults.
 """
@@ -10,6 +12,7 @@ hand: the client library, what each node says of itself, and faults.
 import asyncio
 import json
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,7 +35,7 @@ from harness.contracts import CLIENT, Node, Standing
 from harness.trial import Trial
 
 T = TypeVar("T")
-TOPIC, QUEUES = "orders", 4
+TOPIC, QUEUES, BROKER_SET = "orders", 4, "set-1"
 CONFIG, HOME = "/etc/node.toml", "/var/lib/node"
 PATIENCE_S = 120.0  # of the virtual clock
 LOST = (Unreachable, ConnectionLost, CallTimeout)
@@ -106,11 +109,12 @@ class Fleet:
 
         crew = self.aboard["client-1"].host.start("crew", main)
         crew.on_exit(lambda code: self.world.stop())
-        self.world.run(until_ns=int(within_s * SECOND))
-        assert crew.code == 0, "\n".join(crew.complained) or "the scenario took too long"
-        digest = self.world.digest()
-        self.sink()
-        return digest
+        try:
+            self.world.run(until_ns=int(within_s * SECOND))
+            assert crew.code == 0, "\n".join(crew.complained) or "the scenario took too long"
+            return self.world.digest()
+        finally:
+            self.sink()
 
     def sink(self) -> None:
         """Nothing runs any more, and nothing is left behind."""
@@ -142,6 +146,15 @@ class Sailor:
         async def look() -> Standing | None:
             now = await self.standing()
             return now if now.redundant and now.controller_leader else None
+
+        return await eventually(look)
+
+    async def new_master(self, old: str) -> Standing:
+        """Another master than this one."""
+
+        async def look() -> Standing | None:
+            now = await self.standing()
+            return now if now.masters.get(BROKER_SET) not in (None, old) else None
 
         return await eventually(look)
 
@@ -215,3 +228,21 @@ async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
 
 def acknowledged(results: dict[bytes, Result]) -> set[bytes]:
     return {body for body, result in results.items() if result.outcome is Outcome.HAPPENED}
+
+
+async def eventful(sailor: Sailor) -> None:
+    """A bit of everything, for digests."""
+    old = (await sailor.healthy()).masters[BROKER_SET]
+    sending = asyncio.ensure_future(sailor.send(200))
+    await asyncio.sleep(0.5)
+    await sailor.power_cut(old)
+    await sailor.new_master(old)
+    await sailor.power_on(old)
+    results = await sending
+    await sailor.healthy()
+    read = len(await sailor.read_all())
+    sailor.world.record(f"{len(acknowledged(results))} acknowledged, {read} read")
+
+
+if __name__ == "__main__":
+    print(Fleet(seed=int(sys.argv[1])).sail(eventful))
