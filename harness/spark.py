@@ -84,7 +84,7 @@ class Engine:
 
     def close(self, orderly: bool = False) -> None:
         """End the JVM: at once, or, to let it write its archive, by its own leave."""
-        logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+        expect_silence()
         if orderly and self._session is not None:
             self._session.stop()
         else:
@@ -250,6 +250,16 @@ def _build(master: str, folder: Path) -> "SparkSession":
         }
     builder = SparkSession.builder.master(master).appName("seatrial")
     return builder.config(map=options).getOrCreate()
+
+
+def expect_silence() -> None:
+    """A JVM that goes away is an error to py4j, which tells its own logger and the root of all."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    logging.getLogger().addFilter(_not_py4j)
+
+
+def _not_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _expect_the_end(session: "SparkSession | None") -> None:

@@ -1,5 +1,6 @@
 """Spark itself: it starts on any Java it finds, says nothing, and leaves no trace."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -8,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from py4j.java_gateway import GatewayClient
+from py4j.protocol import ERROR_ON_RECEIVE, Py4JNetworkError
 
-from harness import java
+from harness import java, spark
 from harness.errors import BedFailed
 
 if TYPE_CHECKING:
@@ -139,6 +142,33 @@ def test_a_session_is_silent_and_takes_its_jvm_with_it() -> None:
         [sys.executable, "-c", NOISE], capture_output=True, text=True, timeout=120, check=False
     )
     assert (ran.stdout, ran.stderr, ran.returncode) == ("5\n", "", 0)
+
+
+class Reset:
+    """A connection to a JVM that has just been killed."""
+
+    def send_command(self, command: str) -> str:
+        raise Py4JNetworkError("Error while sending or receiving", when=ERROR_ON_RECEIVE)
+
+    def close(self, reset: bool) -> None:
+        pass
+
+
+@pytest.mark.parametrize("hushed", [False, True])
+def test_an_engine_that_is_ended_in_the_middle_of_a_request_is_silent(
+    hushed: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What py4j tells the root of all loggers of a JVM that went away is not said; ours is."""
+    client = GatewayClient()
+    monkeypatch.setattr(client, "_get_connection", Reset)
+    monkeypatch.setattr(logging.getLogger(), "filters", [])
+    monkeypatch.setattr(logging.getLogger("py4j"), "level", logging.NOTSET)
+    if hushed:
+        spark.expect_silence()
+    client.send_command("c\n", retry=False)
+    logging.error("the hull leaks")
+    said = [record.getMessage() for record in caplog.records]
+    assert said == [*([] if hushed else ["Exception while sending command."]), "the hull leaks"]
 
 
 ORPHAN = """
