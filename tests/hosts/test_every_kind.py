@@ -23,14 +23,19 @@ Play = Callable[[str], dict[str, Any]]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@pytest.fixture(scope="module", params=["local", "docker"])
+@pytest.fixture(scope="module", params=["local", "docker", "ssh"])
 def play(request: pytest.FixtureRequest, tmp_path_factory: Any, root: Path) -> Play:
     """What a scene saw on this kind of hosts."""
     run: Run = on_this_machine
     if request.param == "docker":
         run = request.getfixturevalue("docker_lab").run
+    bed: dict[str, str] = {}
+    if request.param == "ssh":
+        lab = request.getfixturevalue("ssh_lab")
+        run, bed = lab.run, {"inventory": str(lab.inventory())}
     folder = tmp_path_factory.mktemp(request.param)
     argv = [sys.executable, str(SCENES), ",".join(PLAYED), str(folder), request.param]
+    argv.append(json.dumps(bed))
     done = run(argv, env={"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}, cwd="/")
     assert done.returncode == 0, done.stderr
     seen: dict[str, dict[str, Any]] = json.loads(done.stdout)

@@ -1,0 +1,371 @@
+"""SSH hosts: faults end by themselves, broken connections cost nothing, and a host is given back as
+it was.
+
+What every kind of hosts must do is in `test_every_kind.py`. The sshds are real (tests/labs); each
+host that a test used must look the same afterwards.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ssh_lab import LabHost, SshLab
+
+from clusters.hosts import _ssh_taken, ssh
+from harness.contracts import Agent, Clock, LinkRule, Node
+from harness.errors import BedFailed, NodeGone
+from harness.rundir import RunDir
+from harness.runs import held, start_run
+from harness.trial import Trial
+
+pytestmark = pytest.mark.bed
+
+DRIVER = Path(__file__).with_name("ssh_driver.py")
+PATIENCE_S = 30.0
+SHORT_LEASE_S = 3.0
+NAMES = ("h1", "h2", "h3")
+NODES = [Node(name, "broker") for name in "abc"]
+OURS = 'grep -als "seatria[l]" /proc/[0-9]*/cmdline /proc/[0-9]*/environ || :'
+HOLD = """
+import os, socket
+held = socket.socket(socket.AF_UNIX)
+held.bind("\\0seatrial-agent")
+held.listen()
+print(os.getpid(), flush=True)
+held.accept()
+"""
+
+Agents = Mapping[str, Agent]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's own keys, configuration or ssh-agent."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+@pytest.fixture
+def lab(ssh_lab: SshLab) -> Iterator[SshLab]:
+    """The lab, with this test in the driver's place; its hosts must be left as they were."""
+    with ssh_lab.network():
+        yield ssh_lab
+    for host in ssh_lab.standing:
+        assert left_on(host) == "", host.name
+
+
+@pytest.fixture
+def three(lab: SshLab) -> list[LabHost]:
+    return [lab.host(name) for name in NAMES]
+
+
+@pytest.fixture
+def bed(lab: SshLab, three: list[LabHost]) -> dict[str, Any]:
+    return {"inventory": str(lab.inventory(three))}
+
+
+@pytest.fixture
+def run(tmp_path: Path, bed: dict[str, Any]) -> RunDir:
+    """A run's folder, as its command makes it; who heals finds that the run is over."""
+    return made_run(tmp_path, bed)
+
+
+@pytest.fixture
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssh, "LEASE_S", SHORT_LEASE_S)
+
+
+def test_what_nodes_wrote_comes_home_and_nothing_stays(
+    run: RunDir, bed: dict[str, Any], three: list[LabHost], capfd: Any
+) -> None:
+    """Files of every node are in the run's folder; one that is too large is told of. Processes
+    that left their session end with the rest; folder, rules and agent are gone."""
+
+    async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> None:
+        assert [node.address for node in nodes] == [host.address for host in three]
+        assert hosts.clock("a") == Clock()  # the lab's hosts share our kernel
+        for name, agent in agents.items():
+            await agent.put(f"{hosts.folder(name)}/logs/deep.log", name.encode() * 1000)
+        large = f"{hosts.folder('b')}/large"
+        await agents["b"].run(["sh", "-c", f"head -c 70000000 /dev/zero > {large}"])
+        await agents["c"].start("astray", ["sh", "-c", "setsid sleep 1000 & wait"])
+        await agents["c"].links([LinkRule(nodes[0].address)])
+        python = hosts.python("a")
+        ours = await agents["a"].run(
+            [python.executable, "-S", "-s", "-c", "import clusters.flotilla, tomli_w"]
+        )
+        assert ours.code != 0  # not without the folder of our packages
+        at = f"import sys; sys.path.insert(0, {python.packages!r}); import clusters.flotilla"
+        done = await agents["a"].run([python.executable, "-S", "-s", "-c", at])
+        assert done.code == 0, done.err
+
+    play(run, bed, scene)
+    for name in "abc":
+        assert (run.node(name) / "logs" / "deep.log").read_bytes() == name.encode() * 1000
+    assert not (run.node("b") / "large").exists()
+    assert "b: too large to be copied: b/large (66 MB)" in capfd.readouterr().err
+    assert ssh.heal(run, ()) == []
+
+
+def test_a_killed_connection_is_made_anew_and_no_line_is_lost(
+    run: RunDir, bed: dict[str, Any], three: list[LabHost]
+) -> None:
+    """All sessions of an sshd die in the middle of a run; it costs the time of a connection."""
+    lines: list[str] = []
+
+    async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> None:
+        counting = "i=0; while read go; do for j in 1 2 3; do i=$((i+1)); echo $i; done; done"
+        await agents["a"].start("count", ["sh", "-c", counting], on_line=lines.append)
+        for _ in range(3):
+            await agents["a"].tell("count", "go")
+            await asyncio.to_thread(three[0].kill_sshd)
+            telling = asyncio.gather(*(agents["a"].tell("count", "go") for _ in range(10)))
+            await asyncio.to_thread(three[0].start_sshd)
+            await telling
+        await agents["a"].tell("count", "")
+        await agents["a"].signal("count", signal.SIGTERM)
+        await agents["a"].exited("count")
+
+    play(run, bed, scene)
+    assert lines[:99] == [str(number) for number in range(1, 100)]
+
+
+def test_a_silent_link_is_noticed_and_survived(
+    run: RunDir, bed: dict[str, Any], lab: SshLab, three: list[LabHost]
+) -> None:
+    """Packets to the driver's address vanish for a while, shorter than the lease."""
+
+    async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> str:
+        await asyncio.to_thread(three[0].signal_sshd, "STOP")
+        asked = asyncio.ensure_future(agents["a"].state("nobody"))
+        await asyncio.sleep(1.0)
+        assert not asked.done()
+        await asyncio.to_thread(three[0].signal_sshd, "CONT")
+        return (await asked).state
+
+    assert play(run, bed, scene) == "absent"
+
+
+@pytest.mark.usefixtures("short_lease")
+def test_a_host_whose_sshd_hangs_beyond_the_lease_is_gone(
+    run: RunDir, bed: dict[str, Any], three: list[LabHost]
+) -> None:
+    """Open calls and new ones say so, the others serve on, its faults end by themselves; leaving
+    does not wait for it, says what is left there, and `heal` removes that."""
+
+    async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> None:
+        await agents["a"].start("sleeper", ["sleep", "1001"])
+        await agents["a"].links([LinkRule(nodes[1].address)])
+        waiting = asyncio.ensure_future(agents["a"].exited("sleeper"))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(three[0].signal_sshd, "STOP")
+        with pytest.raises(NodeGone, match="a is gone: it was not heard for 3 s"):
+            await waiting
+        with pytest.raises(NodeGone):
+            await agents["a"].state("sleeper")
+        assert (await agents["b"].state("nobody")).state == "absent"
+        eventually(lambda: "DROP" not in three[0].run("iptables", "-S"))
+        eventually(lambda: "sleep 1001" not in three[0].run("ps", "axo", "args"))
+
+    with pytest.raises(BedFailed) as stuck:
+        play(run, bed, scene)
+    assert f"what a wrote is still in /var/tmp/seatrial-{run.path.name}" in str(stuck.value)
+    assert f"seatrial heal {run.path}" in str(stuck.value)
+    assert [each.node for each in _ssh_taken.read(run.path)] == ["a"]
+    three[0].signal_sshd("CONT")
+    assert ssh.heal(run, ()) == ["1 folder"]
+    assert ssh.heal(run, ()) == []
+
+
+def test_a_driver_that_is_stopped_leaves_no_fault_behind(
+    lab: SshLab, run: RunDir, bed: dict[str, Any], three: list[LabHost], root: Path
+) -> None:
+    """SIGSTOP of the driver during a partition: at the end of the lease the rule is gone and what
+    it had started is dead. Going on, it learns that its nodes are gone, and still cleans up."""
+    with begun(lab, run, bed, root, SHORT_LEASE_S) as driver:
+        a, b, _ = three
+        assert "-j DROP" in b.run("iptables", "-S")
+        os.kill(driver.pid, signal.SIGSTOP)
+        eventually(lambda: "-j DROP" not in b.run("iptables", "-S"))
+        eventually(lambda: "sleep 1001" not in a.run("ps", "axo", "args"))
+        eventually(lambda: "sleep 1003" not in a.run("ps", "axo", "args"))
+        os.kill(driver.pid, signal.SIGCONT)
+        out, _ = driver.communicate("go on\n", timeout=PATIENCE_S)
+    assert "a is gone" in json.loads(out)["gone"]
+    assert driver.returncode == 0
+
+
+def test_after_a_killed_driver_faults_end_by_themselves_and_heal_removes_the_rest(
+    lab: SshLab, run: RunDir, bed: dict[str, Any], three: list[LabHost], root: Path
+) -> None:
+    """kill -9 during a partition; what left its session, and the folders, are `heal`'s."""
+    with begun(lab, run, bed, root, SHORT_LEASE_S) as driver:
+        driver.kill()
+    a, b, _ = three
+    eventually(lambda: "-j DROP" not in b.run("iptables", "-S"))
+    eventually(lambda: "sleep 1001" not in a.run("ps", "axo", "args"))
+    assert "sleep 1002" in a.run("ps", "axo", "args")
+    assert ssh.heal(run, ()) == ["1 process", "3 folders"]
+    assert ssh.heal(run, ()) == []
+
+
+def test_heal_need_not_wait_for_the_lease(
+    lab: SshLab, run: RunDir, bed: dict[str, Any], three: list[LabHost], root: Path
+) -> None:
+    """Agents that still hold a partition are told to leave; one that was killed is done for."""
+    with begun(lab, run, bed, root, 20.0) as driver:
+        driver.kill()
+    kill_agent = "kill -9 $(cat /var/tmp/seatrial-*/agent.pid)"
+    three[1].run("sh", "-c", kill_agent)
+    assert "-j DROP" in three[1].run("iptables", "-S")
+    assert ssh.heal(run, ()) == ["2 agents", "1 process", "1 link rule", "3 folders"]
+
+
+def test_the_next_run_sweeps_what_a_killed_one_left_but_not_what_is_in_use(
+    lab: SshLab, run: RunDir, bed: dict[str, Any], root: Path, tmp_path: Path, capfd: Any
+) -> None:
+    """A run in progress keeps its hosts, and who wants them is told whose they are."""
+    with begun(lab, run, bed, root, 20.0) as driver:
+        with held(run), pytest.raises(BedFailed, match=f"is in use by the run {run.path}"):
+            play(made_run(tmp_path, bed, "greedy"), bed, nothing)
+        driver.kill()
+    play(made_run(tmp_path, bed, "next"), bed, nothing)
+    assert f"removed what {run.path.name} left: 1 agent" in capfd.readouterr().err
+    _ssh_taken.write(run.path, ())
+
+
+def test_a_run_of_another_machine_keeps_its_files_but_nothing_that_goes_on(
+    run: RunDir, bed: dict[str, Any], three: list[LabHost]
+) -> None:
+    """Only that machine knows whether it still wants them; a stray process would spoil ours."""
+    theirs = "/var/tmp/seatrial-theirs"
+    owner = json.dumps({"driver": "elsewhere/0", "run": "/runs/theirs"})
+    three[0].run("sh", "-c", f"mkdir {theirs} && cat > {theirs}/owner.json", stdin=owner)
+    three[0].run("sh", "-c", f"SEATRIAL_RUN={theirs} setsid sleep 1004 > /dev/null 2>&1 &")
+    play(run, bed, nothing)
+    assert "sleep 1004" not in three[0].run("ps", "axo", "args")
+    assert three[0].run("ls", theirs).split() == ["owner.json"]
+    three[0].run("rm", "-r", theirs)
+
+
+def test_one_machine_under_two_names_is_refused(
+    run: RunDir, lab: SshLab, three: list[LabHost]
+) -> None:
+    """Two addresses of one machine: links are cut by address, so one of them would lie."""
+    twin = "198.18.9.9"
+    three[0].run("ip", "addr", "add", f"{twin}/16", "dev", "eth0")
+    known = lab.known_hosts.read_text()
+    [line] = [one for one in known.splitlines() if one.startswith(f"{three[0].address} ")]
+    lab.known_hosts.write_text(known + line.replace(three[0].address, twin) + "\n")
+    entries = [*map(lab.entry, three[:2]), {**lab.entry(three[0]), "host": twin}]
+    path = lab.folder / "twins.toml"
+    path.write_text("".join(f"[[host]]\n{toml(entry)}" for entry in entries))
+    with pytest.raises(BedFailed, match="is the same machine as another host of the inventory"):
+        play(run, {"inventory": str(path)}, nothing)
+    three[0].run("ip", "addr", "del", f"{twin}/16", "dev", "eth0")
+
+
+def test_a_host_that_is_not_fit_leaves_nothing_on_the_others(run: RunDir, lab: SshLab) -> None:
+    """The sentence names it; nobody is left with half a run."""
+    bare = lab.add()
+    bare.remove_iptables()
+    bed = {"inventory": str(lab.inventory([*lab.standing[:2], bare]))}
+    with pytest.raises(BedFailed, match=f"{bare.address} has no iptables|iptables that does not"):
+        play(run, bed, nothing)
+    assert ssh.heal(run, ()) == []
+
+
+def test_whoever_is_not_root_needs_sudo_and_no_more(run: RunDir, lab: SshLab) -> None:
+    """Folder, agent and rules are root's, and gone afterwards."""
+    host = lab.add()
+    host.add_user("ops", sudo=True)
+    path = lab.inventory([host], user="ops")
+
+    async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> str:
+        await agents["a"].links([LinkRule("198.18.1.12")])
+        host.signal_sshd("KILL")
+        host.start_sshd()
+        return (await agents["a"].run(["id", "-un"])).out
+
+    assert play(run, {"inventory": str(path)}, scene, NODES[:1]) == "root\n"
+    assert left_on(host) == ""
+
+
+def test_an_agent_that_does_not_start_says_why(
+    run: RunDir, bed: dict[str, Any], three: list[LabHost]
+) -> None:
+    """Somebody holds the name of the one agent, as from another process namespace."""
+    argv = three[1].inside(["python3", "-c", HOLD])
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout
+        pid = holder.stdout.readline().strip()
+        with pytest.raises(BedFailed, match="another agent of Seatrial is at work on this host"):
+            play(run, bed, nothing)
+        three[1].run("kill", pid)
+
+
+async def nothing(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> None:
+    pass
+
+
+def play(run: RunDir, bed: dict[str, Any], scene: Any, nodes: Sequence[Node] = NODES) -> Any:
+    """A scene on raised hosts; what it returned."""
+
+    async def played() -> Any:
+        hosts = ssh.hosts(Trial(hosts="ssh", bed=bed), run.path)
+        async with hosts.raised(nodes) as (addressed, agents):
+            return await scene(hosts, addressed, agents)
+
+    return asyncio.run(played())
+
+
+def made_run(tmp_path: Path, bed: dict[str, Any], name: str = "ssh") -> RunDir:
+    with start_run(Trial(name=name, hosts="ssh", bed=bed), "", tmp_path / "runs") as made:
+        return made
+
+
+@contextmanager
+def begun(
+    lab: SshLab, run: RunDir, bed: dict[str, Any], root: Path, lease_s: float
+) -> Iterator["subprocess.Popen[str]"]:
+    """A driver in a process of its own that holds a partition, and that a test may kill."""
+    with subprocess.Popen(
+        [sys.executable, str(DRIVER), str(run.path), json.dumps(bed), str(lease_s)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"},
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def left_on(host: LabHost) -> str:
+    """What of ours is on a host."""
+    rules = [line for line in host.run("iptables", "-S").splitlines() if "SEATRIAL" in line]
+    folders = host.run("sh", "-c", "ls -d /var/tmp/seatrial-* 2> /dev/null || :")
+    return " ".join([*rules, folders, host.run("sh", "-c", OURS)]).strip()
+
+
+def toml(entry: Mapping[str, Any]) -> str:
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in entry.items())
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)
