@@ -155,8 +155,8 @@ class History:
         full = (
             Reason(
                 DISK_FULL,
-                f"{node} ended where no space was left on the device ({why}), so the run was ended "
-                "early and proves nothing; free space there, and run it again",
+                f"no space was left for {node} ({why}), so the run was ended early and proves "
+                "nothing; free space there, or choose another folder, and run it again",
             )
             for node, why in sorted(self._lost(FULL).items())
         )

@@ -30,7 +30,7 @@ from harness.rundir import RunDir
 from harness.runs import drop_ballast
 from harness.together import meanwhile, together
 from harness.trial import run as sail
-from harness.watch import exits, noticed, standings
+from harness.watch import disks, exits, noticed, standings
 
 START_WITHIN_S = 90.0
 PLAN_GRACE_S = 60.0  # for conditions that a plan waits for, and observations that take long
@@ -113,6 +113,7 @@ class Voyage:
             crews.tell(self.say),
             standings(bed, self.say),
             *exits(bed, partial(self.lose, FULL)),
+            *disks(bed, partial(self.lose, FULL)),
         )
 
     async def loaded_and_broken(self, bed: Bed) -> None:

@@ -2,7 +2,8 @@
 
 A process that ends is recorded as the event `exit`, whoever ended it: the recovery checker knows
 the faults and tells a kill from a crash. One that ends where its disk is full convicts nobody: it
-had to stop, and what failed is the bed.
+had to stop, and what failed is the bed. One that goes on there may do anything, so disks are
+looked at now and then.
 
 A node whose agent can not be reached any more is gone for good, and that too is the bed's failure.
 Whoever calls the agent finds out; a view of each agent tells the runner, once and at once, because
@@ -11,13 +12,16 @@ somebody always waits for an answer of each: here for the end of its process.
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
+from math import inf
 from typing import Any, cast
 
 from harness.contracts import CLIENT, Agent, Bed, Node, Standing
-from harness.errors import NodeGone
+from harness.errors import BedFailed, NodeGone
 
 STANDING_EVERY_S = 0.5
 FULL_BYTES = 64_000_000  # less than a node may ask for at once
+NOTHING_BYTES = 65_536
+DISK_EVERY_S = 5.0
 RESTART_POLL_S = 0.1
 
 Lost = Callable[[str, str], None]  # a node, and why
@@ -52,6 +56,11 @@ def exits(bed: Bed, full: Lost) -> Iterator[Coroutine[Any, Any, None]]:
     return (_exits(bed, node, full) for node in bed.nodes if node.role != CLIENT)
 
 
+def disks(bed: Bed, full: Lost) -> Iterator[Coroutine[Any, Any, None]]:
+    """A watch for the disk of each node of the cluster; `full` is called when nothing is left."""
+    return (_disk(bed, node, full) for node in bed.nodes if node.role != CLIENT)
+
+
 async def standings(bed: Bed, say: Callable[[Mapping[str, Any]], None]) -> None:
     """For ever: tell who plays which part."""
     while True:
@@ -81,19 +90,32 @@ async def _exit(bed: Bed, node: Node, full: Lost) -> None:
     pid = (await agent.state(process)).pid
     code = await agent.exited(process)
     at_ns = bed.now_ns()
-    if why := await _full_disk(bed, node):
-        full(node.name, why)
+    free_bytes = await _free_bytes(bed, node)
+    if free_bytes < FULL_BYTES:
+        full(node.name, _left(bed, node, free_bytes))
     else:
         bed.record.event(at_ns, node.name, "exit", {"code": code, "pid": pid})
     while (await agent.state(process)).pid == pid:
         await bed.sleep(RESTART_POLL_S)
 
 
-async def _full_disk(bed: Bed, node: Node) -> str:
-    """How little is left where the node writes; nothing when that is enough."""
-    folder = bed.hosts.folder(node.name)
-    asked = await bed.agents[node.name].run(["df", "-Pk", folder])
-    if asked.code != 0:
-        return ""  # nobody can say
-    free_bytes = int(asked.out.splitlines()[-1].split()[3]) * 1024
-    return "" if free_bytes >= FULL_BYTES else f"{free_bytes / 1e6:.0f} MB are free under {folder}"
+async def _disk(bed: Bed, node: Node, full: Lost) -> None:
+    with suppress(NodeGone):
+        while (free_bytes := await _free_bytes(bed, node)) >= NOTHING_BYTES:
+            await bed.sleep(DISK_EVERY_S)
+        full(node.name, _left(bed, node, free_bytes))
+
+
+async def _free_bytes(bed: Bed, node: Node) -> float:
+    """What is left where the node writes; infinite when nobody can say."""
+    try:
+        asked = await bed.agents[node.name].run(["df", "-Pk", bed.hosts.folder(node.name)])
+        return int(asked.out.splitlines()[-1].split()[3]) * 1024 if asked.code == 0 else inf
+    except NodeGone:
+        raise
+    except BedFailed:
+        return inf
+
+
+def _left(bed: Bed, node: Node, free_bytes: float) -> str:
+    return f"{free_bytes / 1e6:.0f} MB are free under {bed.hosts.folder(node.name)}"
