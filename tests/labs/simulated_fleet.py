@@ -16,6 +16,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from clusters.flotilla.client import Client, Outcome, Result, Settings
@@ -173,9 +174,8 @@ class Sailor:
         results: dict[bytes, Result] = {}
         for number in range(count):
             body = b"message %d" % number
-            self.client.producer.send(
-                TOPIC, number % QUEUES, b"k", body, lambda r, body=body: results.update({body: r})
-            )
+            done = partial(results.__setitem__, body)
+            self.client.producer.send(TOPIC, number % QUEUES, b"k", body, done)
             await asyncio.sleep(every_s)
 
         async def all_ended() -> bool:

@@ -21,8 +21,9 @@ from clusters.hosts._simulated.border import GUARDED
 from clusters.hosts._simulated.network import Network
 from clusters.hosts._simulated.process import Host, Process
 from clusters.hosts._simulated.world import NotSimulated, World
-from harness.journal import FLUSH_AFTER_S, Journal, rows_of
+from harness.journal import Journal, rows_of
 from harness.operation import F, Type
+from harness.row_stream import FLUSH_AFTER_S
 
 HERE = Path(__file__).name
 
