@@ -13,7 +13,7 @@ orphans. IPv6 is off: links are cut by IPv4 address, and there must be no other 
 us, so nobody is asked for them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -91,8 +91,7 @@ def subnets(client: DockerClient) -> list[IPv4Network]:
 def raised(yard: Yard, network: Network, node: str, address: str) -> ExecStream:
     """Make one node; the stream of its agent."""
     api = yard.client.api
-    holder = _holder(yard, network, node, address)
-    api.start(holder)
+    holder = _holding(yard, network, node, address)
     container = _container(yard, node, holder)
     api.start(container)
     command = [PYTHON, "-I", "-S", "-X", "frozen_modules=on", AGENT, address]
@@ -124,7 +123,24 @@ def _network(yard: Yard, subnet: IPv4Network) -> Network:
     return Network(name, subnet)
 
 
-def _holder(yard: Yard, network: Network, node: str, address: str) -> str:
+def _holding(yard: Yard, network: Network, node: str, address: str) -> str:
+    """The node's holder, started; its id."""
+    api = yard.client.api
+    holder = _holder(yard, network, node, address, NO_IPV6)
+    try:
+        api.start(holder)
+    except APIError as e:
+        if "net/ipv6" not in str(e.explanation):
+            raise
+        api.remove_container(holder, force=True)
+        holder = _holder(yard, network, node, address, {})  # a kernel without IPv6
+        api.start(holder)
+    return holder
+
+
+def _holder(
+    yard: Yard, network: Network, node: str, address: str, sysctls: Mapping[str, str]
+) -> str:
     api = yard.client.api
     place = api.create_endpoint_config(ipv4_address=address)
     return _created(
@@ -134,7 +150,7 @@ def _holder(yard: Yard, network: Network, node: str, address: str) -> str:
         hostname=node,
         networking_config=api.create_networking_config({network.name: place}),
         host_config=api.create_host_config(
-            network_mode=network.name, sysctls=NO_IPV6, **_everywhere(yard, node)
+            network_mode=network.name, sysctls=dict(sysctls), **_everywhere(yard, node)
         ),
     )
 

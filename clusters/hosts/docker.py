@@ -11,6 +11,7 @@ machine finds them by their labels and removes them.
 
 import asyncio
 import sys
+import tarfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, closing
@@ -37,8 +38,9 @@ from clusters.hosts._docker_stream import ExecStream
 from clusters.hosts._pipe import PipeAgent
 from clusters.hosts._probe import Problem
 from harness.contracts import Agent, Clock, Node, Python
-from harness.errors import BedFailed, NodeGone, SeatrialError
+from harness.errors import BedFailed, NodeGone
 from harness.rundir import RunDir
+from harness.together import together
 from harness.trial import Trial
 
 RAISE_WITHIN_S = 60.0
@@ -150,14 +152,16 @@ class DockerHosts:
         ]
         try:
             async with asyncio.timeout(RAISE_WITHIN_S):
-                clocks = await asyncio.gather(*(berth.manned(self._whole_s) for berth in berths))
+                await together(*map(self._man, berths))
         except TimeoutError:
             raise BedFailed(
                 f"raising {len(nodes)} containers took longer than {RAISE_WITHIN_S:g} s; is the "
                 "machine of the engine overloaded?"
             ) from None
-        self._clocks = dict(zip([node.name for node in nodes], clocks, strict=True))
         return addressed, {berth.node: berth.agent for berth in berths}
+
+    async def _man(self, berth: "_Berth") -> None:
+        self._clocks[berth.node] = await berth.manned(self._whole_s)
 
     def _prepared(self, client: DockerClient, nodes: int) -> tuple[Yard, _docker_nodes.Network]:
         """What all nodes need, once what crashed runs left is out of the way."""
@@ -184,11 +188,10 @@ class DockerHosts:
     def _bring_home(self, client: DockerClient, node: str) -> None:
         into = RunDir(self._run).node(node)
         try:
-            with translated(f"the files of {node} could not be copied"):
-                for left_out in _docker_nodes.brought_home(client, self._run, node, into):
-                    _log(f"{node}: too large to be copied: {left_out}")
-        except (SeatrialError, OSError) as e:
-            _log(str(e))
+            for left_out in _docker_nodes.brought_home(client, self._run, node, into):
+                _log(f"{node}: too large to be copied: {left_out}")
+        except (*_docker_engine.FAILURES, tarfile.TarError) as e:
+            _log(f"the files of {node} could not be copied: {e}")
 
 
 class _Berth:
