@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from clusters.flotilla.client import Client, Outcome, Result, Settings
 from clusters.flotilla.client.admin import Admin
-from clusters.flotilla.net import CallTimeout, ConnectionLost, Unreachable
+from clusters.flotilla.client.consumer import ERRORS
 from clusters.flotilla.node import serve
 from clusters.flotilla.wire import Json
 from clusters.hosts._simulated.disk import Disk
@@ -39,7 +39,6 @@ T = TypeVar("T")
 TOPIC, QUEUES, BROKER_SET = "orders", 4, "set-1"
 CONFIG, HOME = "/etc/node.toml", "/var/lib/node"
 PATIENCE_S = 120.0  # of the virtual clock
-LOST = (Unreachable, ConnectionLost, CallTimeout)
 Scenario = Callable[["Sailor"], Coroutine[Any, Any, None]]
 
 
@@ -162,7 +161,7 @@ class Sailor:
     async def _described(self, name: str) -> Json | None:
         if self.fleet.process(name) is None:
             return None
-        with suppress(*LOST):
+        with suppress(*ERRORS):
             async with asyncio.timeout(0.5):
                 return await self.admin.describe(self.fleet.address(name))
         return None
@@ -185,7 +184,18 @@ class Sailor:
         return results
 
     async def read_all(self) -> list[bytes]:
-        """The bodies in all queues, from the first message to the last."""
+        """The bodies in all queues, from the first message to the last, of whoever is master."""
+
+        async def attempt() -> list[list[bytes]] | None:
+            try:
+                return [await self._read_all()]
+            except ERRORS:
+                return None
+
+        [bodies] = await eventually(attempt)
+        return bodies
+
+    async def _read_all(self) -> list[bytes]:
         bodies = []
         for queue in range(QUEUES):
             at, high = await self.client.consumer.range(TOPIC, queue)
