@@ -98,11 +98,22 @@ async def cut(stage: Stage) -> Seen:
 
 
 async def loss(stage: Stage) -> Seen:
-    """b loses 30 % of what a sends."""
-    await stage.agent["b"].links([LinkRule(stage.address["a"], 0.3)])
-    arrived = await stage.arriving("a", "b", 2000)
-    dropped = (await stage.agent["b"].dropped())[stage.address["a"]]
-    return {"arrived": arrived, "dropped": dropped, "sent": 2000}
+    """b loses 30 % of what a sends, in portions that its socket can hold however busy it is."""
+    a, b, token = stage.agent["a"], stage.agent["b"], os.urandom(8).hex()
+    await b.links([LinkRule(stage.address["a"], 0.3)])
+    arrived = dropped = sent = 0
+
+    async def accounted() -> bool:
+        nonlocal arrived, dropped
+        arrived = await b.probed(token)
+        dropped = (await b.dropped())[stage.address["a"]]
+        return arrived + dropped >= sent
+
+    while sent < 2000 and await until(accounted):
+        await a.probe(stage.address["b"], token, 200)
+        sent += 200
+    await until(accounted)
+    return {"arrived": arrived, "dropped": dropped, "sent": sent}
 
 
 async def pause(stage: Stage) -> Seen:
