@@ -40,6 +40,7 @@ class Link:
     __slots__ = (
         "bytes_per_s",
         "cut",
+        "dropped",
         "free_ns",
         "jitter_ns",
         "join",
@@ -55,12 +56,16 @@ class Link:
         self.loss = 0.0
         self.bytes_per_s = 0  # 0: as fast as you like
         self.cut = False
+        self.dropped = 0  # packets, since ever
         self.luck = luck
         self.free_ns = 0
 
     def passes(self) -> bool:
         """Whether one packet gets through now."""
-        return not self.cut and not (self.loss and self.luck() < self.loss)
+        if self.cut or (self.loss and self.luck() < self.loss):
+            self.dropped += 1
+            return False
+        return True
 
     def queued_ns(self, now_ns: int, size: int) -> int:
         """How long a piece waits for, and occupies, a slow link."""
@@ -74,6 +79,7 @@ class Listener:
 
     def __init__(self, stack: "Stack", loop: Any, address: Address, backlog: int) -> None:
         self.stack, self.loop, self.address = stack, loop, address
+        self.flow = stack.network.next_flow()
         self.waiting: deque[Socket] = deque()
         self.ready: Callable[[], None] | None = None
         self.expected = 0  # connections half way through their handshake
@@ -139,11 +145,13 @@ class Stack:
             self._ports.discard(socket.local[1])
 
     def abandon(self, loop: Any) -> None:
-        """A process ended: close what it had open."""
-        for listener in [each for each in self.listeners.values() if each.loop is loop]:
-            listener.close()
-        for socket in [each for each in self.sockets if each.loop is loop]:
-            socket.close()
+        """A process ended: close what it had open, the youngest first as Linux does."""
+        ends: list[Listener | Socket] = [
+            *(listener for listener in self.listeners.values() if listener.loop is loop),
+            *(socket for socket in self.sockets if socket.loop is loop),
+        ]
+        for end in sorted(ends, key=lambda end: -end.flow):
+            end.close()
 
     def power_cut(self) -> None:
         """All sockets are gone, and nobody is told."""

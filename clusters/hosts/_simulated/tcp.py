@@ -138,7 +138,7 @@ class Socket:
         """How many of the bytes the kernel took. OSError as from `socket.send`."""
         if self.error or self.gone:
             raise self._complaint(errno.EPIPE)
-        room = self.stack.kernel.window_bytes - self.outstanding
+        room = self.room
         if room <= 0:
             if self._unheard:
                 self._start_retrying()
@@ -159,6 +159,11 @@ class Socket:
         if self.error:
             raise self._complaint(0)
         return b"" if self.ended or self.gone else None
+
+    @property
+    def room(self) -> int:
+        """How many bytes the kernel would take."""
+        return max(0, self.stack.kernel.window_bytes - self.outstanding)
 
     @property
     def readable(self) -> bool:

@@ -167,7 +167,7 @@ class SimTransport(asyncio.Transport):
         if self._lost or not self._buffer:
             return
         try:
-            taken = self._socket.send(bytes(self._buffer))
+            taken = self._socket.send(bytes(self._buffer[: self._socket.room]))
         except OSError as e:
             self._buffer.clear()
             self._fatal(e, "Fatal write error on socket transport")

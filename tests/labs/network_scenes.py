@@ -1,0 +1,529 @@
+"""Network scenes for two parties, played on real sockets or in the simulated world.
+
+A scene tells parties what to do and waits for what they say; it does not say what is right, the two
+worlds must merely agree. Run as a program it plays all scenes in namespaces of its own and prints
+the transcripts as JSON: `python network_scenes.py FOLDER`.
+"""
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+import network_party
+
+from clusters.hosts import local
+from clusters.hosts._simulated.network import Network
+from clusters.hosts._simulated.process import Host, Process
+from clusters.hosts._simulated.tcp import Kernel
+from clusters.hosts._simulated.world import World
+from harness.contracts import Agent, LinkRule, Node
+from harness.trial import Trial
+
+Said = dict[str, list[str]]  # by node
+PATIENCE_S = 30.0
+NODES = ("a", "b")
+ADDRESSES = {"a": "198.18.1.11", "b": "198.18.1.12"}
+SYN_RETRIES, RETRIES = 1, 3
+MANY = 40_000_000  # more than two kernels take
+PORT = 7000
+ESTABLISHED, LISTEN = "01", "0A"  # in /proc/net/tcp
+OPEN = (ESTABLISHED, "08")  # and those that the peer has ended
+
+
+class Condition(Enum):
+    """What a kernel shows without any process saying so, as a number."""
+
+    UNREAD = "holding bytes that nobody read"
+    UNACCEPTED = "holding a connection that nobody accepted"
+    DROPPING = "dropping what arrives"
+    FORGETFUL = "without any connection"
+
+
+class Stage(Protocol):
+    """Two nodes with a party on each."""
+
+    async def start(self, node: str) -> None: ...
+
+    async def tell(self, node: str, order: str) -> None: ...
+
+    async def says(self, node: str, line: str, times: int = 1) -> None:
+        """Wait until it was said."""
+        ...
+
+    async def signal(self, node: str, number: int) -> None: ...
+
+    async def cut(self, source: str, target: str) -> None: ...
+
+    async def heal(self) -> None: ...
+
+    async def until(self, node: str, holds: "Condition", size: int = 1) -> None:
+        """Wait until the kernel of a node is so."""
+        ...
+
+
+async def meet(stage: Stage, keep: str = "") -> None:
+    """b listens, a is connected to it; nodes in `keep` stay open when the other has ended."""
+    for node in NODES:
+        await stage.start(node)
+    for node in keep:
+        await stage.tell(node, "keep")
+        await stage.says(node, "keeping")
+    await stage.tell("b", f"listen {ADDRESSES['b']} {PORT}")
+    await stage.says("b", "listening")
+    await dial(stage, "c")
+    await stage.says("b", "s1 made")
+
+
+async def dial(stage: Stage, name: str, port: int = PORT) -> None:
+    await stage.tell("a", f"dial {name} {ADDRESSES['b']} {port}")
+    await stage.says("a", f"{name} made")
+
+
+async def send(stage: Stage, node: str, talk: str, text: str) -> None:
+    """A line, and it arrives."""
+    other, its = ("b", "s1") if node == "a" else ("a", "c")
+    await stage.tell(node, f"write {talk} {text}")
+    await stage.says(other, f"{its} got {text}")
+
+
+async def talk_and_close(stage: Stage) -> None:
+    await meet(stage)
+    await send(stage, "a", "c", "hello")
+    await send(stage, "b", "s1", "ahoy")
+    await stage.tell("a", "close c")
+    await stage.says("a", "c lost nothing")
+    await stage.says("b", "s1 lost nothing")
+
+
+async def closed_with_bytes_under_way(stage: Stage) -> None:
+    await meet(stage)
+    await stage.tell("a", "pour c 3000000")
+    await stage.tell("a", "write c last")
+    await stage.tell("a", "close c")
+    await stage.says("a", "c lost nothing")
+    await stage.says("b", "s1 lost nothing")
+    await stage.tell("b", "count s1")
+    await stage.says("b", "s1 has 3000000")
+
+
+async def aborted(stage: Stage) -> None:
+    await meet(stage)
+    await stage.tell("a", "abort c")
+    await stage.says("a", "c lost nothing")
+    await stage.says("b", "s1 lost nothing")
+
+
+async def half_closed(stage: Stage) -> None:
+    await meet(stage, keep="b")
+    await stage.tell("a", "end c")
+    await stage.says("b", "s1 ended")
+    await send(stage, "b", "s1", "still")
+    await stage.tell("b", "close s1")
+    await stage.says("b", "s1 lost nothing")
+    await stage.says("a", "c lost nothing")
+
+
+async def nobody_listens(stage: Stage) -> None:
+    await meet(stage)
+    await stage.tell("a", f"dial d {ADDRESSES['b']} {PORT + 1}")
+    await stage.says("a", "d not made ConnectionRefusedError ECONNREFUSED")
+
+
+async def port_taken(stage: Stage) -> None:
+    await meet(stage)
+    await stage.tell("b", f"listen {ADDRESSES['b']} {PORT}")
+    await stage.says("b", "not listening EADDRINUSE")
+    await stage.tell("b", f"listen {ADDRESSES['a']} {PORT}")
+    await stage.says("b", "not listening EADDRNOTAVAIL")
+
+
+async def dialled_across_a_cut(stage: Stage) -> None:
+    await meet(stage)
+    await stage.cut("a", "b")
+    await stage.tell("a", f"dial d {ADDRESSES['b']} {PORT}")
+    await stage.says("a", "d not made TimeoutError ETIMEDOUT")
+
+
+async def answer_cut_off(stage: Stage) -> None:
+    await meet(stage)
+    await stage.cut("b", "a")
+    await stage.tell("a", f"dial d {ADDRESSES['b']} {PORT + 1}")
+    await stage.says("a", "d not made TimeoutError ETIMEDOUT")
+
+
+async def dialled_until_healed(stage: Stage) -> None:
+    await meet(stage)
+    await stage.cut("a", "b")
+    await stage.tell("a", f"dial d {ADDRESSES['b']} {PORT}")
+    await stage.until("b", Condition.DROPPING)
+    await stage.heal()
+    await stage.says("a", "d made")
+    await stage.says("b", "s2 made")
+
+
+async def cut_and_healed(stage: Stage) -> None:
+    await meet(stage)
+    await stage.cut("a", "b")
+    for text in ("one", "two", "three"):
+        await stage.tell("a", f"write c {text}")
+    await send(stage, "b", "s1", "back")
+    await stage.until("b", Condition.DROPPING)
+    await stage.heal()
+    await stage.says("b", "s1 got three")
+    await send(stage, "b", "s1", "again")
+
+
+async def cut_for_good(stage: Stage) -> None:
+    """a gives up; b knows nothing, until it writes to a connection that nobody has open."""
+    await meet(stage)
+    await stage.cut("a", "b")
+    await stage.tell("a", "write c lost")
+    await stage.says("a", "c lost ETIMEDOUT")
+    await stage.heal()
+    await stage.tell("b", "write s1 anybody")
+    await stage.says("b", "s1 lost ECONNRESET")
+
+
+async def only_the_way_back_is_cut(stage: Stage) -> None:
+    """Bytes arrive, and their sender gives up all the same."""
+    await meet(stage)
+    await stage.cut("b", "a")
+    await send(stage, "a", "c", "heard")
+    await stage.says("a", "c lost ETIMEDOUT")
+
+
+async def idle_across_a_cut(stage: Stage) -> None:
+    """Nobody notices a cut that nobody wrote across."""
+    await meet(stage)
+    await stage.cut("a", "b")
+    await stage.cut("b", "a")
+    await stage.tell("a", f"dial d {ADDRESSES['b']} {PORT}")
+    await stage.says("a", "d not made TimeoutError ETIMEDOUT")
+    await stage.heal()
+    await send(stage, "a", "c", "hello")
+
+
+async def killed(stage: Stage) -> None:
+    """A kernel closes for the dead, and what comes after is reset."""
+    await meet(stage, keep="a")
+    await stage.signal("b", signal.SIGKILL)
+    await stage.says("a", "c ended")
+    await stage.tell("a", "write c first")
+    await stage.until("a", Condition.FORGETFUL)
+    await stage.tell("a", "write c second")
+    await stage.says("a", "c lost EPIPE")
+
+
+async def killed_behind_a_cut(stage: Stage) -> None:
+    """The end is sent again until it is heard."""
+    await meet(stage)
+    await stage.cut("b", "a")
+    await stage.signal("b", signal.SIGKILL)
+    await stage.until("a", Condition.DROPPING)
+    await stage.heal()
+    await stage.says("a", "c lost nothing")
+
+
+async def killed_with_bytes_unread(stage: Stage) -> None:
+    await meet(stage)
+    await stage.signal("b", signal.SIGSTOP)
+    await stage.tell("a", "write c unread")
+    await stage.until("b", Condition.UNREAD)
+    await stage.signal("b", signal.SIGKILL)
+    await stage.says("a", "c lost ECONNRESET")
+
+
+async def killed_before_it_accepted(stage: Stage) -> None:
+    await meet(stage)
+    await stage.signal("b", signal.SIGSTOP)
+    await dial(stage, "d")
+    await stage.until("b", Condition.UNACCEPTED)
+    await stage.signal("b", signal.SIGKILL)
+    await stage.says("a", "d lost ECONNRESET")
+    await stage.says("a", "c lost nothing")
+
+
+async def killed_and_started_again(stage: Stage) -> None:
+    await meet(stage)
+    await stage.signal("b", signal.SIGKILL)
+    await stage.says("a", "c lost nothing")
+    await stage.start("b")
+    await stage.tell("b", f"listen {ADDRESSES['b']} {PORT}")
+    await stage.says("b", "listening", 2)
+    await dial(stage, "d")
+    await stage.says("b", "s1 made", 2)
+
+
+async def last_words(stage: Stage) -> None:
+    """What a kernel took from a process that died afterwards still arrives."""
+    await meet(stage)
+    await stage.signal("a", signal.SIGSTOP)
+    await stage.tell("b", "pour s1 50000")
+    await stage.tell("b", "write s1 farewell")
+    await stage.until("a", Condition.UNREAD, 50_009)
+    await stage.signal("b", signal.SIGKILL)
+    await stage.signal("a", signal.SIGCONT)
+    await stage.says("a", "c got farewell")
+    await stage.says("a", "c lost nothing")
+
+
+async def closed_with_bytes_unread(stage: Stage) -> None:
+    await meet(stage)
+    await stage.tell("b", "hold s1")
+    await stage.says("b", "s1 holds")
+    await stage.tell("a", "write c unread")
+    await stage.until("b", Condition.UNREAD)
+    await stage.tell("b", "close s1")
+    await stage.says("b", "s1 lost nothing")
+    await stage.says("a", "c lost ECONNRESET")
+
+
+async def paused(stage: Stage) -> None:
+    """A paused process's kernel accepts for it, until it is full; then all of it is read."""
+    await meet(stage)
+    await stage.signal("b", signal.SIGSTOP)
+    await dial(stage, "d")
+    await stage.tell("a", f"pour c {MANY}")
+    await stage.says("a", "c held")
+    await stage.tell("a", "write c last")
+    await stage.signal("b", signal.SIGCONT)
+    await stage.says("a", "c resumed")
+    await stage.says("b", "s1 got last")
+    await stage.says("b", "s2 made")
+    await stage.tell("b", "count s1")
+    await stage.says("b", f"s1 has {MANY}")
+
+
+async def held(stage: Stage) -> None:
+    """The same with a reader that does not want to read."""
+    await meet(stage)
+    await stage.tell("b", "hold s1")
+    await stage.says("b", "s1 holds")
+    await stage.tell("a", f"pour c {MANY}")
+    await stage.says("a", "c held")
+    await stage.tell("b", "release s1")
+    await stage.says("a", "c resumed")
+    await stage.tell("a", "close c")
+    await stage.says("a", "c lost nothing")
+    await stage.says("b", "s1 lost nothing")
+    await stage.tell("b", "count s1")
+    await stage.says("b", f"s1 has {MANY}")
+
+
+async def killed_while_writing_waits(stage: Stage) -> None:
+    await meet(stage)
+    await stage.signal("b", signal.SIGSTOP)
+    await stage.tell("a", f"pour c {MANY}")
+    await stage.says("a", "c held")
+    await stage.until("b", Condition.UNREAD)
+    await stage.signal("b", signal.SIGKILL)
+    await stage.says("a", "c lost ECONNRESET")
+
+
+async def both_close(stage: Stage) -> None:
+    await meet(stage)
+    await stage.cut("a", "b")
+    await stage.cut("b", "a")
+    await stage.tell("a", "close c")
+    await stage.tell("b", "close s1")
+    await stage.says("a", "c lost nothing")
+    await stage.says("b", "s1 lost nothing")
+
+
+Scene = Callable[[Stage], Awaitable[None]]
+SCENES: Mapping[str, Scene] = {
+    scene.__name__: scene
+    for scene in (
+        talk_and_close, closed_with_bytes_under_way, aborted, half_closed, nobody_listens,
+        port_taken, dialled_across_a_cut, answer_cut_off, dialled_until_healed, cut_and_healed,
+        cut_for_good, only_the_way_back_is_cut, idle_across_a_cut, killed, killed_behind_a_cut,
+        killed_with_bytes_unread, killed_before_it_accepted, killed_and_started_again, last_words,
+        closed_with_bytes_unread, paused, held, killed_while_writing_waits, both_close,
+    )
+}  # fmt: skip
+
+
+class Ears:
+    """What each node said, and who waits for what."""
+
+    def __init__(self) -> None:
+        self.said: Said = {node: [] for node in NODES}
+        self._news = asyncio.Event()
+
+    def hear(self, node: str, line: str) -> None:
+        self.said[node].append(line)
+        self._news.set()
+
+    async def says(self, node: str, line: str, times: int = 1) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while self.said[node].count(line) < times:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise AssertionError(f"{node} never said {line!r}, only {self.said}") from None
+
+    async def until(self, node: str, holds: Condition, size: int = 1) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while await self.measure(node, holds) < size:  # noqa: ASYNC110 - a kernel tells nobody
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"{node} never came to be {holds.value}") from None
+
+    async def measure(self, node: str, holds: Condition) -> int:
+        raise NotImplementedError
+
+
+class RealStage(Ears):
+    """Processes in namespaces, sockets of this kernel, cuts by iptables."""
+
+    def __init__(self, agents: Mapping[str, Agent]) -> None:
+        super().__init__()
+        self._agents = agents
+        self._rules: dict[str, list[LinkRule]] = {node: [] for node in NODES}
+
+    async def prepare(self) -> None:
+        settings = f"tcp_syn_retries={SYN_RETRIES} tcp_retries2={RETRIES} tcp_syn_linear_timeouts=0"
+        script = "for s in $0; do echo ${s#*=} > /proc/sys/net/ipv4/${s%=*}; done"
+        for agent in self._agents.values():
+            await agent.run(["sh", "-c", script, settings])
+
+    async def start(self, node: str) -> None:
+        argv = [sys.executable, "-S", network_party.__file__]
+        await self._agents[node].start("party", argv, on_line=lambda line: self.hear(node, line))
+        await self.says(node, "here", self.said[node].count("here") + 1)
+
+    async def tell(self, node: str, order: str) -> None:
+        await self._agents[node].tell("party", order)
+
+    async def signal(self, node: str, number: int) -> None:
+        await self._agents[node].signal("party", number)
+        if number == signal.SIGKILL:
+            await self._agents[node].exited("party")
+
+    async def cut(self, source: str, target: str) -> None:
+        self._rules[target].append(LinkRule(ADDRESSES[source]))
+        await self._agents[target].links(self._rules[target])
+
+    async def heal(self) -> None:
+        for node in NODES:
+            self._rules[node] = []
+            await self._agents[node].links(())
+
+    async def measure(self, node: str, holds: Condition) -> int:
+        agent = self._agents[node]
+        if holds is Condition.DROPPING:
+            return sum((await agent.dropped()).values())
+        lines = (await agent.run(["cat", "/proc/net/tcp"])).out.splitlines()[1:]
+        fields = [line.split() for line in lines]
+        wanted = LISTEN if holds is Condition.UNACCEPTED else ESTABLISHED
+        if holds is Condition.FORGETFUL:
+            return int(not any(field[3] in OPEN for field in fields))
+        return max((int(f[4].split(":")[1], 16) for f in fields if f[3] == wanted), default=0)
+
+    async def over(self) -> Said:
+        """End both parties; what they had said before."""
+        said = {node: list(lines) for node, lines in self.said.items()}
+        await self.heal()
+        for node in NODES:
+            state = (await self._agents[node].state("party")).state
+            if state in ("running", "stopped"):
+                await self.signal(node, signal.SIGKILL)
+        return said
+
+
+class SimStage(Ears):
+    """Simulated processes, played from a simulated process too: its time is theirs."""
+
+    def __init__(self, world: World, network: Network) -> None:
+        super().__init__()
+        self._network = network
+        self._hosts = {node: Host(world, network, node, ADDRESSES[node]) for node in NODES}
+        self._cuts: list[tuple[str, str]] = []
+        self._parties: dict[str, Process] = {}
+
+    async def start(self, node: str) -> None:
+        loop: Any = asyncio.get_running_loop()
+        process = self._hosts[node].start("party", network_party.attend)
+        process.on_line = lambda line: loop.enter(self.hear, node, line)
+        self._parties[node] = process
+        await self.says(node, "here", self.said[node].count("here") + 1)
+
+    async def tell(self, node: str, order: str) -> None:
+        self._parties[node].stdin.feed(f"{order}\n".encode())
+
+    async def signal(self, node: str, number: int) -> None:
+        self._parties[node].signal(number)
+
+    async def cut(self, source: str, target: str) -> None:
+        self._cuts.append((ADDRESSES[source], ADDRESSES[target]))
+        self._network.cut(*self._cuts[-1])
+
+    async def heal(self) -> None:
+        for source, target in self._cuts:
+            self._network.heal(source, target)
+        self._cuts.clear()
+
+    async def measure(self, node: str, holds: Condition) -> int:
+        stack = self._hosts[node].stack
+        if holds is Condition.DROPPING:
+            return sum(self._network.link(*cut).dropped for cut in self._cuts)
+        if holds is Condition.UNACCEPTED:
+            return max(len(listener.waiting) for listener in stack.listeners.values())
+        if holds is Condition.FORGETFUL:
+            return int(not stack.sockets)
+        return max((socket.unread for socket in stack.sockets), default=0)
+
+
+def simulated(name: str, seed: int) -> Said:
+    """A scene's transcript in the simulated world."""
+    world = World(seed)
+    network = Network(world, kernel=Kernel(syn_retries=SYN_RETRIES, retries=RETRIES))
+    stage: list[SimStage] = []
+
+    async def direct(_process: Process) -> None:
+        stage.append(SimStage(world, network))
+        await SCENES[name](stage[0])
+        world.stop()
+
+    director = Host(world, network, "director", "198.18.0.1").start("director", direct)
+    world.run()
+    world.close()
+    assert not director.complained, "\n".join(director.complained)
+    return stage[0].said
+
+
+async def real(agents: Mapping[str, Agent]) -> dict[str, Said]:
+    """All scenes' transcripts on real sockets."""
+    seen: dict[str, Said] = {}
+    for name, scene in SCENES.items():
+        stage = RealStage(agents)
+        await stage.prepare()
+        try:
+            await scene(stage)
+        except AssertionError as e:
+            raise AssertionError(f"{name}: {e}") from e
+        seen[name] = await stage.over()
+    return seen
+
+
+def main(folder: Path) -> None:
+    hosts = local.hosts(Trial(), folder)
+    hosts.enter()
+
+    async def play() -> dict[str, Said]:
+        async with hosts.raised([Node(name, "broker") for name in NODES]) as (nodes, agents):
+            assert {node.name: node.address for node in nodes} == ADDRESSES
+            return await real(agents)
+
+    print(json.dumps(asyncio.run(play())))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,59 @@
+"""What a protocol sees of the simulated network is what it sees of Linux's.
+
+The scenes are in network_scenes.py; they are played by the same parties on real sockets in
+namespaces and in the simulated world, and what the parties say must agree word for word.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import network_scenes
+import pytest
+from network_scenes import SCENES, Said, simulated
+
+SEEDS = range(5)
+Told = dict[tuple[str, str], list[str]]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, Said]:
+    """Every scene's transcript on real sockets."""
+    folders = str(root), str(Path(network_scenes.__file__).parent)
+    done = subprocess.run(
+        [sys.executable, network_scenes.__file__, str(tmp_path_factory.mktemp("scenes"))],
+        capture_output=True,
+        text=True,
+        timeout=250,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, Said] = json.loads(done.stdout)
+    return seen
+
+
+def by_talk(said: Said) -> Told:
+    """What each connection's protocol saw. No network orders what happens to two connections."""
+    told: Told = {}
+    for node, lines in said.items():
+        for line in lines:
+            talk, _, what = line.partition(" ")
+            told.setdefault((node, talk), []).append(what)
+    return told
+
+
+@pytest.mark.bed
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_same_is_seen_on_real_sockets(scene: str, real: dict[str, Said]) -> None:
+    """Which callbacks, in which order, with which errno: no difference, whatever the luck."""
+    for seed in SEEDS:
+        assert by_talk(simulated(scene, seed)) == by_talk(real[scene])
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_scene_comes_to_its_end_in_the_simulated_world(scene: str) -> None:
+    """Nobody waits in vain, and luck changes nothing that a party can tell."""
+    assert by_talk(simulated(scene, 1)) == by_talk(simulated(scene, 2))
