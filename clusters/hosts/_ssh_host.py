@@ -47,9 +47,12 @@ class Berth:
     ) -> None:
         self.node, self.folder = node, folder
         self.python = Python(machine.host.python, f"{folder}/packages")
+        self.clock = Clock()
         self._fleet, self._machine = fleet, machine
         self._lease_s = lease_s
         self._dials = 0
+        self._occupying: asyncio.Future[None] | None = None
+        self._touched = False  # there may be something of ours on the host
         self._carrier: LastingCarrier | None = None
 
     @property
@@ -65,31 +68,39 @@ class Berth:
     def taken(self) -> Taken:
         return Taken(self.node.name, self._machine.host, self.folder)
 
-    async def manned(self, run: Path, for_s: float) -> Clock:
-        """Take the host and wait until its agent answers; the node's clock."""
-        await aside(lambda: self._occupy(run))
+    async def manned(self, run: Path, for_s: float) -> None:
+        """Take the host and wait until its agent answers, and what its clock reads."""
+        self._occupying = asyncio.ensure_future(aside(lambda: self._occupy(run)))
+        await asyncio.shield(self._occupying)  # whoever leaves has to know what was done
         self._carrier = LastingCarrier(self.node.name, self._dial, self._lease_s)
         identity = await self.agent.hello()
         await self.agent.links(())  # so that the first fault finds its chain
-        return await _clocks.compared(self.agent, identity, for_s)
+        self.clock = await _clocks.compared(self.agent, identity, for_s)
 
     async def left(self, into: Path) -> str:
         """Bring home what the node wrote, and leave nothing; why something is left, if any is."""
         if self._carrier:
             await self._carrier.hang_up()
+        stays = f"what {self.node.name} wrote is still in {self.folder} there"
         try:
             async with asyncio.timeout(HOME_WITHIN_S):
-                await aside(lambda: self._bring_home(into))
+                if await self._is_taken():
+                    await aside(lambda: self._bring_home(into))
             async with asyncio.timeout(CLEAR_WITHIN_S):
-                await aside(lambda: cleared(self._machine, self.folder))
+                if self._touched:
+                    await aside(lambda: cleared(self._machine, self.folder))
         except TimeoutError:
-            return f"{self.host} does not answer; {self._left_there()}"
+            return f"{self.host} does not answer; {stays}"
         except (SeatrialError, OSError, tarfile.TarError, zlib.error) as e:
-            return f"{e}; {self._left_there()}"
+            return f"{e}; {stays}"
         return ""
 
-    def _left_there(self) -> str:
-        return f"what {self.node.name} wrote is still in {self.folder} there"
+    async def _is_taken(self) -> bool:
+        """Whether there may be something of ours, once a taking that was broken off has ended."""
+        if self._occupying:
+            await asyncio.wait([self._occupying])
+            self._occupying.exception()  # it was told of already, or nobody wants to know
+        return self._touched
 
     # ------------------------------------------------------------------------- in threads
 
@@ -103,16 +114,15 @@ class Berth:
             "lease_s": self._lease_s,
         }
         known: list[str] = []
-        while others := self._errand("occupy", _archive.archive(), **order, known=known):
-            if "python" in others:
-                self.python = Python(others["python"], f"{self.folder}/packages")
-                return
-            for other in others["others"]:
+        while not self._touched:
+            self._touched = True
+            answer = errand(self._machine, "occupy", _archive.archive(), **order, known=known)
+            others = answer.get("others", ())
+            self._touched = not others
+            for other in others:
                 self._sweep(other, run)
                 known.append(other["folder"])
-
-    def _errand(self, do: str, payload: bytes = b"", **fields: Any) -> dict[str, Any]:
-        return errand(self._machine, do, payload, **fields)
+        self.python = Python(answer["python"], f"{self.folder}/packages")
 
     def _sweep(self, other: dict[str, Any], run: Path) -> None:
         """Clean up after a run that is over; the folder of another machine's run stays, because

@@ -34,6 +34,7 @@ from clusters.hosts._ssh_taken import Taken
 from harness.contracts import Agent, Clock, Node, Python
 from harness.errors import BadRequest, BedFailed
 from harness.rundir import RunDir
+from harness.together import together
 from harness.trial import Trial
 
 __all__ = ["NEEDS", "SshHosts", "heal", "hosts", "problems", "shell"]
@@ -93,7 +94,6 @@ class SshHosts:
         self._accept = accepts_new_host_keys(trial.bed)
         self._run = folder
         self._berths: dict[str, Berth] = {}
-        self._clocks: dict[str, Clock] = {}
         self._whole_s = trial.duration_s + trial.recover_within_s + OTHER_PARTS_S
 
     def enter(self) -> None:
@@ -123,7 +123,7 @@ class SshHosts:
         return self._berths[node].python
 
     def clock(self, node: str) -> Clock:
-        return self._clocks[node]
+        return self._berths[node].clock
 
     async def _raised(
         self, fleet: Fleet, nodes: Sequence[Node], placed: Mapping[str, Host]
@@ -137,14 +137,13 @@ class SshHosts:
                     for node, machine in zip(nodes, machines, strict=True)
                 }
                 self._note(self._berths)
-                manned = (b.manned(self._run, self._whole_s) for b in self._berths.values())
-                clocks = await asyncio.gather(*manned)
+                berths = self._berths.values()
+                await together(*(berth.manned(self._run, self._whole_s) for berth in berths))
         except TimeoutError:
             raise BedFailed(
                 f"raising {len(nodes)} hosts took longer than {RAISE_WITHIN_S:g} s; is one of them "
                 "overloaded, or the network slow?"
             ) from None
-        self._clocks = dict(zip(self._berths, clocks, strict=True))
 
     async def _left(self) -> str:
         """Bring home what the nodes wrote, and leave nothing there; what is left, if anything."""

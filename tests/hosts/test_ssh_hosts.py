@@ -22,7 +22,7 @@ from ssh_lab import LabHost, SshLab
 
 from clusters.hosts import _ssh_taken, ssh
 from harness.contracts import Agent, Clock, LinkRule, Node
-from harness.errors import BedFailed, NodeGone
+from harness.errors import BadRequest, BedFailed, NodeGone
 from harness.rundir import RunDir
 from harness.runs import held, start_run
 from harness.trial import Trial
@@ -284,6 +284,59 @@ def test_a_host_that_is_not_fit_leaves_nothing_on_the_others(run: RunDir, lab: S
     assert ssh.heal(run, ()) == []
 
 
+def test_a_raising_that_is_interrupted_leaves_nothing(
+    run: RunDir, bed: dict[str, Any], three: list[LabHost]
+) -> None:
+    """While archives are unpacked and agents started in threads: they are waited for."""
+
+    async def interrupted() -> None:
+        hosts = ssh.hosts(Trial(hosts="ssh", bed=bed), run.path)
+        raising = asyncio.create_task(enter(hosts))
+        folder = three[0].path("/var/tmp") / f"seatrial-{run.path.name}"
+        while not folder.exists():
+            assert not raising.done()
+            await asyncio.sleep(0.001)
+        raising.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await raising
+
+    async def enter(hosts: ssh.SshHosts) -> None:
+        async with hosts.raised(NODES):
+            pytest.fail("it was not interrupted")
+
+    asyncio.run(interrupted())
+    assert ssh.heal(run, ()) == []
+
+
+def test_a_host_that_cannot_be_healed_now_is_healed_later(
+    lab: SshLab, run: RunDir, bed: dict[str, Any], three: list[LabHost], root: Path
+) -> None:
+    """The others are healed at once, and the sentence names the one that was not."""
+    with begun(lab, run, bed, root, SHORT_LEASE_S) as driver:
+        driver.kill()
+    three[2].kill_sshd()
+    with pytest.raises(BedFailed, match=f"is still on {three[2].address}: .*refuses connections"):
+        ssh.heal(run, ())
+    assert [left_on(host) for host in three[:2]] == ["", ""]
+    three[2].start_sshd()
+    assert "1 folder" in ssh.heal(run, ())
+
+
+def test_a_shell_opens_in_the_folder_of_a_node_as_root(run: RunDir, lab: SshLab) -> None:
+    """What `cluster shell` becomes: the command of ssh itself, words and spaces kept."""
+    host = lab.add()
+    host.add_user("ops", sudo=True)
+
+    async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> str:
+        argv = ssh.shell(run, "a", ["sh", "-c", 'id -un; pwd; echo "$1"', "sh", "two  words"])
+        return await asyncio.to_thread(lambda: output(argv))
+
+    said = play(run, {"inventory": str(lab.inventory([host], user="ops"))}, scene, NODES[:1])
+    assert said == f"root\n/var/tmp/seatrial-{run.path.name}/a\ntwo  words\n"
+    with pytest.raises(BadRequest, match="no host is known for a"):
+        ssh.shell(run, "a", [])
+
+
 def test_whoever_is_not_root_needs_sudo_and_no_more(run: RunDir, lab: SshLab) -> None:
     """Folder, agent and rules are root's, and gone afterwards."""
     host = lab.add()
@@ -351,6 +404,11 @@ def begun(
             yield process
         finally:
             process.kill()
+
+
+def output(argv: Sequence[str]) -> str:
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return done.stdout
 
 
 def left_on(host: LabHost) -> str:
