@@ -59,7 +59,19 @@ def abandoned(client: DockerClient, own: Path) -> set[Path]:
     kept = client.api.containers(all=True, filters=_of_driver(), size=False)
     kept += client.api.networks(filters=_of_driver())
     runs = {Path(one["Labels"][RUN]) for one in kept if RUN in one["Labels"]}
-    return {run for run in runs - {own} if not run.is_dir() or not is_running(run)}
+    return {run for run in runs - {own} if over(run)}
+
+
+def over(run: Path) -> bool:
+    """Nobody drives it any more. Somebody else's run, which we may not look at, is not ours to
+    end."""
+    try:
+        run.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return not is_running(run)
 
 
 def removed(client: DockerClient, run: Path, within_s: float = REMOVE_WITHIN_S) -> list[str]:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import socket
 import ssl
 import tarfile
@@ -20,9 +21,10 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.hosts import _docker_stream, _homecoming, docker
+from clusters.hosts import _docker_marks, _docker_stream, _homecoming, docker
 from clusters.hosts._docker_options import Options, options
 from harness.errors import BadRequest
+from harness.runs import start_run
 from harness.trial import Trial
 
 
@@ -65,6 +67,24 @@ def test_a_disk_in_memory_must_fit_into_it() -> None:
     """Else the kernel would kill the node for writing to its disk."""
     with pytest.raises(BadRequest, match="disk must be smaller than"):
         options({"memory": "128m", "disk": "128m"})
+
+
+def test_names_on_an_engine_belong_to_one_run() -> None:
+    """Runs may be called alike in two folders, and by letters that no engine takes."""
+    names = {_docker_marks.name(Path(folder) / "Größe 7", "a") for folder in ("/x", "/y")}
+    assert len(names) == 2
+    assert all(re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+", name) for name in names)
+
+
+def test_whose_run_is_over(tmp_path: Path) -> None:
+    """One whose folder is gone or that nobody holds; never one in a folder that is closed to us."""
+    assert _docker_marks.over(tmp_path / "gone")
+    assert _docker_marks.over(Path("/etc/passwd/no/folder"))
+    assert _docker_marks.over(tmp_path)
+    with start_run(Trial(), "", tmp_path) as run:
+        assert not _docker_marks.over(run.path)
+    assert _docker_marks.over(run.path)
+    assert not _docker_marks.over(tmp_path / ("x" * 300))  # the kernel refuses to look
 
 
 Frames = list[tuple[int, bytes]]
