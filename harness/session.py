@@ -120,9 +120,12 @@ def run_one(asked: Request, runs: Path, spark: "Engine") -> Ending:
         with Live(asked.trial) as live:
             run = launch.run(asked.trial, asked.plan_text, live.update, runs)
             live.update({"phase": "checking"})
-            return judged(run, seed, spark)
+            ending = judged(run, seed, spark)
     except BedFailed as e:
         return Ending(seed, run, error=str(e))
+    if left := run.state().get("left"):
+        say(f"not everything could be taken down: {left}")
+    return ending
 
 
 def judged(run: RunDir, seed: int, spark: "Engine | None" = None) -> Ending:

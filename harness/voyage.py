@@ -13,14 +13,14 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from harness import registry
-from harness.contracts import CLIENT, Bed, Clock, Hosts, Node, System, Workload
+from harness.contracts import CLIENT, Agent, Bed, Clock, Hosts, Node, System, Workload
 from harness.crews import Crews
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, NodeGone, SeatrialError
 from harness.lifeline import Lifeline
@@ -37,6 +37,7 @@ PLAN_GRACE_S = 60.0  # for conditions that a plan waits for, and observations th
 HEAL_WITHIN_S = 20.0  # after an early end
 RECOVER_HURRY_S = 3.0  # the same
 LOOK_EVERY_S = 0.1
+COLLECTED = "collected"  # the phase after which there is nothing more to record
 
 
 class Stopped(Exception):
@@ -54,6 +55,7 @@ class Voyage:
         self.stop = lifeline.stop
         self.say = lifeline.say
         self.record = JournalRecorder(run.journal, self.now_ns, self.say)
+        self._phase = ""
         self._acknowledged: Callable[[], int] = lambda: 0
         self._limits: dict[asyncio.Timeout, float] = {}
         self._lost: dict[str, dict[str, str]] = {GONE: {}, FULL: {}}  # how -> node -> why
@@ -63,6 +65,7 @@ class Voyage:
 
     def mark(self, phase: str, **state: Any) -> None:
         """A phase of the story: in the history, in run.json, and for who watches."""
+        self._phase = phase
         self.record.note(phase)
         self.run.update_state(phase=phase, **state)
         self.say({"phase": phase})
@@ -71,22 +74,32 @@ class Voyage:
 
     @asynccontextmanager
     async def raised(self) -> AsyncIterator[Bed]:
-        """All nodes up, with agents and addresses; at the end, all gone."""
-        async with self.hosts.raised(self.system.nodes()) as (nodes, agents):
-            bed = Bed(
-                nodes=nodes,
-                agents=noticed(agents, partial(self.lose, GONE)),
-                hosts=self.hosts,
-                system=self.system,
-                record=self.record,
-                now_ns=self.now_ns,
-                acknowledged=lambda: self._acknowledged(),
-                sleep=asyncio.sleep,
-            )
-            self.record.name([node.name for node in nodes], self.workload.keys)
-            self.run.write_names(_names(bed, self.workload))
-            self.run.update_state(**_clocks(nodes, self.hosts))
-            yield bed
+        """All nodes up, with agents and addresses; at the end, all gone. What could not be taken
+        down is told; of a run that has all its history, nothing else depends on it."""
+        try:
+            async with self.hosts.raised(self.system.nodes()) as (nodes, agents):
+                yield self._bed(nodes, agents)
+        except BedFailed as e:
+            if self._phase != COLLECTED:
+                raise
+            self.record.note(f"LEFT_BEHIND {e}")
+            self.run.update_state(left=str(e))
+
+    def _bed(self, nodes: Sequence[Node], agents: Mapping[str, Agent]) -> Bed:
+        bed = Bed(
+            nodes=nodes,
+            agents=noticed(agents, partial(self.lose, GONE)),
+            hosts=self.hosts,
+            system=self.system,
+            record=self.record,
+            now_ns=self.now_ns,
+            acknowledged=lambda: self._acknowledged(),
+            sleep=asyncio.sleep,
+        )
+        self.record.name([node.name for node in nodes], self.workload.keys)
+        self.run.write_names(_names(bed, self.workload))
+        self.run.update_state(**_clocks(nodes, self.hosts))
+        return bed
 
     async def started(self, bed: Bed) -> None:
         """The system is installed, runs, and serves with full redundancy."""
