@@ -37,7 +37,7 @@ from harness.trial import Trial
 
 T = TypeVar("T")
 TOPIC, QUEUES, BROKER_SET = "orders", 4, "set-1"
-CONFIG, HOME = "/etc/node.toml", "/var/lib/node"
+CONFIG, HOME, EVENTS = "/etc/node.toml", "/var/lib/node", "/var/lib/node/events.jsonl"
 PATIENCE_S = 120.0  # of the virtual clock
 Scenario = Callable[["Sailor"], Coroutine[Any, Any, None]]
 
@@ -71,6 +71,7 @@ class Fleet:
         disk = disk_of(host)
         if node.role != CLIENT:
             disk.put(CONFIG, self.layout.config(node, HOME).encode())
+            disk.put(EVENTS, b"", spared=True)
         return Aboard(node, host, disk)
 
     def nodes(self, role: str) -> list[str]:
@@ -92,9 +93,8 @@ class Fleet:
 
     def events(self, name: str, kind: str = "") -> list[Json]:
         """What the node wrote into its event log, as it is on its disk now."""
-        content = self.aboard[name].disk.file(f"{HOME}/events.jsonl")
-        lines = content.read(content.size, 0).splitlines()
-        rows = [json.loads(line) for line in lines if line.endswith(b"}")]
+        content = self.aboard[name].disk.file(EVENTS)
+        rows = [json.loads(line) for line in content.read(content.size, 0).splitlines()]
         return [row for row in rows if kind in ("", row["kind"])]
 
     def sail(self, scenario: Scenario, within_s: float = 600.0) -> str:

@@ -33,12 +33,16 @@ class _Change:
 
 
 class Content:
-    """A file's bytes. `changes` counts them all; a sync covers those up to a count."""
+    """A file's bytes. `changes` counts them all; a sync covers those up to a count.
 
-    __slots__ = ("_data", "_first", "_waiting", "changes", "size")
+    `spared`: nothing is ever lost. For what an observer wants to read afterwards.
+    """
 
-    def __init__(self, data: bytes = b"") -> None:
+    __slots__ = ("_data", "_first", "_waiting", "changes", "size", "spared")
+
+    def __init__(self, data: bytes = b"", *, spared: bool = False) -> None:
         self._data = bytearray(data)
+        self.spared = spared
         self.size = len(data)
         self.changes = self._first = 0
         self._waiting: list[_Change] = []
@@ -86,6 +90,8 @@ class Content:
 
     def lose(self, random: random.Random) -> None:
         """Forget what chance takes of the changes that no sync has covered."""
+        if self.spared:
+            self.settle(self.changes)
         count = len(self._waiting)
         if not count:
             return

@@ -196,11 +196,14 @@ class Disk:
 
     # what the host's driver does
 
-    def put(self, path: str, data: bytes) -> None:
-        """A file that is durable from the start, with the folders above it."""
+    def put(self, path: str, data: bytes, *, spared: bool = False) -> None:
+        """A file that is durable from the start, with the folders above it.
+
+        `spared`: so is whatever is added later. An event log is evidence and not what is tried.
+        """
         self.make_folders("/".join(_names(path)[:-1]))
         folder, name = self._place(path)
-        self._do((folder, name, Content(data)))
+        self._do((folder, name, Content(data, spared=spared)))
         self._write_journal(self._written + len(self._journal))
 
     def power_cut(self) -> None:
