@@ -12,7 +12,7 @@ One file with one function adds one of them:
 
 A kind of hosts reads its options from `trial.bed`; its module also has `shell(run, node, command)`,
 the argument list that runs a command on a node of a run in progress, and, where nodes outlive a
-driver that was killed, `heal(run, entries)`. A fault's module also has `PARAMS` (`Param` by name),
+driver that was killed, `heal(run, entries)`. A fault's module also has `PARAMS` (`harness.scene.Param` by name),
 `NEEDS` (of what `Hosts.can` names), `check(planned)`, which raises BadRequest, and `drawn(random,
 targets) -> (target, params)` for plans drawn from a seed.
 
@@ -20,7 +20,7 @@ They meet only through the values below. Faults reach nodes through `Agent` alon
 works on every kind of host that can do its verbs, and a host kind knows no fault.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -388,67 +388,6 @@ class Bed:
 
     def of_role(self, role: str) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if node.role == role)
-
-
-Link = tuple[str, str]  # names of the sending and the receiving node
-
-
-class Links(Protocol):
-    """The network rules of all faults in force, merged: where two meet, the worse one wins."""
-
-    async def lay(self, owner: object, effects: Mapping[Link, float]) -> None:
-        """Put a fault's effects in force: the probability that each link drops a packet."""
-        ...
-
-    async def lift(self, owner: object) -> None: ...
-
-    def drop(self, link: Link) -> float:
-        """What all faults together want of the link."""
-        ...
-
-    def version(self, node: str) -> int:
-        """Rises whenever the node's rules are replaced, which resets their counters."""
-        ...
-
-
-class Aim(Protocol):
-    def __call__(self, selector: str, spare: Collection[str] = ()) -> Sequence[Node]:
-        """Whom a selector means now, of those not spared."""
-        ...
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What a fault is given at its moment."""
-
-    bed: Bed
-    links: Links
-    aim: Aim
-    part: Callable[[Node], str]  # the part a node plays now (`master`), else its role
-    held: set[str]  # nodes whose process some fault has hold of: it adds and takes away its own
-    random: Any  # a `random.Random` of its own
-
-    def parts(self, nodes: Sequence[Node]) -> Mapping[str, Sequence[str]]:
-        """Nodes by the part they play: an injection's `targets`."""
-        found: dict[str, list[str]] = {}
-        for node in nodes:
-            found.setdefault(self.part(node), []).append(node.name)
-        return found
-
-
-@dataclass(frozen=True)
-class Param:
-    """A parameter of a fault, in its module's `PARAMS: Mapping[str, Param]`.
-
-    `default` gives its type; `unit` is the unit of a number, or `selector`.
-    """
-
-    default: Any
-    meaning: str
-    unit: str = ""
-    among: Sequence[str] = ()  # a word must be one of these
-    low: float = 0.0  # a number must lie in [low, high]
-    high: float = float("inf")
 
 
 # ------------------------------------------------------------------------------------ workload

@@ -11,7 +11,8 @@ that this happened under its eyes.
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from harness.contracts import Agent, Link, LinkRule, Node
+from harness.contracts import Agent, LinkRule, Node
+from harness.scene import Link
 from nemesis._waiting import each
 
 

@@ -23,8 +23,9 @@ from random import Random
 from typing import Any
 
 from harness import registry
-from harness.contracts import Bed, Injection, Node, Observation, PlannedFault, Scene, Standing
+from harness.contracts import Bed, Injection, Node, Observation, PlannedFault, Standing
 from harness.errors import BedFailed, NodeGone
+from harness.scene import Scene
 from nemesis import _conditions, _targets
 from nemesis._fabric import Fabric
 from nemesis._ledger import Entry, Ledger

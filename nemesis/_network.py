@@ -7,7 +7,8 @@ must stay open, or the fault is only `partial`.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.contracts import Link, Node, Observation, Scene
+from harness.contracts import Node, Observation
+from harness.scene import Link, Scene
 from nemesis._probes import Sighting, sight
 
 

@@ -31,8 +31,9 @@ from typing import Any, NamedTuple
 import tomli_w
 
 from harness import registry
-from harness.contracts import Node, Param, PlannedFault
+from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest, UnknownName, Unsupported
+from harness.scene import Param
 from harness.trial import Trial, parsed
 from nemesis import _conditions, _targets
 from nemesis._aliases import ALIASES, Alias

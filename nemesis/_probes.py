@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import exp, lgamma, log
 
-from harness.contracts import Bed, Link, Links, Scene
+from harness.contracts import Bed
+from harness.scene import Link, Links, Scene
 from nemesis._waiting import NS, reached
 
 PROBES = 10  # on a link that is open or cut

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from signal import SIGKILL
 from typing import Any
 
-from harness.contracts import Node, Observation, PlannedFault, ProcessState, Scene
+from harness.contracts import Node, Observation, PlannedFault, ProcessState
+from harness.scene import Scene
 from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, each, reached
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import CLIENT, Param, PlannedFault, Scene
+from harness.contracts import CLIENT, PlannedFault
 from harness.errors import BadRequest
+from harness.scene import Param, Scene
 from nemesis import _links
 from nemesis._network import LinkFault
 

@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import CLIENT, Node, Param, PlannedFault, Scene
+from harness.contracts import CLIENT, Node, PlannedFault
 from harness.errors import BadRequest
+from harness.scene import Param, Scene
 from nemesis import _links
 from nemesis._network import LinkFault
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from signal import SIGCONT, SIGSTOP
 from typing import Any
 
-from harness.contracts import Node, Observation, PlannedFault, Scene
+from harness.contracts import Node, Observation, PlannedFault
+from harness.scene import Scene
 from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, each, reached
 

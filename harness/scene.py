@@ -1,0 +1,72 @@
+"""What a fault is given at its moment: the stage it plays on, and the parameters it may have.
+
+A fault's function takes one line of a plan and a `Scene`, and gives an `Injection`
+(`harness.contracts`). It changes the network through the scene's `links` alone, so that faults that
+meet do not undo each other.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from harness.contracts import Bed, Node
+
+Link = tuple[str, str]  # names of the sending and the receiving node
+
+
+class Links(Protocol):
+    """The network rules of all faults in force, merged: where two meet, the worse one wins."""
+
+    async def lay(self, owner: object, effects: Mapping[Link, float]) -> None:
+        """Put a fault's effects in force: the probability that each link drops a packet."""
+        ...
+
+    async def lift(self, owner: object) -> None: ...
+
+    def drop(self, link: Link) -> float:
+        """What all faults together want of the link."""
+        ...
+
+    def version(self, node: str) -> int:
+        """Rises whenever the node's rules are replaced, which resets their counters."""
+        ...
+
+
+class Aim(Protocol):
+    def __call__(self, selector: str, spare: Collection[str] = ()) -> Sequence[Node]:
+        """Whom a selector means now, of those not spared."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a fault is given at its moment."""
+
+    bed: Bed
+    links: Links
+    aim: Aim
+    part: Callable[[Node], str]  # the part a node plays now (`master`), else its role
+    held: set[str]  # nodes whose process some fault has hold of: it adds and takes away its own
+    random: Any  # a `random.Random` of its own
+
+    def parts(self, nodes: Sequence[Node]) -> Mapping[str, Sequence[str]]:
+        """Nodes by the part they play: an injection's `targets`."""
+        found: dict[str, list[str]] = {}
+        for node in nodes:
+            found.setdefault(self.part(node), []).append(node.name)
+        return found
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of a fault, in its module's `PARAMS: Mapping[str, Param]`.
+
+    `default` gives its type; `unit` is the unit of a number, or `selector`.
+    """
+
+    default: Any
+    meaning: str
+    unit: str = ""
+    among: Sequence[str] = ()  # a word must be one of these
+    low: float = 0.0  # a number must lie in [low, high]
+    high: float = float("inf")
