@@ -12,9 +12,9 @@ One file with one function adds one of them:
 
 A kind of hosts reads its options from `trial.bed`; its module also has `shell(run, node, command)`,
 the argument list that runs a command on a node of a run in progress, and, where nodes outlive a
-driver that was killed, `heal(run, entries)`. A fault's module also has `PARAMS` (`harness.scene.Param` by name),
-`NEEDS` (of what `Hosts.can` names), `check(planned)`, which raises BadRequest, and `drawn(random,
-targets) -> (target, params)` for plans drawn from a seed.
+driver that was killed, `heal(run, entries)`. A fault's module also has `PARAMS` (`Param` of
+`harness.scene` by name), `NEEDS` (of what `Hosts.can` names), `check(planned)`, which raises
+BadRequest, and `drawn(random, targets) -> (target, params)` for plans drawn from a seed.
 
 They meet only through the values below. Faults reach nodes through `Agent` alone, so a fault
 works on every kind of host that can do its verbs, and a host kind knows no fault.
