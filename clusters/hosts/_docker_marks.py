@@ -74,6 +74,11 @@ def over(run: Path) -> bool:
     return not is_running(run)
 
 
+def will_go(found: Labels) -> bool:
+    """Labels of what a run of this machine left: the next one removes it before it begins."""
+    return found.get(DRIVER) == driver() and RUN in found and over(Path(found[RUN]))
+
+
 def removed(client: DockerClient, run: Path, within_s: float = REMOVE_WITHIN_S) -> list[str]:
     """Remove all that the run made, in words. TimeoutError when something stays."""
     deadline = time.monotonic() + within_s

@@ -84,8 +84,10 @@ def joined(yard: Yard, nodes: int) -> Network:
 
 
 def subnets(client: DockerClient) -> list[IPv4Network]:
-    """What the engine's networks use already."""
-    return list(_subnets(client.api.networks()))
+    """What the engine's networks use already, and will still use when a run begins."""
+    networks = client.api.networks()
+    stay = [one for one in networks if not _docker_marks.will_go(one.get("Labels") or {})]
+    return list(_subnets(stay))
 
 
 def raised(yard: Yard, network: Network, node: str, address: str) -> ExecStream:

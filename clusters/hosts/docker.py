@@ -87,17 +87,8 @@ def heal(run: RunDir, entries: Sequence[Any]) -> list[str]:
 def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
     """How a terminal is joined to a command on a node."""
     terminal = ["-t"] if sys.stdin.isatty() and sys.stdout.isatty() else []
-    container = _docker_marks.name(run.path, node)
-    return [
-        "docker",
-        "exec",
-        "-i",
-        *terminal,
-        "-w",
-        _docker_nodes.folder(node),
-        container,
-        *command,
-    ]
+    place = ["-w", _docker_nodes.folder(node), _docker_marks.name(run.path, node)]
+    return ["docker", "exec", "-i", *terminal, *place, *command]
 
 
 class DockerHosts:

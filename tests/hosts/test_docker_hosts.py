@@ -132,18 +132,27 @@ def test_agents_undo_all_when_the_driver_is_killed_and_heal_removes_the_rest(
 
 
 def test_the_next_run_removes_what_a_killed_one_left(
-    docker_lab: DockerLab, engine: sdk.DockerClient, run: RunDir, root: Path, tmp_path: Path
+    docker_lab: DockerLab,
+    engine: sdk.DockerClient,
+    run: RunDir,
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also when the folder of the killed run is gone; never what a run in progress has."""
+    """Also when the folder of the killed run is gone; never what a run in progress has. A subnet
+    that will be free by then is no reason to refuse a run."""
+    monkeypatch.setenv("DOCKER_HOST", docker_lab.host)
     going = RunDir(tmp_path / "going")
     going.path.mkdir()
     with begun("held", docker_lab, run, root) as driver:
         driver.kill()
+    assert docker.problems({"subnet": "198.18.0.0/24"}) == []
     with held(going), begun("held", docker_lab, going, root) as driver:
         done = docker_lab.run(
             scene("nothing", RunDir(tmp_path / "next"), {}), env=environment(root)
         )
         assert done.returncode == 0, done.stderr
+        assert docker.problems({"subnet": "198.18.0.0/24"})
         left = {one.labels[_docker_marks.RUN] for one in engine.containers.list()}
         assert left == {str(going.path)}
         driver.kill()
