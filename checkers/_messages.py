@@ -243,12 +243,14 @@ class Classes:
 def classify(block: Block, scope: Scope) -> Classes:
     flags, key = block["flags"], key_of(block["place"])
 
-    acked, read, info = has(flags, Seen.ACKED), has(flags, Seen.READ), has(flags, Seen.INFO)
+    acked, read = has(flags, Seen.ACKED), has(flags, Seen.READ)
     invoked = has(flags, Seen.INVOKED)
+    # one whose end nobody recorded, because its client died, is of unknown outcome too
+    info = has(flags, Seen.INFO) | (invoked & ~has(flags, Seen.ACKED, Seen.FAILED))
     drained = np.isin(key, np.array(sorted(scope.drained), np.int64))
     seen = has(flags, Seen.READ, Seen.POLLED)
     twice = has(flags, Seen.READ_TWICE)
-    caused = has(flags, Seen.RETRIED, Seen.INFO, Seen.FAILED)
+    caused = has(flags, Seen.RETRIED, Seen.FAILED) | info
     lost = acked & ~read & drained
     return Classes(
         lost=lost,
