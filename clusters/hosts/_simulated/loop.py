@@ -19,7 +19,6 @@ import math
 import signal
 import traceback
 import weakref
-from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import suppress
@@ -92,7 +91,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if self.paused:
             self._missed.append((call, args))
             return
-        _set_running_loop(self)
+        self.world.enter(self)
         self._inside = True
         try:
             try:
@@ -107,11 +106,10 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.owner.left(self._exit_code(e))
         finally:
             self._inside = False
-            _set_running_loop(None)
 
     def post(self, call: Call, *args: Any) -> None:
         """Enter with this call as soon as the world is free: for those outside this process."""
-        self.world.at(self.world.now_ns, self.enter, call, *args)
+        self.world.carry(self.world.now_ns, self.enter, call, *args)
 
     def pause(self) -> None:
         self.paused, self._resuming = True, False
@@ -183,7 +181,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         handle._scheduled = True  # type: ignore[attr-defined]
         if not self.dead:
-            self.world.at(self._clock.instant_ns(_not_before(when)), self._fire, handle)
+            at_ns = self._clock.instant_ns(_not_before(when))
+            self.world.carry(max(at_ns, self.world.now_ns), self._fire, handle)
         return handle
 
     def create_future(self) -> "asyncio.Future[Any]":
@@ -209,6 +208,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Factory, host: str | None = None, port: int = 0, **options: Any
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        self._usable()
         self._plain("create_connection", options)
         return await dial(self, protocol_factory, host or "", port)
 
@@ -221,6 +221,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         backlog: int = 100,
         **options: Any,
     ) -> Server:
+        self._usable()
         self._plain("create_server", options)
         return listen(self, protocol_factory, host or "0.0.0.0", port, backlog)
 
@@ -279,6 +280,11 @@ class SimLoop(asyncio.AbstractEventLoop):
     async def shutdown_default_executor(self, timeout: float | None = None) -> None: ...
 
     # inside
+
+    def _usable(self) -> None:
+        """A process that ended itself unwinds its stack, and may do nothing more."""
+        if self.dead:
+            raise SystemExit
 
     def _plain(self, verb: str, options: dict[str, Any]) -> None:
         """Refuse what makes a connection more than plain TCP."""

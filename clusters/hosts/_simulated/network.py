@@ -96,7 +96,8 @@ class Listener:
 
     def close(self) -> None:
         """Nobody listens any more; whoever waits to be accepted is turned away."""
-        self.stack.listeners.pop(self.address, None)
+        if self.stack.listeners.get(self.address) is self:
+            del self.stack.listeners[self.address]
         self.ready = None
         while self.waiting:
             self.waiting.popleft().refuse()
@@ -141,8 +142,10 @@ class Stack:
         return found or self.listeners.get((ANYWHERE, address[1]))
 
     def forget(self, socket: Socket) -> None:
-        if self.sockets.pop(socket, 0) is None and socket.dialled:
-            self._ports.discard(socket.local[1])
+        if socket in self.sockets:
+            del self.sockets[socket]
+            if socket.dialled:
+                self._ports.discard(socket.local[1])
 
     def abandon(self, loop: Any) -> None:
         """A process ended: close what it had open, the youngest first as Linux does."""

@@ -213,13 +213,16 @@ class Process:
         return main.result() or 0
 
     def _said(self, line: str) -> None:
+        if self.code is not None:
+            return
         self.world.record(f"{self._label} says {line}")
         self.printed.append(line)
         if self.on_line is not None:
             self.world.after(0, self.on_line, line)
 
     def _complained(self, line: str) -> None:
-        self.complained.append(line)
+        if self.code is None:
+            self.complained.append(line)
 
 
 def _answer(waiting: "asyncio.Future[int]", code: int) -> None:

@@ -80,8 +80,9 @@ class Socket:
         "_rto_ns",
         "_since_ns",
         "_target",
-        "_told",
+
         "_unheard",
+        "_window",
         "closed",
         "dialled",
         "ended",
@@ -96,6 +97,7 @@ class Socket:
         "peer",
         "remote",
         "stack",
+        "told",
         "unread",
         "wants_room",
         "world",
@@ -126,8 +128,9 @@ class Socket:
         self._blocked = False  # the first piece in flight was lost
         self._rto_ns = 0  # the retransmission timer runs
         self._since_ns = 0
+        self._window = stack.kernel.window_bytes
         self._unheard = 0  # bytes that the peer has read, which it could not tell us
-        self._told = False
+        self.told = False
         self._target: Stack | None = None
         self._answer: Callable[[int], None] | None = None
         self._expected_by: Listener | None = None
@@ -136,25 +139,32 @@ class Socket:
 
     def send(self, data: bytes) -> int:
         """How many of the bytes the kernel took. OSError as from `socket.send`."""
+        if self.closed:
+            return len(data)  # by a process that ended itself and unwinds
         if self.error or self.gone:
             raise self._complaint(errno.EPIPE)
-        room = self.room
+        size, room = len(data), self._window - self.outstanding
         if room <= 0:
             if self._unheard:
                 self._start_retrying()
             return 0
-        if len(data) > room:
-            data = data[:room]
-        self.outstanding += len(data)
+        if size > room:
+            data, size = data[:room], room
+        self.outstanding += size
         self._transmit(data)
-        return len(data)
+        return size
 
     def receive(self, limit: int) -> bytes | None:
         """Bytes, b"" at the end, None when there is nothing. OSError as from `socket.recv`."""
-        if self._inbox:
-            data = self._take(limit)
-            self.unread -= len(data)
-            self._tell_read(len(data))
+        inbox = self._inbox
+        if inbox:
+            if len(inbox) == 1 and self.unread <= limit:
+                data = inbox.popleft()
+            else:
+                data = self._take(limit)
+            size = len(data)
+            self.unread -= size
+            self._tell_read(size)
             return data
         if self.error:
             raise self._complaint(0)
@@ -163,7 +173,7 @@ class Socket:
     @property
     def room(self) -> int:
         """How many bytes the kernel would take."""
-        return max(0, self.stack.kernel.window_bytes - self.outstanding)
+        return max(0, self._window - self.outstanding)
 
     @property
     def readable(self) -> bool:
@@ -171,7 +181,7 @@ class Socket:
 
     def end(self) -> None:
         """shutdown(SHUT_WR)."""
-        if not self.gone:
+        if not self.gone and not self.closed:
             self._transmit(FIN)
 
     def close(self, ended: bool = False) -> None:
@@ -182,8 +192,8 @@ class Socket:
         self.on_ready = self.on_room = None
         if self.gone:
             return
-        if self.peer is None:
-            self._forget()
+        if self.peer is None or self._answer is not None:
+            self._forget()  # still dialling
         elif self.unread:
             self.refuse()
         elif not ended:
@@ -274,35 +284,40 @@ class Socket:
 
     def _transmit(self, payload: Payload) -> None:
         link, world = self._link, self.world
-        now_ns = world.now_ns
-        arrives_ns = now_ns + link.latency_ns
+        arrives_ns = world.now_ns + link.latency_ns
         if link.jitter_ns:
             arrives_ns += int(link.luck() * link.jitter_ns)
-        if payload.__class__ is bytes:
+        if isinstance(payload, bytes):
             if link.bytes_per_s:
-                arrives_ns += link.queued_ns(now_ns, len(payload))
+                arrives_ns += link.queued_ns(world.now_ns, len(payload))
             if link.split or link.join:
-                payload = self._resegmented(payload, max(arrives_ns, self._last_ns))
+                luck = link.luck()
+                if luck < link.split and len(payload) > 1:
+                    payload = self._sent_ahead(payload, arrives_ns)
+                elif luck > 1 - link.join:
+                    payload = self._joined(payload)
         if arrives_ns < self._last_ns:
             arrives_ns = self._last_ns
         self._last_ns = arrives_ns
         self._flight.append((arrives_ns, payload))
-        world.at(arrives_ns, self._arrives)
+        world.carry(arrives_ns, self._arrives)
 
-    def _resegmented(self, data: bytes, arrives_ns: int) -> bytes:
-        """Now and then send a part ahead, or take back the piece before and send both as one."""
-        link, flight = self._link, self._flight
-        luck = link.luck()
-        if luck < link.split and len(data) > 1:
-            at = 1 + int(link.luck() * (len(data) - 1))
-            flight.append((arrives_ns, data[:at]))
-            self.world.at(arrives_ns, self._arrives)
-            self._last_ns = arrives_ns + int(link.luck() * link.latency_ns)
-            return data[at:]
-        if luck > 1 - link.join and flight and not self._blocked:
-            before = flight[-1][1]
+    def _sent_ahead(self, data: bytes, arrives_ns: int) -> bytes:
+        """Send a part of it; the rest, which comes a little later."""
+        link = self._link
+        at = 1 + int(link.luck() * (len(data) - 1))
+        arrives_ns = max(arrives_ns, self._last_ns)
+        self._flight.append((arrives_ns, data[:at]))
+        self.world.carry(arrives_ns, self._arrives)
+        self._last_ns = arrives_ns + int(link.luck() * link.latency_ns)
+        return data[at:]
+
+    def _joined(self, data: bytes) -> bytes:
+        """Take back the piece before, if it is still under way, and send both as one."""
+        if self._flight and not self._blocked:
+            before = self._flight[-1][1]
             if isinstance(before, bytes):
-                flight.pop()
+                self._flight.pop()
                 return before + data
         return data
 
@@ -367,27 +382,25 @@ class Socket:
     def _received(self, payload: Payload) -> None:
         if self.gone:
             self._reset_peer()
-            return
-        if payload is ACK:
+        elif isinstance(payload, bytes):
+            if self.closed:
+                self.refuse()
+                return
+            world = self.world
+            world.transcript.moved(world.now_ns, self.flow, payload)
+            self._inbox.append(payload)
+            self.unread += len(payload)
+            self._tell_ready()
+        elif payload is ACK:
             self._acknowledged()
-            return
-        if payload is FIN:
+        else:
             self.ended = True
             if self.closed:
                 self._forget()
-        elif self.closed:
-            self.refuse()
-            return
-        else:
-            self.world.transcript.moved(self.world.now_ns, self.flow, payload)
-            self._inbox.append(payload)
-            self.unread += len(payload)
-        self._tell_ready()
+            self._tell_ready()
 
     def _take(self, limit: int) -> bytes:
         inbox = self._inbox
-        if len(inbox) == 1 and len(inbox[0]) <= limit:
-            return inbox.popleft()
         waiting = b"".join(inbox)
         inbox.clear()
         if len(waiting) > limit:
@@ -418,14 +431,9 @@ class Socket:
             self.loop.enter(self.on_room)
 
     def _tell_ready(self) -> None:
-        if self.on_ready is not None and not self._told:
-            self._told = True
-            self.loop.enter(self._ready)
-
-    def _ready(self) -> None:
-        self._told = False
-        if self.on_ready is not None:
-            self.on_ready()
+        if self.on_ready is not None and not self.told:
+            self.told = True
+            self.loop.enter(self.on_ready)
 
     # endings
 

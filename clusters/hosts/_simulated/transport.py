@@ -71,14 +71,16 @@ class SimTransport(asyncio.Transport):
 
     def _ready(self) -> None:
         """Something arrived: bytes, the end, or an error."""
+        socket = self._socket
+        socket.told = False
         if self._lost:
             return
         if not self._polled:
-            if self._socket.error and self._buffer:
+            if socket.error and self._buffer:
                 self._write_ready()
             return
         try:
-            data = self._socket.receive(READ_BYTES)
+            data = socket.receive(READ_BYTES)
         except OSError as e:
             self._fatal(e, "Fatal read error on socket transport")
             return
@@ -93,7 +95,7 @@ class SimTransport(asyncio.Transport):
             raise
         except BaseException as e:
             self._fatal(e, "Fatal error: protocol.data_received() call failed.")
-        if self._polled and self._socket.readable:
+        if self._polled and socket.readable:
             self._loop.call_soon(self._ready)
 
     def _read_end(self) -> None:
