@@ -22,7 +22,7 @@ from clusters.hosts._driver import driver
 from clusters.hosts._lasting import LastingCarrier
 from clusters.hosts._pipe import PipeAgent
 from clusters.hosts._ssh_connect import Fleet, Machine
-from clusters.hosts._ssh_explain import BROKEN
+from clusters.hosts._ssh_explain import BROKEN, Unready
 from clusters.hosts._ssh_taken import Taken
 from harness.contracts import Clock, Node, Python
 from harness.errors import BedFailed, SeatrialError
@@ -92,7 +92,7 @@ class Berth:
         except TimeoutError:
             return f"{self.host} does not answer; {stays}"
         except (SeatrialError, OSError, tarfile.TarError, zlib.error) as e:
-            return f"{e}; {stays}"
+            return f"{_short(e)}; {stays}"
         return ""
 
     async def _is_taken(self) -> bool:
@@ -151,6 +151,8 @@ class Berth:
             relay = f"{self.folder}/packages/clusters/hosts/{_errands.RELAY}"
             argv = [self.python.executable, *WAYS, relay, self.folder]
             return _ChannelStream(self._machine.open_channel(argv))
+        except Unready as e:
+            raise BedFailed(_short(e)) from e
         except BROKEN as e:
             raise BedFailed(f"the connection to {self.host} broke: {e or 'it ended'}") from e
 
@@ -213,7 +215,7 @@ def healed(fleet: Fleet, taken: Taken) -> dict[str, Any]:
     try:
         return cleared(fleet.reach(taken.host), taken.folder)
     except (BedFailed, *BROKEN) as e:
-        raise Stuck(f"{taken.folder} is still on {taken.host}: {e}") from e
+        raise Stuck(f"{taken.folder} is still on {taken.host}: {_short(e)}") from e
 
 
 def words(done: Sequence[dict[str, Any]]) -> list[str]:
@@ -242,6 +244,11 @@ def _script() -> bytes:
 
 def _owner(run: Path) -> dict[str, str]:
     return {"driver": driver(), "run": str(run)}
+
+
+def _short(error: Exception) -> str:
+    """What is wrong with a host that was well before: how to set one up is of no help then."""
+    return error.problem.what if isinstance(error, Unready) else str(error)
 
 
 def _in_use(host: str, owner: dict[str, str], folder: str) -> str:

@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -55,6 +56,13 @@ class Relay:
         self.process.kill()
         self.process.wait()
 
+    def bury(self) -> None:
+        self.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe:
+                with suppress(OSError):
+                    pipe.close()
+
 
 class Fraying(Relay):
     """Breaks after so many bytes each way, wherever in a line that is."""
@@ -84,6 +92,8 @@ class Daemon:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.relays: list[Relay] = []
+        self._stopped = False
+        self._lock = threading.Lock()
 
     def start(self, lease_s: float = LEASE_S, **options: int) -> None:
         """Returns when it listens."""
@@ -112,16 +122,19 @@ class Daemon:
         if self._read("agent.pid"):
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
+        with self._lock:
+            self._stopped = True
         for relay in self.relays:
-            relay.close()
-            for pipe in (relay.process.stdin, relay.process.stdout):
-                if pipe:
-                    with suppress(OSError):
-                        pipe.close()
+            relay.bury()
 
     def _kept(self, relay: Relay) -> Relay:
-        self.relays.append(relay)
-        return relay
+        """One that was dialled too late to be wanted is buried at once."""
+        with self._lock:
+            if not self._stopped:
+                self.relays.append(relay)
+                return relay
+        relay.bury()
+        raise ConnectionAbortedError
 
     def _read(self, name: str) -> str:
         path = self.folder / name
