@@ -276,6 +276,16 @@ def test_a_client_that_dies_for_good_ends_the_run_early(sail: Sail, kind: str) -
     assert not history.complete
 
 
+def test_a_take_down_that_fails_takes_nothing_from_the_verdict(sail: Sail) -> None:
+    """All that there is to record was recorded before; that something is left is told."""
+    sailing = sail(hosts="apart", bed={"stuck": True})
+    assert sailing.end() == 0
+    state = sailing.run.state()
+    assert phases(sailing.run) == STORY
+    assert (state["ended"], state.get("error")) == (True, None)
+    assert state["left"] == "they stay as they are; clean up by hand"
+
+
 def reasons(run: RunDir) -> tuple[list[str], History]:
     """Codes of why nothing can be proved, without asking any checker; and the sealed history."""
     seal(run)

@@ -2,7 +2,7 @@
 
 Nodes share no files with it, run a Python without packages on our archive, and each has a monotonic
 clock of its own: their programs run in time namespaces, hundreds of seconds ahead. The option
-`error_ms` says how far off those clocks are believed to be.
+`error_ms` says how far off those clocks are believed to be; with `stuck` they are never given back.
 """
 
 import io
@@ -19,6 +19,7 @@ from clusters.hosts import local
 from clusters.hosts._archive import archive
 from clusters.hosts.local import LocalHosts
 from harness.contracts import Agent, Clock, Node, Python
+from harness.errors import BedFailed
 from harness.trial import Trial
 
 HERE = Path(__file__).resolve().parent
@@ -29,7 +30,7 @@ exec unshare --time --monotonic={ahead_s} --fork --kill-child {python} "$@"
 
 
 def hosts(trial: Trial, folder: Path) -> "Apart":
-    return Apart(Path(folder).resolve(), float(trial.bed.get("error_ms", 0)))
+    return Apart(Path(folder).resolve(), trial.bed)
 
 
 def problems(bed: Mapping[str, Any]) -> list[Any]:
@@ -39,9 +40,10 @@ def problems(bed: Mapping[str, Any]) -> list[Any]:
 class Apart(LocalHosts):
     shares_files = False
 
-    def __init__(self, folder: Path, error_ms: float) -> None:
+    def __init__(self, folder: Path, bed: Mapping[str, Any]) -> None:
         super().__init__(folder)
-        self._run, self._error_ns = folder, round(error_ms * 1e6)
+        self._run, self._stuck = folder, bool(bed.get("stuck"))
+        self._error_ns = round(float(bed.get("error_ms", 0)) * 1e6)
         self._nodes: list[str] = []
 
     @property
@@ -59,6 +61,8 @@ class Apart(LocalHosts):
         for node in self._nodes:
             if os.path.isdir(self.folder(node)):
                 shutil.copytree(self.folder(node), self._run / "nodes" / node)
+        if self._stuck:
+            raise BedFailed("they stay as they are; clean up by hand")
 
     def folder(self, node: str) -> str:
         return str(self._elsewhere / node)
