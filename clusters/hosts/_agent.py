@@ -153,7 +153,6 @@ class Links:
             self.hooked = True
 
     async def remove(self) -> None:
-        """Leave no trace."""
         async with self.turn:
             if self.hooked:
                 await self._restore([f"-D INPUT -j {CHAIN}", f"-X {CHAIN}"])
@@ -453,8 +452,7 @@ def _fill(fd: int, data: bytes) -> None:
 
 
 def _text(fd: int) -> str:
-    size = os.fstat(fd).st_size
-    return os.pread(fd, size, 0).decode(errors="replace")
+    return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
 
 
 def clock() -> str:
