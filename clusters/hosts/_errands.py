@@ -158,6 +158,8 @@ def _words(pid: int, what: str) -> list[str]:
 
 def _folder_of(argv: list[str], program: str) -> str:
     """The folder that a program of ours was started with."""
+    if "python" not in os.path.basename(argv[0] if argv else ""):
+        return ""
     for word, following in itertools.pairwise(argv):
         if word.endswith(f"/{program}"):
             return following

@@ -49,7 +49,10 @@ class LastingCarrier:
     async def _hold(self) -> None:
         try:
             while not self.agent.gone:
+                began_s = self._loop.time()
                 await self._talk(await self._dialled())
+                if self._heard_s < began_s:
+                    await asyncio.sleep(DIAL_AGAIN_S)
         except Exception as e:  # nobody awaits this task: whatever ends it must be said
             self.agent.lost(str(e) or repr(e))
 

@@ -12,7 +12,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import paramiko
 
@@ -133,14 +133,11 @@ class Berth:
                 f"{self.host} is the same machine as another host of the inventory, or shares its "
                 f"folder {self._machine.host.folder}; list each machine once"
             )
-        theirs = Path(owner.get("run", ""))
-        ours = not owner or owner.get("driver") == driver()
-        if other["agents"] and not (ours and theirs.is_dir() and not is_running(theirs)):
+        state = _state(owner)
+        if state == "running" or (other["agents"] and state != "over"):
             raise BedFailed(_in_use(self.host, owner, folder))
-        if ours and owner and theirs.is_dir() and is_running(theirs):
-            raise BedFailed(_in_use(self.host, owner, folder))
-        done = cleared(self._machine, folder, remove=ours)
-        _log(f"{self.host}: removed what {theirs.name or folder} left: {', '.join(words([done]))}")
+        if done := words([cleared(self._machine, folder, remove=state != "unknown")]):
+            _log(f"{self.host}: removed what {Path(folder).name} left: {', '.join(done)}")
 
     def _dial(self) -> Stream:
         """A relay to the agent. After a break over a new connection: the old one is suspect."""
@@ -249,6 +246,18 @@ def _owner(run: Path) -> dict[str, str]:
 def _short(error: Exception) -> str:
     """What is wrong with a host that was well before: how to set one up is of no help then."""
     return error.problem.what if isinstance(error, Unready) else str(error)
+
+
+def _state(owner: dict[str, str]) -> Literal["running", "over", "nobody's", "unknown"]:
+    """What this machine knows of a run, by what is written in its folder on a host."""
+    if not owner:
+        return "nobody's"
+    if owner["driver"] != driver():
+        return "unknown"
+    run = Path(owner["run"])
+    if not run.is_dir():
+        return "nobody's"
+    return "running" if is_running(run) else "over"
 
 
 def _in_use(host: str, owner: dict[str, str], folder: str) -> str:

@@ -49,7 +49,7 @@ IN_FOLDER = 'cd -- "$1" && shift && exec "$@"'
 
 NEEDS = (  # what `problems` tries, for the doctor's table
     "an inventory of hosts",
-    "each lets us in, as root or by sudo",
+    "root on each, or sudo",
     "Python 3.11, iptables and room on each",
     "clocks that agree",
 )

@@ -239,7 +239,7 @@ def test_the_next_run_sweeps_what_a_killed_one_left_but_not_what_is_in_use(
             play(made_run(tmp_path, bed, "greedy"), bed, nothing)
         driver.kill()
     play(made_run(tmp_path, bed, "next"), bed, nothing)
-    assert f"removed what {run.path.name} left: 1 agent" in capfd.readouterr().err
+    assert f"removed what seatrial-{run.path.name} left: 1 agent" in capfd.readouterr().err
     _ssh_taken.write(run.path, ())
 
 
@@ -255,6 +255,18 @@ def test_a_run_of_another_machine_keeps_its_files_but_nothing_that_goes_on(
     assert "sleep 1004" not in three[0].run("ps", "axo", "args")
     assert three[0].run("ls", theirs).split() == ["owner.json"]
     three[0].run("rm", "-r", theirs)
+
+
+def test_who_looks_at_our_files_is_no_agent(
+    run: RunDir, bed: dict[str, Any], three: list[LabHost]
+) -> None:
+    """A pager on a file of that name neither keeps a host from us nor is ended by us."""
+    name = "/tmp/_agent_daemon.py"
+    pager = f"touch {name}; setsid tail -f {name} /dev/null > /dev/null 2>&1 & echo $!"
+    pid = three[0].run("sh", "-c", pager).strip()
+    play(run, bed, nothing)
+    assert pid in three[0].run("ps", "axo", "pid,args")
+    three[0].run("kill", pid)
 
 
 def test_one_machine_under_two_names_is_refused(
