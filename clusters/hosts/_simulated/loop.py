@@ -21,7 +21,6 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import suppress
 from contextvars import Context
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
@@ -58,6 +57,24 @@ class Owner(Protocol):
         ...
 
 
+class SimHandle(asyncio.Handle):
+    """asyncio's handle, made without asking whether this is a debugging session."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "SimLoop",
+        context: Context | None,
+    ) -> None:
+        self._callback, self._args, self._loop = callback, args, loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+
+
 class SimLoop(asyncio.AbstractEventLoop):
     """One process's loop."""
 
@@ -81,6 +98,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._context = contextvars.Context()
         self._handler: ExceptionHandler | None = None
         self._signals: dict[int, tuple[Callable[..., object], tuple[Any, ...]]] = {}
+        world.born(self)
 
     # how the world comes in
 
@@ -124,8 +142,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Never enter again, and bury what is open."""
         if not self.dead:
             self.dead = True
-            tasks = list(self.tasks())
-            self.world.graves.append(lambda: _release(self, tasks))
+            self.world.bury(self, list(self.tasks()))
 
     def signalled(self, number: int) -> bool:
         """Run the handler of a signal; False: there is none."""
@@ -150,7 +167,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = SimHandle(callback, args, self, context)
         self._ready.append(handle)
         if not self._inside and not self._woken and not self.dead:
             self._woken = True
@@ -336,7 +353,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         missed, self._missed = self._missed, []
         late, self._late = self._late, []
         for call, args in missed:
-            self._ready.append(asyncio.Handle(call, args, self, self._context))
+            self._ready.append(SimHandle(call, args, self, self._context))
         self._ready.extend(late)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
@@ -379,15 +396,6 @@ def _not_before(when: float) -> int:
 
 def _unfinished(task: "asyncio.Task[Any] | None") -> bool:
     return task is not None and not task.done()
-
-
-def _release(loop: SimLoop, tasks: "list[asyncio.Task[Any]]") -> None:
-    """Let go of a killed process: its `finally` blocks find everything dead, and nobody hears."""
-    for task in tasks:
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-        with suppress(BaseException):
-            task.get_coro().close()
-    loop._ready.clear()
 
 
 def _refused(name: str) -> Callable[..., Any]:

@@ -24,10 +24,10 @@ import sys
 import zlib
 from asyncio.events import _set_running_loop
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from .border import guarded
 from .console import routed
@@ -40,6 +40,7 @@ FOREVER = 1 << 63
 BUSIEST = 1_000_000  # events within one simulated second that nothing sound ever plans
 COLLECT_EVERY = 250_000  # events between two garbage collections
 SAMPLE = 1_000  # events looked at to say what spins
+CLOSE_TRIES = 100
 COMPACT_ABOVE = 4_096  # cancelled timers that are left to lie in the heap
 
 _MOVED = struct.Struct(">QIII")
@@ -54,6 +55,12 @@ class Livelock(RuntimeError):
 
 class NotSimulated(RuntimeError):
     """A simulated process reached for something that only the real world has."""
+
+
+class Mortal(Protocol):
+    """A loop, as far as its end goes."""
+
+    def kill(self) -> None: ...
 
 
 class Transcript:
@@ -92,7 +99,8 @@ class World:
         self.events = 0  # that have happened
         self.busiest = busiest
         self.transcript = transcript or Transcript()
-        self.graves: list[Callable[[], None]] = []
+        self._living: dict[Mortal, None] = {}
+        self._graves: list[tuple[Mortal, Sequence[asyncio.Task[Any]]]] = []
         self._heap: list[Event] = []
         self._sequence = itertools.count().__next__
         self._cancelled = 0
@@ -189,12 +197,28 @@ class World:
         self.fail(why)
         return why
 
+    def born(self, loop: "Mortal") -> None:
+        """A loop that must not outlive the world."""
+        self._living[loop] = None
+
+    def bury(self, loop: "Mortal", tasks: "Sequence[asyncio.Task[Any]]") -> None:
+        """Keep what a killed process had open: Python would close it, and run its `finally`."""
+        self._living.pop(loop, None)
+        self._graves.append((loop, tasks))
+
     def close(self) -> None:
-        """Nothing happens any more: what killed processes left is released, unheard."""
+        """The end: what killed processes left is released, when nobody is left to hear it."""
+        for loop in list(self._living):
+            loop.kill()
         self._heap.clear()
-        graves, self.graves = self.graves, []
-        for release in graves:
-            release()
+        if self._graves:
+            graves, self._graves = self._graves, []
+            with _unheard():
+                for _, tasks in graves:
+                    for task in tasks:
+                        _let_go(task)
+                graves.clear()
+                gc.collect()
 
     def _run(self, until_ns: int) -> None:
         heap, pop = self._heap, heapq.heappop
@@ -261,6 +285,46 @@ def _caller() -> str:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return "nobody we know"
+
+
+def _let_go(task: "asyncio.Task[Any]") -> None:
+    """Close a coroutine that may refuse a few times; its loop is dead, so nothing comes of it."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine: Any = task.get_coro()
+    for _ in range(CLOSE_TRIES):
+        try:
+            coroutine.close()
+            return
+        except BaseException:  # noqa: S112 - whatever a finally block makes of a dead world
+            continue
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """What Python would complain of is nobody's business."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+@contextmanager
+def _generators_adopted() -> Iterator[None]:
+    """An asynchronous generator left half way is closed by the loop that runs, as asyncio does."""
+    before = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(firstiter=None, finalizer=_adopt)
+    try:
+        yield
+    finally:
+        sys.set_asyncgen_hooks(*before)
+
+
+def _adopt(generator: Any) -> None:
+    loop = asyncio._get_running_loop()
+    if loop is not None and not loop.is_closed():
+        loop.create_task(generator.aclose())
 
 
 @contextmanager
