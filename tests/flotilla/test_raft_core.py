@@ -301,6 +301,23 @@ def test_one_append_is_outstanding_for_each_follower() -> None:
     assert len(sent(a.take(), Append)) == 2
 
 
+def test_who_lost_what_it_had_confirmed_is_not_asked_at_once_again() -> None:
+    """No answer to the same question will differ: it waits for the heartbeat, or both would spin."""
+    leader = elected(raft(terms=(1, 1)))
+    leader.take()
+    confirm(leader, 9, "b", 3)
+    leader.propose(9, b"x")
+    [(peer, probe)] = [(p, m) for p, m in leader.take().messages if p == "b"]
+    assert (peer, probe.prev_index) == ("b", 3)
+    lost = AppendReply(
+        term=leader.term, source="b", matched=False, index=3, stamp=9, hint_index=1, hint_term=0
+    )
+    leader.step(9, lost)
+    assert not leader.take().messages
+    leader.tick(leader.wake_at)
+    assert [m.prev_index for p, m in leader.take().messages if p == "b"] == [3]
+
+
 def test_batches_are_capped() -> None:
     """A follower far behind gets the log in frames that fit."""
     log = Log([Entry(1, bytes(100_000))] * 10)

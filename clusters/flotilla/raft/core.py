@@ -346,6 +346,8 @@ class Raft:
             follower.match = max(follower.match, reply.index)
             follower.next = max(follower.next, follower.match + 1)
             self._advance_commit(now)
+        elif reply.index <= follower.match:
+            return  # it lost what it had promised, or the reply is old: the next heartbeat asks
         elif reply.index == follower.next - 1:
             self._step_back(follower, reply)
         self._append_to(reply.source, now)
