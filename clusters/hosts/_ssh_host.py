@@ -90,8 +90,8 @@ class Berth:
                 if self._touched:
                     await aside(lambda: cleared(self._machine, self.folder))
         except TimeoutError:
-            return f"{self.host} does not answer; {stays}"
-        except (SeatrialError, OSError, tarfile.TarError, zlib.error) as e:
+            return f"{self.host} took longer than {HOME_WITHIN_S:g} s to be given back; {stays}"
+        except (SeatrialError, *BROKEN, tarfile.TarError, zlib.error) as e:
             return f"{_short(e)}; {stays}"
         return ""
 

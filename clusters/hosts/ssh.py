@@ -17,7 +17,7 @@ import shlex
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,7 +151,8 @@ class SshHosts:
         run = RunDir(self._run)
         said = await asyncio.gather(*(berth.left(run.node(berth.node.name)) for berth in berths))
         left = {berth.node.name: why for berth, why in zip(berths, said, strict=True) if why}
-        self._note(left)
+        with suppress(OSError):  # a full disk: all stay noted, and healing what is well is harmless
+            self._note(left)
         for why in left.values():
             print(why, file=sys.stderr, flush=True)
         by_hand = f"when it is well again, clean up with: seatrial heal {self._run}"
@@ -179,8 +180,6 @@ def _healed(fleet: Fleet, taken: Taken) -> dict[str, Any] | Stuck:
 
 async def _closed(fleet: Fleet) -> None:
     """Hang up; a connection to a host that hangs may take its time, without us."""
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(CLOSE_WITHIN_S):
             await aside(fleet.close)
-    except TimeoutError:
-        pass

@@ -35,6 +35,8 @@ SHORT_LEASE_S = 3.0
 NAMES = ("h1", "h2", "h3")
 NODES = [Node(name, "broker") for name in "abc"]
 OURS = 'grep -als "seatria[l]" /proc/[0-9]*/cmdline /proc/[0-9]*/environ || :'
+AHEAD_S = 5000
+SSHD = ("/usr/sbin/sshd", "-f", "/run/lab/sshd_config", "-E", "/run/lab/sshd.log")
 HOLD = """
 import os, socket
 held = socket.socket(socket.AF_UNIX)
@@ -347,6 +349,21 @@ def test_a_shell_opens_in_the_folder_of_a_node_as_root(run: RunDir, lab: SshLab)
     assert said == f"root\n/var/tmp/seatrial-{run.path.name}/a\ntwo  words\n"
     with pytest.raises(BadRequest, match="no host is known for a"):
         ssh.shell(run, "a", [])
+
+
+def test_a_clock_of_its_own_is_compared(run: RunDir, lab: SshLab) -> None:
+    """A host that was up for longer reads more; the error covers what the comparison missed."""
+    host = lab.add()
+    host.kill_sshd()
+    later = ["unshare", "--time", "--monotonic", str(AHEAD_S), "--"]
+    host.run(*later, *SSHD)
+
+    async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> Clock:
+        return hosts.clock("a")
+
+    clock = play(run, {"inventory": str(lab.inventory([host]))}, scene, NODES[:1])
+    assert 0 < clock.error_ns < 1e9
+    assert abs(clock.offset_ns - AHEAD_S * 1e9) <= clock.error_ns
 
 
 def test_whoever_is_not_root_needs_sudo_and_no_more(run: RunDir, lab: SshLab) -> None:
