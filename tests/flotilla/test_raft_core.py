@@ -302,7 +302,7 @@ def test_one_append_is_outstanding_for_each_follower() -> None:
 
 
 def test_who_lost_what_it_had_confirmed_is_not_asked_at_once_again() -> None:
-    """No answer to the same question will differ: it waits for the heartbeat, or both would spin."""
+    """The answer would be the same: the leader waits for the heartbeat, or both would spin."""
     leader = elected(raft(terms=(1, 1)))
     leader.take()
     confirm(leader, 9, "b", 3)
