@@ -118,4 +118,4 @@ async def _free_bytes(bed: Bed, node: Node) -> float:
 
 
 def _left(bed: Bed, node: Node, free_bytes: float) -> str:
-    return f"{free_bytes / 1e6:.0f} MB are free under {bed.hosts.folder(node.name)}"
+    return f"only {free_bytes / 1e6:.0f} MB are free under {bed.hosts.folder(node.name)}"

@@ -71,14 +71,14 @@ def watched(watch: Any, agent: Agent) -> Seen:
 def test_a_disk_is_full_when_nothing_is_left() -> None:
     """Little is not nothing, and an agent that can not say just now ends nothing."""
     seen = watched(disks, Agent([9000, BedFailed("df took longer than 10 s"), 70, 12]))
-    assert seen == [("broker-1", "0 MB are free under /there/broker-1")]
+    assert seen == [("broker-1", "only 0 MB are free under /there/broker-1")]
 
 
 @pytest.mark.parametrize(
     ("free_kb", "first"),
     [
         (900_000, ("broker-1", "exit", 3)),
-        (40_000, ("broker-1", "41 MB are free under /there/broker-1")),
+        (40_000, ("broker-1", "only 41 MB are free under /there/broker-1")),
     ],
 )
 def test_the_end_of_a_node_is_its_own_unless_its_disk_was_full(
