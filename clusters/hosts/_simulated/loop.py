@@ -142,7 +142,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Never enter again, and bury what is open."""
         if not self.dead:
             self.dead = True
-            self.world.bury(self, list(self.tasks()))
+            self.world.bury(self, list(self.tasks()), empty=not self._ready)
 
     def signalled(self, number: int) -> bool:
         """Run the handler of a signal; False: there is none."""

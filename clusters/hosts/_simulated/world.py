@@ -171,7 +171,7 @@ class World:
     def run(self, until_ns: int = FOREVER) -> None:
         """Let happen what is planned up to an instant, until `stop`, or until nothing is left."""
         self._stopping = False
-        with _collector_off(), routed(), guarded():
+        with _collector_off(), _generators_adopted(), routed(), guarded():
             try:
                 self._run(until_ns)
             finally:
@@ -201,10 +201,11 @@ class World:
         """A loop that must not outlive the world."""
         self._living[loop] = None
 
-    def bury(self, loop: "Mortal", tasks: "Sequence[asyncio.Task[Any]]") -> None:
+    def bury(self, loop: Mortal, tasks: "Sequence[asyncio.Task[Any]]", *, empty: bool) -> None:
         """Keep what a killed process had open: Python would close it, and run its `finally`."""
         self._living.pop(loop, None)
-        self._graves.append((loop, tasks))
+        if tasks or not empty:
+            self._graves.append((loop, tasks))
 
     def close(self) -> None:
         """The end: what killed processes left is released, when nobody is left to hear it."""

@@ -1,0 +1,130 @@
+"""A small simulated world for tests: hosts by name, one-line processes, and what came of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar
+
+from clusters.hosts._simulated.network import Network, Wire
+from clusters.hosts._simulated.process import Host, Process
+from clusters.hosts._simulated.tcp import Kernel
+from clusters.hosts._simulated.world import SECOND, World
+
+CALM = Wire(latency_ns=1_000_000, jitter_ns=0, split=0, join=0)
+PORT = 7000
+
+
+class SmallWorld:
+    """`a`, `b`, `c`, `d` and `driver`, at 10.0.0.1 and so on."""
+
+    _open: ClassVar[list["SmallWorld"]] = []
+
+    def __init__(
+        self, seed: int | str = 1, wire: Wire = CALM, kernel: Kernel | None = None, **more: Any
+    ) -> None:
+        self.world = World(seed, **more)
+        self._open.append(self)
+        self.network = Network(self.world, wire, kernel)
+        self.hosts = {
+            name: Host(self.world, self.network, name, f"10.0.0.{number}")
+            for number, name in enumerate(("a", "b", "c", "d", "driver"), start=1)
+        }
+
+    @property
+    def now_s(self) -> float:
+        return self.world.now_ns / SECOND
+
+    def address(self, host: str) -> str:
+        return self.hosts[host].address
+
+    def start(self, host: str, main: Callable[[], Awaitable[Any]], name: str = "main") -> Process:
+        """A process whose main needs nothing but the loop."""
+
+        async def run(_process: Process) -> int | None:
+            result = await main()
+            return result if isinstance(result, int) else None
+
+        return self.hosts[host].start(name, run)
+
+    def play(self, main: Callable[[], Awaitable[Any]], host: str = "a") -> Any:
+        """Run a process to its end; its result, or its exception."""
+        came: list[Any] = []
+
+        async def run() -> None:
+            try:
+                came.append(await main())
+            except Exception as e:
+                came.append(e)
+
+        process = self.start(host, run, "play")
+        process.on_exit(lambda _: self.world.stop())
+        self.world.run()
+        assert came, f"it never ended; code {process.code}, {process.complained}"
+        if isinstance(came[0], Exception):
+            raise came[0]
+        return came[0]
+
+    def cut(self, source: str, target: str) -> None:
+        self.network.cut(self.address(source), self.address(target))
+
+    def heal(self, source: str, target: str) -> None:
+        self.network.heal(self.address(source), self.address(target))
+
+    def at(self, at_s: float, call: Callable[[], object]) -> None:
+        self.world.at(round(at_s * SECOND), call)
+
+    @classmethod
+    def close_all(cls) -> None:
+        """Release what the tests' worlds left."""
+        while cls._open:
+            cls._open.pop().world.close()
+
+
+class Ear(asyncio.Protocol):
+    """Remembers what a protocol is told; may answer."""
+
+    def __init__(self, answer: Callable[[bytes], bytes] | None = None) -> None:
+        self.heard: list[str] = []
+        self.data = bytearray()
+        self.pieces = 0
+        self._answer = answer
+        self.lost: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport: asyncio.Transport = transport
+        self.heard.append("made")
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        self.pieces += 1
+        if self._answer:
+            self.transport.write(self._answer(data))
+
+    def eof_received(self) -> None:
+        self.heard.append("ended")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.heard.append(f"lost {exc!r}")
+        if not self.lost.done():
+            self.lost.set_result(exc)
+
+
+def serving(
+    ears: list[Ear], host: str, answer: Callable[[bytes], bytes] | None = None, port: int = PORT
+) -> Callable[[], Awaitable[None]]:
+    """A main that listens for ever, and keeps its ears where the test can see them."""
+
+    async def serve() -> None:
+        def ear() -> Ear:
+            ears.append(Ear(answer))
+            return ears[-1]
+
+        loop = asyncio.get_running_loop()
+        await loop.create_server(ear, host, port)
+        await loop.create_future()
+
+    return serve
+
+
+async def dial(host: str, port: int = PORT) -> Ear:
+    _, ear = await asyncio.get_running_loop().create_connection(Ear, host, port)
+    return ear

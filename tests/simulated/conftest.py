@@ -1,0 +1,12 @@
+"""What the tests of the simulated world share: no world outlives its test."""
+
+from collections.abc import Iterator
+
+import pytest
+from small_world import SmallWorld
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    SmallWorld.close_all()
