@@ -169,6 +169,10 @@ class Hosts(Protocol):
         """Prepare this process, still single-threaded: enter namespaces, if the kind needs it."""
         ...
 
+    def check(self, nodes: Sequence[Node]) -> None:
+        """BadRequest when there is no place for these nodes; asks nobody."""
+        ...
+
     def raised(
         self, nodes: Sequence[Node]
     ) -> AbstractAsyncContextManager[tuple[Sequence[Node], Mapping[str, Agent]]]:

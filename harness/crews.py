@@ -100,18 +100,18 @@ class Crew:
         """Until the process ends, which nobody but us may ask of it."""
         try:
             code = await self._agent.exited(NAME)
-        except NodeGone as e:
-            self._gone = str(e)
-            self._said.put_nowait("gone")
-            return
-        except BedFailed as e:
-            self._fail(str(e))
-            return
-        if not self._quitting:
+            if self._quitting:
+                return
+            await self._agent.state(NAME)  # an agent that leaves ends us first, and is then gone
             self._fail(
                 f"the crew on {self.node.name} ended by itself (exit code {code}); its last words "
                 f"are in nodes/{self.node.name}/crew.log"
             )
+        except NodeGone as e:
+            self._gone = str(e)
+            self._said.put_nowait("gone")
+        except BedFailed as e:
+            self._fail(str(e))
 
     async def quit(self) -> None:
         """The process ends: by itself, or by force when it is busy."""

@@ -38,6 +38,7 @@ def planned(trial: Trial, plan_text: str | None = None) -> str:
     system: System = registry.load("system", trial.system)(trial)
     hosts: Hosts = registry.load("hosts", trial.hosts)(trial, Path())
     nodes = system.nodes()
+    hosts.check(nodes)
     plan = nemesis.planned(trial, plan_text, system.detection_s, nodes, hosts.can)
     text: str = nemesis.dump(plan)
     return text

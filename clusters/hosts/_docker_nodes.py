@@ -28,7 +28,7 @@ from clusters.hosts import _docker_marks, _homecoming
 from clusters.hosts._docker_image import PACKAGES, PYTHON
 from clusters.hosts._docker_options import Options
 from clusters.hosts._docker_stream import ExecStream
-from harness.errors import BedFailed
+from harness.errors import BadRequest, BedFailed
 
 AGENT = f"{PACKAGES}/clusters/hosts/_agent.py"
 FOLDERS = "/seatrial"  # a node's own is below it
@@ -62,12 +62,17 @@ def folder(node: str) -> str:
     return f"{FOLDERS}/{node}"
 
 
+def check_room(options: Options, nodes: int) -> None:
+    """BadRequest when the subnet that was asked for has too few addresses."""
+    asked = options.subnet
+    if asked and asked.num_addresses < nodes + FIRST_NODE + 1:
+        raise BadRequest(f"bed.subnet is too small: {asked} has no room for {nodes} nodes")
+
+
 def joined(yard: Yard, nodes: int) -> Network:
     """The run's network: in the subnet that was asked for, else in the first that is free."""
     asked = yard.options.subnet
     if asked:
-        if asked.num_addresses < nodes + FIRST_NODE + 1:
-            raise BedFailed(f"bed.subnet is too small: {asked} has no room for {nodes} nodes")
         return _network(yard, asked)
     taken = subnets(yard.client)
     for subnet in OUR_NETWORKS.subnets(new_prefix=24 if nodes < 250 else 20):

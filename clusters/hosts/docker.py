@@ -107,6 +107,9 @@ class DockerHosts:
         """Nothing to prepare, and no death signal either: a driver ends with its standard input,
         and one that keeps a cluster must outlive the command that started it."""
 
+    def check(self, nodes: Sequence[Node]) -> None:
+        _docker_nodes.check_room(self._options, len(nodes))
+
     @asynccontextmanager
     async def raised(
         self, nodes: Sequence[Node]

@@ -110,6 +110,9 @@ class LocalHosts:
         _make_mounts(self._folder)
         _disable_ipv6()
 
+    def check(self, nodes: Sequence[Node]) -> None:
+        """There is room for more than anybody wants."""
+
     @asynccontextmanager
     async def raised(
         self, nodes: Sequence[Node]

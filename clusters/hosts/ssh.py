@@ -100,6 +100,9 @@ class SshHosts:
         """Nothing to prepare, and no death signal either: a driver ends with its standard input,
         and one that keeps a cluster must outlive the command that started it."""
 
+    def check(self, nodes: Sequence[Node]) -> None:
+        assign(self._inventory, nodes)
+
     @asynccontextmanager
     async def raised(
         self, nodes: Sequence[Node]

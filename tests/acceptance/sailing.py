@@ -76,10 +76,12 @@ def seatrial(
 class Sailing:
     """A command under way: wait for what it says, signal it, look at its end."""
 
-    def __init__(self, *arguments: object, runs: Path, **more: str) -> None:
+    def __init__(
+        self, *arguments: object, runs: Path, wrapper: Sequence[object] = (), **more: str
+    ) -> None:
         self.runs = runs.absolute()
         self._said = ""
-        argv = [str(a) for a in (SCRIPT, *arguments, "--runs", self.runs)]
+        argv = [str(a) for a in (*wrapper, SCRIPT, *arguments, "--runs", self.runs)]
         self.process = subprocess.Popen(
             argv,
             cwd=ROOT,

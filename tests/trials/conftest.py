@@ -1,18 +1,23 @@
 """Whole trials by the real command. Those that take long are sailed in the background, once.
 
 A trial mostly waits, so two are under way beside the test that runs: they begin with the session,
-if any test that was asked for needs them, and such a test waits for its own.
+if any test that was asked for needs them, and such a test waits for its own. Those on one kind of
+hosts abroad follow each other, because there is one lab for each kind.
 """
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import docker_lab as docker_labs
+import harbours
+import passages
 import pytest
 import sailing
+import ssh_lab as ssh_labs
 
 PLANS = ("isolate-then-kill", "isolate-from-controllers")
 PROFILES = ("unsafe-default", "allack-min2")
@@ -27,6 +32,8 @@ quiet_s = 2.0
 fault_s = 4.5
 recovery_s = 1.5
 """
+
+LABS = {"docker": docker_labs, "ssh": ssh_labs}
 
 Killed = subprocess.CompletedProcess[str]
 
@@ -51,6 +58,22 @@ class Fleet:
         for moment in MOMENTS:
             self._launch(moment, _killed, moment)
 
+    def launch_abroad(self, harbour: harbours.Harbour, names: Sequence[str], lab: Any) -> None:
+        """These passages, one after another."""
+        promised: dict[str, Future[Any]] = {name: Future() for name in names}
+        self._under_way |= {f"{harbour.kind} {name}": promised[name] for name in names}
+        self._pool.submit(self._sail_abroad, harbour, promised, lab)
+
+    def _sail_abroad(
+        self, harbour: harbours.Harbour, promised: Mapping[str, Future[Any]], lab: Any
+    ) -> None:
+        for name, future in promised.items():
+            folder = self._folder / f"{harbour.kind}-{name}"
+            try:
+                future.set_result(passages.BY_NAME[name](harbour, folder, lab))
+            except BaseException as e:
+                future.set_exception(e)
+
     def __getitem__(self, name: str) -> Any:
         return self._under_way[name].result()
 
@@ -71,12 +94,45 @@ def fleet(
     asked_for = {item.path.stem for item in request.session.items}
     with ThreadPoolExecutor(2) as pool:
         fleet = Fleet(tmp_path_factory.mktemp("fleet"), pool)
-        if "test_plans" in asked_for:
-            fleet.launch_plans()
+        for kind, labs in LABS.items():
+            if (names := _asked_abroad(request.session, kind)) and not labs.lacking():
+                lab = request.getfixturevalue(f"{kind}_lab")
+                home = tmp_path_factory.mktemp("home")
+                fleet.launch_abroad(harbours.BY_KIND[kind](lab, home), names, lab)
         if "test_killed_command" in asked_for:
             fleet.launch_kills()
+        if "test_plans" in asked_for:
+            fleet.launch_plans()
         yield fleet
         pool.shutdown(cancel_futures=True)
+
+
+def _asked_abroad(session: pytest.Session, kind: str) -> list[str]:
+    """The passages that tests on this kind of hosts look at, in the order of the tests."""
+    items = [item for item in session.items if item.path.stem == f"test_{kind}_trials"]
+    asked = [name for item in items for name in getattr(item, "fixturenames", ())]
+    return list(dict.fromkeys(name for name in asked if name in passages.BY_NAME))
+
+
+def _passage(name: str) -> Any:
+    """A fixture: what a passage on the hosts of the test's kind saw."""
+
+    def seen(request: pytest.FixtureRequest, fleet: Fleet) -> Any:
+        kind = request.path.stem.split("_")[1]
+        request.getfixturevalue(f"{kind}_lab")  # or the words why there is none
+        return fleet[f"{kind} {name}"]
+
+    return pytest.fixture(seen, scope="module", name=name)
+
+
+globals().update({f"passage_{name}": _passage(name) for name in passages.BY_NAME})
+
+
+@pytest.fixture
+def harbour(request: pytest.FixtureRequest, tmp_path: Path) -> harbours.Harbour:
+    """The hosts of the test's kind, for commands that need nobody else to keep away."""
+    kind = request.path.stem.split("_")[1]
+    return harbours.BY_KIND[kind](request.getfixturevalue(f"{kind}_lab"), tmp_path)
 
 
 @pytest.fixture(scope="session")
