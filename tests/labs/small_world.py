@@ -47,21 +47,22 @@ class SmallWorld:
 
     def play(self, main: Callable[[], Awaitable[Any]], host: str = "a") -> Any:
         """Run a process to its end; its result, or its exception."""
-        came: list[Any] = []
+        came: list[tuple[Any, Exception | None]] = []
 
         async def run() -> None:
             try:
-                came.append(await main())
+                came.append((await main(), None))
             except Exception as e:
-                came.append(e)
+                came.append((None, e))
 
         process = self.start(host, run, "play")
         process.on_exit(lambda _: self.world.stop())
         self.world.run()
         assert came, f"it never ended; code {process.code}, {process.complained}"
-        if isinstance(came[0], Exception):
-            raise came[0]
-        return came[0]
+        result, error = came[0]
+        if error is not None:
+            raise error
+        return result
 
     def cut(self, source: str, target: str) -> None:
         self.network.cut(self.address(source), self.address(target))
@@ -127,4 +128,11 @@ def serving(
 
 async def dial(host: str, port: int = PORT) -> Ear:
     _, ear = await asyncio.get_running_loop().create_connection(Ear, host, port)
+    return ear
+
+
+async def met(host: str, port: int = PORT) -> Ear:
+    """A connection that the other side has accepted too."""
+    ear = await dial(host, port)
+    await asyncio.sleep(0.01)
     return ear

@@ -355,10 +355,19 @@ class Socket:
             self._rto_ns = 0
             self._heard(0)
         elif self.world.now_ns - self._since_ns >= kernel.gives_up_after_ns():
-            self._dies(errno.ETIMEDOUT)
+            self._give_up()
         else:
             self._rto_ns = min(2 * self._rto_ns, kernel.rto_max_ns)
             self.world.after(self._rto_ns, self._retry)
+
+    def _give_up(self) -> None:
+        """ETIMEDOUT; but who has sent nothing since the handshake waits for nothing."""
+        if len(self._flight) == 1 and self._flight[0][1] is ACK:
+            self._flight.clear()
+            self._blocked, self._rto_ns = False, 0
+            self.peer._forget()  # type: ignore[union-attr]
+        else:
+            self._dies(errno.ETIMEDOUT)
 
     def _catch_up(self) -> None:
         """A retransmission got through: with it comes all that was held up."""
