@@ -48,8 +48,6 @@ def test_every_byte_arrives_once_and_in_order(
     """Whatever is lost, cut, split, joined and late on the way."""
     sea = SmallWorld(seed, ROUGH)
     ears = server(sea)
-    for link in (("a", "b"), ("b", "a")):
-        sea.network.link(*map(sea.address, link)).loss = loss
     for begin_s, lasts_s in cuts:
         sea.at(begin_s, lambda: sea.cut("a", "b"))
         sea.at(begin_s + lasts_s, lambda: sea.heal("a", "b"))
@@ -57,6 +55,8 @@ def test_every_byte_arrives_once_and_in_order(
 
     async def client() -> None:
         ear = await met(sea.address("b"))
+        for link in (("a", "b"), ("b", "a")):
+            sea.network.link(*map(sea.address, link)).loss = loss
         at = 0
         for size in sizes:
             ear.transport.write(sent[at : at + size])
