@@ -10,14 +10,13 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from clusters.hosts._pipe import PipeAgent
+from clusters.hosts._threads import aside
 
 PORTION_BYTES = 256 * 1024
 BROKEN = (OSError, EOFError)
-
-T = TypeVar("T")
 
 
 class Stream(Protocol):
@@ -105,25 +104,3 @@ class Carrier:
     def _lost(self) -> None:
         self._ended.set()
         self.agent.lost()
-
-
-async def aside(work: Callable[[], T]) -> T:
-    """Do work that blocks in a thread of its own. Whoever stops waiting leaves it to itself: it
-    delays neither others, as in a pool of threads, nor the end of the program."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(how: Callable[[Any], None], value: Any) -> None:
-        if not done.done():
-            how(value)
-
-    def run() -> None:
-        try:
-            how, value = done.set_result, work()
-        except BaseException as e:  # of whatever kind: it belongs to who waits
-            how, value = done.set_exception, e  # type: ignore[assignment]
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(settle, how, value)
-
-    threading.Thread(target=run, name="aside", daemon=True).start()
-    return await done

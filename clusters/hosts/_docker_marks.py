@@ -1,8 +1,6 @@
 """Whose container is this? Labels say it, so that what a run made is found again and removed.
 
-Everything a run makes on an engine carries the run's folder and the machine of its driver. The name
-of that machine is its host name and its machine id together: several drivers may share an engine,
-and a folder of the same name on another machine is another run.
+Everything a run makes on an engine carries the run's folder and the machine of its driver.
 
 Removing goes by these labels, never by what somebody remembers having made: a call that was given
 up may still have made its container. It is over when the engine lists nothing more.
@@ -10,19 +8,18 @@ up may still have made its container. It is over when the engine lists nothing m
 
 import hashlib
 import re
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, wait
-from contextlib import suppress
+from concurrent.futures import wait
 from functools import partial
 from pathlib import Path
-from threading import Thread
-from typing import Any, TypeVar
+from typing import Any
 
 from docker import DockerClient
 from docker.errors import APIError, NotFound
 
+from clusters.hosts._driver import driver
+from clusters.hosts._threads import started
 from harness.runs import is_running
 
 KIND, RUN, DRIVER, NODE = "seatrial", "seatrial.run", "seatrial.driver", "seatrial.node"
@@ -31,7 +28,6 @@ AGAIN_AFTER_S = 0.2
 STEM_LENGTH = 60
 
 Labels = Mapping[str, str]
-T = TypeVar("T")
 
 
 def labels(run: Path, kind: str, node: str = "") -> dict[str, str]:
@@ -44,14 +40,6 @@ def name(run: Path, what: str) -> str:
     stem = re.sub(r"[^a-zA-Z0-9_.-]", "-", run.name)[:STEM_LENGTH]
     digest = hashlib.sha256(f"{driver()}:{run}".encode()).hexdigest()[:6]
     return f"seatrial-{stem}-{digest}-{what}"
-
-
-def driver() -> str:
-    """This machine."""
-    identity = ""
-    with suppress(OSError):
-        identity = Path("/etc/machine-id").read_text().strip()
-    return f"{socket.gethostname()}/{identity[:12]}"
 
 
 def abandoned(client: DockerClient, own: Path) -> set[Path]:
@@ -90,21 +78,6 @@ def removed(client: DockerClient, run: Path, within_s: float = REMOVE_WITHIN_S) 
         if time.monotonic() >= deadline:
             raise TimeoutError(", ".join(f"{what} {identity}" for what, identity, _ in left))
     return [_words(what, len(identities)) for what, identities in counts.items()]
-
-
-def started(work: Callable[[], T]) -> "Future[T]":
-    """In a thread that keeps nobody from leaving, however long the engine takes."""
-    future: Future[T] = Future()
-    future.set_running_or_notify_cancel()
-
-    def carry_out() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as e:
-            future.set_exception(e)
-
-    Thread(target=carry_out, daemon=True).start()
-    return future
 
 
 Left = tuple[str, str, Callable[[], None]]

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from clusters.hosts._carrier import BROKEN, Pump, Stream, aside
+from clusters.hosts._carrier import BROKEN, Pump, Stream
 from clusters.hosts._pipe import PATIENCE_S, PipeAgent
+from clusters.hosts._threads import aside
 from harness.errors import BedFailed, NodeGone
 
 PING_EVERY_S = 3.0

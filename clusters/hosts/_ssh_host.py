@@ -17,13 +17,14 @@ from typing import Any, Literal
 import paramiko
 
 from clusters.hosts import _archive, _clocks, _errands, _homecoming
-from clusters.hosts._carrier import Stream, aside
+from clusters.hosts._carrier import Stream
 from clusters.hosts._driver import driver
 from clusters.hosts._lasting import LastingCarrier
 from clusters.hosts._pipe import PipeAgent
 from clusters.hosts._ssh_connect import Fleet, Machine
 from clusters.hosts._ssh_explain import BROKEN, Unready
 from clusters.hosts._ssh_taken import Taken
+from clusters.hosts._threads import aside
 from harness.contracts import Clock, Node, Python
 from harness.errors import BedFailed, SeatrialError
 from harness.runs import is_running
