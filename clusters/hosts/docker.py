@@ -12,13 +12,13 @@ machine finds them by their labels and removes them.
 import asyncio
 import sys
 import tarfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from docker import DockerClient
 
@@ -31,12 +31,12 @@ from clusters.hosts import (
 )
 from clusters.hosts._carrier import Carrier
 from clusters.hosts._docker_engine import translated
-from clusters.hosts._docker_marks import started
 from clusters.hosts._docker_nodes import Yard
 from clusters.hosts._docker_options import options
 from clusters.hosts._docker_stream import ExecStream
 from clusters.hosts._pipe import PipeAgent
 from clusters.hosts._probe import Problem
+from clusters.hosts._threads import aside, started
 from harness.contracts import Agent, Clock, Node, Python
 from harness.errors import BedFailed, NodeGone
 from harness.rundir import RunDir
@@ -47,7 +47,6 @@ RAISE_WITHIN_S = 60.0
 LEAVE_WITHIN_S = 3.0
 HOME_WITHIN_S = 30.0
 OTHER_PARTS_S = 600.0  # of a run: from its start to the load, and from there to its end
-T = TypeVar("T")
 
 NEEDS = (  # what `problems` tries, for the doctor's table
     "a Docker engine that answers",
@@ -110,11 +109,14 @@ class DockerHosts:
     def check(self, nodes: Sequence[Node]) -> None:
         _docker_nodes.check_room(self._options, len(nodes))
 
+    def run(self, main: Coroutine[Any, Any, int]) -> int:
+        return asyncio.run(main)
+
     @asynccontextmanager
     async def raised(
         self, nodes: Sequence[Node]
     ) -> AsyncIterator[tuple[Sequence[Node], Mapping[str, Agent]]]:
-        client = await _done(started(_docker_engine.connect))
+        client = await aside(_docker_engine.connect)
         berths: list[_Berth] = []
         try:
             yield await self._raised(client, nodes, berths)
@@ -138,7 +140,7 @@ class DockerHosts:
     async def _raised(
         self, client: DockerClient, nodes: Sequence[Node], berths: list["_Berth"]
     ) -> tuple[Sequence[Node], Mapping[str, Agent]]:
-        yard, network = await _done(started(partial(self._prepared, client, len(nodes))))
+        yard, network = await aside(partial(self._prepared, client, len(nodes)))
         addressed = [replace(node, address=network.address(at)) for at, node in enumerate(nodes)]
         berths += [
             _Berth(node.name, partial(_docker_nodes.raised, yard, network, node.name, node.address))
@@ -204,7 +206,7 @@ class _Berth:
     async def manned(self, for_s: float) -> Clock:
         """Wait until the node's agent answers; the node's clock."""
         with translated(f"the containers of {self.node} cannot be made"):
-            stream = await _done(self._made)
+            stream = await asyncio.wrap_future(self._made)
         self._carrier = Carrier(self.node, stream)
         try:
             identity = await self.agent.hello()
@@ -250,10 +252,6 @@ def _by_hand(run: Path) -> str:
 
 def _log(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-async def _done(future: "Future[T]") -> T:
-    return await asyncio.wrap_future(future)
 
 
 async def _all_done(futures: "Sequence[Future[Any]]", within_s: float) -> bool:

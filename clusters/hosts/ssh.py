@@ -15,7 +15,7 @@ machine on that host removes it.
 import asyncio
 import shlex
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from clusters.hosts import _ssh_taken
-from clusters.hosts._carrier import aside
 from clusters.hosts._ssh_connect import Fleet
 from clusters.hosts._ssh_explain import ssh_command
 from clusters.hosts._ssh_host import Berth, Stuck, healed, words
@@ -31,6 +30,7 @@ from clusters.hosts._ssh_inventory import Host, assign
 from clusters.hosts._ssh_problems import accepts_new_host_keys, inventory, problems
 from clusters.hosts._ssh_route import route, ssh_config
 from clusters.hosts._ssh_taken import Taken
+from clusters.hosts._threads import aside
 from harness.contracts import Agent, Clock, Node, Python
 from harness.errors import BadRequest, BedFailed
 from harness.rundir import RunDir
@@ -102,6 +102,9 @@ class SshHosts:
 
     def check(self, nodes: Sequence[Node]) -> None:
         assign(self._inventory, nodes)
+
+    def run(self, main: Coroutine[Any, Any, int]) -> int:
+        return asyncio.run(main)
 
     @asynccontextmanager
     async def raised(
