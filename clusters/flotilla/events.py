@@ -11,6 +11,9 @@ or scan; the leading controller tells), `recover` (min, max, confirm, records, c
 brokerId, why), `refused` (peer, why: a malformed frame), `set-refused` (set, setEpoch, why),
 `offsets-lowered` (rows), `halted` (why: a slave that needs a person), `forgotten` (brokerId),
 `fatal` (why).
+
+A log for people must not decide over what it tells of: an event that the disk refuses is dropped,
+and the next that is written says with `missed` how many were.
 """
 
 import asyncio
@@ -27,11 +30,19 @@ class EventLog:
         self._path = path
         self._node = node
         self._ports = ports
+        self._missed = 0
 
     def write(self, kind: str, **fields: Any) -> None:
         if not self._path:
             return
         loop_time = asyncio.get_running_loop().time()
         head = {"t": self._ports.clock.wall_ms(), "mono": round(loop_time, 6)}
-        line = json.dumps({**head, "node": self._node, "kind": kind, **fields})
-        self._ports.files.append(self._path, line.encode() + b"\n")
+        if self._missed:
+            fields["missed"] = self._missed
+        line = json.dumps({**head, "node": self._node, "kind": kind, **fields}).encode() + b"\n"
+        try:
+            # after a failure a part of a line may be there
+            self._ports.files.append(self._path, b"\n" + line if self._missed else line)
+            self._missed = 0
+        except OSError:
+            self._missed += 1

@@ -129,7 +129,7 @@ class HaSlave:
                 return
             self.state = "waiting"
             longest = self._config.ha_reconnect_s
-            await self._bell.wait(min(longest, longest / _FIRST_PAUSES * 2**failures))
+            await self._bell.wait(longest / max(_FIRST_PAUSES >> failures, 1))
 
     async def _attach(self, leader: Leader) -> None:
         self.state = "dialling"
@@ -202,7 +202,8 @@ class HaSlave:
         if connection is self._connection:
             self._connection = None
             self._events.write("connection", peer="master", state="closed", why=why)
-            self._bell.ring()
+            if self.state == "transfer":  # else the handshake's failure tells, and waits its turn
+                self._bell.ring()
 
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if op != Op.HA_DATA:

@@ -68,6 +68,9 @@ class Connection(asyncio.Protocol):
         self._inbox += data
         try:
             self._parse()
+        except OSError as e:  # of our own disk; asyncio would take it for the connection's
+            context = {"message": f"a frame from {self.peer} was not served", "exception": e}
+            self._loop.call_exception_handler(context)
         except Exception as e:  # a malformed peer must never stop the node
             self.refused = f"{type(e).__name__}: {e}"
             self.abort()

@@ -94,7 +94,8 @@ class Fleet:
     def events(self, name: str, kind: str = "") -> list[Json]:
         """What the node wrote into its event log, as it is on its disk now."""
         content = self.aboard[name].disk.file(EVENTS)
-        rows = [json.loads(line) for line in content.read(content.size, 0).splitlines()]
+        lines = content.read(content.size, 0).splitlines()
+        rows = [json.loads(line) for line in lines if line]
         return [row for row in rows if kind in ("", row["kind"])]
 
     def sail(self, scenario: Scenario, within_s: float = 600.0) -> str:

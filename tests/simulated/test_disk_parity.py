@@ -5,7 +5,11 @@ and knows nothing of either side; at its end the process is killed, another one 
 and both sides must show it the same again.
 """
 
+import ast
 import asyncio
+import errno
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
@@ -179,6 +183,82 @@ def test_both_disks_give_the_same_answers(seed: int, tmp_path: Path) -> None:
     assert there[1] == here[1]
 
 
+@pytest.mark.bed
+@pytest.mark.parametrize("seed", range(100, 103))
+def test_a_real_process_that_is_killed_leaves_what_a_simulated_one_leaves(
+    seed: int, tmp_path: Path
+) -> None:
+    """kill -9 after the last call of the script, on both sides: the kernel keeps every byte."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, str(seed), str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    answers = ast.literal_eval(process.stdout.readline())
+    process.kill()
+    process.communicate()
+    assert (answers, everything(real().files, str(tmp_path))) == on_the_virtual_disk(seed, "/var")
+
+
+PAGE = 4096  # a file system gives room by the page
+
+
+async def fill(files: Files, root: str) -> list[Any]:
+    """What a disk with room for 16 pages says, one call after the other."""
+    a, b = files.open(f"{root}/a"), files.open(f"{root}/b")
+
+    calls: list[Callable[[], Any]] = [
+        lambda: a.allocate(8 * PAGE),
+        lambda: b.pwrite(bytes(4 * PAGE), 0),
+        lambda: b.pwrite(bytes(8 * PAGE), 4 * PAGE),
+        b.size,
+        lambda: a.pwrite(bytes(8 * PAGE), 0),
+        lambda: a.allocate(9 * PAGE),
+        a.size,
+        lambda: files.append(f"{root}/c", b"x"),
+        lambda: b.truncate(7 * PAGE),
+        lambda: files.append(f"{root}/c", bytes(3 * PAGE)),
+        lambda: len(files.read(f"{root}/c")),
+        lambda: files.remove(f"{root}/c"),
+        lambda: a.allocate(9 * PAGE),
+    ]
+    answers = []
+    for call in calls:
+        try:
+            answers.append(call())
+        except OSError as e:
+            answers.append(e.errno)
+    return answers
+
+
+@pytest.mark.bed
+def test_full_disks_say_the_same(tmp_path: Path) -> None:
+    """ENOSPC where the real one has it, after what fitted; preallocated room is still there."""
+    mount = f"mount -t tmpfs -o size={16 * PAGE} tmpfs {tmp_path}"
+    played = f"{mount} && exec {sys.executable} {__file__} full {tmp_path}"
+    ran = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", played],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    world = World(1)
+    host = Host(world, Network(world), "a", "10.0.0.1")
+    disk, answers = disk_of(host), list[Any]()
+    disk.room_bytes = 16 * PAGE
+
+    async def play(process: Process) -> None:
+        answers.extend(await fill(ports_of(process, disk).files, ""))
+
+    host.start("p", play)
+    world.run()
+    assert ast.literal_eval(ran.stdout) == answers
+    assert answers.count(errno.ENOSPC) == 3
+
+
 def made(folder: Path) -> Path:
     folder.mkdir()
     return folder
@@ -194,3 +274,11 @@ def test_the_scripts_reach_every_answer(tmp_path: Path) -> None:
         assert (name, "FileNotFoundError") in said
         assert (name, "IsADirectoryError") in said
         assert (name, "NotADirectoryError") in said
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "full":
+        print(asyncio.run(fill(real().files, sys.argv[2])))
+    else:
+        print(on_the_real_disk(int(sys.argv[1]), Path(sys.argv[2]))[0], flush=True)
+        sys.stdin.read()

@@ -2,12 +2,14 @@
 
 import asyncio
 import errno
+import json
 import signal
 from collections.abc import Awaitable, Callable
 
 import pytest
 from simulated_fleet import BROKER_SET, CONFIG, HOME, Fleet, Sailor, acknowledged, eventually
 
+from clusters.flotilla.events import EventLog
 from clusters.flotilla.node import SOFTWARE, UNAVAILABLE, USAGE, serve
 from clusters.flotilla.ports import Ports
 from clusters.hosts._simulated.disk import Disk
@@ -242,6 +244,57 @@ def test_a_master_whose_disk_fails_stops_and_is_replaced(fault: str) -> None:
         assert got <= set(await sailor.read_all())
 
     fleet.sail(scenario)
+
+
+@pytest.mark.parametrize("fault", ["write_error", "sync_error"])
+@pytest.mark.parametrize("role", ["leading controller", "slave"])
+def test_a_node_whose_disk_fails_stops_whatever_it_was_doing(role: str, fault: str) -> None:
+    """In the middle of a peer's frame too: a disk's failure is never taken for a malformed peer,
+    and an event log that can not be written keeps nobody from stopping."""
+    fleet = Fleet(seed=8)
+
+    async def scenario(sailor: Sailor) -> None:
+        now = await sailor.healthy()
+        name = now.slaves[0] if role == "slave" else now.controller_leader
+        process, master = fleet.process(name), now.masters[BROKER_SET]
+        sending = asyncio.ensure_future(sailor.send(200))
+        setattr(fleet.aboard[name].disk, fault, errno.EIO)
+        if role != "slave":
+            await sailor.kill(master)  # something to decide
+
+        async def stopped() -> bool:
+            return process is not None and process.code == SOFTWARE
+
+        await eventually(stopped)
+        setattr(fleet.aboard[name].disk, fault, 0)
+        await sailor.start(name)
+        if role != "slave":
+            await sailor.start(master)
+        got = acknowledged(await sending)
+        await sailor.healthy()
+        assert got <= set(await sailor.read_all())
+
+    fleet.sail(scenario)
+
+
+def test_an_event_that_the_disk_refuses_is_counted_and_nothing_else() -> None:
+    """A log for people decides over nothing; the next event says how many are missing."""
+    alone = Alone()
+
+    async def main(ports: Ports) -> None:
+        events = EventLog("/events", "a", ports)
+        events.write("start")
+        alone.disk.write_error = errno.ENOSPC
+        events.write("role")
+        events.write("set")
+        alone.disk.write_error = 0
+        events.write("stop")
+
+    process = alone.start(main)
+    alone.run()
+    assert process.code == 0
+    rows = [json.loads(line) for line in alone.text("/events").splitlines() if line]
+    assert [(row["kind"], row.get("missed")) for row in rows] == [("start", None), ("stop", 2)]
 
 
 def test_a_slow_disk_slows_the_cluster() -> None:

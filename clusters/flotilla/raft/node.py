@@ -186,11 +186,17 @@ class RaftNode:
             if not effects:
                 return
             if effects.to_disk:
-                self._wal.write(self.raft.vote, effects.first, effects.entries)
+                self._write(effects)
                 self._busy = True
                 self._syncing = self._tasks.start(self._sync(effects))
             else:
                 self._release(effects)
+
+    def _write(self, effects: Effects) -> None:
+        try:
+            self._wal.write(self.raft.vote, effects.first, effects.entries)
+        except OSError as e:
+            self._ports.exit.fatal(f"the Raft log could not be written: {e}")
 
     async def _sync(self, effects: Effects) -> None:
         try:

@@ -92,11 +92,13 @@ class Process:
         self.printed: list[str] = []
         self.complained: list[str] = []
         self.on_line: Callable[[str], None] | None = None  # called outside of the process
+        self.on_complaint: Callable[[str], None] | None = None  # the same
         self.stdin = Pipe()
         self.stdout = Lines(self._said)
         self.stderr = Lines(self._complained)
         self.loop = SimLoop(host.world, host.clock, host.stack, self)  # type: ignore[abstract]
         self._on_exit: list[Callable[[int], object]] = []
+        self._main: asyncio.Task[int | None] | None = None
 
     @property
     def alive(self) -> bool:
@@ -181,7 +183,8 @@ class Process:
         return f"{self.name} on {self.host.name}"
 
     def _begin(self, main: Main) -> None:
-        self.loop.create_task(main(self)).add_done_callback(self._main_done)
+        self._main = self.loop.create_task(main(self))  # asyncio itself holds no task
+        self._main.add_done_callback(self._main_done)
 
     def _main_done(self, main: "asyncio.Task[int | None]") -> None:
         """Cancel what is left, as `asyncio.run` does, and go."""
@@ -223,6 +226,8 @@ class Process:
     def _complained(self, line: str) -> None:
         if self.code is None:
             self.complained.append(line)
+            if self.on_complaint is not None:
+                self.world.after(0, self.on_complaint, line)
 
 
 def _answer(waiting: "asyncio.Future[int]", code: int) -> None:
