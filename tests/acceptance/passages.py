@@ -20,8 +20,8 @@ from harbours import Harbour, Marked
 from ssh_lab import LabHost, SshLab
 
 SMOKE = sailing.ROOT / "suites" / "trials" / "smoke.toml"
-KINDS = {"kill", "pause", "partition", "loss"}
 BRIEF = ("--duration", "20s", "--rhythm", "quiet_s=2,fault_s=4.5,recovery_s=1.5")
+UNSAFE = ("isolate-then-kill", "unsafe-default", "--duration", "20s")
 CUT = """
 [[fault]]
 kind = "partition"
@@ -58,11 +58,11 @@ def smoke(harbour: Harbour, folder: Path, *flags: object) -> sailing.Voyage:
 
 
 def losing(
-    harbour: Harbour, folder: Path, plan: str = "isolate-then-kill", profile: str = "unsafe-default"
+    harbour: Harbour, folder: Path, plan: str, profile: str, *flags: object
 ) -> sailing.Voyage:
     """A plan that aims at the acknowledgement rule."""
     before = harbour.left()
-    asked = ("--profile", profile, "--plan", sailing.PLANS / f"{plan}.toml", "--duration", "20s")
+    asked = ("--profile", profile, "--plan", sailing.PLANS / f"{plan}.toml", *flags)
     voyage = harbour.seatrial("run", "messages", *asked, runs=folder)
     harbour.is_as(before)
     return voyage
@@ -244,7 +244,7 @@ def host_of(lab: SshLab, folder: Path, node: str) -> LabHost:
 
 BY_NAME: Mapping[str, Callable[[Harbour, Path, Any], Any]] = {
     "smoke": lambda harbour, folder, lab: smoke(harbour, folder),
-    "losing": lambda harbour, folder, lab: losing(harbour, folder),
+    "losing": lambda harbour, folder, lab: losing(harbour, folder, *UNSAFE),
     "killed": lambda harbour, folder, lab: killed(harbour, folder),
     "stopped": lambda harbour, folder, lab: stopped(harbour, folder),
     "kept": lambda harbour, folder, lab: kept(harbour, folder),
