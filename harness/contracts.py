@@ -20,7 +20,7 @@ They meet only through the values below. Faults reach nodes through `Agent` alon
 works on every kind of host that can do its verbs, and a host kind knows no fault.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -171,6 +171,10 @@ class Hosts(Protocol):
 
     def check(self, nodes: Sequence[Node]) -> None:
         """BadRequest when there is no place for these nodes; asks nobody."""
+        ...
+
+    def run(self, main: Coroutine[Any, Any, int]) -> int:
+        """Carry out the driver's part to its end, on the event loop of these hosts' world."""
         ...
 
     def raised(

@@ -296,13 +296,20 @@ def enlist(
     return crew, workload
 
 
-async def serve(run: RunDir, name: str, stream: bool, clock_ns: Callable[[], int]) -> int:
-    """Carry a crew from the first line of standard input to the last; the exit code."""
+async def serve(
+    run: RunDir,
+    name: str,
+    stream: bool,
+    clock_ns: Callable[[], int],
+    aboard: Callable[[], object] = lambda: None,
+) -> int:
+    """Carry a crew from the first line of standard input to the last; the exit code. `aboard` is
+    called when everything is in place."""
     try:
         logs = streamed() if stream else written(run, name)
         crew, workload = enlist(run, name, logs, clock_ns)
         try:
-            await _session(crew, workload)
+            await _session(crew, workload, aboard)
         finally:
             await crew.client.close()
             crew.close()
@@ -314,13 +321,17 @@ async def serve(run: RunDir, name: str, stream: bool, clock_ns: Callable[[], int
     return 0
 
 
-async def _session(crew: Crew, workload: Workload) -> None:
+async def _session(crew: Crew, workload: Workload, aboard: Callable[[], object]) -> None:
     session = Session(crew, workload, _print)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: session, sys.stdin.buffer)
+    aboard()
+    await session.run()
+
+
+def _quiet_collector() -> None:
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)  # acyclic by design: full collections would show as jitter
-    await session.run()
 
 
 def _print(fields: Mapping[str, Any]) -> None:
@@ -335,7 +346,8 @@ def main() -> int:
     folder, name = words
     try:
         run = RunDir.open(Path(folder))
-        return asyncio.run(serve(run, name, STREAM in sys.argv, time.monotonic_ns))
+        stream = STREAM in sys.argv
+        return asyncio.run(serve(run, name, stream, time.monotonic_ns, _quiet_collector))
     except SeatrialError as e:
         print(e, file=sys.stderr)
         return e.exit_code

@@ -36,11 +36,9 @@ def main() -> int:
 
 
 def _keep(run: RunDir, hosts: Hosts) -> int:
-    import asyncio  # after the hosts are entered, like all that follows from it
+    from harness.voyage import voyage  # after the hosts are entered, like all that follows from it
 
-    from harness.voyage import voyage
-
-    return asyncio.run(voyage(run, hosts, kept))
+    return hosts.run(voyage(run, hosts, kept))
 
 
 async def kept(voyage: "Voyage") -> None:

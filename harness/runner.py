@@ -30,11 +30,9 @@ def main() -> int:
 
 
 def _sail(run: RunDir, hosts: Hosts) -> int:
-    import asyncio  # after the hosts are entered, like all that follows from it
+    from harness.voyage import voyage  # after the hosts are entered, like all that follows from it
 
-    from harness.voyage import voyage
-
-    return asyncio.run(voyage(run, hosts))
+    return hosts.run(voyage(run, hosts))
 
 
 if __name__ == "__main__":

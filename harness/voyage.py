@@ -11,7 +11,6 @@ A node that the bed loses for good, or whose disk is full, brings about the same
 import asyncio
 import random
 import sys
-import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -51,7 +50,8 @@ class Voyage:
         self.run, self.hosts, self.trial = run, hosts, run.trial()
         self.system: System = registry.load("system", self.trial.system)(self.trial)
         self.workload: Workload = registry.load("workload", self.trial.workload)(self.trial)
-        self.epoch_ns = time.monotonic_ns()
+        self._time_s = asyncio.get_running_loop().time  # the hosts' world may have its own
+        self.epoch_ns = round(self._time_s() * 1e9)
         self.stop = lifeline.stop
         self.say = lifeline.say
         self.record = JournalRecorder(run.journal, self.now_ns, self.say)
@@ -61,7 +61,7 @@ class Voyage:
         self._lost: dict[str, dict[str, str]] = {GONE: {}, FULL: {}}  # how -> node -> why
 
     def now_ns(self) -> int:
-        return time.monotonic_ns() - self.epoch_ns
+        return round(self._time_s() * 1e9) - self.epoch_ns
 
     def mark(self, phase: str, **state: Any) -> None:
         """A phase of the story: in the history, in run.json, and for who watches."""

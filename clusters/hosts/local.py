@@ -16,7 +16,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -112,6 +112,9 @@ class LocalHosts:
 
     def check(self, nodes: Sequence[Node]) -> None:
         """There is room for more than anybody wants."""
+
+    def run(self, main: Coroutine[Any, Any, int]) -> int:
+        return asyncio.run(main)
 
     @asynccontextmanager
     async def raised(

@@ -10,16 +10,22 @@ import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clusters.flotilla.ports import Files
 
 ROW = struct.Struct(">Iqqiq")  # index of the queue, queue offset, value, epoch, crc
 NO_VALUE = -1
 
 
-def rows(store: str, queues: dict[tuple[str, int], int]) -> Iterator[bytes]:
+def rows(
+    store: str, queues: dict[tuple[str, int], int], files: "Files | None" = None
+) -> Iterator[bytes]:
     """A packed row for each message; queues are numbered as they are met."""
     from clusters.flotilla.store.reader import messages
 
-    for topic, queue, queue_offset, _, epoch, crc, _, body in messages(store):
+    for topic, queue, queue_offset, _, epoch, crc, _, body in messages(store, files):
         index = queues.setdefault((topic, queue), len(queues))
         value = int.from_bytes(body[:8]) if len(body) >= 8 else NO_VALUE
         value = value if value < 1 << 63 else NO_VALUE

@@ -96,4 +96,4 @@ def routed() -> Iterator[None]:
 def _speaker() -> Speaker | None:
     loop = asyncio._get_running_loop()
     owner: Speaker | None = getattr(loop, "owner", None)
-    return owner
+    return None if getattr(loop, "real", False) else owner

@@ -1,0 +1,275 @@
+"""The agent of a node in the simulated world: the verbs of every other agent, without one.
+
+The driver asks from its own loop. What it asks for is done to the world from outside of every
+process, a short way later, and the answer takes as long to come back, as with an agent at the other
+end of a pipe. Rules are effects on the links that lead to the node, counted where they drop; probes
+are packets on these links; a process is asked over the node's own TCP.
+"""
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from clusters.hosts._pipe import NoAnswer
+from harness.contracts import Completed, LinkRule, ProcessState
+from harness.errors import BedFailed
+
+from .driver import DriverLoop
+from .machine import Machine, command, program
+from .network import Link
+from .process import Process
+
+TRIP_NS = 250_000
+Tell = Callable[[Any], object]  # with what came of it, or with what went wrong
+
+
+class SimulatedAgent:
+    """`harness.contracts.Agent` of one node. `peers`: all agents by address."""
+
+    def __init__(
+        self, machine: Machine, driver: DriverLoop, peers: "Mapping[str, SimulatedAgent]"
+    ) -> None:
+        self.machine = machine
+        self._driver, self._world, self._peers = driver, driver.world, peers
+        self._network, self._address = machine.host.network, machine.node.address
+        self._named: dict[str, Process] = {}
+        self._ruled: dict[str, int] = {}  # source -> packets its link had dropped before
+        self._arrived: dict[str, int] = {}  # probes, by token
+
+    # files and commands
+
+    async def run(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
+    ) -> Completed:
+        done: Completed = await self._there(lambda: command(self.machine, argv))
+        return done
+
+    async def put(self, path: str, data: bytes) -> None:
+        await self._there(lambda: self.machine.disk.put(path, data))
+
+    async def get(self, path: str) -> bytes:
+        data: bytes = await self._there(lambda: self.machine.files.read(path))
+        return data
+
+    # processes
+
+    async def start(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        log: str = "",
+        on_line: Callable[[str], None] | None = None,
+    ) -> int:
+        def begin() -> int:
+            running = self._named.get(name)
+            if running and running.alive:
+                raise BedFailed(f"{name} is running already; stop it before it is started again")
+            main = program(self.machine, argv)
+            process = self._named[name] = self.machine.host.start(name, main)
+            process.on_line = self._hears(on_line) if on_line else self._keeps(log)
+            process.on_complaint = self._keeps(log)
+            return process.pid
+
+        pid: int = await self._there(begin)
+        return pid
+
+    async def tell(self, name: str, line: str) -> None:
+        def feed() -> None:
+            process = self._process(name)
+            if not process.alive:
+                raise BedFailed(f"{name} does not listen: it ended")
+            process.stdin.feed(line.encode() + b"\n")
+
+        await self._there(feed)
+
+    async def signal(self, name: str, number: int) -> None:
+        def send() -> None:
+            process = self._process(name)
+            if process.alive:
+                process.signal(signal.Signals(number))
+
+        await self._there(send)
+
+    async def state(self, name: str) -> ProcessState:
+        def look() -> ProcessState:
+            process = self._named.get(name)
+            if process is None:
+                return ProcessState("absent")
+            if process.code is not None:
+                return ProcessState("exited", process.pid, process.code)
+            return ProcessState("stopped" if process.paused else "running", process.pid)
+
+        state: ProcessState = await self._there(look)
+        return state
+
+    async def exited(self, name: str) -> int:
+        code: int = await self._until(lambda tell: self._process(name).on_exit(tell))
+        return code
+
+    # the network
+
+    async def links(self, rules: Sequence[LinkRule]) -> None:
+        def lay() -> None:
+            for source in self._ruled:
+                _affect(self._link(source), 0.0)
+            self._ruled = {rule.source: self._link(rule.source).dropped for rule in rules}
+            for rule in rules:
+                _affect(self._link(rule.source), rule.drop)
+            words = ", ".join(f"{rule.source} {rule.drop:g}" for rule in rules)
+            self._world.record(f"{self.machine.node.name} drops {words or 'nothing'}")
+
+        await self._there(lay)
+
+    async def dropped(self) -> Mapping[str, int]:
+        def count() -> Mapping[str, int]:
+            ruled = self._ruled.items()
+            return {source: self._link(source).dropped - before for source, before in ruled}
+
+        packets: Mapping[str, int] = await self._there(count)
+        return packets
+
+    async def probe(self, target: str, token: str, count: int) -> None:
+        def send() -> None:
+            link = self._network.link(self._address, target)
+            self._world.after(link.latency_ns, self._peers[target].receive, link, token, count)
+
+        await self._there(send)
+
+    def receive(self, link: Link, token: str, count: int) -> None:
+        """Probes arrive at this node's rules; some may pass."""
+        passed = sum(link.passes() for _ in range(count))
+        self._arrived[token] = self._arrived.get(token, 0) + passed
+
+    async def probed(self, token: str) -> int:
+        count: int = await self._there(lambda: self._arrived.get(token, 0))
+        return count
+
+    async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
+        asker = self.machine.agent.loop
+
+        def begin(tell: Tell) -> None:
+            asker.post(_ask, asker, (self._address, port), frame, timeout_s, tell)
+
+        answer: bytes = await self._until(begin)
+        return answer
+
+    # inside
+
+    def _process(self, name: str) -> Process:
+        if name not in self._named:
+            raise BedFailed(f"no process {name!r} was started on this node")
+        return self._named[name]
+
+    def _link(self, source: str) -> Link:
+        return self._network.link(source, self._address)
+
+    def _hears(self, on_line: Callable[[str], None]) -> Callable[[str], None]:
+        """Lines on their way to the driver."""
+        return lambda line: self._world.after(TRIP_NS, self._driver.enter, on_line, line)
+
+    def _keeps(self, log: str) -> Callable[[str], None]:
+        """Lines into a file of the node."""
+
+        def keep(line: str) -> None:
+            if log:
+                if not self.machine.files.exists(log):
+                    self.machine.disk.put(log, b"", spared=True)
+                self.machine.files.append(log, f"{line}\n".encode())
+
+        return keep
+
+    async def _there(self, act: Callable[[], Any]) -> Any:
+        """What an act in the world gives."""
+        return await self._until(lambda tell: tell(act()))
+
+    async def _until(self, begin: Callable[[Tell], object]) -> Any:
+        """What is told, sooner or later, by what is begun in the world."""
+        answer: asyncio.Future[Any] = self._driver.create_future()
+
+        def tell(told: Any) -> None:
+            self._world.after(TRIP_NS, self._driver.enter, self._settle, answer, told)
+
+        def there() -> None:
+            try:
+                begin(tell)
+            except (BedFailed, OSError) as e:
+                tell(e)
+
+        self._world.after(TRIP_NS, there)
+        return await answer
+
+    def _settle(self, answer: "asyncio.Future[Any]", told: Any) -> None:
+        name = self.machine.node.name
+        if answer.done():
+            return
+        if isinstance(told, ConnectionError):
+            answer.set_exception(NoAnswer(f"{name}: {told}"))
+        elif isinstance(told, Exception):
+            answer.set_exception(BedFailed(f"{name}: {told}"))
+        else:
+            answer.set_result(told)
+
+
+def _affect(link: Link, drop: float) -> None:
+    link.cut = drop >= 1
+    link.loss = 0.0 if drop >= 1 else drop
+
+
+class _Asking(asyncio.Protocol):
+    """One question, and the answer's bytes behind its length."""
+
+    def __init__(self, frame: bytes, answer: "asyncio.Future[bytes]") -> None:
+        self._frame, self._answer = frame, answer
+        self._got = bytearray()
+
+    def connection_made(self, transport: Any) -> None:
+        transport.write(self._frame)
+
+    def data_received(self, data: bytes) -> None:
+        self._got += data
+        end = 4 + int.from_bytes(self._got[:4], "big")
+        if 4 <= len(self._got) >= end and not self._answer.done():
+            self._answer.set_result(bytes(self._got[4:end]))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._answer.done():
+            self._answer.set_exception(exc or ConnectionError("it hung up"))
+
+
+def _ask(
+    loop: asyncio.AbstractEventLoop,
+    address: tuple[str, int],
+    frame: bytes,
+    timeout_s: float,
+    tell: Tell,
+) -> None:
+    """In the agent's loop: ask, and tell the answer."""
+
+    def over(asked: "asyncio.Task[bytes]") -> None:
+        if not asked.cancelled():
+            tell(asked.exception() or asked.result())
+
+    loop.create_task(_asked(address, frame, timeout_s)).add_done_callback(over)
+
+
+async def _asked(address: tuple[str, int], frame: bytes, timeout_s: float) -> bytes:
+    loop = asyncio.get_running_loop()
+    port = address[1]
+    answer: asyncio.Future[bytes] = loop.create_future()
+    try:
+        async with asyncio.timeout(timeout_s):
+            transport, _ = await loop.create_connection(lambda: _Asking(frame, answer), *address)
+            try:
+                return await answer
+            finally:
+                answer.cancel()
+                transport.close()
+    except TimeoutError:
+        why = f"port {port} gave no answer within {timeout_s:g} s"
+        raise ConnectionError(why) from None
+    except OSError as e:
+        raise ConnectionError(f"port {port} gave no answer: {e}") from e
