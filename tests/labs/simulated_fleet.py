@@ -13,10 +13,11 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from clusters.flotilla.client import Client, Outcome, Result, Settings
@@ -30,7 +31,7 @@ from clusters.hosts._simulated.ports import disk_of, ports_of
 from clusters.hosts._simulated.process import Host, Process
 from clusters.hosts._simulated.world import SECOND, Transcript, World
 from clusters.systems import _flotilla_layout as layout
-from clusters.systems._flotilla_profiles import settings
+from clusters.systems._flotilla_profiles import settings as settings_of
 from clusters.systems._flotilla_standing import standing
 from harness.contracts import CLIENT, Node, Standing
 from harness.trial import Trial
@@ -54,15 +55,23 @@ class Aboard:
 class Fleet:
     """One nameserver, three controllers, three brokers, one client."""
 
-    def __init__(self, seed: int, profile: str = "sync-flush", *, keep: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        profile: str = "sync-flush",
+        settings: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        keep: bool = False,
+    ) -> None:
         self.world = World(seed, transcript=Transcript(keep))
         self.network = Network(self.world)
-        trial = Trial(profile=profile, seed=seed, settings={"mappedFileSizeCommitLog": 1 << 22})
+        chosen = {"mappedFileSizeCommitLog": 1 << 22, **settings}
+        trial = Trial(profile=profile, seed=seed, settings=chosen)
         nodes = [
             replace(node, address=f"10.0.0.{number}")
             for number, node in enumerate(layout.laid_out({CLIENT: 1}), start=1)
         ]
-        self.layout = layout.Layout(nodes, settings(trial), {TOPIC: QUEUES}, seed)
+        self.layout = layout.Layout(nodes, settings_of(trial), {TOPIC: QUEUES}, seed)
         self.aboard = {node.name: self._board(node) for node in nodes}
         self.client_settings = self.layout.client(nodes)
 
