@@ -275,6 +275,24 @@ def test_a_paused_listener_is_full_at_some_point() -> None:
     assert sorted(sea.play(client)) == ["AssertionError"] * 4 + ["TimeoutError"] * 2
 
 
+def test_handshakes_that_never_end_do_not_fill_a_listener() -> None:
+    """Their kernel gives them up after a minute, when it needs the room."""
+    sea = SmallWorld(kernel=QUICK)
+    server(sea)
+    sea.world.run(SECOND)
+
+    async def crowd() -> None:
+        await asyncio.gather(*(dial(sea.address("b")) for _ in range(101)))
+
+    sea.start("c", crowd)
+    sea.at(1.001_5, sea.hosts["c"].power_cut)  # the answers are on their way
+    sea.at(2, sea.hosts["c"].power_on)
+    sea.world.run(3 * SECOND)
+    assert sea.play(lambda: fails(dial(sea.address("b")))).errno == errno.ETIMEDOUT
+    sea.world.run(65 * SECOND)
+    sea.play(lambda: dial(sea.address("b")))
+
+
 def test_one_port_is_for_one_listener_on_each_host() -> None:
     """Another host may have the same; port 0 is any free one; a closed one is free again."""
     sea = SmallWorld()

@@ -22,6 +22,7 @@ LOOPBACK = "127.0.0.1"
 ANYWHERE = "0.0.0.0"
 FIRST_PORT, LAST_PORT = 32768, 60999
 NANOS_LOOPBACK = 15_000
+HALF_OPEN_NS = 63 * SECOND  # how long a kernel waits for the third packet of a handshake
 
 
 @dataclass(frozen=True)
@@ -82,12 +83,20 @@ class Listener:
         self.flow = stack.network.next_flow()
         self.waiting: deque[Socket] = deque()
         self.ready: Callable[[], None] | None = None
-        self.expected = 0  # connections half way through their handshake
+        self.expected: dict[Socket, int] = {}  # half way through their handshake, since when
         self._backlog = backlog
 
     @property
     def full(self) -> bool:
-        return len(self.waiting) + self.expected > self._backlog
+        if len(self.waiting) + len(self.expected) <= self._backlog:
+            return False
+        too_late_ns = self.stack.world.now_ns - HALF_OPEN_NS
+        for socket in [each for each, since_ns in self.expected.items() if since_ns < too_late_ns]:
+            socket.vanish()
+        return len(self.waiting) + len(self.expected) > self._backlog
+
+    def expect(self, socket: Socket) -> None:
+        self.expected[socket] = self.stack.world.now_ns
 
     def arrived(self, socket: Socket) -> None:
         self.waiting.append(socket)

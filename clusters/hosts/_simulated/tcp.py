@@ -243,8 +243,8 @@ class Socket:
                 return
             if listener.full:
                 return
-            listener.expected += 1
             self.peer = Socket(target, None, self.remote, self.local)
+            listener.expect(self.peer)
             self.peer.peer, self.peer._expected_by = self, listener
             target.sockets[self.peer] = None
         self.world.after(self._back.latency_ns, self._syn_ack_arrives)
@@ -274,7 +274,7 @@ class Socket:
         """The third packet of the handshake arrived: the connection can be accepted."""
         listener, self._expected_by = self._expected_by, None
         if listener is not None:
-            listener.expected -= 1
+            del listener.expected[self]
         if listener is not None and self.stack.listeners.get(listener.address) is listener:
             listener.arrived(self)
         else:
@@ -467,7 +467,7 @@ class Socket:
     def _forget(self) -> None:
         self.gone = True
         if self._expected_by is not None:
-            self._expected_by.expected -= 1
+            del self._expected_by.expected[self]
             self._expected_by = None
         self.stack.forget(self)
 
