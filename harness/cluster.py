@@ -19,7 +19,7 @@ from rich.table import Table
 
 from harness import registry
 from harness.desk import ask
-from harness.errors import EXIT_VALID, BadRequest, BedFailed
+from harness.errors import EXIT_VALID, BadRequest, BedFailed, Unsupported
 from harness.launch import packages_path
 from harness.options import Request
 from harness.preflight import refuse
@@ -39,6 +39,7 @@ STAYING = ("local",)  # kinds of hosts that die with the command that raised the
 def up(asked: Request, runs: Path) -> int:
     """Raise a cluster; on hosts that outlive this command, leave it."""
     refuse(asked, runs)
+    _refuse_fleeting(asked.trial.hosts)
     run = new_run(asked.trial, "", runs / FOLDER)
     stays = asked.trial.hosts in STAYING
     with _keeper(run, stays) as keeper:
@@ -55,6 +56,15 @@ def up(asked: Request, runs: Path) -> int:
         else:
             print(f"{seatrial()} cluster down takes it down.")
     return EXIT_VALID
+
+
+def _refuse_fleeting(hosts: str) -> None:
+    """Unsupported where there is nothing that somebody could look at."""
+    if not hasattr(registry.module("hosts", hosts), "shell"):
+        raise Unsupported(
+            f"no cluster can be kept on {hosts} hosts, where nothing happens but in a trial; "
+            "choose other hosts, such as local"
+        )
 
 
 def chosen(folder: Path | None, runs: Path) -> RunDir:

@@ -88,17 +88,26 @@ def run_all(asked: Request, seeds: Sequence[int], repeat: int, runs: Path, shown
     from harness.preflight import refuse
 
     requests = [replace(asked, trial=replace(asked.trial, seed=seed)) for seed in seeds]
+    if len(requests) * repeat == 1:
+        return _run_single(requests[0], runs, shown).exit_code
     for request in requests:
         refuse(request, runs)
     requests = [request for request in requests for _ in range(repeat)]
     with engine() as spark:
-        if len(requests) == 1:
-            ending = run_one(requests[0], runs, spark)
-            _show(ending, shown)
-            return ending.exit_code
         endings = list(_until_stopped(requests, runs, spark, shown))
     _show_many(endings, shown)
     return worst(ending.exit_code for ending in endings)
+
+
+def _run_single(request: Request, runs: Path, shown: Shown) -> Ending:
+    """One run, with its whole summary."""
+    from harness.preflight import refuse
+
+    refuse(request, runs)
+    with engine() as spark:
+        ending = run_one(request, runs, spark)
+        _show(ending, shown)
+    return ending
 
 
 @contextmanager
@@ -154,11 +163,25 @@ def report(run: RunDir, formats: Iterable[str]) -> int:
     return EXIT_VALID
 
 
+def replay(run: RunDir, runs: Path, shown: Shown) -> int:
+    """A stored run's trial with its plan, once more. Where a run is a function of its seed, say
+    whether it went the same way."""
+    ending = _run_single(replayed(run), runs, shown)
+    again = ending.run.state().get("digest") if ending.run else None
+    if again and (before := run.state().get("digest")):
+        same = "event by event the same run" if again == before else f"another run than {before}"
+        say(f"digest {again}: {same}")
+    return ending.exit_code
+
+
 def replayed(run: RunDir) -> Request:
-    """A stored run's trial and the plan it carried out."""
+    """A stored run's trial and the plan it carried out. BadRequest when that is not to be had."""
     if not run.plan_file.is_file():
         raise BadRequest(f"{run.path} has no plan.toml: it ended before its plan was made")
-    return Request(run.trial(), run.plan_file.read_text())
+    trial = run.trial()
+    if check := getattr(registry.module("hosts", trial.hosts), "replayable", None):
+        check(run)
+    return Request(trial, run.plan_file.read_text())
 
 
 def _until_stopped(

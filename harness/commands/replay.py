@@ -13,11 +13,10 @@ import click
 def command(folder: Path, runs: Path, as_json: bool, no_report: bool) -> int:
     """Run the trial of the run in DIR again, with the plan that it saved.
 
-    Times, kinds and selectors are the saved ones; `master` is whoever is master this time.
+    Times, kinds and selectors are the saved ones; `master` is whoever is master this time. On
+    simulated hosts it is the same run, event by event.
     """
     from harness.rundir import RunDir
-    from harness.session import Shown, replayed, run_all
+    from harness.session import Shown, replay
 
-    asked = replayed(RunDir.open(folder))
-    shown = Shown(as_json=as_json, page=not no_report)
-    return run_all(asked, (asked.trial.seed,), 1, runs, shown)
+    return replay(RunDir.open(folder), runs, Shown(as_json=as_json, page=not no_report))
