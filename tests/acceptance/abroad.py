@@ -27,7 +27,7 @@ LABS: Mapping[str, Callable[[], Any]] = {
     "ssh": lambda: ssh_lab.raised(ssh_lab.HOSTS),
 }
 UNSAFE = {**dict.fromkeys(LEAST, "unsafe-default"), "shrink-then-kill": "unclean"}
-MADE = {"docker": "18 containers, 1 network and 9 volumes", "ssh": "9 folders"}
+MADE = {"docker": "12 containers, 1 network and 6 volumes", "ssh": "6 folders"}
 Shown = tuple[str, Callable[[Path], str]]
 
 

@@ -32,10 +32,11 @@ params = { shape = "isolate" }
 """
 CUT_OFF = r"fault 0: partition on .*: observed"
 ENDS_WITHIN_S = 60.0  # a lease is 20 s
+FEW = ("--nodes", "controller=1,broker=2")  # quicker to raise
 SMALL = "/tmp/small"
 LITTLE_MB, ENOUGH_MB = 32, 250
 HEAVY = (
-    *("messages", "--duration", "60s", "--set", "mappedFileSizeCommitLog=4194304"),
+    *("messages", "--duration", "60s", *FEW, "--set", "mappedFileSizeCommitLog=4194304"),
     *("--load", "rate=1000,body_bytes=2000"),
 )
 
@@ -209,7 +210,7 @@ def cut_off(harbour: Harbour, folder: Path) -> Marked:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "cut.toml").write_text(CUT)
     plan = ("--plan", folder / "cut.toml", "--duration", "60s")
-    command = harbour.under_way("run", "messages", *plan, runs=folder)
+    command = harbour.under_way("run", "messages", *plan, *FEW, runs=folder)
     try:
         command.until(CUT_OFF)
     except BaseException:

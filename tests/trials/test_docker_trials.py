@@ -17,7 +17,7 @@ from harbours import Harbour
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark, pytest.mark.timeout(900)]
 
-MADE = "18 containers, 1 network and 9 volumes"
+MADE = "12 containers, 1 network and 6 volumes"
 TAKEN = "198.19.77.0/24"
 
 

@@ -33,7 +33,7 @@ def test_defaults_lose_what_was_acknowledged(losing: sailing.Voyage) -> None:
 def test_a_killed_driver_leaves_no_fault_and_heal_removes_the_rest(killed: passages.Left) -> None:
     """kill -9 of command and runner during a partition: it ends by itself; `heal --all` removes the
     folders; the run can be judged."""
-    laws.healed(killed, removed="9 folders")
+    laws.healed(killed, removed="6 folders")
     laws.interrupted(killed.voyage)
 
 
