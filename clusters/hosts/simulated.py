@@ -80,6 +80,7 @@ class SimulatedHosts:
         self._run = RunDir(folder)
         self._world = World(trial.seed)
         self._network = Network(self._world)
+        self._machines: list[Machine] = []
 
     def enter(self) -> None:
         """Nothing to prepare."""
@@ -103,8 +104,11 @@ class SimulatedHosts:
             return EXIT_BED_FAILED
         finally:
             gc.unfreeze()
-        took_s = time.process_time() - began_s
-        self._world.close()
+            took_s = time.process_time() - began_s
+            driver.kill()
+            for machine in self._machines:
+                machine.sink()
+            self._world.close()
         self._run.update_state(digest=self._world.digest(), simulated=self._figures(took_s))
         return code
 
@@ -115,14 +119,14 @@ class SimulatedHosts:
         driver = asyncio.get_running_loop()
         assert isinstance(driver, DriverLoop)
         addressed = [replace(node, address=address(at)) for at, node in enumerate(nodes)]
-        machines = [Machine(self._world, self._network, node) for node in addressed]
+        self._machines = [Machine(self._world, self._network, node) for node in addressed]
         peers: dict[str, SimulatedAgent] = {}
-        for machine in machines:
+        for machine in self._machines:
             peers[machine.node.address] = SimulatedAgent(machine, driver, peers)
         try:
             yield addressed, {agent.machine.node.name: agent for agent in peers.values()}
         finally:
-            await self._left(machines)
+            await self._left()
 
     def folder(self, node: str) -> str:
         return f"{HOME}/{node}"
@@ -133,14 +137,14 @@ class SimulatedHosts:
     def clock(self, node: str) -> Clock:
         return Clock()
 
-    async def _left(self, machines: Sequence[Machine]) -> None:
+    async def _left(self) -> None:
         """End all processes, and bring home what they wrote."""
         ended = asyncio.Event()
-        for machine in machines:
+        for machine in self._machines:
             self._world.after(0, machine.sink)
         self._world.after(0, asyncio.get_running_loop().call_soon, ended.set)
         await ended.wait()
-        for machine in machines:
+        for machine in self._machines:
             name = machine.node.name
             with suppress(FileNotFoundError):  # nothing was put there
                 brought_home(machine.disk, self.folder(name), self._run.node(name))
