@@ -8,6 +8,7 @@ protocol sees. The same code is a real process and a simulated one.
     end|close|abort|hold|release NAME    write_eof, close, abort, pause_reading, resume_reading
     keep                    from now on, connections stay open when the peer has ended
     count NAME              how many poured bytes arrived
+    remind NAME SECONDS     say so when they are over
 
 What it says starts with the name: made, got TEXT, ended, lost ERRNO, held, resumed.
 """
@@ -105,6 +106,10 @@ class Party(asyncio.Protocol):
 
     async def do_count(self, name: str) -> None:
         print(name, "has", self._talks[name].poured, flush=True)
+
+    async def do_remind(self, name: str, delay_s: str) -> None:
+        asyncio.get_running_loop().call_later(float(delay_s), self._talks[name].say, "reminded")
+        print(name, "waits", flush=True)
 
     async def do_end(self, name: str) -> None:
         self._talks[name].transport.write_eof()

@@ -269,6 +269,21 @@ async def paused(stage: Stage) -> None:
     await stage.says("b", f"s1 has {MANY}")
 
 
+async def paused_past_a_timer(stage: Stage) -> None:
+    """The timer that is overdue comes first, or what arrived meanwhile: either is seen."""
+    await meet(stage)
+    await stage.tell("b", "remind s1 0.2")
+    await stage.says("b", "s1 waits")
+    await stage.signal("b", signal.SIGSTOP)
+    await stage.tell("a", "write c hello")
+    await stage.until("b", Condition.UNREAD)
+    await stage.tell("a", "remind c 0.4")
+    await stage.says("a", "c reminded")
+    await stage.signal("b", signal.SIGCONT)
+    await stage.says("b", "s1 reminded")
+    await stage.says("b", "s1 got hello")
+
+
 async def held(stage: Stage) -> None:
     """The same with a reader that does not want to read."""
     await meet(stage)
@@ -305,6 +320,7 @@ async def both_close(stage: Stage) -> None:
     await stage.says("b", "s1 lost nothing")
 
 
+EITHER = {paused_past_a_timer.__name__}  # scenes that have two ends, on real sockets too
 Scene = Callable[[Stage], Awaitable[None]]
 SCENES: Mapping[str, Scene] = {
     scene.__name__: scene
@@ -313,7 +329,8 @@ SCENES: Mapping[str, Scene] = {
         port_taken, dialled_across_a_cut, answer_cut_off, dialled_until_healed, cut_and_healed,
         cut_for_good, only_the_way_back_is_cut, idle_across_a_cut, killed, killed_behind_a_cut,
         killed_with_bytes_unread, killed_before_it_accepted, killed_and_started_again, last_words,
-        closed_with_bytes_unread, paused, held, killed_while_writing_waits, both_close,
+        closed_with_bytes_unread, paused, paused_past_a_timer, held, killed_while_writing_waits,
+        both_close,
     )
 }  # fmt: skip
 

@@ -218,6 +218,22 @@ def test_a_process_that_spins_within_an_instant_is_stopped() -> None:
         sea.world.run()
 
 
+def test_an_interrupt_is_not_for_the_process() -> None:
+    """Ctrl-C stops the world, wherever it strikes."""
+    sea = SmallWorld()
+
+    async def main() -> None:
+        try:
+            raise KeyboardInterrupt
+        except Exception:
+            pytest.fail("an interrupt is no Exception")
+
+    process = sea.start("a", main)
+    with pytest.raises(KeyboardInterrupt):
+        sea.world.run()
+    assert process.alive
+
+
 REFUSED: dict[str, Callable[[asyncio.AbstractEventLoop], Any]] = {
     "run_in_executor()": lambda loop: loop.run_in_executor(None, print),
     "add_reader()": lambda loop: loop.add_reader(0, print),

@@ -5,8 +5,9 @@ that is done. The call and everything that it makes ready are carried out before
 a process computes in no time. Kill is the loop that is never entered again, so that no `finally`
 and no `except` of the process runs; what it had open is buried in the world (a coroutine that
 nobody holds would be closed by Python, and closing runs `finally`). Pause is a list of the calls
-that were missed: on going on, first what arrived is told and then the timers that are due run, as
-asyncio does after a long wait. Skew and rate belong to the host's clock, which the loop reads.
+that were missed: on going on, the timers that are due run first, or what arrived is told first, as
+luck will have it with real loops too. Skew and rate belong to the host's clock, which the loop
+reads.
 
 asyncio's own tasks, futures, locks, queues, timeouts and streams run on it unchanged. Whatever else
 a loop can be asked for (threads, readers of file descriptors, child processes, real sockets)
@@ -47,6 +48,11 @@ class Owner(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def identity(self) -> str:
+        """Like no other process's in this world."""
+        ...
 
     def left(self, code: int) -> None:
         """The process ended itself."""
@@ -96,6 +102,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._task_number = 0
         self._purge_at = PURGE_ABOVE
         self._context = contextvars.Context()
+        self._luck: Callable[[], float] | None = None
         self._handler: ExceptionHandler | None = None
         self._signals: dict[int, tuple[Callable[..., object], tuple[Any, ...]]] = {}
         world.born(self)
@@ -350,11 +357,21 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.enter(self._catch_up)
 
     def _catch_up(self) -> None:
-        missed, self._missed = self._missed, []
+        """Timers or I/O first: with a real loop it depends on where in its wait it was stopped."""
+        if self._luck is None:
+            self._luck = self.world.random(f"waking of {self.owner.identity}").random
         late, self._late = self._late, []
+        if self._luck() < 0.5:
+            self._hear_missed()
+            self._ready.extend(late)
+        else:
+            self._ready.extend(late)
+            self.call_soon(self._hear_missed)
+
+    def _hear_missed(self) -> None:
+        missed, self._missed = self._missed, []
         for call, args in missed:
             self._ready.append(SimHandle(call, args, self, self._context))
-        self._ready.extend(late)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         self.world.cancelled()

@@ -101,6 +101,10 @@ class Process:
         self._main: asyncio.Task[int | None] | None = None
 
     @property
+    def identity(self) -> str:
+        return f"{self.name} on {self.host.name}, boot {self.boot}"
+
+    @property
     def alive(self) -> bool:
         return self.code is None
 

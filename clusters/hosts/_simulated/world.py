@@ -37,7 +37,7 @@ Event = tuple[int, int, Call, tuple[Any, ...]]
 
 SECOND = 1_000_000_000
 FOREVER = 1 << 63
-BUSIEST = 1_000_000  # events within one simulated second that nothing sound ever plans
+BUSIEST = 300_000  # events within one simulated second that nothing sound ever plans
 COLLECT_EVERY = 250_000  # events between two garbage collections
 SAMPLE = 1_000  # events looked at to say what spins
 CLOSE_TRIES = 100
