@@ -179,11 +179,11 @@ def _worth(known: Facts, fault: FaultInterval | None) -> str:
 def silences_master(fault: FaultInterval) -> bool:
     """Is it such that the controllers stop hearing a master, so that they must notice?
 
-    Killed and stopped masters are silent. Cut off, a master is silent if it is the target and what
-    it sends no longer reaches the controllers: not when only its slaves or clients lose it, nor
-    when it merely hears nothing. A lossy link may be survived without anybody's notice.
+    Killed, stopped and dark masters are silent. Cut off, a master is silent if it is the target and
+    what it sends no longer reaches the controllers: not when only its slaves or clients lose it,
+    nor when it merely hears nothing. A lossy link may be survived without anybody's notice.
     """
-    if fault.kind in ("kill", "pause"):
+    if fault.kind in ("kill", "pause", "power"):
         return "master" in fault.targets
     if fault.kind != "partition" or "master" not in fault.selector.split():
         return False

@@ -191,7 +191,7 @@ def _planned_exit(event: Event, outline: Outline) -> bool:
 
 
 def _killed(fault: FaultInterval, event: Event) -> bool:
-    if fault.kind != "kill" or fault.begin is None or event.node not in fault.names:
+    if fault.kind not in ("kill", "power") or fault.begin is None or event.node not in fault.names:
         return False
     return fault.begin <= event.t and (fault.healed is None or event.t <= fault.healed)
 

@@ -138,6 +138,14 @@ class Agent(Protocol):
         ...
 
 
+class Powered(Agent, Protocol):
+    """An agent beside its node, on hosts that can `power`."""
+
+    async def power(self, on: bool) -> None:
+        """Cut the node's power, or give it back: no process, and the disk as the cut left it."""
+        ...
+
+
 @dataclass(frozen=True)
 class Python:
     """How a node runs our code: its interpreter (3.11 or later), and the folder, as the node sees
@@ -162,7 +170,7 @@ class Hosts(Protocol):
     """Machines raised for one trial. Entered: all nodes are up, with agents and addresses.
     Left: what the nodes wrote is in the run's folder, and everything it made is gone."""
 
-    can: frozenset[str]  # of: links, loss, signal, restart
+    can: frozenset[str]  # of: links, loss, signal, restart, power
     shares_files: bool  # nodes see the run's folder, so nothing has to be carried home
 
     def enter(self) -> None:

@@ -102,10 +102,10 @@ def _members(event: Event) -> tuple[int, ...] | None:
 
 
 def _kills(faults: Iterable[FaultInterval]) -> Mapping[str, Sequence[int]]:
-    """When each node was killed by the nemesis."""
+    """When each node was killed by the nemesis, or lost power."""
     killed: dict[str, list[int]] = {}
     for fault in faults:
-        if fault.kind == "kill" and fault.applied is not None:
+        if fault.kind in ("kill", "power") and fault.applied is not None:
             for node in fault.names:
                 killed.setdefault(node, []).append(fault.applied)
     return {node: sorted(times) for node, times in killed.items()}

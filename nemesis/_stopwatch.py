@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from harness.contracts import Agent
 
-EFFECTS = frozenset({"links", "signal", "start"})
+EFFECTS = frozenset({"links", "power", "signal", "start"})
 
 _took_ms: ContextVar[dict[str, float] | None] = ContextVar("took_ms", default=None)
 

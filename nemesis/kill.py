@@ -45,7 +45,10 @@ class Kill:
         state = await agent.state(process)
         if state.state in ("running", "stopped"):
             self._killed[node] = state.pid
-            await agent.signal(process, SIGKILL)
+            await self._end(node)
+
+    async def _end(self, node: str) -> None:
+        await self._bed.agents[node].signal(self._bed.system.process(node), SIGKILL)
 
     async def __aexit__(self, *exc: object) -> None:
         await each(*map(self._start, tuple(self._killed)))
@@ -55,9 +58,12 @@ class Kill:
         await self._wait(self._gone, node, GONE_WITHIN_S)
         state = await self._state(node)
         if state.state in ("exited", "absent"):
-            await self._bed.system.start_node(self._bed, node)
+            await self._begin_again(node)
         elif state.pid == self._killed[node]:
             del self._killed[node]  # the signal was never sent: entering was interrupted
+
+    async def _begin_again(self, node: str) -> None:
+        await self._bed.system.start_node(self._bed, node)
 
     async def observe(self) -> Observation:
         return await self._observed(self._gone, GONE_WITHIN_S)

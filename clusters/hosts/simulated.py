@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from clusters.hosts._probe import Problem
-from harness.contracts import Agent, Clock, Node, Python
+from harness.contracts import CLIENT, Agent, Clock, Node, Python
 from harness.errors import EXIT_BED_FAILED, BadRequest, Unsupported
+from harness.registry import load
 from harness.rundir import RunDir
 from harness.trial import Trial
 
@@ -73,7 +74,7 @@ def _check(bed: Mapping[str, Any]) -> None:
 class SimulatedHosts:
     """The world of one run."""
 
-    can = frozenset({"links", "loss", "signal", "restart"})
+    can = frozenset({"links", "loss", "signal", "restart", "power"})
     shares_files = False
 
     def __init__(self, trial: Trial, folder: Path) -> None:
@@ -81,6 +82,7 @@ class SimulatedHosts:
         self._world = World(trial.seed)
         self._network = Network(self._world)
         self._machines: list[Machine] = []
+        self._log = load("system", trial.system)(trial).log  # evidence, which no power cut takes
 
     def enter(self) -> None:
         """Nothing to prepare."""
@@ -122,6 +124,9 @@ class SimulatedHosts:
         self._machines = [Machine(self._world, self._network, node) for node in addressed]
         peers: dict[str, SimulatedAgent] = {}
         for machine in self._machines:
+            if machine.node.role != CLIENT:
+                log = f"{self.folder(machine.node.name)}/{self._log}"
+                machine.disk.put(log, b"", spared=True)
             peers[machine.node.address] = SimulatedAgent(machine, driver, peers)
         try:
             yield addressed, {agent.machine.node.name: agent for agent in peers.values()}

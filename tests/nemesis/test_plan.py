@@ -24,7 +24,7 @@ NODES = (
 )
 KINDS = ("kill", "pause", "partition", "loss")
 PLANS = Path(__file__).resolve().parents[2] / "suites/plans"
-ALL = frozenset({"links", "loss", "signal", "restart"})
+ALL = frozenset({"links", "loss", "signal", "restart", "power"})
 
 trials = st.builds(
     Trial,

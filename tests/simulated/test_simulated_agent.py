@@ -3,15 +3,16 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from clusters.hosts._simulated import machine
 from clusters.hosts._simulated.process import Process
 from clusters.hosts.simulated import SimulatedHosts
-from harness.contracts import Agent, LinkRule, Node, ProcessState
+from harness.contracts import Agent, LinkRule, Node, Powered, ProcessState
 from harness.errors import EXIT_BED_FAILED, BedFailed
 from harness.rundir import RunDir
 from harness.trial import Trial
@@ -19,6 +20,13 @@ from harness.trial import Trial
 NODES = [Node(name, "broker") for name in ("a", "b", "c")]
 PROBES = 20
 FLOTILLA = ("python3", "-S", "-s", "-m", "clusters.flotilla")
+NAMESERVER = """\
+role = "nameserver"
+nodeName = "a"
+listenHost = "{}"
+listenPort = 9876
+storePath = "/a"
+"""
 Scene = Callable[[Mapping[str, Agent], Mapping[str, str]], Awaitable[Any]]
 
 
@@ -111,6 +119,34 @@ def test_what_it_can_not_do_it_says(
     said = play(tmp_path, scene)
     assert said.startswith("a: ")
     assert sentence in said
+
+
+def test_a_node_without_power_does_nothing_until_it_is_back(tmp_path: Path) -> None:
+    """Its processes are dead and nothing starts there; who asks it hears so at once."""
+
+    async def scene(agents: Mapping[str, Agent], at: Mapping[str, str]) -> None:
+        a = cast(Powered, agents["a"])
+        config = NAMESERVER.format(at["a"])
+        await a.put("/a/node.toml", config.encode())
+        start = partial(a.start, "x", [*FLOTILLA, "/a/node.toml"], on_line=lambda line: None)
+        pid = await start()
+        await asyncio.sleep(1)
+        assert (await a.state("x")).state == "running"
+        asked = asyncio.ensure_future(a.ask(9876, b"", 3600))
+        await asyncio.sleep(1)
+        await a.power(False)
+        with pytest.raises(ConnectionError, match="no power"):
+            await asked
+        with pytest.raises(ConnectionError, match="no power"):
+            await a.ask(9876, b"", 1)
+        with pytest.raises(BedFailed, match="no power"):
+            await start()
+        assert await a.state("x") == ProcessState("exited", pid, -9)
+        await a.power(True)
+        assert await start() != pid
+        assert await a.get("/a/node.toml") == config.encode()
+
+    play(tmp_path, scene)
 
 
 def test_an_answer_that_does_not_come_is_a_connection_error(tmp_path: Path) -> None:

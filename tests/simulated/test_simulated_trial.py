@@ -138,9 +138,22 @@ def test_what_loses_messages_loses_them_here(tmp_path: Path) -> None:
     """A master that acknowledges alone is cut off and killed: LOST_ACKED, whatever the hosts."""
     plan = sailing.PLANS / "isolate-then-kill.toml"
     asked = ("--profile", "unsafe-default", "--plan", plan, "--duration", "20s", "--seed", 3)
-    voyage = sailing.seatrial("run", *ON, *asked, runs=tmp_path)
+    voyage = sailing.seatrial("run", *ON, *asked, "--load", "rate=300", runs=tmp_path)
     assert voyage.code == 1, voyage.words
     assert voyage.findings["LOST_ACKED"] > 0
+
+
+@pytest.mark.bed
+@pytest.mark.spark
+def test_a_power_cut_takes_what_no_disk_had(tmp_path: Path) -> None:
+    """All brokers at once: who waits for the disks loses nothing, who does not is convicted."""
+    blackout = ("--plan", sailing.PLANS / "blackout.toml", "--duration", "16s")
+    safe = sailing.seatrial("run", *blackout, "--profile", "sync-flush", runs=tmp_path / "safe")
+    assert safe.code == 0, safe.words
+    asked = ("--profile", "allack-min2", "--seeds", "1..5")  # a disk may have had it all, by luck
+    lossy = sailing.seatrial("run", *blackout, *asked, runs=tmp_path / "lossy")
+    assert lossy.code == 1, lossy.words
+    assert "LOST_ACKED" in lossy.out
 
 
 @pytest.mark.bed

@@ -9,6 +9,7 @@ are packets on these links; a process is asked over the node's own TCP.
 import asyncio
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from clusters.hosts._pipe import NoAnswer
@@ -36,6 +37,8 @@ class SimulatedAgent:
         self._named: dict[str, Process] = {}
         self._ruled: dict[str, int] = {}  # source -> packets its link had dropped before
         self._arrived: dict[str, int] = {}  # probes, by token
+        self._asking: dict[int, Tell] = {}  # who waits for an answer of the node's processes
+        self._asked = 0
 
     # files and commands
 
@@ -68,6 +71,8 @@ class SimulatedAgent:
             running = self._named.get(name)
             if running and running.alive:
                 raise BedFailed(f"{name} is running already; stop it before it is started again")
+            if not self.machine.host.up:
+                raise BedFailed(f"{name} did not start: there is no power")
             main = program(self.machine, argv)
             process = self._named[name] = self.machine.host.start(name, main)
             process.on_line = self._hears(on_line) if on_line else self._keeps(log)
@@ -110,6 +115,14 @@ class SimulatedAgent:
         code: int = await self._until(lambda tell: self._process(name).on_exit(tell))
         return code
 
+    async def power(self, on: bool) -> None:
+        def switch() -> None:
+            self.machine.power(on)
+            for number in list(self._asking):
+                self._answered(number, ConnectionError("it gave no answer: there is no power"))
+
+        await self._there(switch)
+
     # the network
 
     async def links(self, rules: Sequence[LinkRule]) -> None:
@@ -149,15 +162,22 @@ class SimulatedAgent:
         return count
 
     async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
-        asker = self.machine.agent.loop
-
         def begin(tell: Tell) -> None:
-            asker.post(_ask, asker, (self._address, port), frame, timeout_s, tell)
+            if not self.machine.host.up:
+                raise ConnectionError(f"port {port} gave no answer: there is no power")
+            self._asked = number = self._asked + 1
+            self._asking[number] = tell
+            place, asker = (self._address, port), self.machine.agent.loop
+            asker.post(_ask, asker, place, frame, timeout_s, partial(self._answered, number))
 
         answer: bytes = await self._until(begin)
         return answer
 
     # inside
+
+    def _answered(self, number: int, told: Any) -> None:
+        if tell := self._asking.pop(number, None):
+            tell(told)
 
     def _process(self, name: str) -> Process:
         if name not in self._named:

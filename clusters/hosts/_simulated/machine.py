@@ -32,19 +32,34 @@ PORTION_BYTES = 1 << 20
 
 
 class Machine:
-    """One node. `files` are as its agent sees them."""
+    """One node. Its agent sits beside it, and reads `files` even when it has no power."""
 
     def __init__(self, world: World, network: Network, node: Node) -> None:
         self.node = node
         self.host = Host(world, network, node.name, node.address)
         self.disk = disk_of(self.host)
         self.agent = self.host.start(AGENT, _idle)
-        self.files = VirtualFiles(self.agent, self.disk)
+        self.files: VirtualFiles = _Seen(self.agent, self.disk)
+
+    def power(self, on: bool) -> None:
+        """Cut it, or give it back."""
+        if not on:
+            self.host.power_cut()
+        elif not self.host.up:
+            self.host.power_on()
+            self.agent = self.host.start(AGENT, _idle)
 
     def sink(self) -> None:
         """Every process ends without a word."""
         for process in list(self.host.processes.values()):
             process.kill()
+
+
+class _Seen(VirtualFiles):
+    """A disk's files as an agent beside the node sees them, whoever lives or is dead there."""
+
+    def disk(self) -> Disk:
+        return self._disk
 
 
 async def _idle(process: Process) -> int:
