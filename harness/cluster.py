@@ -6,6 +6,7 @@ hosts die with the command that raised them, so there `up` stays; elsewhere it r
 """
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -68,14 +69,24 @@ def _refuse_fleeting(hosts: str) -> None:
 
 
 def chosen(folder: Path | None, runs: Path) -> RunDir:
-    """The cluster in a folder, else the newest. BadRequest when there is none that runs."""
-    clusters = runs / FOLDER
-    if folder is None and not (clusters / LATEST).exists():
+    """The cluster in a folder, else the newest that runs. BadRequest when there is none."""
+    latest = runs / FOLDER / LATEST
+    if folder is None and not latest.exists():
         raise BadRequest(f"no cluster was raised under {runs}: {seatrial()} cluster up raises one")
-    run = RunDir.open(folder or clusters / LATEST)
-    if not is_running(run.path):
-        raise BadRequest(f"the cluster of {run.path} is down: {seatrial()} cluster up raises one")
-    return run
+    run = RunDir.open(folder or _newest_running(runs / FOLDER) or latest)
+    if is_running(run.path):
+        return run
+    state = run.state()
+    if not state.get("ended") and not state.get("error"):
+        heal = f"{seatrial()} heal {shlex.quote(str(run.path))}"
+        raise BadRequest(f"the keeper of {run.path} was killed: {heal} removes what it left")
+    raise BadRequest(f"the cluster of {run.path} is down: {seatrial()} cluster up raises one")
+
+
+def _newest_running(clusters: Path) -> Path | None:
+    """Names begin with the time; the link to the latest stands after them, and is none of them."""
+    folders = sorted((p for p in clusters.iterdir() if not p.is_symlink()), reverse=True)
+    return next((p for p in folders if (p / "trial.toml").is_file() and is_running(p)), None)
 
 
 def show_status(run: RunDir) -> int:

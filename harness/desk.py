@@ -120,11 +120,21 @@ class _Clerk:
             raise BadRequest(f"there is no node {node!r}; there are: {', '.join(self._bed.agents)}")
         path = f"{self._bed.hosts.folder(node)}/{name or self._bed.system.log}"
         agent = self._bed.agents[node]
+        if (await agent.run(["test", "-f", path])).code:
+            raise BadRequest(await self._absent(node, name))
         size = int(await _said(agent.run(["sh", "-c", 'wc -c < "$0"', path])))
         first = max(0, size + start if start < 0 else start)
         part = 'tail -c "+$1" "$0" | head -c "$2"'
         text = await _said(agent.run(["sh", "-c", part, path, str(first + 1), str(MOST_BYTES)]))
         return {"text": text, "next": first + len(text.encode())}
+
+    async def _absent(self, node: str, name: str) -> str:
+        """The sentence about a file that a node has not, with those that it has."""
+        folder = self._bed.hosts.folder(node)
+        listed = await self._bed.agents[node].run(["ls", "-p", folder])
+        files = [entry for entry in listed.out.split() if not entry.endswith("/")]
+        there = f"; there are: {', '.join(files)}" if files else ""
+        return f"{node} has no file {name or self._bed.system.log}{there}"
 
 
 async def _said(command: Any) -> str:

@@ -100,11 +100,13 @@ class Running:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM stop the run while this lasts; however it is left, the run is over."""
+        """Ctrl-C, SIGTERM and the end of the terminal stop the run while this lasts; however it is
+        left, the run is over."""
         previous = {}
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                previous[number] = signal.signal(number, lambda *_: self.stop())
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                    previous[number] = signal.signal(number, lambda *_: self.stop())
         try:
             yield
         finally:

@@ -12,7 +12,10 @@ RUNS = click.option(
     "--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where clusters are."
 )
 DIR = click.option(
-    "--cluster", "folder", type=click.Path(path_type=Path), help="Its folder; else the newest."
+    "--cluster",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Its folder; else the newest that runs.",
 )
 
 

@@ -1,6 +1,7 @@
 """`seatrial cluster` on local hosts: up, asked about from elsewhere, down, and nothing left."""
 
 import json
+import shutil
 import signal
 import uuid
 from collections.abc import Iterator
@@ -88,7 +89,8 @@ def test_a_killed_command_leaves_nothing(kept: Kept) -> None:
     ("words", "sentence"),
     [
         (["logs", "nobody"], "there is no node 'nobody'; there are: "),
-        (["logs", "broker-1", "nothing.log"], "the log can not be read"),
+        (["logs", "broker-1", "nothing.log"], "broker-1 has no file nothing.log; there are: "),
+        (["logs", "client-1"], "client-1 has no file events.jsonl"),
         (["shell", "nobody"], "there is no node 'nobody'; there are: "),
     ],
 )
@@ -98,6 +100,23 @@ def test_what_is_not_there_is_said(kept: Kept, words: list[str], sentence: str) 
     refused = kept.ask(*words)
     assert refused.code == 254, refused.words
     assert sentence in refused.err
+
+
+def test_the_newest_that_runs_is_asked(kept: Kept) -> None:
+    """One that was raised later and is gone does not hide the one that runs."""
+    kept.serving()
+    later = kept.runs / "clusters" / "99991231-235959-trial"
+    shutil.copytree(kept.runs / "clusters" / "latest", later, ignore=_special_files)
+    status = kept.ask("status")
+    assert status.code == 0, status.words
+    refused = kept.ask("status", "--cluster", str(later))
+    assert refused.code == 254
+    assert "was killed: " in refused.err
+    assert "heal" in refused.err
+
+
+def _special_files(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if not Path(folder, name).is_file()]
 
 
 def test_without_a_cluster_there_is_nothing_to_ask(tmp_path: Path) -> None:

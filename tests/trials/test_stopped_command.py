@@ -1,4 +1,5 @@
-"""Ctrl-C, a signal to the command as a terminal sends it, while a fault is at work."""
+"""Ctrl-C and a closed terminal, signals to the command as a terminal sends them, while a fault is
+at work."""
 
 import signal
 import uuid
@@ -27,7 +28,9 @@ def cut_off(tmp_path) -> Iterator[Callable[[], sailing.Sailing]]:
     (tmp_path / "cut.toml").write_text(CUT)
     mark = {leftovers.MARK: uuid.uuid4().hex}
     plan = ("--plan", tmp_path / "cut.toml", "--duration", "60s")
+    ours = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` would be inherited
     command = sailing.Sailing("run", "messages", *plan, runs=tmp_path / "runs", **mark)
+    signal.signal(signal.SIGHUP, ours)
     command.until("fault 0: partition on .*: observed")
     belongings = leftovers.Belongings(command.process.pid, mark[leftovers.MARK])
     belongings.look()
@@ -35,10 +38,12 @@ def cut_off(tmp_path) -> Iterator[Callable[[], sailing.Sailing]]:
     command.close()
 
 
-def test_ctrl_c_heals_takes_down_and_judges(cut_off) -> None:
-    """Healed, drained, collected and judged: unknown, INTERRUPTED. Nothing is left."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=["ctrl-c", "hang-up"])
+def test_a_stopped_run_heals_takes_down_and_judges(cut_off, number: signal.Signals) -> None:
+    """Ctrl-C, a terminal that is closed: healed, drained, collected and judged: unknown,
+    INTERRUPTED. Nothing is left."""
     command, belongings = cut_off
-    command.signal(signal.SIGINT)
+    command.signal(number)
     voyage = command.end()
     assert voyage.code == 2, voyage.words
     assert sailing.reasons(voyage.verdict) >= {"INTERRUPTED"}
