@@ -168,7 +168,8 @@ def replay(run: RunDir, runs: Path, shown: Shown) -> int:
     whether it went the same way."""
     ending = _run_single(replayed(run), runs, shown)
     again = ending.run.state().get("digest") if ending.run else None
-    if again and (before := run.state().get("digest")):
+    before = run.state().get("digest")
+    if again and before and not (ending.interrupted or run.state().get("interrupted")):
         same = "event by event the same run" if again == before else f"another run than {before}"
         say(f"digest {again}: {same}")
     return ending.exit_code

@@ -4,11 +4,12 @@ checkers and report as on real hosts, from one seed.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,13 +98,36 @@ def test_faults_are_seen_and_files_come_home(first: RunDir) -> None:
 
 @pytest.mark.bed
 @pytest.mark.spark
-def test_a_replay_is_the_same_run(first: RunDir, tmp_path: Path) -> None:
-    """From the run's folder alone; the command says so."""
-    voyage = sailing.seatrial("replay", first.path, runs=tmp_path)
-    assert voyage.code == 0, voyage.words
+def test_a_replay_elsewhere_is_the_same_run(first: RunDir, tmp_path: Path) -> None:
+    """From the run's folder and a copy of the code, with an empty environment; it says so."""
+    copy, runs = tmp_path / "copy", tmp_path / "runs"
+    for package in ("checkers", "clusters", "harness", "nemesis", "reports"):
+        shutil.copytree(ROOT / package, copy / package)
+    command = "import sys; from harness.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "replay", first.path, "--runs", runs],
+        cwd="/",
+        env={"PYTHONPATH": str(copy), "PATH": os.defpath, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=sailing.LONGEST_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
     digest = first.state()["digest"]
-    assert f"digest {digest}: event by event the same run" in voyage.err
-    assert history(RunDir(voyage.run)) == history(first)
+    assert f"digest {digest}: event by event the same run" in done.stderr
+    assert history(RunDir((runs / "latest").resolve())) == history(first)
+
+
+@pytest.mark.bed
+def test_nothing_is_left_when_the_command_is_killed(tmp_path: Path) -> None:
+    """The runner ends with its standard input, in the middle of its hours."""
+    asked = ("run", *ON, "--duration", "10h", "--load", "rate=10")
+    with closing(sailing.Sailing(*asked, runs=tmp_path)) as command:
+        command.until("phase: load")
+        assert _runners(tmp_path)
+        command.signal(signal.SIGKILL)
+    sailing.wait(lambda: not _runners(tmp_path), 30, "the runner's end")
 
 
 @pytest.mark.bed
@@ -239,6 +263,16 @@ def test_no_cluster_is_kept_here(tmp_path: Path) -> None:
     voyage = sailing.seatrial("cluster", "up", *ON, "--runs", tmp_path, runs=tmp_path)
     assert voyage.code == 254, voyage.words
     assert "no cluster can be kept on simulated hosts" in voyage.err
+
+
+def _runners(runs: Path) -> list[bytes]:
+    """Command lines of processes that run below a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if str(runs).encode() in (line := path.read_bytes()) and b"harness.runner" in line:
+                found.append(line)
+    return found
 
 
 def _lines(path: Path) -> list[str]:
