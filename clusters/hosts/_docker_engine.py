@@ -51,6 +51,7 @@ _CHECK_ADDRESS = "correct DOCKER_HOST, or choose another with `docker context us
 _API_REMEDIES = {  # what an engine says -> what helps
     "overlaps with other one": "choose a free one with --bed subnet=198.18.N.0/24",
     "is already in use": "remove what an earlier run left with `seatrial heal --all`",
+    "range of cpus": "lower bed.cpus to what the engine's machine has",
     "no space left": "make room on the engine's disk (docker system prune)",
     "no chain/target/match": "restart the engine: its iptables rules were removed under it",
     "iptables failed": "restart the engine: its iptables rules were changed under it",

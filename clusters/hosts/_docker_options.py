@@ -20,6 +20,7 @@ from harness.errors import BadRequest
 LEAST_MEMORY = 64 << 20  # a Python that serves, and the agent beside it
 LEAST_DISK = 1 << 20
 SMALLEST_NETWORK_BITS = 28
+UNFIT = ("unspecified", "loopback", "multicast", "link_local", "reserved")
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?")
 
@@ -59,6 +60,8 @@ def _subnet(key: str, raw: Any) -> IPv4Network:
         ) from None
     if network.prefixlen > SMALLEST_NETWORK_BITS:
         raise BadRequest(f"{key} is too small: {raw} must be a /{SMALLEST_NETWORK_BITS} or larger")
+    if why := next((word for word in UNFIT if getattr(network, f"is_{word}")), ""):
+        raise BadRequest(f"{key} must be a network that hosts may have, but {raw} is {why}")
     return network
 
 

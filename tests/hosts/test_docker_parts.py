@@ -1,5 +1,7 @@
 """Parts of Docker hosts without an engine: options, frames of an exec, files brought home."""
 
+import asyncio
+import gc
 import io
 import os
 import re
@@ -7,7 +9,7 @@ import socket
 import ssl
 import tarfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -44,6 +46,8 @@ def test_options_become_values() -> None:
         ("subnet", "somewhere", "must be an IPv4 network such as 198.18.7.0/24"),
         ("subnet", "198.18.7.1/24", "has host bits set"),
         ("subnet", "10.0.0.0/30", "too small"),
+        ("subnet", "127.0.7.0/24", "is loopback"),
+        ("subnet", "224.0.0.0/16", "is multicast"),
         ("subnet", 7, "must be an IPv4 network"),
         ("base", "", "must be the name of an image"),
         ("base", "a b", "must be the name of an image"),
@@ -67,6 +71,30 @@ def test_a_disk_in_memory_must_fit_into_it() -> None:
     """Else the kernel would kill the node for writing to its disk."""
     with pytest.raises(BadRequest, match="disk must be smaller than"):
         options({"memory": "128m", "disk": "128m"})
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_node_that_cannot_be_made_does_not_break_the_leaving_off(late: bool) -> None:
+    """Its error is told by who waited for it; the loop, where an unexpected error ends a run on the
+    spot, never hears of it."""
+    unexpected: list[dict[str, Any]] = []
+
+    async def leave() -> bool:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: unexpected.append(context))
+        made: Future[None] = Future()
+        if not late:
+            made.set_exception(OSError("no such image"))
+        done = await docker._all_done([made], within_s=0.0 if late else 5.0)
+        if late:
+            made.set_exception(OSError("no such image"))
+            await asyncio.sleep(0)  # the loop's turn to hear of it
+            await asyncio.sleep(0)
+        return done
+
+    assert asyncio.run(leave()) is not late
+    gc.collect()
+    assert not unexpected
 
 
 def test_names_on_an_engine_belong_to_one_run() -> None:
