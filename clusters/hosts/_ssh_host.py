@@ -33,6 +33,7 @@ ERRAND_WITHIN_S = 40.0
 HOME_WITHIN_S = 30.0
 CLEAR_WITHIN_S = 15.0
 PORTION_BYTES = 1 << 18
+GZIP = b"\x1f\x8b\x08"  # how what was packed begins
 WAYS = ("-S", "-s", "-E")  # the host's Python: its standard library, and nothing of its users'
 
 
@@ -272,10 +273,16 @@ def _in_use(host: str, owner: dict[str, str], folder: str) -> str:
 
 
 def _inflated(channel: paramiko.Channel) -> Iterator[bytes]:
+    """What was packed, without what a .bashrc printed before it."""
     inflate = zlib.decompressobj(31)
-    while data := channel.recv(PORTION_BYTES):
+    data = b""
+    while GZIP not in data and (more := channel.recv(PORTION_BYTES)):
+        data += more
+    data = data[data.find(GZIP) :] if GZIP in data else b""
+    while data:
         if plain := inflate.decompress(data):
             yield plain
+        data = channel.recv(PORTION_BYTES)
 
 
 def _said(channel: paramiko.Channel) -> list[str]:

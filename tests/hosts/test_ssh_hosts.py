@@ -382,6 +382,19 @@ def test_whoever_is_not_root_needs_sudo_and_no_more(run: RunDir, lab: SshLab) ->
     assert left_on(host) == ""
 
 
+def test_a_login_that_talks_disturbs_no_run(run: RunDir, lab: SshLab) -> None:
+    """A .bashrc may print what it likes: files come home all the same, and nothing stays."""
+    host = lab.add()
+    host.write(os.path.expanduser("~root/.bashrc"), "echo welcome; echo '{'")
+
+    async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> None:
+        await agents["a"].put(f"{hosts.folder('a')}/it.log", b"what it wrote")
+
+    play(run, {"inventory": str(lab.inventory([host]))}, scene, NODES[:1])
+    assert (run.node("a") / "it.log").read_bytes() == b"what it wrote"
+    assert left_on(host) == ""
+
+
 def test_an_agent_that_does_not_start_says_why(
     run: RunDir, bed: dict[str, Any], three: list[LabHost]
 ) -> None:
