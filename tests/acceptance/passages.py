@@ -20,7 +20,10 @@ from harbours import Harbour, Marked
 from ssh_lab import LabHost, SshLab
 
 SMOKE = sailing.ROOT / "suites" / "trials" / "smoke.toml"
-BRIEF = ("--duration", "20s", "--rhythm", "quiet_s=2,fault_s=4.5,recovery_s=1.5")
+BRIEF = (
+    *("--duration", "30s", "--rhythm", "quiet_s=2,fault_s=5,recovery_s=4"),
+    *("--load", "rate=100"),  # a busy machine takes seconds to elect
+)
 UNSAFE = ("isolate-then-kill", "unsafe-default", "--duration", "20s")
 CUT = """
 [[fault]]
