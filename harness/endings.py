@@ -57,7 +57,7 @@ def _failed(error: BaseException) -> int:
         case click.ClickException():
             return _said(_usage(error), EXIT_BAD_REQUEST)
         case KeyboardInterrupt() | click.Abort():
-            return _said("stopped before there was a verdict", EXIT_UNKNOWN)
+            return _said(f"stopped before there was a verdict{error}", EXIT_UNKNOWN)
         case SystemExit():
             return error.code if isinstance(error.code, int) else EXIT_BED_FAILED
         case OSError():

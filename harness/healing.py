@@ -44,7 +44,8 @@ def heal(folder: Path | None, runs: Path) -> int:
             done = done or bool(said)
             print(said, end="")
     if not done and exit_code == EXIT_VALID:
-        print("Nothing to heal: every fault was undone, and nothing of these runs is left.")
+        which = f"{chosen[0].path.name}; --all looks at all" if folder else "these runs"
+        print(f"Nothing to heal: every fault was undone, and nothing is left of {which}.")
     return exit_code
 
 

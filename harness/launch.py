@@ -25,6 +25,7 @@ from harness.errors import BedFailed
 from harness.rundir import RunDir
 from harness.runs import start_run
 from harness.trial import Trial
+from harness.typed import seatrial
 
 Status = Mapping[str, Any]
 
@@ -115,6 +116,13 @@ class Running:
             self._process.kill()
             self._process.wait()
 
+    def _what_stays(self) -> str:
+        """After an end that took nothing down: what does, where hosts outlive the driver."""
+        hosts = self.run.trial().hosts
+        if self._stops < 2 or not hasattr(registry.module("hosts", hosts), "heal"):
+            return ""
+        return f"; what is left on its hosts is removed by: {seatrial()} heal {self.run.path}"
+
     def check(self) -> None:
         """After the end: KeyboardInterrupt or BedFailed when there is nothing to judge."""
         code = self._process.wait()
@@ -125,7 +133,7 @@ class Running:
             self.run.update_state(error=why)
             state = self.run.state()
         if self._stops > 1 or (stopped and "load_began_ns" not in state):
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(self._what_stays())
         if "load_began_ns" not in state:
             raise BedFailed(state["error"])
 
