@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import registry
-from harness.contracts import Hosts
-from harness.errors import EXIT_BAD_REQUEST, SeatrialError
+from harness.errors import EXIT_BAD_REQUEST
 from harness.rundir import RunDir
+from harness.runner import carry_out
 from harness.runs import held
 
 if TYPE_CHECKING:
@@ -25,20 +24,7 @@ def main() -> int:
         return EXIT_BAD_REQUEST
     run = RunDir.open(Path(sys.argv[1]))
     with held(run):
-        try:
-            trial = run.trial()
-            hosts: Hosts = registry.load("hosts", trial.hosts)(trial, run.path)
-            hosts.enter()
-        except SeatrialError as e:
-            run.update_state(error=str(e))
-            return e.exit_code
-        return _keep(run, hosts)
-
-
-def _keep(run: RunDir, hosts: Hosts) -> int:
-    from harness.voyage import voyage  # after the hosts are entered, like all that follows from it
-
-    return hosts.run(voyage(run, hosts, kept))
+        return carry_out(run, kept)
 
 
 async def kept(voyage: "Voyage") -> None:

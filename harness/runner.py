@@ -6,33 +6,38 @@ this is process 1. Nothing that might start a thread is imported before that.
 """
 
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from harness import registry
+from harness import registry, trial
 from harness.contracts import Hosts
 from harness.errors import EXIT_BAD_REQUEST, SeatrialError
 from harness.rundir import RunDir
+
+if TYPE_CHECKING:
+    from harness.voyage import Voyage
 
 
 def main() -> int:
     if len(sys.argv) != 2:
         print("usage: python -m harness.runner RUN", file=sys.stderr)
         return EXIT_BAD_REQUEST
-    run = RunDir.open(Path(sys.argv[1]))
+    return carry_out(RunDir.open(Path(sys.argv[1])), trial.run)
+
+
+def carry_out(run: RunDir, story: "Callable[[Voyage], Awaitable[None]]") -> int:
+    """Enter the hosts of the run and play the story there; the exit code of this process."""
     try:
-        trial = run.trial()
-        hosts: Hosts = registry.load("hosts", trial.hosts)(trial, run.path)
+        asked = run.trial()
+        hosts: Hosts = registry.load("hosts", asked.hosts)(asked, run.path)
         hosts.enter()
     except SeatrialError as e:
         run.update_state(error=str(e))
         return e.exit_code
-    return _sail(run, hosts)
-
-
-def _sail(run: RunDir, hosts: Hosts) -> int:
     from harness.voyage import voyage  # after the hosts are entered, like all that follows from it
 
-    return hosts.run(voyage(run, hosts))
+    return hosts.run(voyage(run, hosts, story))
 
 
 if __name__ == "__main__":

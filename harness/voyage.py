@@ -28,7 +28,6 @@ from harness.remarks import DISK_FULL, FULL, GONE, NODE_GONE
 from harness.rundir import RunDir
 from harness.runs import drop_ballast
 from harness.together import meanwhile, together
-from harness.trial import run as sail
 from harness.watch import disks, exits, noticed, standings
 
 START_WITHIN_S = 90.0
@@ -249,7 +248,7 @@ class Voyage:
 Story = Callable[[Voyage], Awaitable[None]]
 
 
-async def voyage(run: RunDir, hosts: Hosts, story: Story = sail) -> int:
+async def voyage(run: RunDir, hosts: Hosts, story: Story) -> int:
     """Carry out the story in this run's folder; the exit code of the process."""
     lifeline = Lifeline()
     await lifeline.hold()
