@@ -215,7 +215,7 @@ def test_a_silent_connection_is_replaced(daemon: Daemon) -> None:
 
 def test_without_a_driver_it_leaves_and_takes_everything_along(daemon: Daemon) -> None:
     """At the end of the lease the running and the stopped die, and the next driver hears why."""
-    daemon.start(lease_s=1.0)
+    daemon.start(lease_s=3.0)
 
     async def scene() -> list[int]:
         carrier = LastingCarrier("a", daemon.dial, LEASE_S)
@@ -227,19 +227,19 @@ def test_without_a_driver_it_leaves_and_takes_everything_along(daemon: Daemon) -
 
     pids = asyncio.run(scene())
     eventually(lambda: not any(alive(pid) for pid in [*pids, daemon.pid]))
-    assert daemon.end == "no driver was heard for 1 s"
+    assert daemon.end == "no driver was heard for 3 s"
     sentence = asyncio.run(refused(daemon))
-    assert sentence == "a is gone: its agent left: no driver was heard for 1 s"
+    assert sentence == "a is gone: its agent left: no driver was heard for 3 s"
 
 
 def test_a_driver_that_is_heard_may_be_idle(daemon: Daemon) -> None:
     """Pings alone renew the lease."""
-    daemon.start(lease_s=1.0)
+    daemon.start(lease_s=4.0)
 
     async def scene() -> str:
-        carrier = LastingCarrier("a", daemon.dial, lease_s=1.0)
+        carrier = LastingCarrier("a", daemon.dial, lease_s=4.0)
         await carrier.agent.hello()
-        await asyncio.sleep(2.0)  # what is waited for is that nothing happens
+        await asyncio.sleep(5.0)  # what is waited for is that nothing happens
         state = (await carrier.agent.state("nobody")).state
         await carrier.hang_up()
         return state
