@@ -8,43 +8,59 @@ This module wires the parts and serves requests. Who does what:
     ha_slave     follows a master                      pulls       pulls, and pulls that wait
 
 A turn of the event loop takes what the sockets brought, appends it, writes it once, sends each
-slave one batch, and answers what is replicated by then. Only a master serves sends and pulls;
+slave one batch, and answers what is replicated by then. Only a master serves sends, and pulls;
 others answer SERVICE_NOT_AVAILABLE. Consumers see no further than the confirm offset.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import count
 
 from . import net
+from .capacity.concurrency import has_place
+from .capacity.qos import class_of
+from .changes import Changes
 from .config import Config
 from .controllers import Controllers
 from .description import Parts, describe
+from .desk import Desk
 from .divergence import LogShape
 from .events import EventLog
+from .gate import Gate
+from .groups import Groups
 from .ha_master import HaMaster
 from .ha_slave import HaSlave, Leader
+from .handover import Handover
+from .key_queries import KeyQueries
+from .locks import Locks
 from .mastery import Context, Mastery
 from .metadata import MetadataSync
-from .net import Connection, JsonHandler, refusal
+from .net import Connection, JsonHandler
+from .opening import leave_in_order, open_replica
 from .pace import Every
 from .ports import Ports
 from .pulls import Pulls, unavailable
-from .registrar import Heartbeats, Registrar
+from .queues import Queues
+from .quorum import Patience
+from .registrar import Heartbeats, Pace, Registrar
 from .replica import Replica
 from .replicas import Replicas, Standing
+from .retention import Retention
 from .rules import Rules
 from .sends import MOST_WAITING, WaitingSends
-from .store import recovery
-from .store.commit_log import StoreError
+from .store.retention import needed_from
 from .sync_state import SyncState
+from .topics import Topics
+from .tuning import Tuning
 from .wire import Json, Op, Pull, Send, Sent, Status
+
+PID_BITS = 22  # Linux has no more
 
 
 async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str], None]) -> None:
     """Serve until cancelled."""
     events = EventLog(config.event_log, config.node, ports)
-    place = _place(config)
-    replica = await _open(config, ports, rules, events)
+    replica = await open_replica(config, ports, rules, events)
     broker = Broker(config, ports, rules, replica, events)
     servers = [
         await net.serve(config.host, config.port, broker.handler),
@@ -58,31 +74,13 @@ async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str]
         for server in servers:
             server.close()
         await broker.close()
-        recovery.close(place, ports)
+        leave_in_order(config, ports)
 
 
-def _place(config: Config) -> recovery.Place:
-    return recovery.Place(
-        config.store, config.segment_size, config.max_message_size, config.sync_flush
-    )
-
-
-async def _open(config: Config, ports: Ports, rules: Rules, events: EventLog) -> Replica:
-    try:
-        found = await recovery.recover(_place(config), ports, rules)
-    except (StoreError, ValueError) as e:
-        ports.exit.fatal(f"{config.store} can not be opened: {e}")
-    store = found.store
-    events.write(
-        "recover",
-        min=store.log.min_offset,
-        max=store.log.max_offset,
-        confirm=store.confirm_offset,
-        records=found.records,
-        clean=found.clean,
-        epochs=[list(e) for e in found.epochs.entries],
-    )
-    return Replica(config, ports, rules, store, found.epochs, events)
+def life_of(ports: Ports) -> int:
+    """A number that no other process of this broker has: not of its dice, which a seed makes alike
+    in every life."""
+    return ports.clock.wall_ms() << PID_BITS | ports.process.pid()
 
 
 class Broker:
@@ -96,22 +94,34 @@ class Broker:
         self._replica, self._store = replica, replica.store
         self._controllers = Controllers(config.controllers, config.controller_rpc_timeout_s)
         self._heartbeats = self._make_heartbeats()
+        self._life, self._beats = life_of(ports), count(1)
         self._registrar = self._make_registrar()
-        self._sends = WaitingSends(config.slave_timeout_s, config.sync_flush_timeout_s)
-        self._pulls = Pulls(self._store)
+        patience = Patience(config.slave_timeout_s, config.sync_flush_timeout_s)
+        self._sends = WaitingSends(patience, rules.outcome_of)
+        self._pulls = Pulls(
+            config, self._store, replica.catalog, self.is_master, self._slave_to_read
+        )
         self._mastery: Mastery | None = None
         self._promoting = False
         self.ha = HaMaster(config, self._store.log, rules, self, events)
         self._slave = HaSlave(config, self._store, rules, replica, events)
         self._replicas = Replicas(config, ports, self._controllers, self, events, self._beat)
-        self._metadata = MetadataSync(config, replica.offsets, self._master_to_copy)
+        self._changes: Changes | None = None
+        self._metadata = MetadataSync(config, rules, replica.catalog, events, self._master_to_copy)
+        self._desk = Desk(config, ports, rules, replica, events, self.is_master, self._reigning)
+        self._groups = Groups(self._desk)
+        self._gate = Gate(config, self._send, self._sends.oldest_s)
+        self._handover = Handover(
+            self._desk, lambda: self.epoch, self.ha.acks, self._sends.__len__, self._send
+        )
+        self._retention = Retention(config, ports, replica, self._needed_from, events)
+        self._tuning = self._make_tuning()
         self._timers: list[Every] = []
-        self._topics = {name.encode(): count for name, count in config.topics.items()}
         self.handler = JsonHandler(self._table(), other=self._hot, on_closed=self._closed)
         self._store.log.on_written = self._on_written
         self._store.log.on_flushed = self._on_flushed
         self._store.on_dispatched = self._pulls.wake
-        self._slave.on_connected = self._metadata.sync_now
+        self._slave.on_connected = self._on_connected
 
     def start(self) -> None:
         self._replicas.start()
@@ -122,16 +132,20 @@ class Broker:
             Every(self._config.flush_interval_s, self._store.flush_soon),
             Every(self._config.flush_consumer_offset_s, self._metadata.save_soon),
         ]
+        self._retention.start()
 
     async def close(self) -> None:
         for timer in self._timers:
             timer.stop()
         self._replicas.close()
+        self._gate.close()
         self._end_reign("the broker stops")
+        self._handover.close()
         self.ha.stop()
         await self._slave.stop()
         self._slave.close()
-        for part in (self._metadata, self._heartbeats, self._registrar, self._controllers):
+        parts = (self._metadata, self._heartbeats, self._registrar, self._controllers)
+        for part in (*parts, self._retention):
             part.close()
         for connection in list(self.handler.connections):
             connection.close()
@@ -149,12 +163,21 @@ class Broker:
                 self._slave.acknowledge()
 
     def _on_flushed(self) -> None:
-        if not self._config.sync_flush:
-            return
         if self._mastery is not None:
             self._mastery.advance()
-        else:
+        elif self._config.sync_flush:
             self._slave.acknowledge()
+
+    def _on_connected(self) -> None:
+        self._metadata.sync_now()
+        self._handover.connected(self._replicas.standing.master_addr)
+
+    def _needed_from(self) -> int:
+        """Before this offset nobody needs our log any more."""
+        mastery, confirmed = self._mastery, self._store.confirm_offset
+        if mastery is None:
+            return confirmed
+        return needed_from(confirmed, self.ha.held(), self._rules.counted_members(mastery.state))
 
     # ha_master.Reign
 
@@ -174,9 +197,16 @@ class Broker:
     def confirm_offset(self) -> int:
         return self._store.confirm_offset
 
+    def is_boundary(self, offset: int) -> bool:
+        return self._store.is_boundary(offset)
+
+    def last_file(self) -> int:
+        return self._store.last_file()
+
     def progressed(self, slave: int) -> None:
         if self._mastery is not None:
             self._mastery.progressed(slave)
+            self._handover.look()
 
     def slave_gone(self, slave: int) -> None:
         if self._mastery is not None:
@@ -190,7 +220,8 @@ class Broker:
         if self._mastery is not None:
             self._replica.record_epoch(standing.epoch)
             self._mastery.renew(standing.epoch, standing.members, standing.set_epoch)
-            await self._replica.save()
+            self._begin_changes(standing.epoch)
+            await self._replica.save_if_room()
         else:
             self._promoting = True
             await self._slave.stop()
@@ -198,8 +229,10 @@ class Broker:
             state = SyncState(self._replicas.id, standing.members, standing.set_epoch)
             self._mastery = Mastery(self._context(), standing.epoch, state)
             self._promoting = False
+            self._begin_changes(standing.epoch)
             self._mastery.advance()
             self.ha.open()
+        self._handover.end()
         self._registrar.renew()
         self._heartbeats.beat_now()
 
@@ -220,6 +253,9 @@ class Broker:
 
     def _end_reign(self, why: str) -> None:
         mastery, self._mastery = self._mastery, None
+        changes, self._changes = self._changes, None
+        if changes is not None:
+            changes.end()
         if mastery is not None:
             mastery.end()
             self._sends.abandon(why)
@@ -245,92 +281,91 @@ class Broker:
             self._controllers,
             self._events,
             self._replicas.notice,
+            self._holds_metadata,
         )
 
     # requests
 
     def _table(self) -> dict[int, Callable[[Connection, Json], Awaitable[Json]]]:
         return {
-            Op.QUEUE_RANGE: self._queue_range,
-            Op.OFFSET_QUERY: self._offset_query,
-            Op.OFFSET_COMMIT: self._offset_commit,
-            Op.METADATA_SYNC: self._metadata_sync,
+            **Queues(self._desk).table(),
+            **KeyQueries(self._desk).table(),
+            **self._handover.table(),
+            **Topics(self._desk).table(),
+            **Locks(self._desk).table(),
+            **self._groups.table(),
+            **self._tuning.table(),
             Op.NOTIFY_ROLE: self._notify_role,
+            Op.NOTIFY_MIN_BROKER_ID: self._notify_min_broker_id,
             Op.DESCRIBE: self._describe,
             Op.PING: self._ping,
         }
 
     def _closed(self, connection: Connection, why: str) -> None:
+        self._groups.closed(connection)
         if connection.refused:
             self._events.write("refused", peer=connection.peer, why=why)
 
     def _hot(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if op == Op.SEND:
-            self._send(connection, request, Send.unpack(body))
+            self._gate.pass_(connection, request, Send.unpack(body))
         elif op == Op.PULL:
             pull = Pull.unpack(body)
-            if self._mastery is None:
-                connection.reply(op, request, unavailable(pull).pack())
-            else:
+            if self._mastery is not None or self._serves_as_slave():
                 self._pulls.serve(pull, connection, request)
+            else:
+                connection.reply(op, request, unavailable(pull).pack())
         else:
             raise ValueError(f"an unknown operation {op}")
 
+    def _serves_as_slave(self) -> bool:
+        return self._config.slave_read_enable and self._replicas.standing.master_id is not None
+
+    def _slave_to_read(self) -> int:
+        """For consumers that lag: a slave that is in step; a slave says itself."""
+        if self._mastery is None:
+            return self._replicas.id
+        return min(self._mastery.state.slaves, default=0)
+
     def _send(self, connection: Connection, request: int, send: Send) -> None:
-        topic = send.topic.encode()
-        refused = self._refusal(topic, send)
+        if self._handover.holds(connection, request, send):
+            return
+        refused = self._refusal(send)
         if refused is not None:
             connection.reply(Op.SEND, request, refused.pack())
             return
         assert self._mastery is not None, "only a master admits a send"
         epoch = self._mastery.epoch
-        appended = self._store.append((topic, send.queue), send.key, send.body, epoch)
+        place = (send.topic.encode(), send.queue)
+        appended = self._store.append(place, send.key, send.body, epoch)
         self._sends.add(appended, epoch, connection, request)
 
-    def _refusal(self, topic: bytes, send: Send) -> Sent | None:
+    def _refusal(self, send: Send) -> Sent | None:
         """Why nothing is appended, if so (spec 9.1)."""
         if self._mastery is None:
             return Sent(Status.SERVICE_NOT_AVAILABLE, remark="not the master")
-        queues = self._topics.get(topic)
+        queues = self._replica.catalog.topics.get(send.topic)
         if queues is None:
             return Sent(Status.TOPIC_NOT_EXIST, remark=send.topic)
         if send.queue >= queues:
             return Sent(Status.MESSAGE_ILLEGAL, remark=f"{send.topic} has {queues} queues")
-        if not self._store.fits(topic, send.key, send.body):
+        if not self._store.fits(send.topic.encode(), send.key, send.body):
             return Sent(Status.MESSAGE_ILLEGAL, remark="the message is too large")
+        if not self._store.has_room(send.topic.encode(), send.key, send.body):
+            return Sent(Status.SERVICE_NOT_AVAILABLE, remark="the disk is full")
         if not self._mastery.admits():
             return Sent(Status.IN_SYNC_REPLICAS_NOT_ENOUGH)
-        if len(self._sends) >= MOST_WAITING:
+        qos = class_of(send.topic, self._config.topic_qos)
+        if not has_place(len(self._sends), MOST_WAITING, qos):
             return Sent(Status.SYSTEM_BUSY, remark="too many sends wait")
         return None
 
-    async def _queue_range(self, connection: Connection, fields: Json) -> Json:
-        if self._mastery is None:
-            return _not_master()
-        low, high = self._store.range((str(fields["topic"]).encode(), int(fields["queueId"])))
-        return {"minOffset": low, "maxOffset": high}
-
-    async def _offset_query(self, connection: Connection, fields: Json) -> Json:
-        if self._mastery is None:
-            return _not_master()
-        group, topic = str(fields["group"]), str(fields["topic"])
-        return {"offset": self._replica.offsets.query(group, topic, int(fields["queueId"]))}
-
-    async def _offset_commit(self, connection: Connection, fields: Json) -> Json:
-        if self._mastery is None:
-            return _not_master()
-        topic, queue = str(fields["topic"]), int(fields["queueId"])
-        row = (str(fields["group"]), topic, queue, int(fields["offset"]))
-        self._replica.offsets.merge([row])
-        return {}
-
-    async def _metadata_sync(self, connection: Connection, fields: Json) -> Json:
-        if self._mastery is None:
-            return _not_master()
-        return {"topics": self._config.topics, "offsets": self._replica.offsets.rows()}
-
     async def _notify_role(self, connection: Connection, fields: Json) -> Json:
         self._replicas.notice(fields)
+        return {}
+
+    async def _notify_min_broker_id(self, connection: Connection, fields: Json) -> Json:
+        self._replicas.ask_soon()
         return {}
 
     async def _ping(self, connection: Connection, fields: Json) -> Json:
@@ -353,12 +388,21 @@ class Broker:
     def _make_heartbeats(self) -> Heartbeats:
         config = self._config
         return Heartbeats(
-            config.controllers,
+            self._controllers,
             config.broker_heartbeat_interval_s,
             config.heartbeat_rpc_timeout_s,
             config.heartbeat_timeout_s,
             self._heartbeat,
         )
+
+    def _make_tuning(self) -> Tuning:
+        live: dict[str, Callable[[Config], object]] = {
+            "brokerElectionPriority": lambda _: self._heartbeats.beat_now(),
+            "fileReservedTime": self._retention.adopt,
+            "maxHaTransferByteInSecond": self.ha.adopt,
+            "sendRateLimit": self._gate.adopt,
+        }
+        return Tuning(self._config, live, self._events)
 
     async def _beat(self) -> None:
         await self._heartbeats.beat(self._controllers.leader)
@@ -377,14 +421,24 @@ class Broker:
             "epoch": self._replica.epochs.last_epoch,
             "maxOffset": self._store.log.max_offset,
             "confirmOffset": self._store.confirm_offset,
-            "priority": config.election_priority,
+            "priority": self._tuning.config.election_priority,
+            "zone": config.zone,
+            "resources": config.node_resources,
+            "learner": config.async_learner,
+            "life": self._life,
+            "beat": next(self._beats),
         }
 
     def _make_registrar(self) -> Registrar:
         config = self._config
-        period_s = min(config.register_nameserver_s, config.nameserver_timeout_s / 3)
-        timeout_s = config.controller_rpc_timeout_s
-        return Registrar(config.nameservers, period_s, timeout_s, self._registration)
+        light_s = config.broker_heartbeat_interval_s if config.lite_heartbeat else None
+        pace = Pace(
+            config.register_nameserver_s,
+            light_s,
+            config.heartbeat_rpc_timeout_s,
+            config.controller_rpc_timeout_s,
+        )
+        return Registrar(config.nameservers, pace, self._registration)
 
     def _registration(self) -> Json | None:
         standing, config = self._replicas.standing, self._config
@@ -392,6 +446,7 @@ class Broker:
             return None
         if standing.master_id == self._replicas.id and self._mastery is None:
             return None
+        light_s = config.nameserver_timeout_s
         return {
             "cluster": config.cluster,
             "brokerName": config.broker_name,
@@ -399,14 +454,38 @@ class Broker:
             "addr": config.address,
             "haAddr": config.ha_address,
             "stateVersion": standing.epoch,
-            "timeoutMs": config.nameserver_timeout_s * 1000,
-            "topics": config.topics,
+            "timeoutMs": 1000 * (light_s if config.lite_heartbeat else config.channel_expired_s),
+            "topics": self._replica.catalog.topics,
+            "life": self._life,
+            "beat": next(self._beats),
         }
 
-    def _master_to_copy(self) -> str | None:
-        """Whose group offsets we take."""
-        return None if self._mastery is not None else self._replicas.standing.master_addr or None
+    # metadata
 
+    def _master_to_copy(self) -> tuple[str, int] | None:
+        """Whose metadata we take, and our id."""
+        address = self._replicas.standing.master_addr
+        if self._mastery is not None or self._promoting or not address:
+            return None
+        return address, self._replicas.id
 
-def _not_master() -> Json:
-    return refusal(Status.SERVICE_NOT_AVAILABLE, "not the master")
+    def _reigning(self) -> Changes | None:
+        return self._changes
+
+    def _begin_changes(self, epoch: int) -> None:
+        """A reign's changes; those of the one before, if it goes on, come to an end."""
+        if self._changes is not None:
+            self._changes.end()
+        catalog = self._replica.catalog
+        self._changes = Changes(self._config, catalog, epoch, self._electable, self.progressed)
+        self._changes.on_topics = self._registrar.renew
+
+    def _electable(self) -> tuple[int, ...] | None:
+        """The slaves that may be elected after us; None while too few are in step."""
+        mastery = self._mastery
+        if mastery is None or not mastery.admits():
+            return None
+        return self._rules.counted_members(mastery.state)
+
+    def _holds_metadata(self, slave: int) -> bool:
+        return self._changes is None or self._changes.holds(slave)

@@ -1,8 +1,8 @@
 """The controller: it keeps who is master of each broker set, agreed on by Raft (spec 4, 5.1).
 
 Every controller takes heartbeats and watches the brokers' connections, so that the next leader
-knows who is alive. Only the leader decides: requests pass through the docket one at a time, reads
-among them, and are answered from memory while the leader surely leads.
+knows who is alive. Only the leader answers. What is agreed on and how is the matter of two
+flavours, `dledger` and `jraft`, over one state machine (`agreed`).
 
 What makes the leader look for a new master: a broker's process is gone or silent; a broker comes
 back to a set that has none; this controller has become leader; and a scan, for ever, in case that
@@ -11,32 +11,34 @@ living member after an election and after a change of leader, one broker when it
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
-from . import net
+from . import controller_snapshot, net
+from .agreed import Agreed, Terms, take
 from .config import Config
-from .controller_requests import DECISIONS, Decision, Scene, replace_master
-from .controller_state import (
-    AlterSyncStateSet,
-    ElectMaster,
-    Event,
-    State,
-    apply,
-    decode,
-)
-from .docket import Docket
+from .controller_members import change_controllers, told
+from .controller_requests import DECISIONS
+from .controller_state import AlterSyncStateSet, CleanBrokerData, ElectMaster, Event, State
+from .dledger import Dledger
 from .doorbell import Doorbell
-from .elect import Candidate, Standing
+from .drill import Drill, Plan, plan
+from .elect import Standing
 from .events import EventLog
+from .flavour import Flavour, Ground
+from .jraft import Jraft
 from .liveness import Heartbeat, Key, Liveness
 from .net import Connection, JsonHandler, Silent, Tasks, Unreachable, dial, refusal
 from .ports import Ports
-from .raft.core import Role, Timing
-from .raft.core import State as RaftState
+from .raft.core import Timing
+from .raft.effects import Role
+from .raft.effects import State as RaftState
+from .raft.membership import Configuration
 from .raft.messages import Entry
 from .raft.node import Hooks, Member, NotLeader, RaftNode
-from .raft.wal import WalDamaged
+from .raft.storage import StorageDamaged
 from .rules import Rules
+from .tuning import Tuning
 from .wire import Json, Op, Status, to_json
 
 
@@ -61,10 +63,8 @@ class Controller:
         self._tasks = Tasks()
         self._liveness = Liveness(config.heartbeat_timeout_s, rules.heartbeat_expired)
         self._doorbell = Doorbell(self._tasks, 3 * config.broker_heartbeat_interval_s)
-        self._docket = Docket(
-            self._leads, self._propose, self._not_leader, config.raft_write_timeout_s
-        )
-        self._state: State = {}
+        self._agreed = Agreed()
+        self._flavour = self._make_flavour()
         self._raft: RaftNode | None = None
         self._role = Role(RaftState.FOLLOWER, 0, None)
         self._recovered_index = 0
@@ -72,13 +72,17 @@ class Controller:
         self._next_connection = 1
         self._replacing: dict[str, None] = {}
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
+        self._tuning = Tuning(config, {"drillTimeout": lambda _: None}, self._events)
         self.handler = JsonHandler(
             {
-                **{op: self._decide_by(op) for op in DECISIONS},
+                **{op: self._answer(op) for op in DECISIONS},
                 Op.BROKER_HEARTBEAT: self._heartbeat,
+                Op.DRILL: self._drill,
                 Op.CONTROLLER_METADATA: self._metadata,
+                Op.CHANGE_CONTROLLERS: self._change_controllers,
                 Op.DESCRIBE: self._describe,
                 Op.PING: self._ping,
+                **self._tuning.table(),
             },
             other=self._raft_frame,
             on_closed=self._closed,
@@ -91,24 +95,32 @@ class Controller:
             config.controller_peers,
             Timing(config.raft_heartbeat_s, config.raft_election_timeout_s),
             config.store,
+            config.raft_snapshot_entries,
         )
-        hooks = Hooks(self._apply, self._on_role, self._on_leading)
+        hooks = Hooks(
+            self._apply,
+            self._snapshot,
+            self._restore,
+            self._on_role,
+            self._on_leading,
+            self._on_members,
+        )
         try:
             self._raft, recovered = await RaftNode.start(member, hooks, self._ports, self._rules)
-        except WalDamaged as e:
+        except StorageDamaged as e:
             self._events.write("fatal", why=str(e))
-            self._ports.exit.fatal(f"{config.store}: {e}")
-        self._recovered_index = len(recovered.entries)
+            self._ports.exit.fatal(str(e))
+        self._recovered_index = recovered.last_index
         self._events.write(
             "recover", term=recovered.vote.term, last=self._recovered_index, cut=recovered.cut
         )
-        self._every(config.scan_not_active_broker_s, self._look_for_late)
+        self._every(config.scan_not_active_broker_s, self._flavour.look_for_late)
         self._every(config.scan_inactive_master_s, self._look_for_headless)
 
     async def close(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
-        self._docket.shut()
+        self._flavour.deposed()
         self._tasks.cancel()
         for connection in list(self.handler.connections):
             connection.abort()
@@ -120,10 +132,15 @@ class Controller:
     def _leads(self) -> bool:
         return self._raft is not None and self._raft.leads
 
-    def _propose(self, data: bytes) -> "asyncio.Future[None]":
+    def _propose(self, data: bytes) -> "asyncio.Future[Any]":
         if self._raft is None:
             raise NotLeader
         return self._raft.propose(data)
+
+    def _read(self) -> Awaitable[None]:
+        if self._raft is None:
+            raise NotLeader
+        return self._raft.read()
 
     def _raft_frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if op != Op.RAFT:
@@ -133,29 +150,42 @@ class Controller:
 
     def _on_role(self, role: Role) -> None:
         self._role = role
-        self._docket.shut()  # a new leader opens it when everything committed is applied
-        self._liveness.leading_since(None)
+        self._flavour.deposed()
         self._events.write("raft", term=role.term, state=role.state.value, leader=role.leader)
 
+    def _on_members(self, members: Configuration) -> None:
+        self._events.write("controllers", **told(members))
+
     def _on_leading(self, term: int) -> None:
-        self._liveness.leading_since(self._loop.time())
-        self._docket.open()
-        for name in self._state:
+        self._flavour.complete(self._begin_to_decide)
+
+    def _begin_to_decide(self) -> None:
+        for name in self._agreed.sets:
             self._notify_all(name)
-        self._look_for_late()
+        self._flavour.look_for_late()
         self._look_for_headless()
 
-    def _apply(self, index: int, entry: Entry) -> None:
+    def _apply(self, index: int, entry: Entry) -> Json:
         """An entry is committed. The leader tells what is news, not what its disk remembered."""
         leads = self._role.state is RaftState.LEADER
-        news = leads and (index > self._recovered_index or entry.term == self._role.term)
-        for event in decode(entry.data):
-            before, self._state = self._state, apply(self._state, event)
-            if news:
+        taken, before = take(self._agreed, entry.data, self._rules), self._agreed.sets
+        self._agreed = taken.agreed
+        if leads and (index > self._recovered_index or entry.term == self._role.term):
+            for event in taken.events:
                 self._announce(before, event)
+            self._flavour.took(taken)
+        return taken.reply
+
+    def _snapshot(self) -> bytes:
+        return controller_snapshot.pack(self._agreed)
+
+    def _restore(self, data: bytes) -> None:
+        self._agreed = controller_snapshot.unpack(data)
 
     def _announce(self, before: State, event: Event) -> None:
-        row = self._state.get(event.name)
+        if not isinstance(event, ElectMaster | AlterSyncStateSet | CleanBrokerData):
+            return
+        row = self._agreed.sets.get(event.name)
         if row is None:
             return
         match event:
@@ -168,53 +198,79 @@ class Controller:
                     set=list(row.sync_set),
                     trigger=event.trigger,
                     previousSet=list(before[event.name].sync_set),
+                    unclean=self._config.elect_unclean_master,
                 )
                 self._notify_all(event.name)
             case AlterSyncStateSet():
                 self._events.write(
                     "set", brokerName=event.name, set=list(row.sync_set), setEpoch=row.set_epoch
                 )
+            case CleanBrokerData():
+                gone = before[event.name].members.keys() - row.members.keys()
+                self._events.write("cleaned", brokerName=event.name, brokerIds=sorted(gone))
 
     # requests
 
-    def _decide_by(self, op: Op) -> Callable[[Connection, Json], "asyncio.Future[Json]"]:
-        decide = DECISIONS[op]
+    def _make_flavour(self) -> Flavour:
+        config = self._config
+        ground = Ground(
+            self._rules,
+            Terms(config.elect_unclean_master, config.elect_policy, config.heartbeat_timeout_s),
+            config.raft_write_timeout_s,
+            config.broker_heartbeat_interval_s / 10,
+            self._liveness,
+            lambda: self._agreed,
+            self._leads,
+            self._propose,
+            self._read,
+            self._not_leader,
+            self._welcome,
+            self._lost,
+        )
+        return Jraft(ground) if config.controller_type == "jraft" else Dledger(ground)
 
-        def serve(connection: Connection, fields: Json) -> "asyncio.Future[Json]":
-            return self._submit(lambda: decide(self._scene(), fields))
+    def _answer(self, op: Op) -> Callable[[Connection, Json], Awaitable[Json]]:
+        return lambda connection, fields: self._flavour.submit(op, fields)
 
-        return serve
-
-    def _submit(self, decide: Callable[[], Decision]) -> "asyncio.Future[Json]":
-        if self._leads():
-            return self._docket.submit(decide)
-        answer: asyncio.Future[Json] = self._loop.create_future()
-        answer.set_result(self._not_leader())
-        return answer
-
-    def _scene(self) -> Scene:
-        return Scene(self._state, self._candidate, self._rules, self._config.elect_unclean_master)
-
-    def _candidate(self, name: str, broker_id: int) -> Candidate:
-        return self._liveness.candidate(name, broker_id, self._loop.time())
+    async def _drill(self, connection: Connection, fields: Json) -> Json:
+        if not self._leads():
+            return self._not_leader()
+        wanted = plan(self._flavour.scene(), fields)
+        if not isinstance(wanted, Plan):
+            return wanted
+        config = self._tuning.config
+        drill = Drill(config.drill_timeout_s, config.controller_rpc_timeout_s, self._flavour.submit)
+        return await drill.carry_out(wanted)
 
     def _not_leader(self) -> Json:
         leader = self._role.leader
-        leader_addr = self._config.controller_peers.get(leader) if leader else None
         remark = f"this controller does not lead; {leader or 'nobody known'} does"
-        return refusal(Status.NOT_LEADER, remark) | {"leaderAddr": leader_addr}
+        return refusal(Status.NOT_LEADER, remark) | {"leaderAddr": self._leader_addr()}
+
+    def _leader_addr(self) -> str | None:
+        return self._members().addresses.get(self._role.leader or "")
+
+    def _members(self) -> Configuration:
+        return self._raft.members if self._raft else Configuration()
+
+    async def _change_controllers(self, connection: Connection, fields: Json) -> Json:
+        if self._raft is None:
+            return self._not_leader()
+        timeout_s = self._config.raft_write_timeout_s
+        return await change_controllers(self._raft, fields, timeout_s, self._not_leader)
 
     async def _metadata(self, connection: Connection, fields: Json) -> Json:
-        leader = self._role.leader
+        members = self._members()
         return {
-            "leaderId": leader,
-            "leaderAddr": self._config.controller_peers.get(leader) if leader else None,
+            "leaderId": self._role.leader,
+            "leaderAddr": self._leader_addr(),
             "isLeader": self._leads(),
-            "peers": self._config.controller_peers,
+            "peers": dict(members.voters),
+            "learners": dict(members.learners),
         }
 
     async def _describe(self, connection: Connection, fields: Json) -> Json:
-        scene, state = self._scene(), self._role.state
+        scene, state = self._flavour.scene(), self._role.state
         candidate = state in (RaftState.CANDIDATE, RaftState.PRE_CANDIDATE)
         return {
             "role": "controller",
@@ -224,8 +280,9 @@ class Controller:
             "state": "candidate" if candidate else state.value,
             "leaderId": self._role.leader,
             "commitIndex": self._raft.raft.commit if self._raft else 0,
+            "firstIndex": self._raft.raft.log.base.index + 1 if self._raft else 0,
             "lastIndex": self._raft.raft.log.last_index if self._raft else 0,
-            "sets": {name: scene.info(name) for name in self._state},
+            "sets": {name: scene.info(name) for name in self._agreed.sets if scene.known(name)},
         }
 
     async def _ping(self, connection: Connection, fields: Json) -> Json:
@@ -234,19 +291,11 @@ class Controller:
     # who is alive
 
     async def _heartbeat(self, connection: Connection, fields: Json) -> Json:
-        heartbeat = Heartbeat(
-            (str(fields["brokerName"]), int(fields["brokerId"])),
-            str(fields["addr"]),
-            float(fields["timeoutMs"]) / 1000,
-            int(fields["epoch"]),
-            int(fields["maxOffset"]),
-            int(fields["confirmOffset"]),
-            int(fields["priority"]),
-        )
-        number = self._number(connection)
-        if self._liveness.heard(heartbeat, number, self._loop.time()):
-            self._welcome(heartbeat)
-        return {}
+        self._flavour.heard(Heartbeat.of(fields), self._number(connection))
+        if self._raft is None:
+            return {}
+        index, members = self._raft.agreed_members
+        return {"controllers": sorted(members.addresses.values()), "asOf": index}
 
     def _number(self, connection: Connection) -> int:
         if connection not in self._connections:
@@ -254,15 +303,15 @@ class Controller:
             self._next_connection += 1
         return self._connections[connection]
 
-    def _welcome(self, heartbeat: Heartbeat) -> None:
-        """A broker is heard, for the first time or again: it may be needed, or behind."""
-        name, _ = heartbeat.key
-        row = self._state.get(name)
-        if row is None or not self._leads():
-            return
-        self._replace_if_needed(name, "returned")
-        if row.master_id is not None:
-            self._notify(heartbeat.addr, name)
+    def _welcome(self, keys: Sequence[Key]) -> None:
+        """Brokers are heard, for the first time or again: they may be needed, or behind."""
+        for name, broker_id in keys:
+            row = self._agreed.sets.get(name)
+            if row is None or not self._leads():
+                continue
+            self._replace_if_needed(name, "returned")
+            if row.master_id is not None and broker_id in row.members:
+                self._notify(row.members[broker_id].addr, name)
 
     def _closed(self, connection: Connection, why: str) -> None:
         if connection.refused:
@@ -279,56 +328,48 @@ class Controller:
         self._doorbell.ring(
             addr,
             cares=lambda: key in self._liveness.by_connection(number),
-            gone=lambda: self._gone(key, "closed"),
+            gone=lambda: self._flavour.gone(key, "closed"),
         )
 
-    def _gone(self, key: Key, why: str) -> None:
-        name, broker_id = key
-        if not self._liveness.gone(key):
-            return
-        if self._leads():
-            self._events.write("expired", brokerName=name, brokerId=broker_id, why=why)
-        self._replace_if_needed(name, why)
-
-    def _look_for_late(self) -> None:
-        """After a pause of this process itself, heartbeats may wait unread: look twice."""
-        suspects = self._liveness.late(self._loop.time())
-        if suspects:
-            delay_s = self._config.broker_heartbeat_interval_s / 10
-            self._loop.call_later(delay_s, self._expire, suspects)
-
-    def _expire(self, suspects: list[Key]) -> None:
-        late = self._liveness.late(self._loop.time())
-        for key in suspects:
-            if key in late:
-                self._gone(key, "expired")
+    def _lost(self, keys: Sequence[Key], why: str) -> None:
+        """These brokers are dead, as we have just learned."""
+        for name, broker_id in keys:
+            if self._leads():
+                self._events.write("expired", brokerName=name, brokerId=broker_id, why=why)
+            self._replace_if_needed(name, why)
 
     # elections
 
     def _look_for_headless(self) -> None:
-        for name in self._state:
+        for name in self._rules.look_again(tuple(self._agreed.sets)):
             self._replace_if_needed(name, "scan")
 
     def _replace_if_needed(self, name: str, trigger: str) -> None:
         """Start the controllers' own election for a set, unless one is in line already."""
-        row = self._state.get(name)
+        row = self._agreed.sets.get(name)
         if row is None or name in self._replacing or not self._leads():
             return
         master = row.master_id
-        standing = None if master is None else self._candidate(name, master).standing
-        if self._rules.needs_election(row.master_epoch, standing):
+        standing = None if master is None else self._flavour.scene().standing(name, master)
+        if self._rules.needs_election(row.reigns, standing):
             self._replacing[name] = None
-            answer = self._submit(lambda: replace_master(self._scene(), name, trigger))
-            answer.add_done_callback(lambda _: self._replacing.pop(name))
+            self._tasks.start(self._replace(name, trigger))
+
+    async def _replace(self, name: str, trigger: str) -> None:
+        try:
+            await self._flavour.replace(name, trigger)
+        finally:
+            self._replacing.pop(name)
 
     def _notify_all(self, name: str) -> None:
-        for broker_id, member in self._state[name].members.items():
-            if self._candidate(name, broker_id).standing is Standing.ALIVE:
+        scene = self._flavour.scene()
+        for broker_id, member in self._agreed.sets[name].members.items():
+            if scene.standing(name, broker_id) is Standing.ALIVE:
                 self._notify(member.addr, name)
 
     def _notify(self, addr: str, name: str) -> None:
         if self._config.notify_role_changed:
-            self._tasks.start(self._tell(addr, to_json(self._scene().info(name))))
+            self._tasks.start(self._tell(addr, to_json(self._flavour.scene().info(name))))
 
     async def _tell(self, addr: str, info: bytes) -> None:
         """By a fresh connection: one kept from before a partition may take long to notice."""

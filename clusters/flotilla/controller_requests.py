@@ -1,12 +1,13 @@
-"""What the leading controller answers (spec 4.5): a request and the state in, a decision out.
+"""What the controllers answer (spec 4.5): a request and the state in, a decision out.
 
-A decision is the reply together with the events that must be in the Raft log before the reply may
-be given. The reply already speaks of the state after those events. Nothing here waits, and the
-controller lets one request at a time pass between its decision and the effect of its events.
+A decision is the reply together with the events that must have taken effect before the reply may be
+given. The reply already speaks of the state after those events. Nothing here waits, and no decision
+is made between another one and the effect of its events.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from .alter import Alteration, already_altered
 from .controller_state import (
@@ -23,6 +24,7 @@ from .controller_state import (
 )
 from .elect import Ballot, Candidate, Standing, undecided
 from .net import refusal
+from .registers import PutValue, Registers, value_of
 from .rules import Rules
 from .wire import Json, Op, Status
 
@@ -35,9 +37,16 @@ class Scene:
     candidate: Callable[[str, int], Candidate]
     rules: Rules
     unclean: bool
+    policy: str = "water-level"
+    registers: Registers = field(default_factory=dict)
 
     def standing(self, name: str, broker_id: int) -> Standing:
         return self.candidate(name, broker_id).standing
+
+    def known(self, name: str) -> BrokerSet | None:
+        """The broker set, unless it was cleaned away."""
+        row = self.state.get(name)
+        return row if row and row.members else None
 
     def info(self, name: str, state: State | None = None) -> Json:
         row = (state or self.state)[name]
@@ -81,11 +90,15 @@ def register(scene: Scene, fields: Json) -> Decision:
     writes now could carry the same epoch and offsets, and no replica could tell them apart. So
     the set gets another master, or none until this one asks, and in each case a new epoch. Nobody
     from outside the set, even where that is allowed: the best candidate has just come back.
+
+    Who has the id but not its check code has the disk of a broker that was cleaned away.
     """
     name, broker_id = str(fields["brokerName"]), int(fields["brokerId"])
-    row = scene.state.get(name)
+    row = scene.known(name)
     if row is None or broker_id not in row.members:
         return _unregistered(name, broker_id)
+    if row.members[broker_id].check_code != str(fields["checkCode"]):
+        return _refuse(Status.BROKER_ID_INVALID, f"the id {broker_id} is another broker's")
     events: list[Event] = []
     addr, ha_addr = str(fields["addr"]), str(fields["haAddr"])
     if (row.members[broker_id].addr, row.members[broker_id].ha_addr) != (addr, ha_addr):
@@ -107,7 +120,7 @@ def alter_sync_state_set(scene: Scene, fields: Json) -> Decision:
     wanted = Alteration(
         int(fields["masterId"]), int(fields["masterEpoch"]), new_set, int(fields["setEpoch"])
     )
-    row = scene.state.get(name)
+    row = scene.known(name)
     if row is None:
         return _refuse(Status.ALTER_SYNC_STATE_SET_FAILED, f"there is no broker set {name}")
     if already_altered(row, wanted):
@@ -120,18 +133,25 @@ def alter_sync_state_set(scene: Scene, fields: Json) -> Decision:
 
 
 def elect_master(scene: Scene, fields: Json) -> Decision:
-    """A broker asks for itself, or an operator designates one."""
+    """A broker asks for itself, or an operator designates one.
+
+    `masterEpoch`, if given: only in place of the master of this epoch, by a planned handover, and
+    only by one of the SyncStateSet, even where others are allowed: that master lives.
+    """
     name, broker_id = str(fields["brokerName"]), int(fields["brokerId"])
-    designate = bool(fields.get("designate", False))
-    row = scene.state.get(name)
+    designate, replaced = bool(fields.get("designate", False)), fields.get("masterEpoch")
+    row = scene.known(name)
     if row is None or broker_id not in row.members:
         return _unregistered(name, broker_id)
-    trigger = "operator" if designate else "broker"
-    if row.master_epoch == 0:
-        alive = scene.standing(name, broker_id) is Standing.ALIVE
-        winner = broker_id if alive or not designate else None
+    if replaced is not None and int(replaced) != row.master_epoch:
+        return _refuse(Status.FENCED_MASTER_EPOCH, f"the master's epoch is {row.master_epoch}")
+    trigger = "drill" if replaced is not None else "operator" if designate else "broker"
+    if row.reigns == 0:
+        winner = _first_master(scene.candidate(name, broker_id))
     else:
-        winner = scene.rules.elect(_ballot(scene, name, row, broker_id if designate else None))
+        ballot = _ballot(scene, name, row, broker_id if designate else None)
+        unclean = scene.unclean and replaced is None
+        winner = scene.rules.elect(replace(ballot, unclean=unclean))
     if winner is None:
         return _refuse(Status.ELECT_MASTER_FAILED, "nobody may be elected now")
     if winner == row.master_id:
@@ -142,45 +162,102 @@ def elect_master(scene: Scene, fields: Json) -> Decision:
 
 def replace_master(scene: Scene, name: str, trigger: str) -> Decision:
     """The controllers' own election: for a set whose master is gone. No events: nothing to do."""
-    row = scene.state.get(name)
+    row = scene.known(name)
     if row is None:
         return _refuse(Status.BROKER_METADATA_NOT_EXIST, f"there is no broker set {name}")
     master = None if row.master_id is None else scene.standing(name, row.master_id)
-    if not scene.rules.needs_election(row.master_epoch, master):
+    if not scene.rules.needs_election(row.reigns, master):
         return Decision({})
     winner = _successor(scene, name, row)
-    waits = winner is None and undecided(_candidates(scene, name, row.sync_set))
+    waits = winner is None and undecided(_candidates(scene, name, row, row.sync_set))
     if winner == row.master_id or waits:
         return Decision({"code": Status.MASTER_NOT_AVAILABLE, "remark": "nobody to elect yet"})
     return _elected(scene, ElectMaster(name, winner, trigger))
 
 
+def _first_master(asking: Candidate) -> int | None:
+    """Of a set that never had one: who asks first, unless it is a learner (rocketmq#10013), which
+    its heartbeats tell: who has sent none here has to ask again."""
+    fit = asking.standing is Standing.ALIVE and not asking.learner
+    return asking.broker_id if fit else None
+
+
 def get_replica_info(scene: Scene, fields: Json) -> Decision:
     name = str(fields["brokerName"])
-    if name not in scene.state:
+    if scene.known(name) is None:
         return _refuse(Status.BROKER_METADATA_NOT_EXIST, f"there is no broker set {name}")
     return Decision(scene.info(name))
 
 
 def sync_state_data(scene: Scene, fields: Json) -> Decision:
     wanted = fields.get("brokerNames") or sorted(scene.state)
-    sets = {str(name): scene.info(str(name)) for name in wanted if str(name) in scene.state}
+    sets = {str(name): _in_full(scene, str(name)) for name in wanted if scene.known(str(name))}
     return Decision({"sets": sets})
 
 
+def _in_full(scene: Scene, name: str) -> Json:
+    """For operators: beside the ReplicaInfo, what is known of each member's log."""
+    info = scene.info(name)
+    for i, row in ((int(i), row) for i, row in info["members"].items()):
+        said = scene.candidate(name, i)
+        row["inSync"] = i in scene.state[name].sync_set
+        row["epoch"], row["maxOffset"], row["zone"] = said.epoch, said.max_offset, said.zone
+    return info
+
+
 def clean_broker_data(scene: Scene, fields: Json) -> Decision:
+    """An operator forgets brokers, or, without ids, a broker set.
+
+    The last one that lives is never forgotten, unlike in the original: its set would begin again
+    with whoever asks first, and what others have acknowledged would be lost.
+    """
     name = str(fields["brokerName"])
     broker_ids = tuple(sorted({int(i) for i in fields.get("brokerIds") or ()}))
-    row = scene.state.get(name)
+    row = scene.known(name)
     if row is None:
         return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, f"there is no broker set {name}")
-    if not fields.get("cleanLiving", False):
-        if not broker_ids and row.master_id is not None:
-            return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, "the set has a master")
-        living = [i for i in broker_ids if scene.standing(name, i) is Standing.ALIVE]
-        if living:
-            return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, f"broker {living[0]} is alive")
+    if strangers := sorted(set(broker_ids) - set(row.members)):
+        remark = f"the broker set {name} has no broker {strangers[0]}"
+        return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, remark)
+    everybody = not broker_ids or set(row.members) <= set(broker_ids)
+    forgotten = tuple(row.members) if everybody else broker_ids
+    if not fields.get("cleanLiving", False) and not broker_ids and row.master_id is not None:
+        return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, "the set has a master")
+    living = [i for i in forgotten if scene.standing(name, i) is not Standing.DEAD]
+    if living and (everybody or not fields.get("cleanLiving", False)):
+        known = scene.standing(name, living[0]) is Standing.ALIVE
+        remark = f"broker {living[0]} {'is' if known else 'may be'} alive"
+        return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, remark)
     return Decision({}, (CleanBrokerData(name, broker_ids),))
+
+
+def kv_get(scene: Scene, fields: Json) -> Decision:
+    namespace, key = str(fields["namespace"]), str(fields["key"])
+    return Decision({"value": value_of(scene.registers, namespace, key)})
+
+
+def kv_put(scene: Scene, fields: Json) -> Decision:
+    return Decision({}, (_put(fields),))
+
+
+def kv_cas(scene: Scene, fields: Json) -> Decision:
+    """Put the value if the present one is `expected`; null is an absent one."""
+    wanted = _put(fields)
+    present = value_of(scene.registers, wanted.namespace, wanted.key)
+    if present != _text(fields["expected"]):
+        differs = refusal(Status.KV_VALUE_DIFFERS, "the value is another one")
+        return Decision(differs | {"value": present})
+    return Decision({"value": wanted.value}, (wanted,))
+
+
+def _put(fields: Json) -> PutValue:
+    return PutValue(str(fields["namespace"]), str(fields["key"]), _text(fields["value"]))
+
+
+def _text(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"a value is a string or null, not {value!r}")
+    return value
 
 
 DECISIONS: Mapping[Op, Callable[[Scene, Json], Decision]] = {
@@ -192,7 +269,11 @@ DECISIONS: Mapping[Op, Callable[[Scene, Json], Decision]] = {
     Op.REPLICA_INFO: get_replica_info,
     Op.SYNC_STATE_DATA: sync_state_data,
     Op.CLEAN_BROKER_DATA: clean_broker_data,
+    Op.KV_GET: kv_get,
+    Op.KV_PUT: kv_put,
+    Op.KV_CAS: kv_cas,
 }
+READS = frozenset({Op.NEXT_BROKER_ID, Op.REPLICA_INFO, Op.SYNC_STATE_DATA, Op.KV_GET})
 
 
 def _elected(scene: Scene, event: ElectMaster) -> Decision:
@@ -204,30 +285,40 @@ def _elected(scene: Scene, event: ElectMaster) -> Decision:
 
 def _successor(scene: Scene, name: str, row: BrokerSet) -> int | None:
     """Whom to elect when the master is surely gone."""
-    in_set = [i for i in row.sync_set if i != row.master_id]
-    others = [i for i in row.members if i not in row.sync_set]
-    ballot = Ballot(
-        _candidates(scene, name, in_set),
-        _candidates(scene, name, others),
-        old_master=None,
-        unclean=scene.unclean,
-    )
-    return scene.rules.elect(ballot)
+    in_set = tuple(i for i in row.sync_set if i != row.master_id)
+    return scene.rules.elect(replace(_ballot(scene, name, row, None, in_set), old_master=None))
 
 
-def _ballot(scene: Scene, name: str, row: BrokerSet, prefer: int | None) -> Ballot:
-    others = [i for i in row.members if i not in row.sync_set]
+def successor(scene: Scene, name: str, row: BrokerSet, prefer: int | None) -> int | None:
+    """Whom to elect in a living master's place: of the set, even where others are allowed."""
+    in_set = tuple(i for i in row.sync_set if i != row.master_id)
+    ballot = _ballot(scene, name, row, prefer, in_set)
+    return scene.rules.elect(replace(ballot, old_master=None, unclean=False))
+
+
+def _ballot(
+    scene: Scene,
+    name: str,
+    row: BrokerSet,
+    prefer: int | None,
+    in_set: tuple[int, ...] | None = None,
+) -> Ballot:
+    """The election of a set. `in_set`: the SyncStateSet, unless it is said."""
+    others = tuple(i for i in row.members if i not in row.sync_set)
+    old = row.master_id
     return Ballot(
-        _candidates(scene, name, row.sync_set),
-        _candidates(scene, name, others),
-        old_master=row.master_id,
+        _candidates(scene, name, row, row.sync_set if in_set is None else in_set),
+        _candidates(scene, name, row, others),
+        old_master=old,
         prefer=prefer,
         unclean=scene.unclean,
+        policy=scene.policy,
+        zone="" if old is None else scene.candidate(name, old).zone,
     )
 
 
-def _candidates(scene: Scene, name: str, ids: tuple[int, ...] | list[int]) -> list[Candidate]:
-    return [scene.candidate(name, i) for i in ids]
+def _candidates(scene: Scene, name: str, row: BrokerSet, ids: tuple[int, ...]) -> list[Candidate]:
+    return [replace(scene.candidate(name, i), joined=row.joined.get(i, 0)) for i in ids]
 
 
 def _refuse(code: Status, remark: str) -> Decision:

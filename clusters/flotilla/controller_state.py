@@ -8,6 +8,9 @@ a list of them, applied together. Everything is a value: `apply` returns a new s
 
 An election makes the set exactly {new master}; members come back one by one. When nobody can be
 elected the set is kept, so that a former member that returns may still be.
+
+A set without members is one that was cleaned away. Of it stay the ids and epochs that it has used:
+a forgotten broker may come back with its disk, and must not meet another of its id or its epoch.
 """
 
 import json
@@ -15,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from .registers import PutValue
 from .wire import Json
 
 
@@ -29,6 +33,9 @@ class Member:
 
 @dataclass(frozen=True)
 class BrokerSet:
+    """`joined`: with which set epoch each of the SyncStateSet came in. `founded_epoch`: the master
+    epoch in which the set began, 0 unless an earlier one of its name was cleaned away."""
+
     cluster: str
     next_id: int = 1
     members: Mapping[int, Member] = field(default_factory=dict)
@@ -36,6 +43,13 @@ class BrokerSet:
     master_epoch: int = 0
     sync_set: tuple[int, ...] = ()
     set_epoch: int = 0
+    joined: Mapping[int, int] = field(default_factory=dict)
+    founded_epoch: int = 0
+
+    @property
+    def reigns(self) -> int:
+        """How often the set has changed its master since it began."""
+        return self.master_epoch - self.founded_epoch
 
 
 State = Mapping[str, BrokerSet]
@@ -82,7 +96,8 @@ class CleanBrokerData:
     broker_ids: tuple[int, ...]
 
 
-Event = AlterSyncStateSet | ApplyBrokerId | ElectMaster | UpdateBrokerAddress | CleanBrokerData
+SetEvent = AlterSyncStateSet | ApplyBrokerId | ElectMaster | UpdateBrokerAddress | CleanBrokerData
+Event = SetEvent | PutValue
 _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
@@ -91,6 +106,7 @@ _KINDS: dict[str, type[Event]] = {
         ElectMaster,
         UpdateBrokerAddress,
         CleanBrokerData,
+        PutValue,
     )
 }
 
@@ -101,7 +117,11 @@ def encode(events: Sequence[Event]) -> bytes:
 
 
 def decode(data: bytes) -> list[Event]:
-    return [_KINDS[row.pop("kind")](**_tuples(row)) for row in json.loads(data)]
+    return decode_rows(json.loads(data))
+
+
+def decode_rows(rows: Sequence[dict[str, Any]]) -> list[Event]:
+    return [_KINDS[row.pop("kind")](**_tuples(row)) for row in rows]
 
 
 def _tuples(row: dict[str, Any]) -> dict[str, Any]:
@@ -111,14 +131,12 @@ def _tuples(row: dict[str, Any]) -> dict[str, Any]:
 def apply(state: State, event: Event) -> State:
     """The state after an event. Events about an unknown broker set or member change nothing."""
     match event:
+        case PutValue():
+            return state
         case ApplyBrokerId():
             return {**state, event.name: _with_member(state.get(event.name), event)}
         case _ if event.name not in state:
             return state
-        case CleanBrokerData(broker_ids=()):
-            return {name: row for name, row in state.items() if name != event.name}
-        case CleanBrokerData():
-            return _cleaned(state, event)
         case _:
             return {**state, event.name: _changed(state[event.name], event)}
 
@@ -129,24 +147,28 @@ def apply_all(state: State, events: Sequence[Event]) -> State:
     return state
 
 
-def _changed(row: BrokerSet, event: Event) -> BrokerSet:
+def _changed(row: BrokerSet, event: SetEvent) -> BrokerSet:
     match event:
         case AlterSyncStateSet(new_set=new_set):
-            return replace(row, sync_set=tuple(sorted(new_set)), set_epoch=row.set_epoch + 1)
+            return _with_set(row, new_set)
         case ElectMaster(winner=None):
             return replace(row, master_id=None, master_epoch=row.master_epoch + 1)
         case ElectMaster(winner=int(winner)):
-            return replace(
-                row,
-                master_id=winner,
-                master_epoch=row.master_epoch + 1,
-                sync_set=(winner,),
-                set_epoch=row.set_epoch + 1,
-            )
+            row = replace(row, master_id=winner, master_epoch=row.master_epoch + 1)
+            return _with_set(row, (winner,))
         case UpdateBrokerAddress(broker_id=broker_id) if broker_id in row.members:
             member = replace(row.members[broker_id], addr=event.addr, ha_addr=event.ha_addr)
             return replace(row, members={**row.members, broker_id: member})
+        case CleanBrokerData(broker_ids=broker_ids):
+            return _without(row, broker_ids or tuple(row.members))
     return row
+
+
+def _with_set(row: BrokerSet, members: Sequence[int]) -> BrokerSet:
+    """The SyncStateSet is another one now. Who stays keeps the time at which it came."""
+    epoch = row.set_epoch + 1
+    joined = {i: row.joined.get(i, epoch) for i in sorted(members)}
+    return replace(row, sync_set=tuple(joined), set_epoch=epoch, joined=joined)
 
 
 def _with_member(row: BrokerSet | None, event: ApplyBrokerId) -> BrokerSet:
@@ -161,18 +183,15 @@ def _with_member(row: BrokerSet | None, event: ApplyBrokerId) -> BrokerSet:
     )
 
 
-def _cleaned(state: State, event: CleanBrokerData) -> State:
-    row = state[event.name]
-    members = {i: m for i, m in row.members.items() if i not in event.broker_ids}
-    if not members:
-        return {name: other for name, other in state.items() if name != event.name}
+def _without(row: BrokerSet, broker_ids: Sequence[int]) -> BrokerSet:
+    members = {i: m for i, m in row.members.items() if i not in broker_ids}
     row = replace(row, members=members)
     sync_set = tuple(i for i in row.sync_set if i in members)
     if sync_set != row.sync_set:
-        row = replace(row, sync_set=sync_set, set_epoch=row.set_epoch + 1)
+        row = _with_set(row, sync_set)
     if row.master_id is not None and row.master_id not in members:
         row = replace(row, master_id=None, master_epoch=row.master_epoch + 1)
-    return {**state, event.name: row}
+    return row if members else replace(row, founded_epoch=row.master_epoch)
 
 
 def replica_info(name: str, row: BrokerSet, alive: Mapping[int, bool]) -> Json:

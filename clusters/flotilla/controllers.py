@@ -7,7 +7,12 @@
 Followers answer NOT_LEADER and name the leader; a request they refuse was not carried out. A leader
 that loses its majority while the request is under way answers SYSTEM_ERROR: that is no decision,
 the next leader may carry the request out. SYSTEM_BUSY says that it did not even try.
+
+The configured controllers are where to begin. Which ones there are they tell with their answers
+to heartbeats, since operators may add some and remove others; who knows more of their log is right.
 """
+
+from collections.abc import Sequence
 
 from .net import CallTimeout, ConnectionLost, Pool, Unreachable
 from .wire import Json, Op, Status
@@ -25,10 +30,24 @@ class Controllers:
     """The controllers of a cluster as a broker sees them."""
 
     def __init__(self, addresses: tuple[str, ...], timeout_s: float) -> None:
-        self._addresses = addresses
+        self._configured = self._addresses = addresses
+        self._as_of = 0  # the index in their log by which the addresses are right
         self._timeout_s = timeout_s
         self._pool = Pool(timeout_s)
         self.leader: str | None = None
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return self._addresses
+
+    def heed(self, told: Sequence[str], as_of: int) -> None:
+        """A controller says where all of them are; the configured ones stay known."""
+        if as_of < self._as_of:
+            return
+        self._as_of = as_of
+        present = {*self._configured, *told}
+        kept = [address for address in self._addresses if address in present]
+        self._addresses = (*kept, *sorted(present - set(kept)))
 
     async def ask(self, op: Op, fields: Json) -> Json:
         """The leader's reply. NoLeader, Uncertain."""

@@ -33,6 +33,7 @@ def describe(parts: Parts, now: float) -> Json:
         **_role(parts),
         **_log(parts),
         "connected": parts.slave.state,
+        "needsOperator": parts.slave.halted or None,
         "slaves": {str(i): _slave(parts, link, now) for i, link in sorted(parts.ha.links.items())},
         "queues": {
             f"{topic.decode()}-{queue}": [q.base, q.visible_end]
@@ -68,6 +69,7 @@ def _log(parts: Parts) -> Json:
         "confirmOffset": store.confirm_offset,
         "flushedOffset": store.log.flushed,
         "dispatchedOffset": store.index.dispatched,
+        "metadataVersion": list(parts.replica.catalog.version),
     }
 
 
@@ -75,6 +77,7 @@ def _slave(parts: Parts, link: Link, now: float) -> Json:
     ack, caught_up_at = link.progress.ack, link.progress.caught_up_at
     return {
         "ack": ack,
+        "learner": link.learner,
         "gap": None if ack is None else parts.replica.store.log.max_offset - ack,
         "bytesPerSecond": round(link.rate.value(now)),
         "caughtUpAgoS": None if caught_up_at is None else round(now - caught_up_at, 3),

@@ -10,6 +10,13 @@ A case is named by where the slave's first and last byte lie: 1 below the master
 
 Where no epoch is shared, nothing is: the slave cuts to its first byte if both logs begin there,
 else it starts anew. The original retries for ever.
+
+Tables are compared from where both logs begin. Within one epoch one master wrote, so who has the
+same epoch at the same offset has the same bytes, however much of its beginning was deleted.
+
+A slave that starts anew copies from the master's first byte, or from its last file on with
+`syncFromLastFile`: sooner in step, but what is older can not be read from this replica. Which file
+that is the master says, for a copy has to begin with a ledger (see `store.ledger`).
 """
 
 from collections.abc import Callable
@@ -27,11 +34,9 @@ class LogShape:
     max_offset: int
     epochs: EpochTable
 
-    def place(self, offset: int) -> int:
-        """1 below, 2 inside (ends included), 3 above."""
-        if offset < self.min_offset:
-            return 1
-        return 2 if offset <= self.max_offset else 3
+    @property
+    def is_empty(self) -> bool:
+        return self.min_offset == self.max_offset
 
 
 class Action(Enum):
@@ -41,33 +46,64 @@ class Action(Enum):
     HALT = "halt"
 
 
+class LogCase(Enum):
+    """Where a slave's log lies against its master's."""
+
+    BELOW = "1-1"
+    LAGGING_FROM_BELOW = "1-2"
+    LAGGING = "2-2"
+    AHEAD_FROM_BELOW = "1-3"
+    AHEAD = "2-3"
+    ABOVE = "3-3"
+
+
+def log_case(slave: LogShape, master: LogShape) -> LogCase:
+    """An empty log is below every other one: there is nothing in it that could be kept."""
+    if slave.is_empty or slave.max_offset <= master.min_offset:
+        return LogCase.BELOW
+    if slave.min_offset > master.max_offset:
+        return LogCase.ABOVE
+    low = 1 if slave.min_offset < master.min_offset else 2
+    return LogCase(f"{low}-{3 if slave.max_offset > master.max_offset else 2}")
+
+
 @dataclass(frozen=True)
 class Plan:
-    """What to do; copying begins at `point` afterwards."""
+    """What to do; copying begins at `point` afterwards. `case` is None at a promotion."""
 
     action: Action
     point: int
-    case: str
+    case: LogCase | None
+
+    @property
+    def reason(self) -> str:
+        return self.case.value if self.case else "promotion"
 
 
 FindPoint = Callable[[EpochTable, int, EpochTable, int], int]
 
 
-def plan(slave: LogShape, master: LogShape, find_point: FindPoint) -> Plan:
-    blank = slave.min_offset == slave.max_offset
-    if blank:
-        action = Action.CONTINUE if slave.max_offset == master.min_offset else Action.RESET
-        return Plan(action, master.min_offset, "1-1")
-    if slave.max_offset <= master.min_offset:
-        return Plan(Action.RESET, master.min_offset, "1-1")
-    if slave.min_offset > master.max_offset:
-        return Plan(Action.HALT, slave.max_offset, "3-3")
-    case = f"{min(2, master.place(slave.min_offset))}-{master.place(slave.max_offset)}"
-    point = find_point(slave.epochs, slave.max_offset, master.epochs, master.max_offset)
-    if point < 0 and slave.min_offset == master.min_offset:
-        point = slave.min_offset
-    if point < max(slave.min_offset, master.min_offset):
-        return Plan(Action.RESET, master.min_offset, case)
+def plan(slave: LogShape, master: LogShape, start: int, find_point: FindPoint) -> Plan:
+    """What the slave does with its log. `start`: where it would begin anew."""
+    case = log_case(slave, master)
+    if case is LogCase.ABOVE:
+        return Plan(Action.HALT, slave.max_offset, case)
+    if case is LogCase.BELOW:
+        blank = slave.is_empty and slave.max_offset == start
+        return Plan(Action.CONTINUE if blank else Action.RESET, start, case)
+    point = _shared_end(slave, master, find_point)
+    if point < 0:
+        return Plan(Action.RESET, start, case)
     if point >= slave.max_offset:
         return Plan(Action.CONTINUE, slave.max_offset, case)
     return Plan(Action.TRUNCATE, point, case)
+
+
+def _shared_end(slave: LogShape, master: LogShape, find_point: FindPoint) -> int:
+    """Up to where both logs are the same; -1 when they share nothing."""
+    low = max(slave.min_offset, master.min_offset)
+    ours, theirs = slave.epochs.clip(low), master.epochs.clip(low)
+    point = find_point(ours, slave.max_offset, theirs, master.max_offset)
+    if point < 0 and slave.min_offset == master.min_offset:
+        return slave.min_offset
+    return point

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from .controller_requests import Decision
 from .controller_state import encode
 from .net import refusal
-from .raft.node import Indeterminate, NotLeader
-from .wire import Json, Status
+from .raft.node import Indeterminate, NotLeader, TooLarge
+from .wire import NONSENSE, Json, Status
 
 Decide = Callable[[], Decision]
 
@@ -75,7 +75,7 @@ class Docket:
                 continue
             try:
                 decision = request.decide()
-            except (KeyError, TypeError, ValueError) as e:
+            except NONSENSE as e:
                 remark = f"a malformed request: {type(e).__name__}: {e}"
                 self._answer(request, refusal(Status.INVALID_REQUEST, remark))
                 continue
@@ -103,6 +103,8 @@ class Docket:
                 return self._not_leader()
             case Indeterminate():
                 return refusal(Status.SYSTEM_ERROR, "leadership was lost: the outcome is unknown")
+            case TooLarge() as e:
+                return refusal(Status.INVALID_REQUEST, str(e))
             case failure:
                 raise failure
 

@@ -62,6 +62,17 @@ class EpochTable:
         }
         return EpochTable(tuple(e for e in self.entries if e not in gone))
 
+    def clip(self, low: int) -> "EpochTable":
+        """The table as if the log began at `low`: so two tables are compared that remember
+        different beginnings of one epoch, because one log has lost its oldest segments."""
+        rows = self.truncate_prefix(low).entries
+        return EpochTable(tuple((epoch, max(start, low)) for epoch, start in rows))
+
+
+def cut_epochs(table: EpochTable, point: int) -> EpochTable:
+    """The table of a log that a slave cut at `point`: no reign begins where no byte is left."""
+    return table.truncate_suffix(point)
+
 
 def append_epoch(table: EpochTable, epoch: int, start: int) -> EpochTable:
     """The table with a new reign from `start` on. The last epoch again: no change."""
@@ -87,12 +98,23 @@ def find_consistent_point(
 
 
 def from_log(runs: Iterable[tuple[int, int]], end: int, recorded: EpochTable) -> EpochTable:
-    """The table of a recovered log: what its records say, and a last empty epoch from the file."""
-    table = EpochTable(tuple(runs))
+    """The table of a recovered log: what its records say. The file adds a last, empty epoch, and
+    where the first one began if that part of the log is deleted."""
+    table = EpochTable(_with_first_start(tuple(runs), recorded))
     epoch, start = recorded.last_epoch, recorded.last_start
     if epoch > table.last_epoch and start == end:
         return append_epoch(table, epoch, start)
     return table
+
+
+def _with_first_start(
+    runs: tuple[tuple[int, int], ...], recorded: EpochTable
+) -> tuple[tuple[int, int], ...]:
+    if not runs:
+        return runs
+    epoch, start = runs[0]
+    before = [s for e, s in recorded.entries if e == epoch and s < start]
+    return ((epoch, before[0]), *runs[1:]) if before else runs
 
 
 def pack(table: EpochTable) -> bytes:

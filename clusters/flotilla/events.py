@@ -2,15 +2,21 @@
 
     {"t": wall ms, "mono": loop seconds, "node": "broker-1", "kind": "role", ...fields}
 
-Kinds, shared by all nodes: `start` (pid), `stop`, `role` (role master|slave|fenced, masterId,
-masterAddr, epoch), `set` (set, setEpoch, why), `epoch` (epoch, start), `election` (brokerName,
-masterId, epoch, set, previousSet, trigger: broker, operator, closed, expired, restarted, returned
-or scan; the leading controller tells), `recover` (min, max, confirm, records, clean, epochs),
-`truncate` (point, before, case, action, confirm, belowConfirm), `handshake` (peer, epoch, status),
-`connection` (peer, state opened|closed, why), `raft` (term, state, leader), `expired` (brokerName,
-brokerId, why), `refused` (peer, why: a malformed frame), `set-refused` (set, setEpoch, why),
-`offsets-lowered` (rows), `halted` (why: a slave that needs a person), `forgotten` (brokerId),
-`fatal` (why).
+Kinds, shared by all nodes: `start` (pid), `stop`, `role` (role master|slave|fenced, brokerId,
+masterId, masterAddr, epoch), `set` (set, setEpoch, why), `epoch` (epoch, start), `election`
+(brokerName, masterId, epoch, set, previousSet, unclean: whether it may be so, trigger: broker,
+operator, drill, closed, expired, restarted, returned or scan; the leader tells), `recover` (min,
+max, confirm, records, scanned: how many of them by reading the log, clean, notes: what was damaged,
+epochs), `deleted` (before, min: retention), `disk` (pressure, freeBytes), `cutting` (point, before,
+case; nothing is done yet), `truncate` (point, before, case, action, confirm, belowConfirm),
+`handshake` (peer, epoch, status), `connection` (peer, state opened|closed, why), `raft` (term,
+state, leader), `expired` (brokerName, brokerId, why), `refused` (peer, why: a malformed frame),
+`set-refused` (set, setEpoch, why), `offsets-lowered` (rows), `log-case` (case, action, point,
+slave, master: both logs' first and last offset; spec 7.8), `metadata-refused` (ours, theirs),
+`metadata-unheard` (master, why: a slave can not ask it for changes; once, until it answers again),
+`route` (brokerName, masterAddr, stateVersion: what a nameserver shows clients from now on),
+`halted` (why: a slave that needs a person), `forgotten` (brokerId), `cleaned` (brokerName,
+brokerIds: by an operator), `config` (changed: by an operator), `fatal` (why).
 
 A log for people must not decide over what it tells of: an event that the disk refuses is dropped,
 and the next that is written says with `missed` how many were.

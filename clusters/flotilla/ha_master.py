@@ -4,7 +4,12 @@ A link sends only what the master itself has written, in batches of whole record
 an epoch, at most one window ahead of the slave's acks. The epoch of a batch is looked up in the
 table for every batch, so a new reign of the same master needs no new connection
 (apache/rocketmq#9689). A slave that connects again replaces its old link: a slave counts once.
-An ack beyond what was written is a broken peer's and ends the link (apache/rocketmq#3015).
+An ack beyond what was written is a broken peer's and ends the link (apache/rocketmq#3015), and so
+does one that goes back, or a transfer that would begin inside a record.
+
+A *learner* (`asyncLearner`) is fed like any slave, and that is all: nobody is told of its acks, so
+it is never counted, never enters the set and is never elected. The log is kept for it (`held`), as
+long as it lives. A link that lacks what is deleted nonetheless ends, and its slave begins anew.
 """
 
 import asyncio
@@ -16,6 +21,7 @@ from typing import Protocol
 from .config import Config
 from .divergence import LogShape
 from .events import EventLog
+from .ha_flow import TokenBucket
 from .ha_protocol import Data, Hello, Welcome, unpack_ack
 from .net import Connection
 from .pace import Every
@@ -24,7 +30,7 @@ from .store.commit_log import CommitLog
 from .sync_state import Progress
 from .wire import Op, Status
 
-_WINDOW_BATCHES = 8
+_WINDOW_BYTES = 2 * 1024 * 1024  # not a few batches: on a long wire small ones would throttle it
 _NO_BATCH = (-1, 0, b"")  # offset, the log's end when it was read, records
 
 
@@ -43,6 +49,14 @@ class Reign(Protocol):
     def shape(self) -> LogShape: ...
 
     def confirm_offset(self) -> int: ...
+
+    def is_boundary(self, offset: int) -> bool:
+        """Does a record begin, or the log end, there?"""
+        ...
+
+    def last_file(self) -> int:
+        """The latest place where a copy of the log may begin."""
+        ...
 
     def progressed(self, slave: int) -> None:
         """A slave acknowledged something."""
@@ -74,9 +88,12 @@ class Link:
     slave: int
     connection: Connection
     heard_at: float
+    bucket: TokenBucket | None  # None: no flow control
+    learner: bool = False
     progress: Progress = field(default_factory=Progress)
     sent: int | None = None
     rate: Rate = field(default_factory=Rate)
+    waiting: asyncio.TimerHandle | None = None  # for tokens
 
 
 class HaMaster:
@@ -89,7 +106,7 @@ class HaMaster:
         self._by_connection: dict[Connection, Link] = {}
         self._strangers: dict[Connection, None] = {}
         self._admitted = 0
-        self._early: list[tuple[Connection, int, Hello]] = []
+        self._early: dict[Connection, tuple[int, Hello]] = {}
         self._config = config
         self._log = log
         self._rules = rules
@@ -107,11 +124,16 @@ class HaMaster:
     # what the broker asks
 
     def acks(self) -> Mapping[int, int | None]:
+        """What each slave holds, learners aside: they hold nothing that counts."""
+        return {key: link.progress.ack for key, link in self.links.items() if not link.learner}
+
+    def held(self) -> Mapping[int, int | None]:
+        """What each connection's peer holds, learners too: the log behind it has to stay."""
         return {key: link.progress.ack for key, link in self.links.items()}
 
     def progress(self, slave: int) -> Progress | None:
         link = self.links.get(slave)
-        return link.progress if link else None
+        return link.progress if link and not link.learner else None
 
     def open(self) -> None:
         """The reign has begun: answer the slaves that came early.
@@ -120,10 +142,9 @@ class HaMaster:
         very same byte.
         """
         self._batch = _NO_BATCH
-        early, self._early = self._early, []
-        for connection, request, hello in early:
-            if connection.is_open:
-                self._handshake(connection, request, hello)
+        early, self._early = self._early, {}
+        for connection, (request, hello) in early.items():
+            self._handshake(connection, request, hello)
 
     def pump(self) -> None:
         """Send what was written to every slave that has room."""
@@ -135,6 +156,16 @@ class HaMaster:
         if self._confirm_timer is None:
             delay_s = self._config.ha_send_heartbeat_interval_s / 50
             self._confirm_timer = self._loop.call_later(delay_s, self._tell_confirm)
+
+    def adopt(self, config: Config) -> None:
+        """Feed the slaves at another rate from now on, those too that wait for tokens."""
+        self._config = config
+        for link in self.links.values():
+            if link.waiting is not None:
+                link.waiting.cancel()
+                link.waiting = None
+            link.bucket = self._bucket()
+            self._pump(link)
 
     def drop_all(self, why: str) -> None:
         for connection in [*self._by_connection, *self._strangers]:
@@ -154,11 +185,14 @@ class HaMaster:
 
     def closed(self, connection: Connection, why: str) -> None:
         self._strangers.pop(connection, None)
+        self._early.pop(connection, None)
         link = self._by_connection.pop(connection, None)
         if link is None:
             if connection.refused:
                 self._events.write("refused", peer=connection.peer, why=why)
             return
+        if link.waiting is not None:
+            link.waiting.cancel()
         self._events.write("connection", peer=link.slave, state="closed", why=why)
         if self.links.get(link.key) is link:
             del self.links[link.key]
@@ -167,22 +201,27 @@ class HaMaster:
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if op == Op.HA_ACK and connection in self._by_connection:
             self._acked(self._by_connection[connection], unpack_ack(body))
-        elif op == Op.HA_HANDSHAKE:
-            hello = Hello.unpack(body)
-            if self._reign.is_promoting():
-                self._early.append((connection, request, hello))
-            else:
-                self._handshake(connection, request, hello)
+        elif op == Op.HA_HANDSHAKE and connection in self._strangers:
+            self._greeted(connection, request, Hello.unpack(body))
         else:
             raise ValueError(f"an operation {op} that replication does not know here")
 
+    def _greeted(self, connection: Connection, request: int, hello: Hello) -> None:
+        if not self._reign.is_promoting():
+            self._handshake(connection, request, hello)
+        elif connection in self._early:
+            raise ValueError("a second handshake")
+        else:
+            self._early[connection] = (request, hello)
+
     def _handshake(self, connection: Connection, request: int, hello: Hello) -> None:
         status = self._judge(hello)
-        welcome = Welcome(status, self._reign.epoch, self._log.segment_size, self._reign.shape())
+        reign, log = self._reign, self._log
+        welcome = Welcome(status, reign.epoch, log.segment_size, reign.last_file(), reign.shape())
         self._events.write("handshake", peer=hello.slave_id, epoch=hello.epoch, status=int(status))
         connection.reply(Op.HA_HANDSHAKE, request, welcome.pack())
         if status is Status.SUCCESS:
-            self._admit(connection, hello.slave_id)
+            self._admit(connection, hello.slave_id, hello.learner)
 
     def _judge(self, hello: Hello) -> Status:
         if not self._reign.is_master():
@@ -192,20 +231,33 @@ class HaMaster:
             return Status.FENCED_MASTER_EPOCH
         return Status.SUCCESS
 
-    def _admit(self, connection: Connection, slave: int) -> None:
-        self._strangers.pop(connection, None)
+    def _admit(self, connection: Connection, slave: int, learner: bool) -> None:
+        del self._strangers[connection]
         self._admitted += 1
         key = self._rules.link_key(slave, self._admitted)
         old = self.links.pop(key, None)
-        if old is not None and old.connection is not connection:
+        if old is not None:
             old.connection.refused = "the slave connected again"
             old.connection.abort()
-        link = Link(key, slave, connection, self._loop.time())
+        link = Link(key, slave, connection, self._loop.time(), self._bucket(), learner)
         self.links[key] = self._by_connection[connection] = link
 
-    def _acked(self, link: Link, position: int) -> None:
+    def _bucket(self) -> TokenBucket | None:
+        if not self._config.ha_flow_control:
+            return None
+        return TokenBucket.full(self._config.ha_flow_bytes_per_s, self._loop.time())
+
+    def _check_ack(self, link: Link, position: int) -> None:
+        """ValueError: no sound slave says that."""
         if position > self._log.written:
             raise ValueError(f"an ack of {position}, beyond the log's end {self._log.written}")
+        if link.progress.ack is not None and position < link.progress.ack:
+            raise ValueError(f"an ack of {position} after one of {link.progress.ack}")
+        if link.sent is None and not self._reign.is_boundary(position):
+            raise ValueError(f"a transfer from {position}, where no record begins")
+
+    def _acked(self, link: Link, position: int) -> None:
+        self._check_ack(link, position)
         now = self._loop.time()
         link.heard_at = now
         link.progress = link.progress.acked(position, self._log.max_offset, now)
@@ -219,16 +271,36 @@ class HaMaster:
     # sending
 
     def _pump(self, link: Link) -> None:
-        window = _WINDOW_BATCHES * self._config.ha_transfer_batch_size
         written = self._log.written
         while (
             link.sent is not None
+            and not self._lacks_deleted(link)
             and link.sent < written
-            and link.sent - (link.progress.ack or 0) < window
+            and link.sent - (link.progress.ack or 0) < _WINDOW_BYTES
+            and not self._must_wait(link)
         ):
             records = self._records(link.sent)
             self._send(link, link.sent, records)
             link.sent += len(records)
+
+    def _lacks_deleted(self, link: Link) -> bool:
+        """Then this link comes to nothing."""
+        if link.sent is None or link.sent >= self._log.min_offset:
+            return False
+        link.connection.refused = f"the log before {self._log.min_offset} is deleted"
+        link.connection.abort()
+        return True
+
+    def _must_wait(self, link: Link) -> bool:
+        """Flow control: no token is left. The link is pumped again when there is one."""
+        wait_s = link.bucket.wait_s(self._loop.time()) if link.bucket else 0.0
+        if wait_s and link.waiting is None:
+            link.waiting = self._loop.call_later(wait_s, self._waited, link)
+        return wait_s > 0
+
+    def _waited(self, link: Link) -> None:
+        link.waiting = None
+        self._pump(link)
 
     def _records(self, offset: int) -> bytes:
         """The next batch from `offset` on; slaves that are abreast share it."""
@@ -242,11 +314,16 @@ class HaMaster:
         return records
 
     def _send(self, link: Link, offset: int, records: bytes) -> None:
+        if self._lacks_deleted(link):
+            return
         epoch, start, _ = self._reign.shape().epochs.at(offset, self._log.written)
         self._confirm_told = self._reign.confirm_offset()
         data = Data(offset, epoch, start, self._confirm_told, records)
         link.connection.tell(Op.HA_DATA, data.pack())
-        link.rate.add(len(records), self._loop.time())
+        now = self._loop.time()
+        link.rate.add(len(records), now)
+        if link.bucket:
+            link.bucket = link.bucket.take(len(records), now)
 
     def _tell_confirm(self) -> None:
         self._confirm_timer = None

@@ -1,11 +1,15 @@
 """What a slave and its master say to each other (spec 7.1), on frames of `wire`.
 
-    slave -> master   HA_HANDSHAKE   who I am, the epoch of the master I was told of, my log's shape
-    master -> slave   the reply      a status, my epoch, my log's shape; the slave then cuts its log
+    slave -> master   HA_HANDSHAKE   who I am, the epoch of the master that I was told of, the shape
+                                     of my log, and whether I am a learner
+    master -> slave   the reply      a status, my epoch, my log's shape, and where the last file
+                                     begins; the slave then cuts its log
     slave -> master   HA_ACK         what I hold: appended, or durable under SYNC_FLUSH. The first
                                      one comes right after the cut and starts the transfer
     master -> slave   HA_DATA        whole records of one epoch, with that epoch and its start, and
                                      the confirm offset; empty: a heartbeat, answered with HA_ACK
+
+A shape that no log can have (it ends before it begins, its epochs do not rise) is malformed.
 
 Both sides check the master's epoch in the handshake: a master refuses a slave that was told of a
 later one, and a slave refuses a master that is older than what it was told.
@@ -13,6 +17,7 @@ later one, and a slave refuses a master that is older than what it was told.
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 
 from .divergence import LogShape
 from .epochs import EpochTable
@@ -20,11 +25,12 @@ from .wire import Status
 
 _SHAPE = struct.Struct(">QQH")
 _EPOCH = struct.Struct(">IQ")
-_HELLO = struct.Struct(">IIQ")
-_WELCOME = struct.Struct(">HII")
+_HELLO = struct.Struct(">IIQ?")
+_WELCOME = struct.Struct(">HIIQ")
 _DATA = struct.Struct(">QIQQ")
 _ACK = struct.Struct(">Q")
 DATA_HEAD = _DATA.size
+MOST_OFFSET = 2**62
 
 
 def _pack_shape(shape: LogShape) -> bytes:
@@ -39,7 +45,15 @@ def _unpack_shape(body: bytes, at: int) -> LogShape:
     if len(body) != at + count * _EPOCH.size:
         raise ValueError("an epoch table of the wrong length")
     rows = tuple(_EPOCH.iter_unpack(body[at:]))
+    if not min_offset <= max_offset < MOST_OFFSET or not _rise(rows, max_offset):
+        raise ValueError("a shape that no log has")
     return LogShape(min_offset, max_offset, EpochTable(rows))
+
+
+def _rise(rows: tuple[tuple[int, int], ...], end: int) -> bool:
+    """Do the epochs rise, and their starts, up to the log's end?"""
+    rising = all(a < b and c <= d for (a, c), (b, d) in pairwise(rows))
+    return rising and (not rows or rows[-1][1] <= end)
 
 
 @dataclass(frozen=True)
@@ -50,34 +64,44 @@ class Hello:
     epoch: int
     confirm_offset: int
     shape: LogShape
+    learner: bool = False
 
     def pack(self) -> bytes:
-        head = _HELLO.pack(self.slave_id, self.epoch, self.confirm_offset)
+        head = _HELLO.pack(self.slave_id, self.epoch, self.confirm_offset, self.learner)
         return head + _pack_shape(self.shape)
 
     @classmethod
     def unpack(cls, body: bytes) -> "Hello":
-        slave_id, epoch, confirm_offset = _HELLO.unpack_from(body)
-        return cls(slave_id, epoch, confirm_offset, _unpack_shape(body, _HELLO.size))
+        slave_id, epoch, confirm_offset, learner = _HELLO.unpack_from(body)
+        return cls(slave_id, epoch, confirm_offset, _unpack_shape(body, _HELLO.size), learner)
 
 
 @dataclass(frozen=True)
 class Welcome:
-    """The master's reply. Unless `status` is SUCCESS the connection ends here."""
+    """The master's reply. Unless `status` is SUCCESS the connection ends here.
+
+    `last_file`: the latest place where a copy may begin; see `MessageStore.last_file`.
+    """
 
     status: Status
     epoch: int
     segment_size: int
+    last_file: int
     shape: LogShape
 
     def pack(self) -> bytes:
-        head = _WELCOME.pack(self.status, self.epoch, self.segment_size)
+        head = _WELCOME.pack(self.status, self.epoch, self.segment_size, self.last_file)
         return head + _pack_shape(self.shape)
 
     @classmethod
     def unpack(cls, body: bytes) -> "Welcome":
-        status, epoch, segment_size = _WELCOME.unpack_from(body)
-        return cls(Status(status), epoch, segment_size, _unpack_shape(body, _WELCOME.size))
+        status, epoch, segment_size, last_file = _WELCOME.unpack_from(body)
+        shape = _unpack_shape(body, _WELCOME.size)
+        if not segment_size or shape.min_offset % segment_size:
+            raise ValueError(f"a log that begins at {shape.min_offset}, inside a segment")
+        if not shape.min_offset <= last_file <= shape.max_offset or last_file % segment_size:
+            raise ValueError(f"a last file that begins at {last_file}")
+        return cls(Status(status), epoch, segment_size, last_file, shape)
 
 
 @dataclass(frozen=True)
@@ -128,6 +152,7 @@ def link_key(slave: int, connection: int) -> int:
     return slave
 
 
-def ack_position(sync_flush: bool, written: int, flushed: int) -> int:
-    """What a slave may acknowledge: durable bytes under SYNC_FLUSH, else the kernel's."""
+def ack_position(sync_flush: bool, appended: int, written: int, flushed: int) -> int:
+    """What a replica may acknowledge, and a master count as its own copy: durable bytes under
+    SYNC_FLUSH, else the kernel's; never those that are in memory alone."""
     return flushed if sync_flush else written

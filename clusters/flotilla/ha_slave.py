@@ -5,10 +5,16 @@ whenever the connection ends, and at once when the role changes. Between the han
 the first ack the log is cut (`divergence.plan`), durably, and never while anything is appended.
 
 Acks tell what the slave holds: what it has written, or synced under SYNC_FLUSH. One goes out right
-after the cut, one for each turn that wrote something, one for each heartbeat.
+after the cut, one for each turn that wrote something, one for each heartbeat. The first one says
+where the transfer begins, so under SYNC_FLUSH everything is synced before it; the original sends
+none before its timer when nothing was cut.
+
+A slave whose log lies above its master's (case 3-3), or that has another segment size, *halts*: it
+follows nobody until an election gives it another master, and says that it needs an operator.
 """
 
 import asyncio
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,6 +25,7 @@ from .events import EventLog
 from .ha_protocol import Data, Hello, Welcome, pack_ack
 from .net import CallTimeout, Connection, ConnectionLost, Tasks, Unreachable, dial
 from .pace import Bell, Every
+from .ports import no_room
 from .rules import Rules
 from .store.message_store import MessageStore
 from .wire import Op, Status
@@ -49,6 +56,9 @@ class Leader:
     ha_address: str
     epoch: int
 
+    def is_same_node(self, other: "Leader") -> bool:
+        return (self.master_id, self.ha_address) == (other.master_id, other.ha_address)
+
 
 class HaSlave:
     """Follows a master; a `net.Handler` for the connection to it."""
@@ -57,6 +67,7 @@ class HaSlave:
         self, config: Config, store: MessageStore, rules: Rules, copy: Copy, events: EventLog
     ) -> None:
         self.state = "idle"
+        self.halted = ""  # why, while the state is that
         self.on_connected: Callable[[], None] = lambda: None
         self._config = config
         self._store = store
@@ -78,7 +89,7 @@ class HaSlave:
     async def follow(self, leader: Leader) -> None:
         """Copy from this master from now on; a newer epoch of the same one changes nothing else."""
         known, self._leader = self._leader, leader
-        same = known is not None and known.ha_address == leader.ha_address
+        same = known is not None and known.is_same_node(leader)
         if same and self._run is not None and not self._run.done():
             self._bell.ring()
             return
@@ -105,10 +116,12 @@ class HaSlave:
 
     def acknowledge(self, *, always: bool = False) -> None:
         """Tell the master what we hold, if that is news."""
-        log = self._store.log
-        held = self._rules.ack_position(self._config.sync_flush, log.written, log.flushed)
         if self.state != "transfer" or self._connection is None:
             return
+        log = self._store.log
+        held = self._rules.ack_position(
+            self._config.sync_flush, log.max_offset, log.written, log.flushed
+        )
         if always or held > self._acked:
             self._acked = held
             self._connection.tell(Op.HA_ACK, pack_ack(held))
@@ -116,12 +129,15 @@ class HaSlave:
     # the task
 
     async def _follow(self) -> None:
+        """Who is refused soon after a handshake waits longer each time, as who gets no answer."""
         failures = 0
         while (leader := self._leader) is not None:
             try:
                 await self._attach(leader)
-                failures = 0
+                attached_at = self._loop.time()
                 await self._detached()
+                lasted_s = self._loop.time() - attached_at
+                failures = failures + 1 if lasted_s < self._config.ha_reconnect_s else 0
             except (Unreachable, ConnectionLost, CallTimeout, _Refused) as e:
                 self._drop(str(e))
                 failures += 1
@@ -132,7 +148,9 @@ class HaSlave:
             await self._bell.wait(longest / max(_FIRST_PAUSES >> failures, 1))
 
     async def _attach(self, leader: Leader) -> None:
-        self.state = "dialling"
+        if self._store.log.full:
+            raise _Refused("the disk is full")
+        self.state, self.halted = "dialling", ""
         timeout_s = self._config.controller_rpc_timeout_s
         connection = await dial(leader.ha_address, self, timeout_s)
         if self._leader is None:
@@ -140,18 +158,31 @@ class HaSlave:
             raise _Refused("no longer following")
         self._connection, self.state = connection, "handshake"
         self._heard_at = self._loop.time()
-        shape = self._copy.shape()
-        confirm = self._store.confirm_offset
-        hello = Hello(self._leader.slave_id, self._leader.epoch, confirm, shape)
-        reply = await connection.call(Op.HA_HANDSHAKE, hello.pack(), timeout_s)
-        welcome = Welcome.unpack(reply)
+        welcome = await self._shake_hands(connection, self._leader, timeout_s)
         self._check(welcome)
-        await self._prepare(plan(shape, welcome.shape, self._rules.find_consistent_point))
+        await self._prepare(welcome)
         if self._leader is None or connection is not self._connection:
             raise _Refused("no longer following")
         self.state, self._acked = "transfer", -1
         self.acknowledge(always=True)
         self.on_connected()
+
+    async def _shake_hands(
+        self, connection: Connection, leader: Leader, timeout_s: float
+    ) -> Welcome:
+        hello = Hello(
+            leader.slave_id,
+            leader.epoch,
+            self._store.confirm_offset,
+            self._copy.shape(),
+            self._config.async_learner,
+        )
+        reply = await connection.call(Op.HA_HANDSHAKE, hello.pack(), timeout_s)
+        try:
+            return Welcome.unpack(reply)
+        except (ValueError, struct.error) as e:
+            self._events.write("refused", peer=connection.peer, why=f"a malformed welcome: {e}")
+            raise _Refused(f"a malformed welcome: {e}") from e
 
     def _check(self, welcome: Welcome) -> None:
         if welcome.status is not Status.SUCCESS:
@@ -162,18 +193,40 @@ class HaSlave:
         if welcome.segment_size != self._store.log.segment_size:
             self._halt(f"the master's mappedFileSizeCommitLog is {welcome.segment_size}")
 
-    async def _prepare(self, planned: Plan) -> None:
+    async def _prepare(self, welcome: Welcome) -> None:
+        """Cut the log as it has to be, and have all that is left acknowledged by the first ack."""
+        master, ours = welcome.shape, self._copy.shape()
+        last_file = self._config.sync_from_last_file
+        start = welcome.last_file if last_file else master.min_offset
+        planned = plan(ours, master, start, self._rules.find_consistent_point)
+        self._tell_case(planned, ours, master)
         if planned.action is Action.HALT:
-            self._halt(f"case {planned.case}: our log begins behind the master's end")
+            self._halt(f"case {planned.reason}: our log begins behind the master's end")
         self.state = "cutting"
         try:
             await self._copy.cut(planned)
         except ValueError as e:
             self._halt(str(e))
+        except OSError as e:
+            if not no_room(e):
+                raise
+            raise _Refused("the disk is full") from e
+        if self._config.sync_flush:
+            await self._store.flush()
+
+    def _tell_case(self, planned: Plan, ours: LogShape, master: LogShape) -> None:
+        self._events.write(
+            "log-case",
+            case=planned.reason,
+            action=planned.action.value,
+            point=planned.point,
+            slave=[ours.min_offset, ours.max_offset],
+            master=[master.min_offset, master.max_offset],
+        )
 
     def _halt(self, why: str) -> None:
-        self.state = "halted"
-        self._events.write("halted", why=why)
+        self.state, self.halted = "halted", why
+        self._events.write("halted", why=f"{why}; needs an operator")
         raise _Refused(why)
 
     async def _detached(self) -> None:
@@ -218,14 +271,22 @@ class HaSlave:
         if data.offset != store.log.max_offset:
             raise ValueError(f"data for {data.offset}, but our log ends at {store.log.max_offset}")
         if data.epoch != self._copy.shape().epochs.last_epoch:
-            self._copy.new_epoch(data.epoch, data.epoch_start)
+            self._begin_epoch(data)
         if data.records:
             store.append_raw(data.records, data.epoch)
+            self.acknowledge()
         confirm = min(data.confirm_offset, store.log.max_offset)
         if confirm > store.confirm_offset:
             store.confirm(confirm)
         if not data.records:
             self.acknowledge(always=True)
+
+    def _begin_epoch(self, data: Data) -> None:
+        """Batches never cross an epoch, so it begins here; or earlier, where our empty log does."""
+        here = data.epoch_start == data.offset
+        if not here and (data.epoch_start > data.offset or not self._copy.shape().is_empty):
+            raise ValueError(f"epoch {data.epoch} from {data.epoch_start}, told at {data.offset}")
+        self._copy.new_epoch(data.epoch, data.epoch_start)
 
 
 class _Refused(Exception):

@@ -4,11 +4,17 @@ First a temporary file remembers what is asked for, with a check code that makes
 a lost answer succeed; then the controllers' consent makes it `broker.meta`. Each file is replaced
 atomically and none is removed before its successor is on disk: the original deletes first, and a
 crash in between costs the broker its identity while its old id stays in the set for ever.
+
+Each file carries a checksum: with one digit wrong a broker would go about under another's id. (A
+file without one is of an earlier edition.) A damaged file is not guessed at, and not replaced by a
+new id either: the node says which byte makes no sense and stops.
 """
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import NoReturn
+from zlib import crc32
 
 from .config import Config
 from .ports import Ports
@@ -43,6 +49,24 @@ class Claim:
             str(fields["checkCode"]),
         )
 
+    def packed(self) -> bytes:
+        """As a file."""
+        return to_json(self.fields() | {"crc": crc32(to_json(self.fields()))})
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> "Claim":
+        """ValueError: what is wrong, and where."""
+        try:
+            fields = from_json(data)
+            claim = cls.of(fields)
+        except json.JSONDecodeError as e:
+            raise ValueError(f"byte {e.pos}: {e.msg}") from e
+        except (KeyError, TypeError, ValueError) as e:
+            raise ValueError(f"byte 0: {type(e).__name__}: {e}") from e
+        if fields.get("crc", (own := crc32(to_json(claim.fields())))) != own:
+            raise ValueError(f"byte 0 to {len(data)}: the checksum is {fields['crc']}, not {own}")
+        return claim
+
 
 class Identity:
     """The files `broker.meta` and `broker.meta.claim` in the store."""
@@ -62,9 +86,14 @@ class Identity:
             if not await self._apply(ask, claim):
                 self._remove_claim()
                 return None
-            await self._files.replace(self._path, to_json(claim.fields()))
+            await self._files.replace(self._path, claim.packed())
         self._remove_claim()
         return claim.broker_id
+
+    def check_code(self) -> str:
+        """What proves that the id is ours."""
+        claim = self._load(self._path)
+        return claim.check_code if claim else ""
 
     async def apply_again(self, ask: Ask) -> None:
         """The controllers lost their memory of us; ask for the id that we have."""
@@ -78,7 +107,7 @@ class Identity:
         reply = await ask(Op.NEXT_BROKER_ID, who)
         code = f"{config.address};{self._ports.clock.wall_ms()}"
         claim = Claim(config.cluster, config.broker_name, int(reply["brokerId"]), code)
-        await self._files.replace(self._claim_path, to_json(claim.fields()))
+        await self._files.replace(self._claim_path, claim.packed())
         return claim
 
     async def _apply(self, ask: Ask, claim: Claim) -> bool:
@@ -93,7 +122,13 @@ class Identity:
     def _load(self, path: str) -> Claim | None:
         if not self._files.exists(path):
             return None
-        claim = Claim.of(from_json(self._files.read(path)))
+        try:
+            claim = Claim.unpacked(self._files.read(path))
+        except ValueError as e:
+            self._ports.exit.fatal(
+                f"{path} is damaged at {e}; bring it back from a copy, or remove the store and "
+                "clean this broker's old id at the controllers"
+            )
         expected = (self._config.cluster, self._config.broker_name)
         if (claim.cluster, claim.broker_name) != expected:
             self._refuse(path, claim)

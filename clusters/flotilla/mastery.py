@@ -1,5 +1,9 @@
 """A reigning master's duties: confirm, acknowledge, keep the SyncStateSet (spec 5.2, 8.1, 9).
 
+How many copies are enough is `quorum`'s, who belongs to the set is `sync_state`'s, and which one
+slave if there shall be but one `semi_sync`'s. A master that may be alone in its set can be told to
+count its own copy only when it is on the disk (`forceSyncFlushWhenAlone`): there is no other one.
+
 Everything is driven by events: the log was written or synced, a slave acknowledged, a connection
 ended, the controllers answered. The timer only finds members that have fallen silent.
 
@@ -10,7 +14,7 @@ earlier attempt can still be in a controllers' log ends it.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .config import Config
@@ -19,10 +23,11 @@ from .events import EventLog
 from .ha_master import HaMaster
 from .net import Tasks
 from .pace import Bell, Every
+from .quorum import in_step
 from .replica import Replica
 from .rules import Rules
 from .sends import WaitingSends
-from .sync_state import SyncState
+from .sync_state import SyncState, sure_members
 from .wire import Json, Op, Status
 
 
@@ -38,6 +43,7 @@ class Context:
     controllers: Controllers
     events: EventLog
     on_info: Callable[[Json], None]
+    holds_metadata: Callable[[int], bool]  # a slave that does not may not enter
 
 
 class Mastery:
@@ -53,11 +59,7 @@ class Mastery:
         self._retry = Bell()
         self._quiet_until = 0.0
         self._refused: tuple[tuple[int, ...], str] = ((), "")
-        config = context.config
-        self._needed = context.rules.needed_acks(
-            config.all_ack_in_sync_state_set, config.in_sync_replicas
-        )
-        self._check = Every(config.check_sync_state_set_s, self._look_at_members)
+        self._check = Every(context.config.check_sync_state_set_s, self._look_at_members)
 
     # what the broker asks
 
@@ -66,13 +68,16 @@ class Mastery:
         return self.state.proposed is not None
 
     def admits(self) -> bool:
-        size = self._c.rules.set_size(self.state)
-        return self._c.rules.admit(size, self._c.config.min_in_sync_replicas)
+        rules, config = self._c.rules, self._c.config
+        size = rules.set_size(self.state)
+        if config.auto_in_sync_replicas and not config.all_ack_in_sync_state_set:
+            size = min(size, self._in_step(self._c.ha.acks(), rules.counted_members(self.state)))
+        return rules.admit(size, config.min_in_sync_replicas)
 
     def advance(self) -> None:
         """Confirm and acknowledge what can be, now that something has changed."""
         c, log, store = self._c, self._c.replica.store.log, self._c.replica.store
-        own = log.flushed if c.config.sync_flush else log.written
+        own = c.rules.ack_position(self._syncs(), log.max_offset, log.written, log.flushed)
         acks, members = c.ha.acks(), c.rules.counted_members(self.state)
         confirm = c.rules.confirm_offset(
             store.confirm_offset, own, acks, members, c.config.all_ack_in_sync_state_set
@@ -80,10 +85,35 @@ class Mastery:
         if confirm != store.confirm_offset:
             store.confirm(confirm)
             c.ha.confirmed()
+        if not c.config.all_ack_in_sync_state_set:
+            members = tuple(i for i in members if i in sure_members(self.state))
         replicated = c.rules.replicated_offset(
-            self._needed, log.written, acks, members, c.config.min_in_sync_replicas
+            self._needed(acks, members), log.written, acks, members, c.config.min_in_sync_replicas
         )
         c.sends.complete(replicated, own)
+
+    def _needed(self, acks: Mapping[int, int | None], members: tuple[int, ...]) -> int:
+        """How many copies are enough now."""
+        rules, config = self._c.rules, self._c.config
+        copies = config.in_sync_replicas
+        if config.auto_in_sync_replicas:
+            living = self._in_step(acks, members)
+            copies = rules.degraded(copies, config.min_in_sync_replicas, living)
+        return rules.needed_acks(config.all_ack_in_sync_state_set, copies)
+
+    def _in_step(self, acks: Mapping[int, int | None], members: tuple[int, ...]) -> int:
+        end = self._c.replica.store.log.written
+        return in_step(end, acks, members, self._c.config.ha_max_gap_not_in_sync)
+
+    def _syncs(self) -> bool:
+        """Does an acknowledgement wait for this disk? Then the disk is asked, if it was not yet."""
+        config, log = self._c.config, self._c.replica.store.log
+        if config.sync_flush or not config.sync_flush_when_alone:
+            return config.sync_flush
+        alone = self._c.rules.may_be_alone(self.state)
+        if alone and log.flushed < log.written:
+            log.request_sync()
+        return alone
 
     def renew(self, epoch: int, members: tuple[int, ...], set_epoch: int) -> None:
         """Elected again without an interval: a new epoch on the same connections."""
@@ -95,6 +125,8 @@ class Mastery:
         if set_epoch <= self.state.epoch:
             return
         self.state = self.state.install(members, set_epoch)
+        if self._c.config.semi_sync and self.state.slaves:
+            self.state = self.state.close()
         self._c.events.write("set", set=list(self.state.members), setEpoch=set_epoch, why=why)
         self._retry.ring()
         self.advance()
@@ -127,26 +159,47 @@ class Mastery:
             return
         start = self._c.replica.epochs.last_start
         mark = self.state.entering.get(slave)
-        if self._ready(progress.ack, mark, start):
+        if self._ready(slave, progress.ack, start):
             self._review()
-        elif mark is None and rules.may_join(
-            progress.ack, log.max_offset, start, self._c.config.ha_transfer_batch_size
+        elif (
+            mark is None
+            and self._has_room()
+            and rules.may_join(
+                progress.ack, log.max_offset, start, self._c.config.ha_transfer_batch_size
+            )
         ):
             self.state = self.state.join(slave, log.max_offset)
 
-    def _ready(self, ack: int, mark: int | None, start: int) -> bool:
+    def _has_room(self) -> bool:
+        """May one more be waited for? Of a semi-synchronous set only if it has no slave yet."""
+        state = self.state
+        return not (self._c.config.semi_sync and (state.slaves or state.proposed or state.entering))
+
+    def _ready(self, slave: int, ack: int, start: int) -> bool:
+        if not self._c.holds_metadata(slave):
+            return False
+        mark = self.state.entering.get(slave)
         if mark is not None and ack >= max(mark, start):
             return True
         return self._c.rules.may_enter(ack, self._c.replica.store.confirm_offset, start)
 
     def _look_at_members(self) -> None:
         """The timer. After a pause of our own, the slaves' acks are read first."""
-        if self._check.late_s < self._check.period_s / 2:
+        if not self._just_woke():
             for slave in list(self.state.entering):
                 if self._out_of_step(slave):
                     self.state = self.state.forget(slave)
             self._review()
             self.advance()
+
+    def _just_woke(self) -> bool:
+        """We were stopped: what slaves sent meanwhile may not be read yet."""
+        return self._check.behind_s >= self._check.period_s / 2
+
+    def _must_leave(self, slave: int) -> bool:
+        """Not for a silence that was ours."""
+        connected = self._c.ha.progress(slave) is not None
+        return self._out_of_step(slave) and not (connected and self._just_woke())
 
     def _out_of_step(self, slave: int) -> bool:
         limit_s = self._c.config.ha_max_time_slave_not_catchup_s
@@ -157,16 +210,28 @@ class Mastery:
     def _wanted(self) -> tuple[int, ...]:
         """The set as it should be."""
         start = self._c.replica.epochs.last_start
-        keep = [i for i in self.state.slaves if not self._out_of_step(i)]
-        for slave, ack in self._c.ha.acks().items():
-            mark = self.state.entering.get(slave)
-            if (
-                slave not in self.state.members
-                and ack is not None
-                and self._ready(ack, mark, start)
-            ):
-                keep.append(slave)
-        return tuple(sorted({self.state.me, *keep}))
+        keep = [i for i in self.state.slaves if not self._must_leave(i)]
+        ready = [
+            slave
+            for slave, ack in self._c.ha.acks().items()
+            if slave not in self.state.members
+            and ack is not None
+            and not self._out_of_step(slave)
+            and self._ready(slave, ack, start)
+        ]
+        chosen = self._designated(keep, ready) if self._c.config.semi_sync else (*keep, *ready)
+        return tuple(sorted({self.state.me, *chosen}))
+
+    def _designated(self, members: Sequence[int], ready: Sequence[int]) -> tuple[int, ...]:
+        known = {slave: self._c.ha.progress(slave) for slave in (*members, *ready)}
+        caught_up_at = {
+            slave: progress.caught_up_at
+            for slave, progress in known.items()
+            if progress is not None and progress.caught_up_at is not None
+        }
+        limit_s = self._c.config.semi_sync_lag_s
+        chosen = self._c.rules.designate(members, ready, caught_up_at, limit_s)
+        return () if chosen is None else (chosen,)
 
     def _review(self) -> None:
         """Propose the set as it should be, unless a proposal is under way."""

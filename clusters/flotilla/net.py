@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol, cast
 
-from .wire import HEADER, MAX_FRAME, REPLY, Json, Status, frame, from_json, to_json
+from .wire import HEADER, MAX_FRAME, NONSENSE, REPLY, Json, Status, frame, from_json, to_json
 
 
 class ConnectionLost(Exception):
@@ -218,7 +218,7 @@ class JsonHandler:
     ) -> None:
         try:
             fields = await work
-        except (KeyError, TypeError, ValueError) as e:
+        except NONSENSE as e:
             fields = refusal(Status.INVALID_REQUEST, f"{type(e).__name__}: {e}")
         connection.reply(op, request, to_json({"code": Status.SUCCESS, **fields}))
 
@@ -311,6 +311,13 @@ async def serve(host: str, port: int, handler: Handler) -> asyncio.AbstractServe
 def split(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host, int(port)
+
+
+def is_address(text: object) -> bool:
+    """ip:port, as somebody wrote it."""
+    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    known = 0 < len(host) < 256 and port.isascii() and port.isdecimal() and len(port) < 6
+    return known and 0 < int(port) < 65536
 
 
 def refusal(code: Status, remark: str) -> Json:

@@ -63,7 +63,9 @@ async def live(config: Config, ports: Ports, rules: Rules) -> int:
         if e.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
             ports.process.complain(f"{config.node}: {e}")
             return SOFTWARE
-        why = f"{config.node} can not listen on {config.address}: {_reason(e)}"
+        inside = config.controller_in_nameserver
+        also = f" and {config.controller_peers[config.controller_id]}" if inside else ""
+        why = f"{config.node} can not listen on {config.address}{also}: {_reason(e)}"
         ports.process.complain(why)
         return UNAVAILABLE
 
@@ -75,7 +77,7 @@ async def _live(config: Config, ports: Ports, rules: Rules) -> int:
     loop.set_exception_handler(lambda _, context: _die(config, ports, events, context))
     ports.files.makedirs(config.store)
     ready = _ready(config, ports)
-    work = asyncio.ensure_future(_main_of(config.role)(config, ports, rules, ready))
+    work = asyncio.ensure_future(_main_of(config)(config, ports, rules, ready))
     ports.process.on_stop_request(work.cancel)
     events.write("start", pid=ports.process.pid(), role=config.role, address=config.address)
     try:
@@ -89,9 +91,10 @@ async def _live(config: Config, ports: Ports, rules: Rules) -> int:
     return 0
 
 
-def _main_of(role: str) -> Any:
+def _main_of(config: Config) -> Any:
     """Imported on demand: a nameserver needs no store."""
-    return import_module(f".{role}", __package__).main
+    module = "embedded" if config.controller_in_nameserver else config.role
+    return import_module(f".{module}", __package__).main
 
 
 def _ready(config: Config, ports: Ports) -> Callable[[str], None]:
@@ -103,17 +106,31 @@ def _ready(config: Config, ports: Ports) -> Callable[[str], None]:
 
 def _check(config: Config) -> None:
     """What only a role can tell about its configuration."""
+    inside = config.controller_in_nameserver
+    if inside and config.role != "nameserver":
+        raise ConfigError(f"enableControllerInNamesrv is for a nameserver, not for a {config.role}")
+    if not inside and config.role != "controller":
+        return
+    if not config.controller_id:
+        raise ConfigError("the key controllerDLegerSelfId is missing")
+    if not inside and not config.controller_peers:
+        return  # it waits until a group adds it
     own = config.controller_peers.get(config.controller_id)
-    if config.role == "controller" and own not in (None, config.address):
-        raise ConfigError(
-            f"controllerDLegerPeers has {config.controller_id} at {own}, "
-            f"but it listens at {config.address}"
-        )
-    if config.role == "controller" and config.controller_id not in config.controller_peers:
+    if own is None:
         peers = ", ".join(config.controller_peers) or "nobody"
         raise ConfigError(
             f"controllerDLegerSelfId is {config.controller_id!r}; it must be one of "
             f"controllerDLegerPeers: {peers}"
+        )
+    if inside and own == config.address:
+        raise ConfigError(
+            f"controllerDLegerPeers has {config.controller_id} at {own}, where the nameserver "
+            "listens; the controller inside needs a port of its own"
+        )
+    if not inside and own != config.address:
+        raise ConfigError(
+            f"controllerDLegerPeers has {config.controller_id} at {own}, "
+            f"but it listens at {config.address}"
         )
 
 

@@ -57,10 +57,16 @@ class Every:
     def stop(self) -> None:
         self._timer.cancel()
 
-    def _plan(self) -> asyncio.TimerHandle:
-        return self._loop.call_later(self.period_s, self._run, self._loop.time() + self.period_s)
+    @property
+    def behind_s(self) -> float:
+        """By how much the last call was too late, or the next one is by now."""
+        return max(self.late_s, self._loop.time() - self._planned)
 
-    def _run(self, planned: float) -> None:
-        self.late_s = self._loop.time() - planned
+    def _plan(self) -> asyncio.TimerHandle:
+        self._planned = self._loop.time() + self.period_s
+        return self._loop.call_later(self.period_s, self._run)
+
+    def _run(self) -> None:
+        self.late_s = self._loop.time() - self._planned
         self._timer = self._plan()
         self._call()

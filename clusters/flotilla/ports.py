@@ -11,6 +11,7 @@ the process must stop (`Exit.fatal`) and never retry.
 """
 
 import asyncio
+import errno
 import os
 import random
 import signal
@@ -49,6 +50,14 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class Space:
+    """How large a disk is, and how much of it may still be filled."""
+
+    free_bytes: int
+    total_bytes: int
+
+
 class Files(Protocol):
     """A file system. Paths are strings as the configuration gives them."""
 
@@ -81,6 +90,10 @@ class Files(Protocol):
 
     async def sync_folder(self, path: str) -> None:
         """Make creations and removals in a folder durable."""
+        ...
+
+    def space(self, path: str) -> Space:
+        """Of the disk that holds this file or folder."""
         ...
 
 
@@ -215,6 +228,11 @@ class RealFiles:
     async def sync_folder(self, path: str) -> None:
         await asyncio.get_running_loop().run_in_executor(self._pool, _sync_folder, path)
 
+    def space(self, path: str) -> Space:
+        found = os.statvfs(path)
+        taken = found.f_blocks - found.f_bfree
+        return Space(found.f_bavail * found.f_frsize, (taken + found.f_bavail) * found.f_frsize)
+
 
 class RealClock:
     def wall_ms(self) -> int:
@@ -248,6 +266,11 @@ class RealProcess:
 def real(seed: int | None = None) -> Ports:
     """The machine's own files, clock and process; randomness from `seed`, or from the system."""
     return Ports(RealFiles(), random.Random(seed), RealClock(), RealExit(), RealProcess())
+
+
+def no_room(e: OSError) -> bool:
+    """Did the disk only lack room? Then nothing has changed, and it may be tried again."""
+    return e.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def arguments() -> Sequence[str]:

@@ -1,19 +1,34 @@
 """Pulls: what consumers may read now, and pulls that wait for the next message of a queue.
 
 A pull behind the end of its queue waits as long as it asked to, and is answered as soon as the
-queue grows, or with PULL_NOT_FOUND. Offsets outside the queue are answered PULL_OFFSET_MOVED.
+queue grows, or with PULL_NOT_FOUND. Offsets outside the queue are answered PULL_OFFSET_MOVED. Of a
+topic that was deleted nothing is read any more, though its messages are still in the log.
+
+With `slaveReadEnable` slaves answer as well, as far as they know that messages are confirmed. A
+consumer that is so far behind that what it reads is in no page cache any more (by more than
+`accessMessageInMemoryMaxRatio` per cent of `accessMessageInMemoryBytes`) is sent to a slave, so
+that its reads do not push out what everybody else wants (spec 10.3). An offset outside of what a
+slave has may be in its master's log: it is not moved. Behind the slave's end it is not found, and
+before its beginning the slave is of no use: SERVICE_NOT_AVAILABLE sends the consumer back.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from .catalog import Catalog
+from .config import Config
 from .net import Connection
 from .store.consume_queue import Key
 from .store.message_store import MessageStore
 from .wire import Message, Op, Pull, Pulled, Status
 
-_MOST_BYTES = 1024 * 1024
+_MOST_BYTES, _MOST_MESSAGES = 1024 * 1024, 4096
+
+
+def lags_far(lag_bytes: int, in_memory_bytes: int) -> bool:
+    """Is what a consumer reads next likely to be on disk only?"""
+    return lag_bytes > in_memory_bytes
 
 
 @dataclass
@@ -29,8 +44,19 @@ class _Parked:
 class Pulls:
     """Answers pulls from the store, now or when something comes."""
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
+    def __init__(
+        self,
+        config: Config,
+        store: MessageStore,
+        catalog: Catalog,
+        is_master: Callable[[], bool],
+        slave_to_read: Callable[[], int],
+    ) -> None:
+        """`slave_to_read`: the id of the slave for those who lag; 0: there is none."""
+        self._reads_slave = config.slave_read_enable
+        self._in_memory_bytes = config.in_memory_bytes * config.in_memory_max_ratio // 100
+        self._is_master, self._slave_to_read = is_master, slave_to_read
+        self._store, self._catalog = store, catalog
         self._loop = asyncio.get_running_loop()
         self._parked: dict[Key, dict[int, _Parked]] = {}
         self._next = 0
@@ -58,16 +84,40 @@ class Pulls:
                 p.connection.reply(Op.PULL, p.request, unavailable(p.pull).pack())
 
     def _read(self, pull: Pull) -> Pulled:
+        if (unknown := self._unknown(pull)) is not None:
+            return Pulled(unknown, pull.offset, -1, -1)
         key = (pull.topic.encode(), pull.queue)
         low, high = self._store.range(key)
+        if pull.offset > high and not self._is_master():
+            return Pulled(Status.PULL_NOT_FOUND, pull.offset, low, high)
+        if pull.offset < low and not self._is_master():
+            return unavailable(pull)
         if not low <= pull.offset <= high:
             nearest = min(max(pull.offset, low), high)
             return Pulled(Status.PULL_OFFSET_MOVED, nearest, low, high)
-        found = self._store.fetch(key, pull.offset, pull.max_count, _MOST_BYTES)
+        count = min(pull.max_count, _MOST_MESSAGES)
+        found = self._store.fetch(key, pull.offset, count, _MOST_BYTES)
         if not found:
             return Pulled(Status.PULL_NOT_FOUND, pull.offset, low, high)
         messages = tuple(Message(*payload) for payload in found)
-        return Pulled(Status.SUCCESS, found[-1].queue_offset + 1, low, high, messages)
+        suggested = self._suggested(key, pull.offset, count) if self._reads_slave else 0
+        after = found[-1].queue_offset + 1
+        return Pulled(Status.SUCCESS, after, low, high, messages, suggested)
+
+    def _unknown(self, pull: Pull) -> Status | None:
+        """Why there is nothing to read from; what a slave does not know, its master may."""
+        queues = self._catalog.topics.get(pull.topic, 0)
+        if pull.queue < queues:
+            return None
+        if not self._is_master():
+            return Status.SERVICE_NOT_AVAILABLE
+        return Status.MESSAGE_ILLEGAL if queues else Status.TOPIC_NOT_EXIST
+
+    def _suggested(self, key: Key, offset: int, count: int) -> int:
+        """Where to read on from here; a slave that is asked sends those back who have caught up."""
+        first = self._store.queues()[key].visible(offset, count)[0]
+        lags_bytes = self._store.log.max_offset - first
+        return self._slave_to_read() if lags_far(lags_bytes, self._in_memory_bytes) else 0
 
     def _park(self, pull: Pull, connection: Connection, request: int) -> None:
         key = (pull.topic.encode(), pull.queue)
@@ -77,8 +127,11 @@ class Pulls:
         self._parked.setdefault(key, {})[self._next] = parked
 
     def _expire(self, key: Key, number: int) -> None:
-        parked = self._parked.get(key, {}).pop(number, None)
+        row = self._parked.get(key, {})
+        parked = row.pop(number, None)
         if parked is not None:
+            if not row:
+                del self._parked[key]
             pulled = self._read(parked.pull)
             parked.connection.reply(Op.PULL, parked.request, pulled.pack())
 

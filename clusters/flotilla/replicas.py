@@ -5,13 +5,16 @@
 A broker starts fenced and serves nobody before the controllers told it its role. Roles change only
 forward, with the master's epoch, one change at a time. News of an election comes with a notice, a
 poll, or the answer to a request of ours; all three are the same ReplicaInfo and go through `apply`.
+What is older than the answer to our registration is news of a former life: a notice that left
+before it could make us master of an epoch once more, with bytes that we have lost since.
+A broker whose id turns out to be another's stops.
 When the controllers fall silent a broker keeps its role for ever: there is no lease.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from .config import Config
 from .controllers import Controllers, NoLeader, Uncertain
@@ -81,6 +84,7 @@ class Replicas:
         self._identity = Identity(config, ports)
         self._ports = ports
         self._tasks = Tasks()
+        self._registered_in = 0  # the set's epoch; what is older was meant for a former life
         self._lock = asyncio.Lock()
         self._bell = Bell()
 
@@ -94,6 +98,10 @@ class Replicas:
         """News from the controllers, unasked."""
         if self.registered and info.get("brokerName") == self._config.broker_name:
             self._tasks.start(self._heed(Standing.of(info)))
+
+    def ask_soon(self) -> None:
+        """Something happened to the set: ask the controllers before it is time to."""
+        self._bell.ring()
 
     # the story
 
@@ -132,12 +140,16 @@ class Replicas:
         return self.standing.master_id is not None
 
     async def _register(self) -> Json:
-        fields = self._me() | {"addr": self._config.address, "haAddr": self._config.ha_address}
+        where = {"addr": self._config.address, "haAddr": self._config.ha_address}
+        fields = self._me() | where | {"checkCode": self._identity.check_code()}
         reply = await self._ask(Op.REGISTER_TO_CONTROLLER, fields)
+        if reply["code"] == Status.BROKER_ID_INVALID:
+            self._give_up("was given to another broker; it was forgotten while it was down")
         if reply["code"] == Status.BROKER_NEED_TO_BE_REGISTERED:
             await self._identity.apply_again(self._ask)
         if reply["code"] != Status.SUCCESS:
             raise _Refused(str(reply.get("remark", "")))
+        self._registered_in = max(self._registered_in, int(reply["masterEpoch"]))
         return reply
 
     async def _poll(self) -> bool:
@@ -171,8 +183,10 @@ class Replicas:
         """Take what the controllers said, if it is news; under one lock, never backwards."""
         async with self._lock:
             old = self.standing
-            if new.epoch < old.epoch or new.master_id is None:
+            if new.epoch < max(old.epoch, self._registered_in) or new.master_id is None:
                 return
+            if new.master_id == self.id and new.master_addr != self._config.address:
+                self._give_up(f"is also that of {new.master_addr}, which runs with a copy of it")
             if new.epoch == old.epoch:
                 if new.set_epoch > old.set_epoch:
                     self.standing = new
@@ -185,10 +199,20 @@ class Replicas:
             else:
                 await self._roles.follow(new)
 
+    def _give_up(self, why: str) -> NoReturn:
+        """Two brokers of one id could both be master of one epoch."""
+        who = f"{self._config.broker_name}, broker {self.id}"
+        self._ports.exit.fatal(
+            f"{who}: the id in {self._config.store}/broker.meta {why}; "
+            "to make this one a new member, start it with an empty storePath"
+        )
+
     def _tell_role(self, new: Standing) -> None:
         self._events.write(
             "role",
             role="master" if new.master_id == self.id else "slave",
+            brokerName=self._config.broker_name,
+            brokerId=self.id,
             masterId=new.master_id,
             masterAddr=new.master_addr,
             epoch=new.epoch,

@@ -4,9 +4,21 @@ Two brokers may both say that they are the master of a set: the old one that nob
 new one. The greater stateVersion (the master's epoch) wins, whoever registers last; the greatest
 seen is remembered as long as any broker of the set is registered, so that the old master does not
 return to the table when the new one is gone for a moment.
+
+A broker counts what it sends to nameservers, as it does for controllers (liveness.py), and what
+comes after something that was sent later is dropped: a kernel goes on delivering what it took for a
+connection that its process has long given up.
+
+A broker that is silent for the time it announced leaves the table, unless so many are silent at
+once that it must be the nameserver that is deaf. Removing them all would stop every client for a
+fault of our own network (the article's avalanche); the original waits 120 s with everybody for this
+reason. Here a nameserver that hears less than half of its brokers removes nobody before that time,
+and when it hears again, each has its whole timeout once more to be heard. A process that is known
+to be gone is removed in either case: this is about silence only.
 """
 
-from collections.abc import Callable, Hashable, Mapping
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .wire import Json
@@ -19,8 +31,20 @@ def displaces(registered: int, newcomer: int) -> bool:
     return newcomer >= registered
 
 
+def deaf(silences: Sequence[tuple[float, float]]) -> bool:
+    """Are so many brokers quiet that the fault must be ours? A field of `rules.Rules`.
+
+    For each broker: for how long it has been silent, and for how long it may be, in seconds. Half
+    of its time is enough to count: brokers that fall silent together were not heard together.
+    """
+    quiet = sum(silent_s > most_s / 2 for silent_s, most_s in silences)
+    return 2 * quiet > len(silences)
+
+
 @dataclass(frozen=True)
 class Registration:
+    """`life` and `beat`: which process of the broker sent it, and its count."""
+
     cluster: str
     name: str
     broker_id: int
@@ -29,6 +53,19 @@ class Registration:
     state_version: int
     timeout_s: float
     topics: Mapping[str, int]
+    life: int = 0
+    beat: int = 0
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A light heartbeat: who is alive, and under which id it believes to be known."""
+
+    name: str
+    broker_id: int
+    addr: str
+    life: int
+    beat: int
 
 
 @dataclass(frozen=True)
@@ -52,12 +89,25 @@ class _Group:
 
 
 class RouteTable:
-    def __init__(self, displaces: Callable[[int, int], bool]) -> None:
+    """`patience_s`: after this time silence counts, however many are silent."""
+
+    def __init__(
+        self,
+        displaces: Callable[[int, int], bool],
+        deaf: Callable[[Sequence[tuple[float, float]]], bool],
+        patience_s: float,
+    ) -> None:
         self._displaces = displaces
+        self._deaf = deaf
+        self._patience_s = patience_s
+        self._deaf_at = -math.inf
         self._groups: dict[str, _Group] = {}
+        self._beats: dict[str, tuple[int, int]] = {}  # address -> life, its last count
 
     def register(self, new: Registration, via: Hashable, now: float) -> Registration | None:
         """Enter a broker; the set's master if there is one. Stale: it was refused."""
+        if self._is_late(new.addr, new.life, new.beat):
+            raise Stale(f"{new.addr} has been heard since this was sent")
         group = self._groups.setdefault(new.name, _Group(new.cluster))
         group.brokers = group.without_addr(new.addr)
         if new.broker_id == MASTER:
@@ -80,30 +130,37 @@ class RouteTable:
         self._drop_if_empty(name)
         return True
 
-    def heard(self, via: Hashable, now: float) -> None:
-        """A sign of life by a connection: whoever registered by it is alive."""
-        for group in self._groups.values():
-            for i, live in group.brokers.items():
-                if live.via == via:
-                    group.brokers[i] = _Live(live.registration, now, via)
+    def heard(self, sign: Sign, via: Hashable, now: float) -> bool:
+        """A light heartbeat. False: its sender is not in the table as it says, and should be."""
+        if self._is_late(sign.addr, sign.life, sign.beat):
+            return True
+        group = self._groups.get(sign.name)
+        known = group.brokers.get(sign.broker_id) if group else None
+        if group is None or known is None or known.registration.addr != sign.addr:
+            return False
+        group.brokers[sign.broker_id] = _Live(known.registration, now, via)
+        return True
 
     def expired(self, now: float) -> list[Registration]:
-        """Who has been silent for longer than announced."""
-        return [
-            live.registration
-            for group in self._groups.values()
-            for live in group.brokers.values()
-            if now - live.at > live.registration.timeout_s
-        ]
+        """Who has been silent for longer than announced, unless it is we who do not hear."""
+        silences = [(now - live.at, live.registration.timeout_s) for live in self._living()]
+        if self._deaf(silences):
+            self._deaf_at = now
+        return [live.registration for live in self._living() if self._is_silent(live, now)]
 
     def registered_by(self, via: Hashable) -> list[Registration]:
-        """Whose latest registration came by this connection."""
-        return [
-            live.registration
-            for group in self._groups.values()
-            for live in group.brokers.values()
-            if live.via == via
-        ]
+        """Whose latest sign of life came by this connection."""
+        return [live.registration for live in self._living() if live.via == via]
+
+    def members(self, name: str) -> dict[int, str]:
+        """The addresses of a set's brokers by id, the lowest first."""
+        group = self._groups.get(name)
+        brokers = sorted(group.brokers.items()) if group else []
+        return {i: live.registration.addr for i, live in brokers}
+
+    def version(self, name: str) -> int:
+        group = self._groups.get(name)
+        return group.version if group else 0
 
     def route(self, topic: str | None) -> Json:
         """Who serves a topic, or all topics."""
@@ -124,10 +181,25 @@ class RouteTable:
         addrs = {str(i): b.registration.addr for i, b in sorted(group.brokers.items())}
         return {"cluster": group.cluster, "addrs": addrs, "stateVersion": group.version}
 
+    def _living(self) -> Iterator[_Live]:
+        return (live for group in self._groups.values() for live in group.brokers.values())
+
+    def _is_silent(self, live: _Live, now: float) -> bool:
+        heard_at = max(live.at, self._deaf_at)
+        return now - heard_at > live.registration.timeout_s or now - live.at > self._patience_s
+
+    def _is_late(self, addr: str, life: int, beat: int) -> bool:
+        """Something was sent after it, and that has come already."""
+        known = self._beats.get(addr)
+        if known is not None and known[0] == life and beat < known[1]:
+            return True
+        self._beats[addr] = life, beat
+        return False
+
     def _drop_if_empty(self, name: str) -> None:
         if not self._groups[name].brokers:
             del self._groups[name]
 
 
 class Stale(Exception):
-    """A master of an older epoch asked to be entered."""
+    """A master of an older epoch, or something that was sent before what we know."""

@@ -7,18 +7,30 @@ Fields are added where the decision is written (raft.core, controller_state, syn
 quorum ...); each is named for what it decides and documented at its function.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from . import alter, elect, epochs, ha_protocol, liveness, quorum, routes, sync_state
+from . import (
+    alter,
+    catalog,
+    elect,
+    epochs,
+    ha_protocol,
+    liveness,
+    quorum,
+    routes,
+    semi_sync,
+    sync_state,
+)
 from .alter import Alteration
 from .controller_state import BrokerSet
 from .elect import Ballot, Standing
 from .epochs import EpochTable
-from .raft import votes
+from .quorum import Patience
+from .raft import membership, votes
 from .raft.messages import VoteRequest
-from .raft.votes import Voter
-from .store import consume_queue
+from .raft.votes import Vote, Voter
+from .store import checkpoint, consume_queue, record
 from .sync_state import Progress, SyncState
 from .wire import Status
 
@@ -29,18 +41,25 @@ class Rules:
 
     # control plane: Raft
     may_grant_vote: Callable[[Voter, VoteRequest], bool] = votes.may_grant_vote
+    hard_state: Callable[[Vote], Vote] = votes.hard_state
     commit_index: Callable[[Sequence[int], Callable[[int], int | None], int], int] = (
         votes.commit_index
     )
+    confirmed_round: Callable[[Sequence[int]], int] = votes.confirmed_round
+    may_change_members: Callable[[int, int, int], bool] = membership.may_change_members
     # control plane: controllers (now, heard at, timeout), all in seconds
     heartbeat_expired: Callable[[float, float, float], bool] = liveness.heartbeat_expired
+    may_hand_over: Callable[[int | None, int, int], bool] = elect.may_hand_over
     needs_election: Callable[[int, Standing | None], bool] = elect.needs_election
+    look_again: Callable[[Sequence[str]], Sequence[str]] = elect.look_again
     elect: Callable[[Ballot], int | None] = elect.elect
     check_alter: Callable[
         [BrokerSet, Alteration, Callable[[int], Standing]], tuple[Status, str]
     ] = alter.check_alter
     # control plane: nameserver (registered stateVersion, the newcomer's)
     displaces: Callable[[int, int], bool] = routes.displaces
+    # (of each broker: for how long it has been silent, and for how long it may be, in seconds)
+    deaf: Callable[[Sequence[tuple[float, float]]], bool] = routes.deaf
     # data plane: the master's SyncStateSet
     counted_members: Callable[[SyncState], tuple[int, ...]] = sync_state.counted_members
     set_size: Callable[[SyncState], int] = sync_state.set_size
@@ -50,14 +69,21 @@ class Rules:
     confirm_offset: Callable[[int, int, Mapping[int, int | None], tuple[int, ...], bool], int] = (
         sync_state.confirm_offset
     )
+    may_be_alone: Callable[[SyncState], bool] = sync_state.may_be_alone
+    designate: Callable[
+        [Collection[int], Collection[int], Mapping[int, float], float], int | None
+    ] = semi_sync.designate
     # data plane: acknowledgement
     admit: Callable[[int, int], bool] = quorum.admit
     needed_acks: Callable[[bool, int], int] = quorum.needed_acks
+    degraded: Callable[[int, int, int], int] = quorum.degraded
     replicated_offset: Callable[[int, int, Mapping[int, int | None], tuple[int, ...], int], int] = (
         quorum.replicated_offset
     )
-    ack_position: Callable[[bool, int, int], int] = ha_protocol.ack_position
+    outcome_of: Callable[[int, int, int, float, Patience, bool], Status | None] = quorum.outcome_of
+    ack_position: Callable[[bool, int, int, int], int] = ha_protocol.ack_position
     # data plane: epochs and replication
+    cut_epochs: Callable[[EpochTable, int], EpochTable] = epochs.cut_epochs
     append_epoch: Callable[[EpochTable, int, int], EpochTable] = epochs.append_epoch
     find_consistent_point: Callable[[EpochTable, int, EpochTable, int], int] = (
         epochs.find_consistent_point
@@ -66,10 +92,15 @@ class Rules:
     may_serve_slave: Callable[[int, int], bool] = ha_protocol.may_serve_slave
     may_follow: Callable[[int, int], bool] = ha_protocol.may_follow
     # data plane: the store
+    recovered_records: Callable[[bytes, int], Iterator[record.Entry]] = record.entries
     dispatch_limit: Callable[[int, int], int] = consume_queue.dispatch_limit
     next_queue_offset: Callable[[int, int], int] = consume_queue.next_queue_offset
+    indexed_at_promotion: Callable[[int, int], int] = consume_queue.indexed_at_promotion
     kept_at_promotion: Callable[[int, int], int] = consume_queue.kept_at_promotion
+    log_is_whole: Callable[[int, int], bool] = checkpoint.log_is_whole
     truncation_is_durable: bool = True
+    # data plane: metadata (the version that a slave holds, its master's)
+    may_adopt: Callable[[catalog.Version, catalog.Version], bool] = catalog.may_adopt
 
 
 RULES = Rules()

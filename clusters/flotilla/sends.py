@@ -3,16 +3,20 @@
 A send is answered SUCCESS once enough replicas hold it and, under SYNC_FLUSH, the disk too. One
 that waits too long gets FLUSH_SLAVE_TIMEOUT or FLUSH_DISK_TIMEOUT: it is in the log and may yet
 survive. When the reign ends, those that still wait get SLAVE_NOT_AVAILABLE, which says the same.
+Which of these it is, is a rule's decision (`quorum.outcome_of`); all answers are given by it.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from .net import Connection
+from .quorum import Patience
 from .store.message_store import Appended
 from .wire import Op, Sent, Status
 
+OutcomeOf = Callable[[int, int, int, float, Patience, bool], Status | None]
 MOST_WAITING = 10_000  # RocketMQ's send queue
 
 
@@ -29,9 +33,9 @@ class Waiting(NamedTuple):
 class WaitingSends:
     """A queue: what is further back in the log can not be done before what is in front."""
 
-    def __init__(self, slave_timeout_s: float, flush_timeout_s: float) -> None:
-        self._slave_timeout_s = slave_timeout_s
-        self._flush_timeout_s = flush_timeout_s
+    def __init__(self, patience: Patience, outcome_of: OutcomeOf) -> None:
+        self._patience = patience
+        self._outcome_of = outcome_of
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Waiting] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -39,6 +43,10 @@ class WaitingSends:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def oldest_s(self) -> float:
+        """For how long the first in line has waited; who comes now will not be told before it."""
+        return self._loop.time() - self._waiting[0].at if self._waiting else 0.0
 
     def add(self, appended: Appended, epoch: int, connection: Connection, request: int) -> None:
         now = self._loop.time()
@@ -49,34 +57,34 @@ class WaitingSends:
     def complete(self, replicated: int, durable: int) -> None:
         """Answer what has enough copies and is durable enough, each up to the given offset."""
         self._replicated, self._durable = replicated, durable
-        done = min(replicated, durable)
-        waiting = self._waiting
-        while waiting and waiting[0].appended.end <= done:
-            _answer(waiting.popleft(), Status.SUCCESS)
+        self._settle()
 
     def abandon(self, why: str) -> None:
-        while self._waiting:
-            _answer(self._waiting.popleft(), Status.SLAVE_NOT_AVAILABLE, why)
+        self._settle(over=True, why=why)
 
     def _expire(self) -> None:
         now = self._loop.time()
         self._timer = None
-        while self._waiting:
-            status = self._overdue(self._waiting[0], now)
-            if status is None:
-                self._plan(now)
-                return
-            _answer(self._waiting.popleft(), status)
+        self._settle(now)
+        if self._waiting:
+            self._plan(now)
 
-    def _overdue(self, w: Waiting, now: float) -> Status | None:
-        age_s = now - w.at
-        if w.appended.end > self._replicated:
-            return Status.FLUSH_SLAVE_TIMEOUT if age_s >= self._slave_timeout_s else None
-        return Status.FLUSH_DISK_TIMEOUT if age_s >= self._flush_timeout_s else None
+    def _settle(self, now: float | None = None, over: bool = False, why: str = "") -> None:
+        """Answer those in front whose outcome is certain; without a time nobody is late."""
+        waiting = self._waiting
+        while waiting:
+            w = waiting[0]
+            waited_s = 0.0 if now is None else now - w.at
+            status = self._outcome_of(
+                w.appended.end, self._replicated, self._durable, waited_s, self._patience, over
+            )
+            if status is None:
+                return
+            _answer(waiting.popleft(), status, why)
 
     def _plan(self, now: float) -> None:
         """Look again when the first one could be overdue, and not more often than need be."""
-        shortest_s = min(self._slave_timeout_s, self._flush_timeout_s)
+        shortest_s = min(self._patience)
         left_s = shortest_s - (now - self._waiting[0].at)
         self._timer = self._loop.call_later(max(left_s, shortest_s / 50), self._expire)
 

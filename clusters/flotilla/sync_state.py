@@ -56,6 +56,10 @@ class SyncState:
     def forget(self, slave: int) -> "SyncState":
         return replace(self, entering={i: m for i, m in self.entering.items() if i != slave})
 
+    def close(self) -> "SyncState":
+        """Nobody else is let in."""
+        return replace(self, entering={})
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -82,9 +86,22 @@ def counted_members(state: SyncState) -> tuple[int, ...]:
     return tuple(sorted(every - {state.me}))
 
 
+def sure_members(state: SyncState) -> tuple[int, ...]:
+    """Whose copy counts where a number of copies is enough: who is in the set whatever becomes of
+    the proposal. The controllers may refuse who is only proposed, and a copy of it saves nothing;
+    where all must acknowledge, counting it can only delay."""
+    kept = state.members if state.proposed is None else state.proposed
+    return tuple(i for i in state.slaves if i in kept)
+
+
 def set_size(state: SyncState) -> int:
     """The size that minInSyncReplicas is compared with: the larger of the old and the new set."""
     return max(len(state.members), len(state.proposed or ()))
+
+
+def may_be_alone(state: SyncState) -> bool:
+    """Is this the only copy that may be elected, or will be if the controllers agree?"""
+    return len(state.members) == 1 or (state.proposed is not None and len(state.proposed) == 1)
 
 
 def may_leave(progress: Progress | None, now: float, limit_s: float) -> bool:

@@ -25,6 +25,17 @@ REPLY = 0x80
 
 Json = dict[str, Any]
 
+# What a request raises whose fields are missing, of another type, or absurd (1e999 is no integer,
+# and a list in a list in a list has an end).
+NONSENSE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
 
 class Op(IntEnum):
     """Operations by who asks whom. Fields of JSON bodies are listed as `request -> reply`."""
@@ -35,39 +46,74 @@ class Op(IntEnum):
     QUEUE_RANGE = 3  # topic, queueId -> minOffset, maxOffset
     OFFSET_QUERY = 4  # group, topic, queueId -> offset (-1 when the group has none)
     OFFSET_COMMIT = 5  # group, topic, queueId, offset -> (nothing)
+    TOPIC_CREATE = 6  # topic, queues (of this broker set) -> (nothing)
+    TOPIC_DELETE = 7  # topic -> (nothing)
+    GROUP_HEARTBEAT = 8  # group, client, topics -> members: their names, in order
+    OFFSET_RESET = 9  # group, topic, queueId, offset -> (nothing)
+    LOCK_QUEUE = 10  # group, client, topic, queueId -> locked
+    UNLOCK_QUEUE = 11  # group, client, topic, queueId -> (nothing); also master -> slave
+    METADATA = 12  # (nothing) -> version, topics, groups, offsets
+    LOCK_PEER = 13  # master -> slave, as LOCK_QUEUE: one vote of a majority
     # slave -> master, and the stream back (packed, see ha_protocol.py)
     HA_HANDSHAKE = 16
     HA_DATA = 17  # one-way
     HA_ACK = 18  # one-way
     # slave -> master, metadata that the log does not carry
-    METADATA_SYNC = 19  # (nothing) -> topics, offsets: [[group, topic, queueId, offset]]
+    METADATA_SYNC = 19  # brokerId, addr, version: [epoch, counter], waitMs -> version, and changes
+    #                     since base, or all: topics, groups, offsets: [[group, topic, queueId,
+    #                     offset]]
+    # client -> broker
+    QUERY_BY_KEY = 27  # topic, key (hex), maxNum -> messages: [{queueId, queueOffset,
+    #                    physicalOffset, epoch, body (hex)}], the oldest first
     # broker -> nameserver
     REGISTER_BROKER = 32  # cluster, brokerName, brokerId, addr, haAddr, stateVersion, timeoutMs,
-    #                       topics: {name: queues} -> masterAddr, masterHaAddr
-    UNREGISTER_BROKER = 33  # cluster, brokerName, brokerId, addr -> (nothing)
+    #                       topics: {name: queues}, life, beat -> masterAddr, masterHaAddr
     # anyone -> nameserver
     ROUTE = 34  # topic (null: all) -> topics: {name: [{brokerName, queues}]},
     #             brokers: {brokerName: {cluster, addrs: {brokerId: addr}, stateVersion}}
+    MEMBER_GROUP = 35  # brokerName -> members: {brokerId: addr}
+    # nameserver -> broker
+    NOTIFY_MIN_BROKER_ID = 36  # one-way: brokerName, minBrokerId, minBrokerAddr, stateVersion
+    # broker -> nameserver, between registrations
+    NAMESERVER_HEARTBEAT = 37  # brokerName, brokerId, addr, life, beat -> known
     # broker and operator -> controller
-    CONTROLLER_METADATA = 48  # -> leaderId, leaderAddr (null: unknown), isLeader, peers
+    CONTROLLER_METADATA = 48  # -> leaderId, leaderAddr (null: unknown), isLeader,
+    #                           peers: {id: addr}, learners: {id: addr}
     NEXT_BROKER_ID = 49  # cluster, brokerName -> brokerId
     APPLY_BROKER_ID = 50  # cluster, brokerName, brokerId, addr, haAddr, checkCode -> (nothing)
-    REGISTER_TO_CONTROLLER = 51  # cluster, brokerName, brokerId, addr, haAddr -> ReplicaInfo;
-    #                              said by a process that starts: a master that does is replaced
+    REGISTER_TO_CONTROLLER = 51  # cluster, brokerName, brokerId, addr, haAddr, checkCode
+    #                              -> ReplicaInfo; said by a process that starts: a master that
+    #                              does is replaced
     BROKER_HEARTBEAT = 52  # cluster, brokerName, brokerId, addr, timeoutMs, epoch, maxOffset,
-    #                        confirmOffset, priority -> (nothing)
+    #                        confirmOffset, priority, zone, resources, learner, life, beat
+    #                        -> controllers: [addr], asOf: index in their log
     ALTER_SYNC_STATE_SET = 53  # brokerName, masterId, masterEpoch, set, setEpoch -> set, setEpoch
-    ELECT_MASTER = 54  # brokerName, brokerId, designate -> ReplicaInfo
+    ELECT_MASTER = 54  # brokerName, brokerId, designate, masterEpoch (if only instead of it)
+    #                    -> ReplicaInfo
     REPLICA_INFO = 55  # brokerName -> ReplicaInfo
-    SYNC_STATE_DATA = 56  # brokerNames -> sets: {brokerName: ReplicaInfo + alive ids}
+    SYNC_STATE_DATA = 56  # brokerNames -> sets: {brokerName: ReplicaInfo + each member's log}
     CLEAN_BROKER_DATA = 57  # brokerName, brokerIds, cleanLiving -> (nothing)
     # controller -> broker
     NOTIFY_ROLE = 58  # one-way: ReplicaInfo
+    # operator -> controller
+    DRILL = 60  # brokerName, to (null: whoever is best) -> ReplicaInfo
+    # anyone -> controller
+    KV_GET = 61  # namespace, key -> value (null: none)
+    KV_PUT = 62  # namespace, key, value (null: none any more) -> (nothing)
+    KV_CAS = 63  # namespace, key, expected, value -> value, the one that is there now
     # controller <-> controller
     RAFT = 64  # one-way, packed by raft
+    # operator -> controller
+    CHANGE_CONTROLLERS = 65  # add: {id: addr} or remove: id -> voters, learners: {id: addr}
+    # controller -> broker
+    HAND_OVER = 70  # masterEpoch, to, timeoutMs -> maxOffset; sends are held from then on
+    RESUME = 71  # one-way: masterEpoch; the handover came to nothing
     # anyone -> any node
     DESCRIBE = 80  # -> see each node's describe()
     PING = 81  # -> (nothing)
+    # operator -> any node
+    GET_CONFIG = 82  # -> config: {key: value}, live: the keys that may change
+    UPDATE_CONFIG = 83  # values: {key: value} -> as GET_CONFIG
 
 
 class Status(IntEnum):
@@ -103,6 +149,7 @@ class Status(IntEnum):
     ELECT_MASTER_FAILED = 2012
     ALTER_SYNC_STATE_SET_FAILED = 2013
     BROKER_ID_INVALID = 2014
+    KV_VALUE_DIFFERS = 2100  # ours
 
 
 @dataclass(frozen=True)
@@ -193,23 +240,25 @@ class Message:
 
 @dataclass(frozen=True)
 class Pulled:
-    """An answer to PULL: SUCCESS with messages, PULL_NOT_FOUND, or PULL_OFFSET_MOVED."""
+    """An answer to PULL: SUCCESS with messages, PULL_NOT_FOUND, or PULL_OFFSET_MOVED.
+
+    `suggested`: the broker id to pull from next; 0: the master.
+    """
 
     status: Status
     next_offset: int
     min_offset: int
     max_offset: int
     messages: tuple[Message, ...] = ()
+    suggested: int = 0
 
-    _HEAD = struct.Struct(">BqqqI")
+    _HEAD = struct.Struct(">BqqqII")
     _ITEM = struct.Struct(">qiIHI")
 
     def pack(self) -> bytes:
-        parts = [
-            self._HEAD.pack(
-                self.status, self.next_offset, self.min_offset, self.max_offset, len(self.messages)
-            )
-        ]
+        offsets = (self.next_offset, self.min_offset, self.max_offset)
+        head = (self.status, *offsets, len(self.messages), self.suggested)
+        parts = [self._HEAD.pack(*head)]
         for m in self.messages:
             parts += (
                 self._ITEM.pack(m.queue_offset, m.epoch, m.crc, len(m.key), len(m.body)),
@@ -220,7 +269,7 @@ class Pulled:
 
     @classmethod
     def unpack(cls, body: bytes) -> "Pulled":
-        status, next_offset, min_offset, max_offset, count = cls._HEAD.unpack_from(body)
+        status, next_offset, low, high, count, suggested = cls._HEAD.unpack_from(body)
         at = cls._HEAD.size
         messages = []
         for _ in range(count):
@@ -235,7 +284,7 @@ class Pulled:
                 )
             )
             at = body_end
-        return cls(Status(status), next_offset, min_offset, max_offset, tuple(messages))
+        return cls(Status(status), next_offset, low, high, tuple(messages), suggested)
 
 
 def frame(op: int, request: int, body: bytes = b"") -> bytes:
@@ -245,6 +294,13 @@ def frame(op: int, request: int, body: bytes = b"") -> bytes:
 
 def to_json(fields: Json) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def nested(value: Any, levels: int) -> bool:
+    """Whether JSON has more levels of lists and objects than that."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, list) and (levels == 0 or any(nested(v, levels - 1) for v in value))
 
 
 def from_json(body: bytes) -> Json:

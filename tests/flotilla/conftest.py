@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from clusters.flotilla.net import CallTimeout, ConnectionLost, JsonHandler, Pool
 from clusters.flotilla.wire import Json, Op, Status, from_json
 
 SCALE = 0.2
+LIVES = count(1)  # of played brokers
 LOST = (Unreachable, ConnectionLost, CallTimeout)
 
 
@@ -176,6 +178,7 @@ class PlayedBroker:
         self.id = 0
         self.offset = 0
         self.beats = 0
+        self.life, self._counted = next(LIVES), count(1)
         self.told: list[Json] = []
         self._pool = Pool(1)
         self._beat: asyncio.Task[None] | None = None
@@ -195,6 +198,7 @@ class PlayedBroker:
             "brokerId": self.id,
             "addr": self.address,
             "haAddr": "ha-" + self.address,
+            "checkCode": self.address,
         }
 
     async def join(self) -> Json:
@@ -203,8 +207,7 @@ class PlayedBroker:
         while True:
             next_id = await self.controllers.ask(Op.NEXT_BROKER_ID, **self.identity)
             self.id = next_id["brokerId"]
-            fields = {**self.identity, "checkCode": self.address}
-            if (await self.controllers.ask(Op.APPLY_BROKER_ID, **fields))["code"] == 0:
+            if (await self.controllers.ask(Op.APPLY_BROKER_ID, **self.identity))["code"] == 0:
                 break
         info = await self.controllers.ask(Op.REGISTER_TO_CONTROLLER, **self.identity)
         self.beat()
@@ -270,6 +273,8 @@ class PlayedBroker:
             "maxOffset": self.offset,
             "confirmOffset": 0,
             "priority": 1,
+            "life": self.life,
+            "beat": next(self._counted),
         }
         with suppress(*LOST):
             fields = {**self.identity, **rest}
@@ -313,8 +318,9 @@ async def broker_set(controllers: Controllers, count: int) -> AsyncIterator[list
 
 
 @pytest.fixture
-def controllers(tmp_path: Path) -> Iterator[Controllers]:
-    group = Controllers(tmp_path)
+def controllers(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Controllers]:
+    """Three of them, with the settings that the test is given, if any."""
+    group = Controllers(tmp_path, **getattr(request, "param", {}))
     group.start()
     yield group
     group.stop()

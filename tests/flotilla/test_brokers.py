@@ -295,8 +295,9 @@ def test_what_is_refused_and_how(brokers: Trial) -> None:
         assert (await group.send(slave)).status is Status.SERVICE_NOT_AVAILABLE
         assert (await group.pull(slave, 0, 0)).status is Status.SERVICE_NOT_AVAILABLE
         range_of = {"topic": "t", "queueId": 0}
-        for op in (Op.QUEUE_RANGE, Op.METADATA_SYNC):
-            reply = await group.pool.ask(slave.address, op, range_of, 2)
+        ask = {"brokerId": 2, "addr": "a", "version": [0, 0], "waitMs": 0}
+        for op, fields in ((Op.QUEUE_RANGE, range_of), (Op.METADATA_SYNC, ask)):
+            reply = await group.pool.ask(slave.address, op, fields, 2)
             assert reply["code"] == Status.SERVICE_NOT_AVAILABLE
         connection = await group.pool.get(master.address)
         for send, status in [
@@ -340,7 +341,7 @@ def test_group_offsets_follow_the_master(brokers: Trial) -> None:
 
         async def copied() -> bool:
             kept = [Path(node.folder) / "store" / "consumerOffset.json" for node in group.nodes]
-            return all(path.exists() and "7" in path.read_text() for path in kept)
+            return all(path.exists() and '"t", 0, 7' in path.read_text() for path in kept)
 
         await eventually(copied)
         master.stop()

@@ -7,7 +7,7 @@ import pytest
 
 from clusters.flotilla import net
 from clusters.flotilla.client.admin import Admin
-from clusters.flotilla.net import Connection, JsonHandler, Unreachable, refusal
+from clusters.flotilla.net import CallTimeout, Connection, JsonHandler, Unreachable, refusal
 from clusters.flotilla.wire import Json, Op, Status
 
 NOBODY = "127.0.0.1:9"  # nothing listens there
@@ -18,25 +18,39 @@ class Controllers:
 
     def __init__(self) -> None:
         self.designated: list[Json] = []
+        self.connections: set[Connection] = set()
         self.leader = self.follower = ""
+        self.hangs = self.deposed = False
         self._servers: list[asyncio.AbstractServer] = []
 
     async def start(self) -> None:
-        self.leader = await self._serve(self._lead)
-        self.follower = await self._serve(self._follow)
+        self.leader = await self._serve(self._lead, leads=True)
+        self.follower = await self._serve(self._follow, leads=False)
 
     def stop(self) -> None:
         for server in self._servers:
             server.close()
 
-    async def _serve(self, answer: Callable[[Connection, Json], Awaitable[Json]]) -> str:
+    async def _serve(
+        self, answer: Callable[[Connection, Json], Awaitable[Json]], *, leads: bool
+    ) -> str:
+        async def metadata(connection: Connection, fields: Json) -> Json:
+            return {"isLeader": leads, "leaderAddr": self.leader}
+
         table = dict.fromkeys((Op.ELECT_MASTER, Op.SYNC_STATE_DATA), answer)
+        table[Op.CONTROLLER_METADATA] = metadata
         server = await net.serve("127.0.0.1", 0, JsonHandler(table))
         self._servers.append(server)
         return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
     async def _lead(self, connection: Connection, fields: Json) -> Json:
         self.designated.append(fields)
+        self.connections.add(connection)
+        if self.deposed:
+            self.deposed = False
+            return refusal(Status.NOT_LEADER, "not any more")
+        if self.hangs:
+            await asyncio.get_running_loop().create_future()
         return {"sets": {name: {"masterId": 1} for name in fields.get("brokerNames", [])}}
 
     async def _follow(self, connection: Connection, fields: Json) -> Json:
@@ -50,7 +64,7 @@ def with_admin(use: Callable[[Admin, Controllers], Awaitable[None]], known: str)
         controllers = Controllers()
         await controllers.start()
         at = {"leader": controllers.leader, "follower": controllers.follower, "nobody": NOBODY}
-        admin = Admin([at[name] for name in known.split()], timeout_s=2.0)
+        admin = Admin([at[name] for name in known.split()], timeout_s=0.5, patience_s=0.5)
         try:
             await use(admin, controllers)
         finally:
@@ -78,3 +92,29 @@ def test_no_leader_is_said(known: str) -> None:
             await admin.elect_master("set-1", 2)
 
     with_admin(use, known)
+
+
+def test_an_order_that_got_no_answer_is_not_given_twice() -> None:
+    """It may have been carried out, so whoever gave it must hear that (spec 4.5)."""
+
+    async def use(admin: Admin, controllers: Controllers) -> None:
+        controllers.hangs = True
+        with pytest.raises(CallTimeout):
+            await admin.elect_master("set-1", 2)
+        assert len(controllers.designated) == 1
+        controllers.hangs = False
+        await admin.elect_master("set-1", 2)
+        assert len(controllers.connections) == 2, "the silent connection was given up"
+
+    with_admin(use, "follower leader")
+
+
+def test_an_order_that_a_deposed_leader_did_not_take_is_given_to_the_next() -> None:
+    """Spec 4.5, NOT_LEADER: it was not carried out, so it may be given again."""
+
+    async def use(admin: Admin, controllers: Controllers) -> None:
+        controllers.deposed = True
+        assert (await admin.elect_master("set-1", 2))["code"] == Status.SUCCESS
+        assert len(controllers.designated) == 2
+
+    with_admin(use, "follower leader")

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from clusters.flotilla.client.routes import Place, Table
+from clusters.flotilla.client.place import Place
+from clusters.flotilla.client.routes import Table
 
 
 def answer(version: int, master: str | None, queues: int = 2) -> dict[str, Any]:
@@ -32,6 +33,29 @@ def test_a_master_that_left_the_route_is_gone() -> None:
     """The nameserver saw it die: there is nobody to send to until another registers."""
     table = Table().updated(answer(2, "a:1")).updated(answer(2, None))
     assert table.places() == {}
+
+
+def test_what_a_nameserver_does_not_speak_of_stays_as_it_was() -> None:
+    """It has just started, or is cut off from the brokers: that is no news of them."""
+    empty = {"code": 0, "topics": {}, "brokers": {}}
+    table = Table().updated(answer(2, "a:1")).updated(empty)
+    assert (table.masters, table.slaves) == ({"set-1": "a:1"}, {"set-1": {2: "b:1"}})
+    assert not table.complete
+    assert not Table().updated(empty).complete
+    assert table.updated(answer(3, None)).places() == {}
+
+
+def test_queues_keep_their_numbers_when_a_broker_set_is_not_spoken_of() -> None:
+    """Or a message for queue 3 would land in another one, on another set."""
+    second = {"brokerName": "set-2", "queues": 2}
+    row = {"set-2": {"addrs": {"0": "c:1"}, "stateVersion": 1}}
+    both = answer(2, "a:1")
+    both["topics"]["orders"].append(second)
+    both["brokers"] |= row
+    table = Table().updated(both)
+    later = table.updated({"topics": {"orders": [second]}, "brokers": row})
+    assert later.places() == table.places()
+    assert not later.complete
 
 
 def test_a_topic_outlives_its_master() -> None:

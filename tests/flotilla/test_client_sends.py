@@ -14,7 +14,7 @@ import pytest
 
 from clusters.flotilla import net
 from clusters.flotilla.client import Client, Outcome, Result, Settings
-from clusters.flotilla.client.consumer import Refused
+from clusters.flotilla.client.calls import Refused
 from clusters.flotilla.net import Connection, JsonHandler, Unreachable
 from clusters.flotilla.wire import (
     Json,

@@ -1,4 +1,8 @@
-"""Three controllers as real processes, with played brokers: who reigns, who is told."""
+"""Three controllers as real processes, with played brokers: who reigns, who is told.
+
+Whoever asks them can not tell of which flavour they are. What does not depend on it is tried with
+the first.
+"""
 
 import asyncio
 import signal
@@ -14,6 +18,10 @@ from clusters.flotilla.net import CallTimeout, ConnectionLost, Pool, Unreachable
 from clusters.flotilla.wire import Op, Status
 
 pytestmark = pytest.mark.bed
+NAMES = ["dledger", "jraft"]
+BOTH = pytest.mark.parametrize(
+    "controllers", [{"controllerType": name} for name in NAMES], indirect=True, ids=NAMES
+)
 LOST = (Unreachable, ConnectionLost, CallTimeout)
 
 
@@ -21,6 +29,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(scenario)
 
 
+@BOTH
 def test_a_killed_leader_takes_nothing_with_it(controllers: Any) -> None:
     """Raft 5.4: what was answered is known to the next leader, and to all after a restart."""
 
@@ -44,6 +53,7 @@ def test_a_killed_leader_takes_nothing_with_it(controllers: Any) -> None:
     run(scenario())
 
 
+@BOTH
 def test_a_killed_master_is_replaced_and_all_are_told(controllers: Any) -> None:
     """Spec 5.1 and 4.7: its connections close, the best of the set is elected at once."""
 
@@ -66,6 +76,7 @@ def test_a_killed_master_is_replaced_and_all_are_told(controllers: Any) -> None:
     run(scenario())
 
 
+@BOTH
 def test_a_silent_master_is_replaced_and_told_when_it_returns(controllers: Any) -> None:
     """Spec 5.1: hung or cut off, it is found by its missing heartbeats."""
 
@@ -117,6 +128,7 @@ def test_a_set_that_lost_everybody_gets_a_master_again(controllers: Any) -> None
     run(scenario())
 
 
+@BOTH
 def test_master_and_controller_leader_may_die_together(controllers: Any) -> None:
     """Bugs 12 and 13: the next leader knows the living from their heartbeats, and acts."""
 
@@ -130,6 +142,7 @@ def test_master_and_controller_leader_may_die_together(controllers: Any) -> None
     run(scenario())
 
 
+@BOTH
 def test_a_master_lost_without_a_quorum_is_replaced_when_it_returns(
     controllers: Any,
 ) -> None:
@@ -197,9 +210,9 @@ def test_a_minority_changes_nothing(controllers: Any) -> None:
             for node in controllers.nodes.values():
                 if node is not leader:
                     node.send_signal(signal.SIGSTOP)
-            fields = {"brokerName": "b", "brokerIds": [1], "cleanLiving": True}
+            fields = {"namespace": "n", "key": "k", "value": "v"}
             pool = Pool(1)
-            reply = await pool.ask(leader.address, Op.CLEAN_BROKER_DATA, fields, 10)
+            reply = await pool.ask(leader.address, Op.KV_PUT, fields, 10)
             pool.close()
             assert reply["code"] in (Status.SYSTEM_ERROR, Status.NOT_LEADER)
 

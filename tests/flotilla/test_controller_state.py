@@ -1,6 +1,7 @@
 """What controllers agree on (spec 4.1), and what their leader answers (spec 4.5)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,14 +51,24 @@ def state(master: int | None = 1, sync_set: tuple[int, ...] = (1, 2, 3)) -> Stat
     return {"b": BrokerSet("f", 4, members(1, 2, 3), master, 4, sync_set, 7)}
 
 
-def scene(at: State, *, unclean: bool = False, **standings: Standing) -> Scene:
+APPLIED: list[Event] = [ApplyBrokerId("f", "b", i, "a", "h", f"c{i}") for i in (1, 2, 3)]
+
+
+def scene(
+    at: State, *, unclean: bool = False, policy: str = "water-level", **standings: Standing
+) -> Scene:
     """Everybody alive but those named (`b2=DEAD`); a greater id has a longer log."""
 
     def candidate(name: str, broker_id: int) -> Candidate:
         standing = standings.get(f"b{broker_id}", ALIVE)
         return Candidate(broker_id, standing, epoch=4, max_offset=broker_id)
 
-    return Scene(at, candidate, RULES, unclean)
+    return Scene(at, candidate, RULES, unclean, policy)
+
+
+def me(broker_id: int) -> dict[str, Any]:
+    """Who registers."""
+    return {**IDENTITY, "brokerId": broker_id, "checkCode": f"code{broker_id}"}
 
 
 def code(decision: Decision) -> Status:
@@ -89,6 +100,41 @@ def test_an_election_leaves_the_winner_alone_in_the_set() -> None:
     assert (row.master_id, row.master_epoch, row.sync_set, row.set_epoch) == (2, 5, (2,), 8)
 
 
+def test_members_keep_the_time_at_which_they_came() -> None:
+    """For electPolicy join-time: who stays in the set is older than who comes back."""
+    row = apply_all({}, [*APPLIED, ElectMaster("b", 1, ""), AlterSyncStateSet("b", (1, 2))])["b"]
+    assert row.joined == {1: 1, 2: 2}
+    changes = [AlterSyncStateSet("b", (1, 2, 3)), AlterSyncStateSet("b", (1, 3))]
+    row = apply_all({"b": row}, changes)["b"]
+    assert row.joined == {1: 1, 3: 3}
+    row = apply({"b": row}, AlterSyncStateSet("b", (1, 2, 3)))["b"]
+    assert row.joined == {1: 1, 2: 5, 3: 3}
+    longest = replace_master(scene({"b": row}, policy="join-time", b1=DEAD), "b", "expired")
+    assert longest.events == (ElectMaster("b", 3, "expired"),)
+
+
+def test_a_learner_is_not_the_first_master() -> None:
+    """Bug 24 (rocketmq#10013): a set that never had a master gets no learner for it."""
+    fresh: State = {"b": BrokerSet("f", 4, members(1, 2, 3))}
+    at = scene(fresh)
+    learns = replace(at, candidate=lambda n, i: Candidate(i, ALIVE, learner=i == 1))
+    fields = {"brokerName": "b", "designate": False}
+    assert code(elect_master(learns, {**fields, "brokerId": 1})) is Status.ELECT_MASTER_FAILED
+    assert elect_master(learns, {**fields, "brokerId": 2}).events
+    unheard = elect_master(scene(fresh, b1=UNKNOWN), {**fields, "brokerId": 1})
+    assert code(unheard) is Status.ELECT_MASTER_FAILED, "what it is, only its heartbeats say"
+
+
+def test_an_election_in_place_of_a_master_that_is_gone_is_fenced() -> None:
+    """Planned handover: between its two steps another master may have been elected."""
+    fields = {"brokerName": "b", "brokerId": 2, "designate": True, "masterEpoch": 4}
+    assert elect_master(scene(state()), fields).events == (ElectMaster("b", 2, "drill"),)
+    late = elect_master(scene(state()), {**fields, "masterEpoch": 3})
+    assert (code(late), late.events) == (Status.FENCED_MASTER_EPOCH, ())
+    left = elect_master(scene(state(sync_set=(1, 3)), unclean=True), fields)
+    assert left.events == (), "the successor has left the set, and the old master lives"
+
+
 def test_an_election_without_winner_keeps_the_set() -> None:
     """Spec 4.1: a former member that comes back may still be elected."""
     row = apply(state(), ElectMaster("b", None, "expired"))["b"]
@@ -108,8 +154,27 @@ def test_cleaning_a_member_takes_it_out_of_everything() -> None:
     """Spec 4.1: members and set; a cleaned master is no master; nobody left means no set."""
     row = apply(state(), CleanBrokerData("b", (1,)))["b"]
     assert (row.master_id, row.master_epoch, row.sync_set) == (None, 5, (2, 3))
-    assert apply(state(), CleanBrokerData("b", (1, 2, 3))) == {}
-    assert apply(state(), CleanBrokerData("b", ())) == {}
+    for nobody in ((1, 2, 3), ()):
+        assert not scene(apply(state(), CleanBrokerData("b", nobody))).known("b")
+
+
+def test_a_set_that_begins_again_uses_no_id_and_no_epoch_twice() -> None:
+    """Spec 5.3: a broker of the forgotten set may come back with its disk, and must be told apart
+    from those of the new one, by its id and by the epochs of its log."""
+    at = apply(state(), CleanBrokerData("b", ()))
+    assert get_replica_info(scene(at), IDENTITY).reply["code"] == Status.BROKER_METADATA_NOT_EXIST
+    assert sync_state_data(scene(at), {}).reply == {"sets": {}}
+    assert replace_master(scene(at), "b", "scan").events == ()
+    assert next_broker_id(scene(at), IDENTITY).reply == {"brokerId": 4}
+    claim = {**IDENTITY, "brokerId": 4, "checkCode": "new"}
+    at = apply_all(at, apply_broker_id(scene(at), claim).events)
+    former = register(scene(at), me(1))
+    assert code(former) is Status.BROKER_NEED_TO_BE_REGISTERED
+    first = elect_master(scene(at), {"brokerName": "b", "brokerId": 4})
+    row = apply_all(at, first.events)["b"]
+    assert (row.master_id, row.master_epoch, row.sync_set, row.set_epoch) == (4, 6, (4,), 9)
+    gone = replace_master(scene({"b": row}, b4=DEAD), "b", "expired")
+    assert gone.events == (ElectMaster("b", None, "expired"),)
 
 
 def test_events_about_nobody_change_nothing() -> None:
@@ -153,13 +218,20 @@ def test_an_id_belongs_to_who_holds_its_check_code(
 def test_who_is_unknown_must_get_an_id_first() -> None:
     """Spec 4.5, registerBroker: 2010."""
     for at, broker_id in (({}, 1), (state(), 9)):
-        decision = register(scene(at), {**IDENTITY, "brokerId": broker_id})
+        decision = register(scene(at), me(broker_id))
         assert code(decision) is Status.BROKER_NEED_TO_BE_REGISTERED
+
+
+def test_nobody_registers_under_another_brokers_id() -> None:
+    """Spec 5.3: whose disk is of a forgotten broker has the id, but not its check code; it gets no
+    role, and the address of the broker stays what it is."""
+    taken = register(scene(state()), {**me(1), "checkCode": "of the forgotten one"})
+    assert (code(taken), taken.events) == (Status.BROKER_ID_INVALID, ())
 
 
 def test_a_slave_learns_the_living_master_and_where_to_replicate_from() -> None:
     """Spec 4.5 and 15.3: the HA address comes with the controllers' answer."""
-    decision = register(scene(state()), {**IDENTITY, "brokerId": 2})
+    decision = register(scene(state()), me(2))
     assert decision.reply["masterHaAddr"] == "ha:1"
     assert decision.events == (UpdateBrokerAddress("b", 2, "ip:1", "ip:2"),)
     assert decision.reply["members"]["2"]["addr"] == "ip:1"
@@ -167,20 +239,20 @@ def test_a_slave_learns_the_living_master_and_where_to_replicate_from() -> None:
 
 def test_a_dead_master_is_not_named() -> None:
     """Spec 4.5: the newcomer then asks to be elected. One that may be alive is named."""
-    decision = register(scene(state(), b1=DEAD), {**IDENTITY, "brokerId": 2})
+    decision = register(scene(state(), b1=DEAD), me(2))
     assert decision.reply["masterId"] is None
-    decision = register(scene(state(), b1=UNKNOWN), {**IDENTITY, "brokerId": 2})
+    decision = register(scene(state(), b1=UNKNOWN), me(2))
     assert decision.reply["masterId"] == 1
 
 
 def test_a_master_that_starts_again_is_a_new_process_and_needs_a_new_epoch() -> None:
     """What its former life did not sync may be gone; one epoch must not name two histories."""
-    decision = register(scene(state()), {**IDENTITY, "brokerId": 1})
+    decision = register(scene(state()), me(1))
     assert (decision.reply["masterId"], decision.reply["masterEpoch"]) == (3, 5)
-    alone = register(scene(state(sync_set=(1,))), {**IDENTITY, "brokerId": 1})
+    alone = register(scene(state(sync_set=(1,))), me(1))
     assert (alone.reply["masterId"], alone.reply["masterEpoch"]) == (None, 5)
     assert alone.reply["set"] == [1]
-    unclean = register(scene(state(sync_set=(1,)), unclean=True), {**IDENTITY, "brokerId": 1})
+    unclean = register(scene(state(sync_set=(1,)), unclean=True), me(1))
     assert unclean.reply["masterId"] is None
 
 
@@ -342,7 +414,10 @@ def test_info_tells_all_of_a_set() -> None:
     assert info["members"]["2"] == {"addr": "ip:2", "haAddr": "ha:2", "alive": False}
     unknown = get_replica_info(scene(state()), {"brokerName": "x"})
     assert code(unknown) is Status.BROKER_METADATA_NOT_EXIST
-    assert list(sync_state_data(scene(state()), {"brokerNames": ["b", "x"]}).reply["sets"]) == ["b"]
+    sets = sync_state_data(scene(state(sync_set=(1, 3))), {"brokerNames": ["b", "x"]}).reply["sets"]
+    assert list(sets) == ["b"]
+    told = {i: (m["inSync"], m["alive"], m["maxOffset"]) for i, m in sets["b"]["members"].items()}
+    assert told == {"1": (True, True, 1), "2": (False, True, 2), "3": (True, True, 3)}
 
 
 @pytest.mark.parametrize(
@@ -352,8 +427,11 @@ def test_info_tells_all_of_a_set() -> None:
         ({"brokerIds": [2]}, False),
         ({"brokerIds": [3]}, True),
         ({"brokerIds": [2], "cleanLiving": True}, True),
-        ({"cleanLiving": True}, True),
+        ({"cleanLiving": True}, False),
+        ({"brokerIds": [1, 2, 3], "cleanLiving": True}, False),
         ({"brokerName": "x"}, False),
+        ({"brokerIds": [9]}, False),
+        ({"brokerIds": [3, 9]}, False),
     ],
 )
 def test_the_living_are_cleaned_only_on_purpose(fields: dict[str, Any], allowed: bool) -> None:
@@ -361,3 +439,27 @@ def test_the_living_are_cleaned_only_on_purpose(fields: dict[str, Any], allowed:
     decision = clean_broker_data(scene(state(), b3=DEAD), {"brokerName": "b", **fields})
     assert (code(decision) is Status.SUCCESS) is allowed
     assert bool(decision.events) is allowed
+
+
+def test_a_set_is_cleaned_when_nobody_of_it_lives() -> None:
+    """Spec 4.5: as a whole, with its master on purpose only. A set that began again while a broker
+    lives would use its epochs again."""
+    dead = {"b1": DEAD, "b2": DEAD, "b3": DEAD}
+    headless = scene(state(master=None), **dead)
+    assert clean_broker_data(headless, {"brokerName": "b"}).events
+    fields = {"brokerName": "b", "cleanLiving": True}
+    assert clean_broker_data(scene(state(), **dead), fields).events
+    assert not clean_broker_data(scene(state(), b1=DEAD, b2=DEAD), fields).events
+
+
+def test_nobody_is_cleaned_on_ignorance() -> None:
+    """Spec 4.4: a new leader has not heard of anybody, and all of them may be alive."""
+    unheard = {"b1": UNKNOWN, "b2": UNKNOWN, "b3": UNKNOWN}
+    for ids in ([1, 2, 3], [1]):
+        decision = clean_broker_data(
+            scene(state(), **unheard), {"brokerName": "b", "brokerIds": ids}
+        )
+        assert code(decision) is Status.INVALID_CLEAN_BROKER_METADATA
+        assert decision.events == ()
+    fields = {"brokerName": "b", "cleanLiving": True}
+    assert not clean_broker_data(scene(state(), b1=DEAD, b2=DEAD, b3=UNKNOWN), fields).events

@@ -1,9 +1,20 @@
 """The elect policy (spec 4.6) and liveness (spec 4.4)."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.flotilla.elect import Ballot, Candidate, Standing, elect, needs_election
+from clusters.flotilla.elect import (
+    POLICIES,
+    Ballot,
+    Candidate,
+    Standing,
+    elect,
+    may_hand_over,
+    needs_election,
+)
 from clusters.flotilla.liveness import Heartbeat, Liveness, heartbeat_expired
 
 ALIVE, UNKNOWN, DEAD = Standing.ALIVE, Standing.UNKNOWN, Standing.DEAD
@@ -17,6 +28,10 @@ candidates = st.lists(
         st.integers(-1, 3),
         st.integers(-1, 2**40),
         st.integers(0, 2),
+        st.integers(0, 3),
+        st.sampled_from(["", "east", "west"]),
+        st.integers(0, 3),
+        st.booleans(),
     ),
     max_size=5,
     unique_by=lambda c: c.broker_id,
@@ -45,16 +60,30 @@ def test_offsets_further_apart_than_32_bits_are_compared_rightly() -> None:
     assert choose(alive(1, 1, 2**33), alive(2, 1, 1)) == 1
 
 
-@given(candidates, candidates, st.none() | st.integers(1, 9), st.none() | st.integers(1, 9))
+@given(
+    candidates,
+    candidates,
+    st.none() | st.integers(1, 9),
+    st.none() | st.integers(1, 9),
+    st.sampled_from(sorted(POLICIES)),
+)
 def test_no_election_leaves_the_set_or_picks_the_dead(
-    in_set: list[Candidate], others: list[Candidate], old: int | None, prefer: int | None
+    in_set: list[Candidate],
+    others: list[Candidate],
+    old: int | None,
+    prefer: int | None,
+    policy: str,
 ) -> None:
-    """Spec 4.6: a clean winner is alive and of the set; only the old master may be unknown."""
-    winner = elect(Ballot(in_set, others, old, prefer))
+    """Spec 4.6: whatever the policy, a clean winner is alive and of the set, and no learner
+    (rocketmq#10013); only the old master may be unknown."""
+    winner = elect(Ballot(in_set, others, old, prefer, policy=policy, zone="east"))
     if winner is not None:
         [chosen] = [c for c in in_set if c.broker_id == winner]
         assert chosen.standing is ALIVE or (winner == old and chosen.standing is UNKNOWN)
+        assert not chosen.learner or winner == old
         assert prefer in (None, winner)
+    elif prefer is None:
+        assert not any(c.standing is ALIVE and not c.learner for c in in_set)
 
 
 @given(candidates, candidates)
@@ -64,11 +93,45 @@ def test_unclean_elects_somebody_if_anybody_lives(
     """Spec 4.6: availability before safety, on request, once nobody of the set can come."""
     others = [c for c in others if c.broker_id not in {s.broker_id for s in in_set}]
     winner = elect(Ballot(in_set, others, None, unclean=True))
-    living = [c for c in (*in_set, *others) if c.standing is ALIVE]
+    living = [c for c in (*in_set, *others) if c.standing is ALIVE and not c.learner]
     if living and not any(c.standing is UNKNOWN for c in in_set):
         assert winner in {c.broker_id for c in living}
-    if any(c.standing is ALIVE for c in in_set):
+    if any(c in living for c in in_set):
         assert winner in {c.broker_id for c in in_set}
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("water-level", 1),
+        ("join-time", 2),
+        ("priority", 3),
+        ("zone", 4),
+        ("node-resources", 5),
+    ],
+)
+def test_each_policy_has_its_own_favourite(policy: str, expected: int) -> None:
+    """`electPolicy`: one candidate is the best of each kind, and the policy finds it."""
+    plain = Candidate(0, ALIVE, 1, 100, 5, joined=9, zone="west", resources=1)
+    row = [
+        replace(plain, broker_id=1, max_offset=101),
+        replace(plain, broker_id=2, joined=3),
+        replace(plain, broker_id=3, priority=4),
+        replace(plain, broker_id=4, zone="east"),
+        replace(plain, broker_id=5, resources=2),
+    ]
+    assert elect(Ballot(row, (), None, policy=policy, zone="east")) == expected
+    dead = [replace(c, standing=DEAD) if c.broker_id == expected else c for c in row]
+    fallback = elect(Ballot(dead, (), None, policy=policy, zone="east"))
+    assert fallback == (3 if expected == 1 else 1), "among equals the water level decides"
+
+
+def test_a_successor_is_ready_when_nothing_is_missing() -> None:
+    """Planned handover: it has the whole log, and nobody waits for an answer."""
+    assert may_hand_over(100, 100, 0)
+    assert not may_hand_over(99, 100, 0)
+    assert not may_hand_over(100, 100, 1)
+    assert not may_hand_over(None, 0, 0)
 
 
 def test_a_set_that_had_a_master_needs_one() -> None:
@@ -83,8 +146,8 @@ def test_a_set_that_had_a_master_needs_one() -> None:
 # liveness
 
 
-def heartbeat(epoch: int = 1, max_offset: int = 0) -> Heartbeat:
-    return Heartbeat(KEY, "ip:1", 10, epoch, max_offset, 0, 0)
+def heartbeat(max_offset: int = 0, *, life: int = 7, beat: int = 1) -> Heartbeat:
+    return Heartbeat(KEY, "ip:1", 10, 2, max_offset, 0, 0, life, beat)
 
 
 def table() -> Liveness:
@@ -106,12 +169,34 @@ def test_a_broker_is_late_when_silent_for_longer_than_it_announced() -> None:
 
 
 def test_the_last_heartbeat_is_the_truth() -> None:
-    """Spec 4.4 [A]: after a truncation the offset goes back; an older connection's does not."""
+    """Spec 4.4 [A]: after a truncation the offset goes back; an older heartbeat's does not."""
     liveness = table()
-    liveness.heard(heartbeat(2, 900), 1, now=0)
-    liveness.heard(heartbeat(2, 500), 2, now=1)
-    liveness.heard(heartbeat(2, 800), 1, now=2)
+    liveness.heard(heartbeat(900, beat=1), 1, now=0)
+    liveness.heard(heartbeat(500, beat=3), 2, now=1)
+    liveness.heard(heartbeat(800, beat=2), 1, now=2)
     assert liveness.candidate(*KEY, now=2).max_offset == 500
+
+
+def test_a_connection_that_was_given_up_may_speak_last_and_silences_nobody() -> None:
+    """A kernel delivers what it took, however late, and first of all heartbeats of long ago."""
+    liveness = table()
+    liveness.heard(heartbeat(900, beat=30), 1, now=0)
+    liveness.heard(heartbeat(100, beat=20), 2, now=1)  # dialled first, heard of for the first time
+    liveness.heard(heartbeat(901, beat=31), 1, now=9)
+    assert liveness.by_connection(2) == {}
+    assert liveness.candidate(*KEY, now=9).max_offset == 901
+    assert liveness.late(now=19) == []
+
+
+def test_what_comes_late_of_a_former_life_is_forgotten_with_the_next_heartbeat() -> None:
+    """A restarted broker counts anew, and neither of its lives can silence the other for good."""
+    liveness = table()
+    liveness.heard(heartbeat(900, life=7, beat=400), 1, now=0)
+    liveness.heard(heartbeat(300, life=8, beat=1), 2, now=1)
+    assert liveness.candidate(*KEY, now=1).max_offset == 300
+    liveness.heard(heartbeat(900, life=7, beat=401), 3, now=2)
+    liveness.heard(heartbeat(301, life=8, beat=2), 2, now=3)
+    assert liveness.candidate(*KEY, now=3).max_offset == 301
 
 
 def test_only_the_newest_connection_speaks_for_a_broker() -> None:
@@ -119,7 +204,7 @@ def test_only_the_newest_connection_speaks_for_a_broker() -> None:
     liveness = table()
     liveness.heard(heartbeat(), 1, now=0)
     assert liveness.by_connection(1) == {KEY: "ip:1"}
-    liveness.heard(heartbeat(), 2, now=1)
+    liveness.heard(heartbeat(beat=2), 2, now=1)
     assert liveness.by_connection(1) == {}
     assert liveness.by_connection(2) == {KEY: "ip:1"}
 

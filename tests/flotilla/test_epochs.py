@@ -1,10 +1,14 @@
 """Epoch tables: where two logs part, and that nothing is forgotten or revived (spec 7.3, 7.6)."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.flotilla.epochs import (
+    EpochFile,
     EpochTable,
     append_epoch,
     find_consistent_point,
@@ -12,6 +16,7 @@ from clusters.flotilla.epochs import (
     pack,
     unpack,
 )
+from clusters.flotilla.ports import real
 
 MASTER = EpochTable(((6, 200), (7, 1200), (8, 2500)))
 SLAVE = EpochTable(((6, 200), (7, 1200), (8, 2250)))
@@ -131,6 +136,26 @@ def test_who_owns_an_offset() -> None:
 def test_the_file_keeps_every_table(table: EpochTable) -> None:
     """The empty one too, or cut epochs come back after a restart."""
     assert unpack(pack(table)) == table
+
+
+def test_an_emptied_table_is_written_too(tmp_path: Path) -> None:
+    """In the original it is not, and the epochs that were cut come back (spec 12 #31)."""
+
+    async def scenario() -> EpochTable:
+        file = EpochFile(str(tmp_path), real(1).files)
+        await file.save(MASTER)
+        await file.save(EpochTable())
+        return file.load()
+
+    assert asyncio.run(scenario()) == EpochTable()
+
+
+def test_a_log_without_its_oldest_segments_keeps_what_is_left_of_its_epochs() -> None:
+    """Retention: whole epochs go, and the first one that is left is as if it began there."""
+    assert MASTER.truncate_prefix(1199) == MASTER
+    assert MASTER.truncate_prefix(1200).entries == ((7, 1200), (8, 2500))
+    assert MASTER.clip(1300).entries == ((7, 1300), (8, 2500))
+    assert MASTER.clip(0) == MASTER
 
 
 def test_a_damaged_file_is_refused() -> None:

@@ -47,6 +47,12 @@ class Reigning:
     def confirm_offset(self) -> int:
         return 0
 
+    def is_boundary(self, offset: int) -> bool:
+        return self._store.is_boundary(offset)
+
+    def last_file(self) -> int:
+        return self._store.last_file()
+
     def progressed(self, slave: int) -> None: ...
 
     def slave_gone(self, slave: int) -> None: ...
@@ -95,7 +101,7 @@ def test_a_new_reign_sends_the_log_as_it_is_now(tmp_path: Path) -> None:
     """
 
     async def scenario(ports: Ports) -> None:
-        place = recovery.Place(str(tmp_path), 4096, 1024, False)
+        place = recovery.Place(str(tmp_path), 4096, 1024)
         store = (await recovery.recover(place, ports, RULES)).store
         reign = Reigning(store)
         events = EventLog("", "broker-1", ports)

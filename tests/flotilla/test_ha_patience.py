@@ -62,7 +62,7 @@ def test_a_slave_that_is_turned_away_waits_before_it_asks_again(minutes: int) ->
     async def follow(process: Process) -> None:
         config, ports = loads(CONFIG), ports_of(process, disk)
         copy: Any = SimpleNamespace(shape=lambda: LogShape(0, 0, EpochTable()))
-        log = SimpleNamespace(written=0, flushed=0)
+        log = SimpleNamespace(max_offset=0, written=0, flushed=0, full=False)
         store: Any = SimpleNamespace(confirm_offset=0, log=log)
         slave = HaSlave(config, store, RULES, copy, EventLog("", "slave", ports))
         await slave.follow(Leader(2, 1, f"{MASTER}:{PORT}", 1))

@@ -6,6 +6,7 @@ believes every broker to be alive. What it can do besides is keep an answer to i
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from clusters.flotilla import net
 from clusters.flotilla.controller_requests import DECISIONS, Scene
 from clusters.flotilla.controller_state import State, apply_all
 from clusters.flotilla.elect import Candidate, Standing
+from clusters.flotilla.identity import Claim
 from clusters.flotilla.net import Connection, JsonHandler, Pool, refusal
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.wire import Json, Op, Send, Sent, Status
@@ -215,10 +217,27 @@ def test_a_foreign_store_is_refused(bed: Callable[[Scenario], None]) -> None:
     async def scenario(controller: PlayedController, nodes: list[Any]) -> None:
         two = nodes[1]
         meta = Path(two.folder) / "store" / "broker.meta"
-        meta.write_text(meta.read_text().replace('"b"', '"another"'))
+        claim = Claim.unpacked(meta.read_bytes())
+        meta.write_bytes(replace(claim, broker_name="another").packed())
         two.start()
         process, two.process = two.process, None
         process.stdout.close()
         assert process.wait(PATIENCE_S) == 70
+
+    bed(scenario)
+
+
+def test_a_damaged_identity_stops_the_broker(bed: Callable[[Scenario], None]) -> None:
+    """Spec 5.3: with a wrong digit it would go about under another's id; it takes no new one."""
+
+    async def scenario(controller: PlayedController, nodes: list[Any]) -> None:
+        two = nodes[1]
+        meta = Path(two.folder) / "store" / "broker.meta"
+        meta.write_bytes(meta.read_bytes().replace(b'"brokerId":2', b'"brokerId":1'))
+        two.start()
+        process, two.process = two.process, None
+        process.stdout.close()
+        assert process.wait(PATIENCE_S) == 70
+        assert sorted(controller.state["b"].members) == [1, 2]
 
     bed(scenario)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import PATIENCE_S, eventually
+from loopback import PATIENCE_S, eventually, free_port
 
 from clusters.flotilla.net import Pool
 from clusters.flotilla.wire import Json, Op, Status
@@ -57,6 +57,43 @@ def test_the_nameserver_routes_to_the_living(nameserver: Any, played_broker: Any
     run(scenario())
 
 
+def test_a_nameserver_may_have_a_controller_inside(raise_node: Any) -> None:
+    """Spec 2, enableControllerInNamesrv: one process, two ports, and a broker that finds both."""
+    inner = f"127.0.0.1:{free_port()}"
+    one = raise_node(
+        "ns",
+        "nameserver",
+        enableControllerInNamesrv=True,
+        controllerDLegerSelfId="n0",
+        controllerDLegerPeers={"n0": inner},
+    )
+    raise_node(
+        "b1",
+        "broker",
+        haListenPort=free_port(),
+        brokerName="b",
+        namesrvAddr=[one.address],
+        controllerAddr=[inner],
+        topics={"t": 1},
+    )
+
+    async def scenario() -> None:
+        pool = Pool(1)
+
+        async def routed() -> bool:
+            route = await pool.ask(one.address, Op.ROUTE, {"topic": "t"}, 2)
+            return bool(route["brokers"])
+
+        await eventually(routed)
+        said = await pool.ask(inner, Op.DESCRIBE, {}, 2)
+        assert (said["role"], said["sets"]["b"]["masterId"]) == ("controller", 1)
+        pool.close()
+
+    run(scenario())
+    assert (one.folder / "store" / "controller" / "raft.wal").exists()
+    assert one.stop(signal.SIGTERM) == 0
+
+
 # the process
 
 
@@ -77,6 +114,27 @@ def test_a_node_stops_when_told_to(nameserver: Any) -> None:
             "controllerDLegerSelfId",
         ),
         (None, "can not be read"),
+        (
+            'role = "broker"\nnodeName = "n"\nlistenHost = "127.0.0.1"\nstorePath = "s"\n'
+            "enableControllerInNamesrv = true",
+            "enableControllerInNamesrv",
+        ),
+        (
+            'role = "nameserver"\nnodeName = "n"\nlistenHost = "127.0.0.1"\nstorePath = "s"\n'
+            'enableControllerInNamesrv = true\ncontrollerDLegerSelfId = "a"\n'
+            'controllerDLegerPeers = {a = "127.0.0.1:10911"}',
+            "a port of its own",
+        ),
+        (
+            'role = "controller"\nnodeName = "n"\nlistenHost = "127.0.0.1"\nstorePath = "s"\n'
+            'controllerType = "zookeeper"',
+            "dledger or jraft",
+        ),
+        (
+            'role = "controller"\nnodeName = "n"\nlistenHost = "127.0.0.1"\nstorePath = "s"\n'
+            'electPolicy = "oldest"',
+            "join-time",
+        ),
     ],
 )
 def test_a_configuration_without_sense_is_refused(

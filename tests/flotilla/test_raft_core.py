@@ -5,19 +5,25 @@ from typing import Any
 
 import pytest
 
-from clusters.flotilla.raft.core import Effects, Raft, RaftBroken, State, Timing, Vote
+from clusters.flotilla.raft.core import Raft, Timing
+from clusters.flotilla.raft.effects import Effects, State
+from clusters.flotilla.raft.journal import Journal, RaftBroken
 from clusters.flotilla.raft.log import Log
+from clusters.flotilla.raft.membership import Configuration
 from clusters.flotilla.raft.messages import (
     Append,
     AppendReply,
     Entry,
+    Kind,
     Message,
+    SnapshotPart,
+    SnapshotReply,
     VoteReply,
     VoteRequest,
     pack,
     unpack,
 )
-from clusters.flotilla.raft.votes import commit_index
+from clusters.flotilla.raft.votes import Vote, commit_index
 from clusters.flotilla.rules import RULES, Rules
 
 TIMING = Timing(heartbeat_s=1, election_s=4)
@@ -35,7 +41,12 @@ def raft(
     """A member with a log of these terms, as recovered from disk; its timeouts are the least."""
     vote = vote or (Vote(terms[-1]) if terms else None)
     entries = [Entry(term, b"x%d" % term) for term in terms]
-    return Raft(me, members, TIMING, lambda a, b: a, rules, 0, vote=vote, entries=entries)
+    journal = Journal(voters(*members), entries=entries)
+    return Raft(me, journal, TIMING, lambda a, b: a, rules, 0, vote=vote)
+
+
+def voters(*names: str) -> Configuration:
+    return Configuration({name: f"address of {name}" for name in names})
 
 
 def sent(effects: Effects, kind: type) -> list[Any]:
@@ -92,8 +103,19 @@ def confirm(leader: Raft, now: float, peer: str, index: int) -> None:
             entries=(Entry(1, b""), Entry(2, b"data")),
         ),
         AppendReply(
-            term=1, source="n", matched=False, index=4, stamp=0.1, hint_index=2, hint_term=1
+            term=1,
+            source="n",
+            matched=False,
+            index=4,
+            stamp=0.1,
+            round=3,
+            hint_index=2,
+            hint_term=1,
         ),
+        SnapshotPart(
+            term=1, source="n", index=7, offset=2, total=5, stamp=0.1, round=3, data=b"abc"
+        ),
+        SnapshotReply(term=1, source="n", index=7, received=5, stamp=0.1, round=3),
     ],
 )
 def test_what_is_packed_is_unpacked(message: Message) -> None:
@@ -102,6 +124,22 @@ def test_what_is_packed_is_unpacked(message: Message) -> None:
     assert unpack(packed) == message
     with pytest.raises((ValueError, Exception)):
         unpack(packed[:-1])
+
+
+def test_a_configuration_that_is_none_is_refused_before_it_is_stored() -> None:
+    """A peer that lies gets its connection closed, and no log has changed."""
+    fields = {"term": 1, "source": "b", "prev_index": 0, "prev_term": 0, "commit": 0, "stamp": 0}
+    for data, kind in (
+        (b"{}", Kind.MEMBERS),
+        (b"[1]", Kind.MEMBERS),
+        (b"{", Kind.MEMBERS),
+        (b"", 9),
+    ):
+        lie = Append(**fields, entries=(Entry(1, data, kind),))  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r".+"):
+            unpack(pack(lie))
+    truth = Append(**fields, entries=(Entry(1, voters("a").pack(), Kind.MEMBERS),))  # type: ignore[arg-type]
+    assert unpack(pack(truth)) == truth
 
 
 # elections
@@ -130,7 +168,7 @@ def test_a_majority_of_votes_makes_a_leader_that_appends_a_no_op() -> None:
     effects = a.take()
     assert a.state is State.LEADER
     assert effects.vote == Vote(2, "a")
-    assert (effects.first, effects.entries) == (2, (Entry(2, b""),))
+    assert (effects.log.first, effects.log.entries) == (2, (Entry(2, b""),))
     assert len(sent(effects, Append)) == 2
 
 
@@ -254,7 +292,7 @@ def test_a_conflict_cuts_the_log_and_a_repetition_does_not() -> None:
     )
     effects = a.take()
     assert [e.term for e in a.log.since(1)] == [1, 2]
-    assert (effects.first, effects.entries) == (2, (Entry(2, b"y"),))
+    assert (effects.log.first, effects.log.entries) == (2, (Entry(2, b"y"),))
 
 
 def test_what_is_committed_is_never_cut() -> None:

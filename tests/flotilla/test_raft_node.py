@@ -4,17 +4,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from clusters.flotilla import net
 from clusters.flotilla.net import Connection, Tasks
 from clusters.flotilla.ports import File, Ports, RealFiles, real
-from clusters.flotilla.raft.core import Role, Timing
+from clusters.flotilla.raft.core import Timing
+from clusters.flotilla.raft.effects import Role
 from clusters.flotilla.raft.links import Link
-from clusters.flotilla.raft.messages import Entry
+from clusters.flotilla.raft.log import Place
+from clusters.flotilla.raft.membership import Configuration
+from clusters.flotilla.raft.messages import Append, Entry, SnapshotPart, pack
 from clusters.flotilla.raft.node import Hooks, Member, NotLeader, RaftNode
+from clusters.flotilla.raft.snapshot import Snapshot
 from clusters.flotilla.rules import RULES
 
 PATIENCE_S = 20
@@ -46,7 +50,9 @@ class Group:
             host, port = server.sockets[0].getsockname()
             self.addresses[name] = f"{host}:{port}"
 
-    async def start(self, name: str, ports: Ports | None = None) -> RaftNode:
+    async def start(
+        self, name: str, ports: Ports | None = None, snapshot_entries: int = 1000
+    ) -> RaftNode:
         self.applied[name] = []
 
         def apply(index: int, entry: Entry) -> int:
@@ -55,8 +61,15 @@ class Group:
 
         def on_role(role: Role) -> None: ...
 
-        hooks = Hooks(apply, on_role, lambda term: self.leading.append(name))
-        member = Member(name, self.addresses, TIMING, str(self.folder / name))
+        hooks = Hooks(
+            apply,
+            lambda: b"\n".join(self.applied[name]),
+            lambda data: self.applied.__setitem__(name, data.split(b"\n")),
+            on_role,
+            lambda term: self.leading.append(name),
+            lambda members: None,
+        )
+        member = Member(name, self.addresses, TIMING, str(self.folder / name), snapshot_entries)
         node, _ = await RaftNode.start(member, hooks, ports or real(ord(name)), RULES)
         self.nodes[name] = node
         return node
@@ -133,6 +146,27 @@ def test_a_follower_takes_no_proposal(tmp_path: Path) -> None:
     with_group(tmp_path, test)
 
 
+def test_a_read_comes_after_everything_that_was_committed_before_it(tmp_path: Path) -> None:
+    """Thesis 6.4: the leader's state holds it then; a follower sends the reader to the leader."""
+
+    async def test(group: Group) -> None:
+        leader = await group.leader()
+        name = next(name for name, node in group.nodes.items() if node is leader)
+        for number in range(20):
+            leader.propose(b"%d" % number)
+            await leader.read()
+        done = leader.propose(b"last")
+        reads = [leader.read() for _ in range(50)]
+        await done
+        await asyncio.gather(*reads)
+        assert group.applied[name][-1] == b"last"
+        follower = next(node for node in group.nodes.values() if node is not leader)
+        with pytest.raises(NotLeader):
+            await follower.read()
+
+    with_group(tmp_path, test)
+
+
 def test_members_that_restart_remember(tmp_path: Path) -> None:
     """Everything from disk, one member at a time and all together."""
 
@@ -197,6 +231,48 @@ def test_a_disk_that_fails_to_sync_stops_the_node(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert "the disk is gone" in died[0]
+
+
+def test_a_leaders_snapshot_may_overtake_an_own_one_that_is_due(tmp_path: Path) -> None:
+    """Raft 7: what waits in the sockets of a paused follower is an append, with which a snapshot of
+    its own is due, and right behind it the leader's snapshot, which replaces the log under it."""
+
+    class Leader:
+        def tell(self, op: int, body: bytes) -> None: ...
+
+    async def run() -> None:
+        broken: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: broken.append(told))
+        group = Group(tmp_path)
+        group.addresses = {"a": "127.0.0.1:1", "b": "127.0.0.1:1", "c": "127.0.0.1:1"}
+        node = await group.start("b", snapshot_entries=10)
+        members = Configuration(group.addresses)
+        theirs = Snapshot(Place(30, 1), members, b"thirty").packed
+        entries = tuple(Entry(1, b"x") for _ in range(10))
+        leader = cast(Connection, Leader())
+        append = Append(
+            term=1, source="a", prev_index=0, prev_term=0, commit=10, stamp=0.0, entries=entries
+        )
+        part = SnapshotPart(
+            term=1,
+            source="a",
+            index=30,
+            offset=0,
+            total=len(theirs),
+            stamp=0.0,
+            round=0,
+            data=theirs,
+        )
+        node.receive(leader, pack(append))
+        node.receive(leader, pack(part))
+        await until(lambda: broken or group.applied["b"] == [b"thirty"])
+        await node.close()
+        assert not broken
+        assert (await group.start("b", snapshot_entries=10)).raft.commit == 30
+        assert group.applied["b"] == [b"thirty"]
+        await group.nodes["b"].close()
+
+    asyncio.run(run())
 
 
 def test_a_link_that_is_not_answered_is_dialled_anew() -> None:

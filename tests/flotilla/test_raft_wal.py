@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.flotilla.ports import real
-from clusters.flotilla.raft.core import Vote
-from clusters.flotilla.raft.messages import Entry
-from clusters.flotilla.raft.wal import Recovered, Wal, WalDamaged, pack, parse
+from clusters.flotilla.raft.log import START, Place
+from clusters.flotilla.raft.messages import Entry, Kind
+from clusters.flotilla.raft.votes import Vote
+from clusters.flotilla.raft.wal import HEAD_BYTES, Recovered, Wal, WalDamaged, head, pack, parse
 
+HEAD = head(START)
 Record = tuple[Vote, int, tuple[Entry, ...]]
 FIRST: Record = (Vote(1, "a"), 1, (Entry(1, b""), Entry(1, b"one")))
 SECOND: Record = (Vote(2), 2, (Entry(2, b"two"), Entry(2, bytes(20))))
@@ -41,7 +43,7 @@ def write(path: Path, *records: Record) -> None:
 def test_a_restart_finds_what_was_written(tmp_path: Path) -> None:
     """The hard state is the last one; later entries replace earlier ones from their first on."""
     path = tmp_path / "raft.wal"
-    assert recover(path) == Recovered(Vote(), (), 0, 0)
+    assert recover(path) == Recovered(Vote(), START, (), HEAD_BYTES, 0)
     write(path, FIRST, SECOND)
     write(path, THIRD)
     assert recover(path).vote == Vote(3, "b")
@@ -52,14 +54,14 @@ def test_a_restart_finds_what_was_written(tmp_path: Path) -> None:
 def test_packing_loses_nothing(rows: list[tuple[int, bytes]]) -> None:
     """Any entries, empty data among them."""
     entries = tuple(Entry(term, data) for term, data in rows)
-    recovered = parse(pack(Vote(2**60, "é"), 1, entries) + bytes(100))
+    recovered = parse(HEAD + pack(Vote(2**60, "é"), 1, entries) + bytes(100))
     assert (recovered.vote, recovered.entries, recovered.cut) == (Vote(2**60, "é"), entries, 0)
 
 
 @pytest.mark.parametrize("rest", [b"", bytes(4096)], ids=["file ends", "zeros follow"])
 def test_a_record_torn_at_any_byte_is_cut(rest: bytes) -> None:
     """A crash in the middle of a write leaves the state before it, never half of it."""
-    sound = pack(*FIRST)
+    sound = HEAD + pack(*FIRST)
     torn = pack(*SECOND)
     for length in range(len(torn)):
         recovered = parse(sound + torn[:length] + rest)
@@ -71,12 +73,12 @@ def test_a_record_torn_at_any_byte_is_cut(rest: bytes) -> None:
 
 def test_zeros_are_no_record() -> None:
     """CRC-32 of nothing is 0, so eight zero bytes would be a good record of size 0."""
-    assert parse(bytes(10_000)) == Recovered(Vote(), (), 0, 0)
+    assert parse(HEAD + bytes(10_000)) == Recovered(Vote(), START, (), HEAD_BYTES, 0)
 
 
 def test_any_flipped_bit_of_the_last_record_cuts_it() -> None:
     """The last record may be torn in any way; nothing of it is believed."""
-    sound, last = pack(*FIRST), pack(*THIRD)
+    sound, last = HEAD + pack(*FIRST), pack(*THIRD)
     for bit in range(len(last) * 8):
         damaged = bytearray(last)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -91,7 +93,7 @@ def test_any_flipped_bit_of_an_earlier_record_is_refused() -> None:
         damaged = bytearray(first)
         damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(WalDamaged):
-            parse(bytes(damaged) + last + bytes(64))
+            parse(HEAD + bytes(damaged) + last + bytes(64))
 
 
 def test_a_cut_tail_is_gone_from_the_disk(tmp_path: Path) -> None:
@@ -116,3 +118,44 @@ def test_the_log_grows_beyond_its_reserve(tmp_path: Path) -> None:
     entries = tuple(Entry(1, bytes([i]) * 70_000) for i in range(1, 11))
     write(path, *((Vote(1), i + 1, (entry,)) for i, entry in enumerate(entries)))
     assert recover(path).entries == entries
+
+
+@pytest.mark.parametrize("base", [START, Place(7, 3)])
+def test_a_rewritten_log_begins_behind_its_base(tmp_path: Path, base: Place) -> None:
+    """Raft 7: nothing of what was there is left, later records go on from there."""
+    path, last = tmp_path / "raft.wal", (Entry(4, b"last", Kind.MEMBERS),)
+
+    async def run() -> None:
+        wal, _ = await Wal.recover(real().files, str(path))
+        wal.write(*FIRST)
+        await wal.sync()
+        await wal.rewrite(Vote(4, "c"), base, (Entry(4, b"kept"),))
+        wal.write(Vote(4, "c"), base.index + 2, last)
+        await wal.sync()
+        wal.close()
+
+    asyncio.run(run())
+    found = recover(path)
+    assert (found.vote, found.base) == (Vote(4, "c"), base)
+    assert found.entries == (Entry(4, b"kept"), *last)
+
+
+def test_what_came_with_the_head_is_never_cut() -> None:
+    """It was there as a whole or not at all: unlike a later record it can not be torn."""
+    record = pack(Vote(1, "a"), 6, FIRST[2])
+    whole = head(Place(5, 1), len(record)) + record
+    assert parse(whole).base == Place(5, 1)
+    for bit in range(len(whole) * 8):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(WalDamaged, match=r"byte \d+"):
+            parse(bytes(damaged) + bytes(64))
+
+
+def test_the_log_of_an_older_edition_is_not_called_damaged() -> None:
+    """It had no head: its first record stands at byte 0. Who has one must not look for a fault of
+    the disk, nor begin with an empty folder and vote twice."""
+    with pytest.raises(WalDamaged, match="byte 0: it is the sound log of an older edition"):
+        parse(pack(Vote(3, "a"), 0, ()) + bytes(65536))
+    with pytest.raises(WalDamaged, match="byte 0: it does not begin as a Raft log does"):
+        parse(b"?" + pack(Vote(3, "a"), 0, ()) + bytes(65536))

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from clusters.flotilla.quorum import Patience, outcome_of
 from clusters.flotilla.sends import WaitingSends
 from clusters.flotilla.store.message_store import Appended
 from clusters.flotilla.wire import Sent, Status
@@ -32,7 +33,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 def three(ear: Any, slave_timeout_s: float = 60, flush_timeout_s: float = 60) -> WaitingSends:
     """Requests 1 to 3, which end at 100, 200 and 300."""
-    sends = WaitingSends(slave_timeout_s, flush_timeout_s)
+    sends = WaitingSends(Patience(slave_timeout_s, flush_timeout_s), outcome_of)
     for i in (1, 2, 3):
         sends.add(Appended(i - 1, 100 * i - 100, 100 * i), 7, ear, i)
     return sends

@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clusters.flotilla.epochs import EpochFile, EpochTable
-from clusters.flotilla.ports import Buffer, Ports, RealClock, RealFiles, RealProcess
+from clusters.flotilla.ports import Buffer, Ports, RealClock, RealFiles, RealProcess, Space
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.store import record, recovery
 from clusters.flotilla.store.commit_log import StoreError
+from clusters.flotilla.store.flushing import Flushing
 from clusters.flotilla.store.message_store import MessageStore
-from clusters.flotilla.store.offsets import GroupOffsets
 from clusters.flotilla.store.reader import messages
 
-PLACE = recovery.Place("store", 4096, 1024, False)
+PLACE = recovery.Place("store", 4096, 1024)
 KEY = (b"t", 0)
 
 
@@ -93,6 +93,8 @@ class MemoryFiles:
         del self.names[path]
 
     def read(self, path: str) -> bytes:
+        if path not in self.names:
+            raise FileNotFoundError(path)
         return bytes(self.names[path].data)
 
     def append(self, path: str, data: bytes) -> None:
@@ -113,6 +115,9 @@ class MemoryFiles:
                 self.durable[name] = self.names[name]
             else:
                 del self.durable[name]
+
+    def space(self, path: str) -> Space:
+        return Space(1 << 40, 1 << 40)
 
     def lose_power(self, dice: Random) -> None:
         """What was synced stays; of the rest, each 512-byte sector may or may not be there."""
@@ -302,7 +307,7 @@ def test_sync_flush_follows_every_write() -> None:
 
     async def scenario() -> None:
         files = MemoryFiles()
-        store = (await opened(files, replace(PLACE, sync_flush=True))).store
+        store = (await opened(files, replace(PLACE, flushing=Flushing(sync=True)))).store
         flushed = asyncio.get_running_loop().create_future()
         store.log.on_flushed = lambda: flushed.done() or flushed.set_result(store.log.flushed)
         fill(store, 3)
@@ -340,6 +345,7 @@ def test_a_reset_log_begins_where_it_is_told() -> None:
         master, slave = (await opened(MemoryFiles())).store, (await opened(files)).store
         fill(slave, 3)
         fill(master, 150)
+        master.confirm(2 * PLACE.segment_size)
         await master.delete_before(2 * PLACE.segment_size)
         low, _ = master.range(KEY)
         await slave.reset(master.log.min_offset)
@@ -402,24 +408,6 @@ def test_the_reader_sees_what_the_broker_stored(tmp_path: Path) -> None:
     assert [m.queue_offset for m in messages(place.path)] == [
         m.queue_offset for m in found if m.physical_offset < PLACE.segment_size
     ]
-
-
-def test_group_offsets_only_go_forward() -> None:
-    """Merged by the larger one, kept over a restart, lowered only with the queue itself."""
-
-    async def scenario() -> None:
-        files = MemoryFiles()
-        offsets = GroupOffsets("store", files)
-        offsets.merge([("g", "t", 0, 10), ("g", "t", 1, 5)])
-        offsets.merge([("g", "t", 0, 7)])
-        assert offsets.query("g", "t", 0) == 10
-        assert offsets.clamp(lambda topic, queue: 8) == [("g", "t", 0, 10)]
-        await offsets.save()
-        again = GroupOffsets("store", files)
-        assert again.rows() == [("g", "t", 0, 8), ("g", "t", 1, 5)]
-        assert again.query("g", "t", 9) == -1
-
-    run(scenario())
 
 
 def test_an_empty_epoch_table_is_written_too() -> None:

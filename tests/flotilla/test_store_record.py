@@ -18,7 +18,7 @@ def at_4096(data: bytes) -> record.Entry | None:
 
 def test_a_record_is_read_as_it_was_written() -> None:
     """Place, epoch, queue and message survive; the CRC handed to consumers is of key and body."""
-    assert at_4096(SOUND) == record.Entry(4096, len(SOUND), 7, TOPIC, 3, 42)
+    assert at_4096(SOUND) == record.Entry(4096, len(SOUND), 7, TOPIC, 3, 42, KEY)
     assert record.size_of(TOPIC, KEY, BODY) == len(SOUND)
     payload = record.payload(SOUND, 0, 4096)
     assert payload == (42, 7, record.crc32(BODY, record.crc32(KEY)), KEY, BODY)

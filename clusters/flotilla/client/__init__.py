@@ -8,24 +8,51 @@
 What an application may conclude from an answer, or from none, is one table in `outcomes`.
 """
 
-from .consumer import Consumer
-from .links import Links
-from .outcomes import Outcome
-from .producer import Producer, Result
-from .routes import Place, Routes
-from .settings import Settings
+from collections.abc import Mapping
 
-__all__ = ["Client", "Consumer", "Outcome", "Place", "Producer", "Result", "Routes", "Settings"]
+from .calls import Calls
+from .consumer import Consumer
+from .group import GroupMember
+from .links import Links
+from .offline import OfflineReader
+from .outcomes import Outcome
+from .place import Place
+from .producer import Producer, Result
+from .routes import Routes
+from .settings import Settings
+from .topics import Topics
+
+__all__ = [
+    "Client",
+    "Consumer",
+    "GroupMember",
+    "OfflineReader",
+    "Outcome",
+    "Place",
+    "Producer",
+    "Result",
+    "Routes",
+    "Settings",
+    "Topics",
+]
 
 
 class Client:
-    """A route cache, a connection to each broker, a producer and a consumer on them."""
+    """A route cache, a connection to each broker, a producer, consumers and orders on them."""
 
     def __init__(self, settings: Settings) -> None:
         self.routes = Routes(settings)
         self._links = Links(settings.connect_timeout_s, settings.retry_backoff_s)
         self.producer = Producer(settings, self.routes, self._links)
-        self.consumer = Consumer(settings, self.routes, self._links)
+        self.calls = Calls(settings, self.routes, self._links)
+        self.consumer = Consumer(settings, self.routes, self.calls)
+        self.offline = OfflineReader(settings, self.consumer)
+        self.topics = Topics(self.calls)
+        self._settings = settings
+
+    def member(self, group: str, client: str, topics: Mapping[str, int]) -> GroupMember:
+        """A consumer of a group, to be started and closed."""
+        return GroupMember(self._settings, self.calls, group, client, topics)
 
     def start(self) -> None:
         self.routes.start()

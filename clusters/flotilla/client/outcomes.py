@@ -33,8 +33,14 @@ STATUSES = {
     Status.SERVICE_NOT_AVAILABLE: Outcome.REFUSED,  # fenced, a slave, or shutting down
     Status.NO_PERMISSION: Outcome.REFUSED,
     Status.TOPIC_NOT_EXIST: Outcome.REFUSED,
+    Status.PULL_OFFSET_MOVED: Outcome.REFUSED,  # of a commit or a reset: no such offset
     Status.IN_SYNC_REPLICAS_NOT_ENOUGH: Outcome.REFUSED,  # asked before the append
 }
+
+# appended, and not replicated or flushed as it should be: `retryAnotherBrokerWhenNotStoreOK`
+NOT_STORED = frozenset(
+    {Status.FLUSH_DISK_TIMEOUT, Status.FLUSH_SLAVE_TIMEOUT, Status.SLAVE_NOT_AVAILABLE}
+)
 
 ERRORS: dict[type[Exception], Outcome] = {
     Unreachable: Outcome.REFUSED,  # the request never left

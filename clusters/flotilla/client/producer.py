@@ -7,6 +7,13 @@ retries, is tried again `retryTimesWhenSendFailed` times; the first answer that 
 ends the send. Every failed try asks for a fresh route, because a route that is wrong is only found
 out by using it.
 
+A caller may name the queue, and all tries go to that queue. Or the producer chooses, for each try
+anew (faults.py): a retry goes to another broker set if there is one, at once, and a broker whose
+circuit breaker is open gets no send while another can be had.
+
+Three ways to send: `send` calls back, `send_and_wait` is awaited, each with its own number of
+retries, and `send_oneway` hears no answer and knows nothing.
+
 Sends are objects with callbacks, not tasks: thousands pass through one event loop in a second.
 """
 
@@ -15,12 +22,16 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from clusters.flotilla.capacity.breaker import Breaker
 from clusters.flotilla.net import CallTimeout, ConnectionLost
 from clusters.flotilla.wire import Op, Send, Sent
 
+from .detector import Detector
+from .faults import Faults, choose
 from .links import Link, Links
-from .outcomes import RETRIED, Outcome, of_error, of_status, overall
-from .routes import Place, Routes
+from .outcomes import NOT_STORED, RETRIED, Outcome, of_error, of_status, overall
+from .place import Place
+from .routes import Routes
 from .settings import Settings
 
 
@@ -43,13 +54,17 @@ class _Sending:
     """One send under way."""
 
     __slots__ = ("attempts", "body", "deadline", "done", "error", "key", "not_before", "outcome",
-                 "packed", "place", "queue", "topic")  # fmt: skip
+                 "packed", "place", "queue", "retries", "topic")  # fmt: skip
 
     def __init__(
-        self, topic: str, queue: int, key: bytes, body: bytes, done: Done, deadline: float
+        self,
+        message: tuple[str, int | None, bytes, bytes],
+        done: Done,
+        deadline: float,
+        retries: int,
     ) -> None:
-        self.topic, self.queue, self.key, self.body = topic, queue, key, body
-        self.done, self.deadline = done, deadline
+        self.topic, self.queue, self.key, self.body = message
+        self.done, self.deadline, self.retries = done, deadline, retries
         self.attempts = 0
         self.outcome = Outcome.REFUSED  # of the attempts so far: none has happened
         self.error = "no master was known in time"
@@ -76,41 +91,108 @@ class Producer:
         self._open: dict[_Sending, None] = {}
         self._waiting: list[_Sending] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._turn = 0
+        self._breakers: dict[str, Breaker] = {}
+        self._faults = Faults(settings.avoidance) if settings.avoidance else None
+        self._detector: Detector | None = None
+        if self._faults is not None and settings.detects:
+            self._detector = Detector(settings, self._faults, links)
         routes.on_change.append(self._look_again)
         links.on_change.append(self._look_again)
 
-    def send(self, topic: str, queue: int, key: bytes, body: bytes, done: Done) -> None:
-        """Send one message; `done` is called exactly once, never before this returns."""
-        deadline = self._loop.time() + self._settings.send_timeout_s
-        sending = _Sending(topic, queue, key, body, done, deadline)
-        self._open[sending] = None
-        self._try(sending)
+    def send(self, topic: str, queue: int | None, key: bytes, body: bytes, done: Done) -> None:
+        """Send one message; `done` is called exactly once, never before this returns.
+
+        `queue`: None lets the producer choose.
+        """
+        self._begin((topic, queue, key, body), done, self._settings.retries_async)
+
+    async def send_and_wait(
+        self, topic: str, body: bytes, key: bytes = b"", queue: int | None = None
+    ) -> Result:
+        """Send one message and wait for what becomes of it."""
+        ended: asyncio.Future[Result] = self._loop.create_future()
+
+        def done(result: Result) -> None:
+            if not ended.done():
+                ended.set_result(result)
+
+        self._begin((topic, queue, key, body), done, self._settings.retries)
+        return await ended
+
+    def send_oneway(
+        self, topic: str, body: bytes, key: bytes = b"", queue: int | None = None
+    ) -> bool:
+        """Send one message without an answer. False: nobody was connected, it did not leave."""
+        place = self._place(topic, queue, "")
+        link = self._links.ready(place.address) if place else None
+        if place is None or link is None:
+            self._routes.refresh()
+            return False
+        link.connection.tell(Op.SEND, Send(topic, place.queue, key, body).pack())
+        return True
 
     def close(self) -> None:
         """Give up what is open: a send that left may still happen."""
+        if self._detector is not None:
+            self._detector.close()
         if self._timer:
             self._timer.cancel()
         for sending in list(self._open):
             left = Outcome.UNKNOWN if sending.attempts else Outcome.REFUSED
             self._end(sending, left, error="the client was closed")
 
+    def _begin(
+        self, message: tuple[str, int | None, bytes, bytes], done: Done, retries: int
+    ) -> None:
+        deadline = self._loop.time() + self._settings.send_timeout_s
+        sending = _Sending(message, done, deadline, retries)
+        self._open[sending] = None
+        self._try(sending)
+
+    def _place(self, topic: str, queue: int | None, last: str) -> Place | None:
+        """Where the next try goes."""
+        if queue is not None:
+            return self._routes.place(topic, queue)
+        now, places = self._loop.time(), self._routes.places(topic)
+        usable = {a: self._usable(a, now) for a in {p.address: None for p in places}}
+        self._turn += 1
+        return choose(places, self._turn, last, self._faults, usable.__getitem__, now)
+
+    def _usable(self, address: str, now: float) -> bool:
+        """Connected, and not known to be silent."""
+        return self._links.ready(address) is not None and self._breaker(address).allows(now)
+
+    def _breaker(self, address: str) -> Breaker:
+        if address not in self._breakers:
+            self._breakers[address] = Breaker(self._settings.fuse)
+        return self._breakers[address]
+
     def _try(self, sending: _Sending) -> None:
         """Towards the queue's master, or into the waiting line."""
-        place = self._routes.place(sending.topic, sending.queue)
+        last = sending.place.broker_name if sending.place else ""
+        place = self._place(sending.topic, sending.queue, last)
         link = self._links.ready(place.address) if place else None
         if place is None or link is None:
             self._routes.refresh()
             self._wait(sending)
             return
         sending.attempts += 1
-        remaining_s = sending.deadline - self._loop.time()
-        reply = link.call(Op.SEND, sending.at(place), remaining_s)
-        reply.add_done_callback(lambda reply: self._replied(sending, place, link, reply))
+        now = self._loop.time()
+        self._breaker(place.address).called(now)
+        reply = link.call(Op.SEND, sending.at(place), sending.deadline - now)
+        reply.add_done_callback(lambda reply: self._replied(sending, place, link, reply, now))
 
     def _replied(
-        self, sending: _Sending, place: Place, link: Link, reply: "asyncio.Future[bytes]"
+        self,
+        sending: _Sending,
+        place: Place,
+        link: Link,
+        reply: "asyncio.Future[bytes]",
+        called_at: float,
     ) -> None:
         error = reply.exception()
+        self._learn(place.address, error is None, called_at)
         if sending not in self._open:
             return
         if error is None:
@@ -132,18 +214,46 @@ class Producer:
             self._finish(sending, result)
             return
         error = f"{place.address}: {sent.status.name} {sent.remark}".rstrip()
-        self._failed(sending, outcome, error, sent.status in RETRIED)
+        elsewhere = self._settings.retry_not_stored and sent.status in NOT_STORED
+        if sent.status in RETRIED and self._faults is not None:
+            self._faults.failed(place.address, self._loop.time())
+        self._failed(sending, outcome, error, elsewhere or sent.status in RETRIED)
+
+    def _learn(self, address: str, answered: bool, called_at: float) -> None:
+        """What a try tells about its broker."""
+        now, breaker = self._loop.time(), self._breaker(address)
+        if answered:
+            breaker.answered(now)
+        else:
+            breaker.failed(now)
+        if self._faults is None:
+            return
+        if answered:
+            self._faults.answered(address, now - called_at, now)
+        else:
+            self._faults.failed(address, now, reachable=self._detector is None)
 
     def _failed(self, sending: _Sending, outcome: Outcome, error: str, retried: bool) -> None:
         """An attempt ended without success: try again or end."""
         self._routes.refresh()
         sending.outcome, sending.error = overall(sending.outcome, outcome), error
-        if not retried or sending.attempts > self._settings.retries:
+        if not retried or sending.attempts > sending.retries:
             self._end(sending, sending.outcome, error)
+            return
+        if self._goes_elsewhere(sending):
+            self._try(sending)
             return
         backoff_s = self._settings.retry_backoff_s * 2 ** (sending.attempts - 1)
         sending.not_before = self._loop.time() + backoff_s
         self._wait(sending)
+
+    def _goes_elsewhere(self, sending: _Sending) -> bool:
+        """Another broker set can take it now, so there is nothing to wait for."""
+        if sending.queue is not None or sending.place is None:
+            return False
+        now, last = self._loop.time(), sending.place.broker_name
+        others = {p.address for p in self._routes.places(sending.topic) if p.broker_name != last}
+        return any(self._usable(address, now) for address in sorted(others))
 
     def _end(self, sending: _Sending, outcome: Outcome, error: str) -> None:
         address = sending.place.address if sending.place else ""

@@ -4,42 +4,41 @@ A client asks one nameserver, every `pollNameServerInterval` and at once when a 
 route is wrong; when that nameserver does not answer, the next one. When none answers, the last
 route stays in force: nameservers are not needed to go on. A nameserver that was cut off may tell
 an old story, so a broker set's route never goes back to a lower stateVersion, which is the
-master's epoch.
+master's epoch. One that has started again may tell nothing yet, so what it does not speak of stays
+as it was, and the next one is asked too.
 
 A topic's queues are numbered through all its broker sets, in the order of their names.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clusters.flotilla.net import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
 from clusters.flotilla.wire import Json, Op, Status
 
+from .place import Place
 from .settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a queue lives: the master's address and the queue's number there."""
-
-    broker_name: str
-    address: str
-    queue: int
 
 
 @dataclass(frozen=True)
 class Table:
-    """A route table. `masters`: broker set -> address; `versions`: broker set -> stateVersion."""
+    """A route table. `masters`: broker set -> address; `versions`: broker set -> stateVersion;
+    `slaves`: broker set -> broker id -> address; `complete`: the nameserver knew all of them."""
 
     topics: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     masters: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
+    slaves: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    complete: bool = True
 
     def updated(self, reply: Json) -> "Table":
         """This table after a nameserver's answer. KeyError, TypeError, ValueError: malformed."""
-        versions, masters = dict(self.versions), {}
-        for name, broker in reply["brokers"].items():
+        brokers, versions = reply["brokers"], dict(self.versions)
+        masters = {name: addr for name, addr in self.masters.items() if name not in brokers}
+        slaves = {name: addrs for name, addrs in self.slaves.items() if name not in brokers}
+        complete = bool(brokers) and not masters
+        for name, broker in brokers.items():
             version, master = int(broker["stateVersion"]), broker["addrs"].get("0")
             if version < versions.get(name, version):
                 master = self.masters.get(name)
@@ -47,8 +46,11 @@ class Table:
                 versions[name] = version
             if master:
                 masters[name] = str(master)
-        topics = {topic: _owners(owners) for topic, owners in reply["topics"].items()}
-        return Table({**self.topics, **topics}, masters, versions)
+            slaves[name] = {int(i): str(addr) for i, addr in broker["addrs"].items() if i != "0"}
+        topics = {
+            topic: self._owners(topic, owners, brokers) for topic, owners in reply["topics"].items()
+        }
+        return Table({**self.topics, **topics}, masters, versions, slaves, complete)
 
     def places(self) -> dict[tuple[str, int], Place]:
         """Every (topic, queue) that has a master now."""
@@ -62,9 +64,10 @@ class Table:
                 first += queues
         return found
 
-
-def _owners(owners: list[Json]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((str(o["brokerName"]), int(o["queues"])) for o in owners))
+    def _owners(self, topic: str, told: list[Json], of: Json) -> tuple[tuple[str, int], ...]:
+        """A topic's broker sets: those the answer speaks of as it says, the others as before."""
+        kept = [owner for owner in self.topics.get(topic, ()) if owner[0] not in of]
+        return tuple(sorted([*kept, *((str(o["brokerName"]), int(o["queues"])) for o in told)]))
 
 
 class Routes:
@@ -77,6 +80,7 @@ class Routes:
         self._tasks = Tasks()
         self._table = Table()
         self._places: dict[tuple[str, int], Place] = {}
+        self._of_topic: dict[str, list[Place]] = {}
         self._current = 0  # the nameserver that answered last
         self._timer: asyncio.TimerHandle | None = None
         self._asking = False
@@ -94,6 +98,22 @@ class Routes:
     def place(self, topic: str, queue: int) -> Place | None:
         """Where the queue is, or None while nobody is known to own it."""
         return self._places.get((topic, queue))
+
+    def places(self, topic: str) -> Sequence[Place]:
+        """All queues of a topic that have a master now, in their order."""
+        return self._of_topic.get(topic, ())
+
+    def masters(self) -> Mapping[str, str]:
+        """The master of each broker set that has one, by the sets' names."""
+        return dict(sorted(self._table.masters.items()))
+
+    def headless(self) -> list[str]:
+        """The broker sets that have no master now, among all that were ever told of."""
+        return sorted(set(self._table.versions) - set(self._table.masters))
+
+    def slave(self, broker_name: str, broker_id: int) -> str | None:
+        """Its address, if it is registered."""
+        return self._table.slaves.get(broker_name, {}).get(broker_id)
 
     def refresh(self) -> None:
         """Ask soon: at once, or as soon as the back-off since the last answer has passed."""
@@ -124,22 +144,26 @@ class Routes:
             self._schedule(self._settings.poll_nameserver_s)
 
     async def _first_answer(self) -> Table | None:
-        """Of the nameserver that answered last, or the next that does."""
-        servers = self._settings.nameservers
-        for step in range(len(servers)):
-            at = (self._current + step) % len(servers)
-            table = await self._route(servers[at])
-            if table is not None:
+        """Of the nameserver that answered last, or the next that does and knows everybody."""
+        servers, found = self._settings.nameservers, None
+        order = [(self._current + step) % len(servers) for step in range(len(servers))]
+        for at in order:
+            table = await self._route(servers[at], found or self._table)
+            if table is None:
+                continue
+            if found is None or table.complete:
                 self._current = at
-                return table
-        return None
+            found = table
+            if table.complete:
+                break
+        return found
 
-    async def _route(self, address: str) -> Table | None:
+    async def _route(self, address: str, known: Table) -> Table | None:
         """A nameserver's answer, taken into the table; None when it gives none that makes sense."""
         timeout_s = self._settings.request_timeout_s
         try:
             reply = await self._pool.ask(address, Op.ROUTE, {"topic": None}, timeout_s)
-            return self._table.updated(reply) if reply["code"] == Status.SUCCESS else None
+            return known.updated(reply) if reply["code"] == Status.SUCCESS else None
         except CallTimeout:
             self._pool.drop(address)  # it may have been cut off: dial anew next time
             return None
@@ -147,9 +171,12 @@ class Routes:
             return None
 
     def _install(self, table: Table) -> None:
+        places, masters = table.places(), self._table.masters
         self._table = table
-        places = table.places()
-        if places != self._places:
+        if places != self._places or table.masters != masters:
             self._places = places
+            self._of_topic = {}
+            for (topic, _), place in places.items():
+                self._of_topic.setdefault(topic, []).append(place)
             for tell in self.on_change:
                 tell()

@@ -1,15 +1,10 @@
 """Raft without I/O: who leads, what the log holds, what is committed.
 
-The driver feeds `tick(now)`, `step(now, message)` and `propose(now, data)`, then takes the
-`Effects` and carries them out in this order:
-
-    1. write `vote` and the entries from `first` on to disk, replacing what was there, and sync
-    2. send `messages`
-    3. apply `committed`, in order
-
-Nothing of a later `take` may be released before step 1 of an earlier one is done. Counting this
-node's own copy before it is on disk is sound for that reason alone: no peer can answer an entry
-that was not released, and a commit travels in the effects behind the write it depends on.
+The driver feeds `tick(now)`, `step(now, message)`, `propose(now, data)`, `change(now, change)` and
+`read(now)`, then takes the `Effects` and carries them out as they say (see `effects`). Counting
+this node's own copy before it is on disk is sound for the order alone that stands there: no peer
+can answer an entry that was not released, and a commit travels in the effects behind the write it
+depends on.
 
 Beyond the paper's sections 5.1 to 5.4 the core has: pre-vote (thesis 9.6), so a node that was cut
 off does not disturb the others on return; leader stickiness (thesis 4.2.3): a voter that heard a
@@ -19,31 +14,42 @@ two are a lease, held by `has_quorum`: while it is true no other leader can exis
 run at about the same rate, so the leader may answer reads from memory. A node that starts again
 behaves as if it had just heard a leader, or the lease would not survive its restart; only a node
 that never saw a term is free at once, and quick, so that a new cluster finds its leader soon.
-One Append is outstanding for each follower; a lost one is repeated by the next heartbeat.
+
+A read that must be linearizable takes no lease's word (thesis 6.4): `read` notes the commit index
+and begins a round; every request to a follower carries the latest round and every answer returns
+it. A round that a majority has answered proves that this node still led when it began, so whoever
+has applied that index may answer. A leader whose own first entry is not committed yet waits for it.
+
+Who the members are the log itself tells (`membership`). Requests are taken from whoever sends them:
+a newcomer's leader, or a candidate, may be a member by an entry that this node does not have yet
+(thesis 4.1). Answers count only from those that are asked.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..rules import Rules
+from .effects import Effects, Role, State
+from .following import Following
+from .journal import Journal, RaftBroken
+from .leading import Leading
 from .log import Log
-from .messages import Append, AppendReply, Entry, Message, VoteReply, VoteRequest
-from .votes import Voter
+from .membership import Change, ChangeMustWait, Configuration, changed
+from .messages import (
+    Append,
+    AppendReply,
+    Entry,
+    Kind,
+    Message,
+    SnapshotPart,
+    SnapshotReply,
+    VoteReply,
+    VoteRequest,
+)
+from .snapshot import Snapshot
+from .votes import Vote, Voter
 
-BATCH_BYTES = 256 * 1024
 NEVER = float("-inf")
-
-
-class RaftBroken(Exception):
-    """A peer or the disk contradicts what is committed: the node must stop."""
-
-
-class State(Enum):
-    FOLLOWER = "follower"
-    PRE_CANDIDATE = "pre-candidate"
-    CANDIDATE = "candidate"
-    LEADER = "leader"
 
 
 @dataclass(frozen=True)
@@ -52,90 +58,32 @@ class Timing:
     election_s: float  # the least election timeout; each wait is drawn from one to two times it
 
 
-@dataclass(frozen=True)
-class Vote:
-    """The hard state: the term, and for whom this node voted in it."""
-
-    term: int = 0
-    voted_for: str | None = None
-
-
-@dataclass(frozen=True)
-class Role:
-    state: State
-    term: int
-    leader: str | None
-
-
-@dataclass(frozen=True)
-class Effects:
-    """What the driver must carry out; see the module's docstring for the order."""
-
-    vote: Vote | None
-    first: int
-    entries: tuple[Entry, ...]
-    messages: tuple[tuple[str, Message], ...]
-    committed: tuple[tuple[int, Entry], ...]
-    role: Role | None
-
-    @property
-    def to_disk(self) -> bool:
-        return self.vote is not None or self.first > 0
-
-    def __bool__(self) -> bool:
-        return bool(self.to_disk or self.messages or self.committed or self.role)
-
-
-@dataclass
-class Follower:
-    """What a leader knows of one follower."""
-
-    next: int
-    stamp: float
-    match: int = 0
-    told_commit: int = -1
-    in_flight: bool = False
-
-
-@dataclass
-class _Pending:
-    """Effects not taken yet. `first` 0: no entry changed."""
-
-    vote: Vote | None = None
-    first: int = 0
-    messages: list[tuple[str, Message]] = field(default_factory=list)
-    role: Role | None = None
-
-
 class Raft:
     def __init__(
         self,
         me: str,
-        members: Sequence[str],
+        journal: Journal,
         timing: Timing,
         uniform: Callable[[float, float], float],
         rules: Rules,
         now: float,
         *,
         vote: Vote | None = None,
-        entries: Iterable[Entry] = (),
     ) -> None:
         self.me = me
-        self.peers = tuple(sorted(m for m in members if m != me))
         self.vote = vote or Vote()
-        self.log = Log(entries)
+        self.journal = journal
         self.state = State.FOLLOWER
         self.leader: str | None = None
-        self.commit = 0
-        self.first_of_own_term = 0  # a leader's no-op: committed, it makes the leader complete
+        self.leading: Leading | None = None
         self._timing = timing
         self._uniform = uniform
         self._rules = rules
-        self._quorum = (len(self.peers) + 1) // 2 + 1
-        self._followers: dict[str, Follower] = {}
         self._granted: set[str] = set()
-        self._taken = 0
-        self._pending = _Pending()
+        self._following = Following(me, journal)
+        self._vote: Vote | None = None  # not taken yet, as the next two
+        self._messages: list[tuple[str, Message]] = []
+        self._role: Role | None = None
         self._heard_at = now if self.term else NEVER
         self._wake_at = now
         self._wait_for_election(now)
@@ -145,6 +93,22 @@ class Raft:
         return self.vote.term
 
     @property
+    def log(self) -> Log:
+        return self.journal.log
+
+    @property
+    def commit(self) -> int:
+        return self.journal.commit
+
+    @property
+    def members(self) -> Configuration:
+        return self.journal.members
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        return self.members.others(self.me)
+
+    @property
     def wake_at(self) -> float:
         """When `tick` has something to do."""
         return self._wake_at
@@ -152,27 +116,50 @@ class Raft:
     # in
 
     def tick(self, now: float) -> None:
-        if self.state is State.LEADER and not self.has_quorum(now):
+        if self.leading and not self.has_quorum(now):
             self._follow(now, self.term, None)
-        elif now >= self._wake_at and self.state is State.LEADER:
+        elif now >= self._wake_at and self.leading:
             self._wake_at = now + self._timing.heartbeat_s
-            self._append_to_all(now, even_if_in_flight=True)
-        elif now >= self._wake_at:
+            self.leading.send_to_all(now, even_if_in_flight=True)
+        elif now >= self._wake_at and self._may_campaign():
             self._campaign(now, pre=True)
+        elif now >= self._wake_at:
+            self._follow(now, self.term, None)
+            self._wait_for_election(now)
 
     def propose(self, now: float, data: bytes) -> int | None:
         """A new entry's index; None when this node does not lead."""
-        if self.state is not State.LEADER:
+        return self._append(now, Entry(self.term, data)) if self.leading else None
+
+    def change(self, now: float, change: Change) -> int | None:
+        """The index of the entry with the new configuration; None when this node does not lead.
+
+        The present one's if there is nothing to change. ChangeRefused, ChangeMustWait.
+        """
+        if self.leading is None:
             return None
-        self.log.append(Entry(self.term, data))
-        self._changed_from(self.log.last_index)
-        self._append_to_all(now)
-        self._advance_commit(now)
-        return self.log.last_index
+        members = changed(self.members, change)
+        if not self.leading.may_change_members:
+            raise ChangeMustWait(
+                "the change before, or this leader's first entry, is not committed"
+            )
+        if members == self.members:
+            return self.journal.members_index
+        return self._configure(now, members)
+
+    def read(self, now: float) -> int | None:
+        """Begin a linearizable read: its round, told by `Effects.readable`; None: does not lead."""
+        if self.leading is None:
+            return None
+        number = self.leading.read()
+        self.leading.send_to_all(now)
+        return number
+
+    def compact(self, snapshot: Snapshot) -> None:
+        """A snapshot of the state machine, at a place that was applied, is on disk."""
+        self.journal.compact(snapshot)
 
     def step(self, now: float, message: Message) -> None:
-        if message.source not in self.peers:
-            raise ValueError(f"{message.source} is no member")
         if isinstance(message, VoteRequest):
             self._on_vote_request(now, message)
             return
@@ -180,38 +167,42 @@ class Raft:
         if message.term > self.term and not promised:
             self._follow(now, message.term, None)
         match message:
-            case Append():
-                self._on_append(now, message)
+            case Append() | SnapshotPart():
+                self._on_request(now, message)
             case VoteReply():
                 self._on_vote_reply(now, message)
-            case AppendReply() if message.term == self.term and self.state is State.LEADER:
-                self._on_append_reply(now, message)
+            case AppendReply() | SnapshotReply():
+                self._on_reply(now, message)
 
     # out
 
     def take(self) -> Effects:
         """All effects since the last take."""
-        pending, self._pending = self._pending, _Pending()
-        committed = range(self._taken + 1, self.commit + 1)
-        self._taken = self.commit
+        vote, messages, role = self._vote, self._messages, self._role
+        self._vote, self._messages, self._role = None, [], None
         return Effects(
-            vote=pending.vote,
-            first=pending.first,
-            entries=self.log.since(pending.first) if pending.first else (),
-            messages=tuple(pending.messages),
-            committed=tuple((index, self.log[index]) for index in committed),
-            role=pending.role,
+            vote=vote,
+            hard_state=self._rules.hard_state(self.vote),
+            log=self.journal.take_written(),
+            messages=tuple(messages),
+            committed=self.journal.take_committed(),
+            readable=self.leading.readable() if self.leading else 0,
+            role=role,
         )
 
     def has_quorum(self, now: float) -> bool:
         """A majority, this node included, followed it within the election timeout."""
-        stamps = sorted((f.stamp for f in self._followers.values()), reverse=True)
-        needed = self._quorum - 1
-        return self.state is State.LEADER and (
-            needed == 0 or now - stamps[needed - 1] < self._timing.election_s
-        )
+        return self.leading is not None and self.leading.has_quorum(now, self._timing.election_s)
 
-    # elections (Raft 5.2, 5.4.1; thesis 4.2.3, 9.6)
+    # elections (Raft 5.2, 5.4.1; thesis 4.2.2, 4.2.3, 9.6)
+
+    def _may_campaign(self) -> bool:
+        """A voter, or one whose removal may not be committed without it."""
+        if self.me in self.members.voters:
+            return True
+        journal = self.journal
+        undecided = journal.commit < journal.members_index
+        return undecided and self.me in journal.members_at(journal.commit).voters
 
     def _campaign(self, now: float, *, pre: bool) -> None:
         self.state = State.PRE_CANDIDATE if pre else State.CANDIDATE
@@ -229,7 +220,8 @@ class Raft:
             pre=pre,
         )
         for peer in self.peers:
-            self._send(peer, request)
+            if peer in self.members.voters:
+                self._send(peer, request)
         self._count_votes(now)
 
     def _on_vote_request(self, now: float, request: VoteRequest) -> None:
@@ -254,7 +246,7 @@ class Raft:
             self._count_votes(now)
 
     def _count_votes(self, now: float) -> None:
-        if len(self._granted) < self._quorum:
+        if len(self._granted & self.members.voters.keys()) < self.members.majority:
             return
         if self.state is State.PRE_CANDIDATE:
             self._campaign(now, pre=False)
@@ -264,11 +256,9 @@ class Raft:
     def _lead(self, now: float) -> None:
         self.state, self.leader = State.LEADER, self.me
         self._wake_at = now + self._timing.heartbeat_s
-        next_index = self.log.last_index + 1
-        self._followers = {peer: Follower(next_index, stamp=now) for peer in self.peers}
         self._note_role()
-        self.first_of_own_term = next_index
-        self.propose(now, b"")
+        self.leading = Leading(self.me, self.term, self.journal, self._rules, self._send, now)
+        self._append(now, Entry(self.term, b""))
 
     def _follow(self, now: float, term: int, leader: str | None) -> None:
         if term > self.term:
@@ -278,130 +268,81 @@ class Raft:
             self._heard_at = NEVER
         if was_leader or leader is not None:
             self._wait_for_election(now)
-        self.state, self.leader = State.FOLLOWER, leader
-        self._followers = {}
+        self.state, self.leader, self.leading = State.FOLLOWER, leader, None
         self._note_role()
 
     def _hears_leader(self, now: float) -> bool:
-        if self.state is State.LEADER:
+        if self.leading:
             return self.has_quorum(now)
         return now - self._heard_at < self._timing.election_s
 
-    # replication (Raft 5.3)
+    # a follower (Raft 5.3, 7)
 
-    def _on_append(self, now: float, message: Append) -> None:
-        if message.term < self.term:
-            self._answer_append(message, matched=False)
-            return
-        if self.state is State.LEADER:
-            raise RaftBroken(f"{message.source} leads term {self.term} too")
-        if self.state is not State.FOLLOWER or self.leader != message.source:
-            self._follow(now, message.term, message.source)
-        self._heard_at = now
-        self._wait_for_election(now)
-        if self.log.term_at(message.prev_index) != message.prev_term:
-            self._answer_append(message, matched=False)
-            return
-        self._store(message)
-        last_known = message.prev_index + len(message.entries)
-        self.commit = max(self.commit, min(message.commit, last_known))
-        self._answer_append(message, matched=True)
-
-    def _store(self, message: Append) -> None:
-        """Skip what is there; cut at the first conflict, and only there (Raft 5.3, figure 2)."""
-        for at, entry in enumerate(message.entries):
-            index = message.prev_index + 1 + at
-            if self.log.term_at(index) == entry.term:
-                continue
-            if index <= self.commit:
-                raise RaftBroken(f"{message.source} contradicts the committed entry {index}")
-            self.log.replace(index, message.entries[at:])
-            self._changed_from(index)
-            return
-
-    def _answer_append(self, message: Append, *, matched: bool) -> None:
-        index, hint_index, hint_term = message.prev_index, 0, 0
-        if matched:
-            index += len(message.entries)
-        elif index > self.log.last_index:
-            hint_index = self.log.last_index + 1
+    def _on_request(self, now: float, request: Append | SnapshotPart) -> None:
+        if request.term == self.term:
+            if self.leading:
+                raise RaftBroken(f"{request.source} leads term {self.term} too")
+            if self.state is not State.FOLLOWER or self.leader != request.source:
+                self._follow(now, request.term, request.source)
+            self._heard_at = now
+            self._wait_for_election(now)
+        if isinstance(request, Append):
+            self._send(request.source, self._following.take_entries(self.term, request))
         else:
-            hint_index, hint_term = self.log.first_of_term(index), self.log.term_at(index) or 0
-        reply = AppendReply(
-            term=self.term,
-            source=self.me,
-            matched=matched,
-            index=index,
-            stamp=message.stamp,
-            hint_index=hint_index,
-            hint_term=hint_term,
-        )
-        self._send(message.source, reply)
+            self._send(request.source, self._following.take_part(self.term, request))
 
-    def _on_append_reply(self, now: float, reply: AppendReply) -> None:
-        follower = self._followers[reply.source]
-        follower.stamp = max(follower.stamp, reply.stamp)
-        follower.in_flight = False
-        if reply.matched:
-            follower.match = max(follower.match, reply.index)
-            follower.next = max(follower.next, follower.match + 1)
-            self._advance_commit(now)
-        elif reply.index <= follower.match:
-            return  # it lost what it had promised, or the reply is old: the next heartbeat asks
-        elif reply.index == follower.next - 1:
-            self._step_back(follower, reply)
-        self._append_to(reply.source, now)
+    # a leader (Raft 5.3, 5.4.2; thesis 4)
 
-    def _step_back(self, follower: Follower, reply: AppendReply) -> None:
-        """To the end of the follower's conflicting term if we have it, else to its beginning."""
-        known = self.log.last_with_term(reply.hint_term, reply.index) if reply.hint_term else 0
-        wanted = known + 1 if known else reply.hint_index
-        follower.next = max(follower.match + 1, min(wanted, follower.next - 1))
-
-    def _append_to_all(self, now: float, *, even_if_in_flight: bool = False) -> None:
-        for peer in self.peers:
-            self._append_to(peer, now, even_if_in_flight=even_if_in_flight)
-
-    def _append_to(self, peer: str, now: float, *, even_if_in_flight: bool = False) -> None:
-        follower = self._followers[peer]
-        behind = follower.next <= self.log.last_index or follower.told_commit < self.commit
-        if not even_if_in_flight and (follower.in_flight or not behind):
+    def _on_reply(self, now: float, reply: AppendReply | SnapshotReply) -> None:
+        leading = self.leading
+        if reply.term != self.term or leading is None or reply.source not in leading.followers:
             return
-        prev_index = follower.next - 1
-        append = Append(
-            term=self.term,
-            source=self.me,
-            prev_index=prev_index,
-            prev_term=self.log.term_at(prev_index) or 0,
-            commit=self.commit,
-            stamp=now,
-            entries=self.log.since(follower.next, BATCH_BYTES),
-        )
-        follower.in_flight = True
-        follower.told_commit = self.commit
-        self._send(peer, append)
+        if isinstance(reply, SnapshotReply):
+            leading.on_snapshot_reply(reply)
+        elif not leading.on_append_reply(reply):
+            return  # the next heartbeat asks again
+        self._advance_commit(now)
+        if self.leading and reply.source in leading.followers:
+            leading.send_to(reply.source, now)
+
+    def _append(self, now: float, entry: Entry) -> int:
+        index = self.journal.append(entry)
+        if self.leading:
+            if entry.kind == Kind.MEMBERS:
+                self.leading.heed_members(now)
+            self.leading.send_to_all(now)
+        self._advance_commit(now)
+        return index
+
+    def _configure(self, now: float, members: Configuration) -> int:
+        return self._append(now, Entry(self.term, members.pack(), Kind.MEMBERS))
 
     def _advance_commit(self, now: float) -> None:
-        matches = [self.log.last_index, *(f.match for f in self._followers.values())]
-        commit = self._rules.commit_index(matches, self.log.term_at, self.term)
+        leading = self.leading
+        if leading is None:
+            return
+        commit = leading.commit_index()
         if commit > self.commit:
-            self.commit = commit
-            self._append_to_all(now)
+            self.journal.commit = commit
+            leading.send_to_all(now)
+        if leading.is_removed:
+            self._follow(now, self.term, None)
+        elif self.members.learners and leading.may_change_members:
+            members = leading.promotion(now, self._timing.election_s)
+            if members is not None:
+                self._configure(now, members)
 
     # effects
 
     def _send(self, peer: str, message: Message) -> None:
-        self._pending.messages.append((peer, message))
+        self._messages.append((peer, message))
 
     def _set_vote(self, vote: Vote) -> None:
-        self.vote = self._pending.vote = vote
-
-    def _changed_from(self, index: int) -> None:
-        self._pending.first = min(self._pending.first or index, index)
+        self.vote = self._vote = vote
 
     def _wait_for_election(self, now: float) -> None:
         least, most = (1.0, 2.0) if self.term else (0.1, 0.6)
         self._wake_at = now + self._uniform(least, most) * self._timing.election_s
 
     def _note_role(self) -> None:
-        self._pending.role = Role(self.state, self.term, self.leader)
+        self._role = Role(self.state, self.term, self.leader)

@@ -4,17 +4,53 @@ Raft needs no delivery, so a link holds little: what is said while it dials wait
 and the rest is dropped. What it must not do is hold on to a dead connection: after a partition a
 TCP connection may back off for many seconds longer than the partition lasted. So a link that has
 waited `stale_s` for an answer is cut and dialled anew.
+
+`Links` are those to all other members; they come and go as the configuration says.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from ..net import Connection, Tasks, Unreachable, dial
 from ..wire import Op
 
 QUEUE = 8
 BACKLOG_BYTES = 4 * 1024 * 1024
+
+
+class Links:
+    """To each other member."""
+
+    def __init__(
+        self, stale_s: float, tasks: Tasks, on_answer: Callable[[str, bytes], None]
+    ) -> None:
+        self._stale_s = stale_s
+        self._tasks = tasks
+        self._on_answer = on_answer
+        self._links: dict[str, Link] = {}
+
+    def reach(self, addresses: Mapping[str, str]) -> None:
+        """Those at these addresses, and nobody else, from now on."""
+        for peer, link in list(self._links.items()):
+            if addresses.get(peer) != link.address:
+                self._links.pop(peer).close()
+        for peer, address in addresses.items():
+            if peer not in self._links:
+                on_answer = partial(self._on_answer, peer)
+                link = Link(address, self._stale_s, self._tasks, on_answer)
+                self._links[peer] = link
+                link.dial()
+
+    def send(self, peer: str, body: bytes) -> None:
+        """To a member, or to one that was: then it is dropped."""
+        if link := self._links.get(peer):
+            link.send(body)
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()
 
 
 class Link:
@@ -27,7 +63,7 @@ class Link:
         tasks: Tasks,
         on_answer: Callable[[bytes], None],
     ) -> None:
-        self._address = address
+        self.address = address
         self._stale_s = stale_s
         self._tasks = tasks
         self._on_answer = on_answer
@@ -74,7 +110,7 @@ class Link:
 
     async def _dial(self) -> None:
         try:
-            connection = await dial(self._address, self, self._stale_s)
+            connection = await dial(self.address, self, self._stale_s)
         except Unreachable:
             self._queue.clear()
             return

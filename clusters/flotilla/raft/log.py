@@ -1,38 +1,61 @@
-"""The replicated log in memory: entries numbered from 1, with place 0 before them all in term 0."""
+"""The replicated log in memory: entries numbered from 1, the oldest compacted away (Raft 7).
+
+What is left begins behind `base`, the last entry that is gone: its index and term are kept, so that
+the entry behind it can be checked against its predecessor. At first that is place 0 in term 0.
+"""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from .messages import Entry
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entry's index and term; they tell the entry and everything before it (Raft 5.3)."""
+
+    index: int = 0
+    term: int = 0
+
+
+START = Place()
+
+
 class Log:
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[Entry] = (), base: Place = START) -> None:
+        self.base = base
         self._entries = list(entries)
 
     @property
     def last_index(self) -> int:
-        return len(self._entries)
+        return self.base.index + len(self._entries)
 
     @property
     def last_term(self) -> int:
-        return self._entries[-1].term if self._entries else 0
+        return self._entries[-1].term if self._entries else self.base.term
 
     def term_at(self, index: int) -> int | None:
-        """The term of the entry at `index`; None beyond the end."""
-        if index == 0:
-            return 0
-        return self._entries[index - 1].term if index <= len(self._entries) else None
+        """The term of the entry at `index`; None beyond the end, and where it is compacted away."""
+        at = index - self.base.index - 1
+        if at == -1:
+            return self.base.term
+        return self._entries[at].term if 0 <= at < len(self._entries) else None
 
     def __getitem__(self, index: int) -> Entry:
-        return self._entries[index - 1]
+        if index <= self.base.index:
+            raise IndexError(f"entry {index} is compacted away; {self.base.index} was the last")
+        return self._entries[index - self.base.index - 1]
 
     def since(self, first: int, size_limit: int | None = None) -> tuple[Entry, ...]:
         """Entries from `first` on, up to about `size_limit` bytes of data, at least one."""
+        start = first - self.base.index - 1
+        if start < 0:
+            raise IndexError(f"entry {first} is compacted away; {self.base.index} was the last")
         if size_limit is None:
-            return tuple(self._entries[first - 1 :])
+            return tuple(self._entries[start:])
         chosen: list[Entry] = []
         size = 0
-        for at in range(first - 1, len(self._entries)):
+        for at in range(start, len(self._entries)):
             size += len(self._entries[at].data) + 16
             if chosen and size > size_limit:
                 break
@@ -44,20 +67,29 @@ class Log:
 
     def replace(self, first: int, entries: Iterable[Entry]) -> None:
         """Cut everything from `first` on and put `entries` there."""
-        if not 1 <= first <= len(self._entries) + 1:
-            raise ValueError(f"entries from {first} on would leave a hole after {self.last_index}")
-        self._entries[first - 1 :] = entries
+        if not self.base.index < first <= self.last_index + 1:
+            raise ValueError(
+                f"entries from {first} on would leave a hole after {self.last_index}, "
+                f"or touch what was compacted up to {self.base.index}"
+            )
+        self._entries[first - self.base.index - 1 :] = entries
+
+    def compact(self, base: Place) -> None:
+        """Forget everything up to `base`: a snapshot holds it. All, if it is not in this log."""
+        known = self.term_at(base.index) == base.term
+        self._entries = self._entries[base.index - self.base.index :] if known else []
+        self.base = base
 
     def first_of_term(self, index: int) -> int:
         """Where the run of entries that holds `index` in one term begins."""
         term = self.term_at(index)
-        while index > 1 and self.term_at(index - 1) == term:
+        while index > self.base.index + 1 and self.term_at(index - 1) == term:
             index -= 1
         return index
 
     def last_with_term(self, term: int, at_most: int) -> int:
         """The last index of `term` not beyond `at_most`; 0 when the log has none."""
         index = min(at_most, self.last_index)
-        while index > 0 and self._entries[index - 1].term > term:
+        while index > self.base.index and (self.term_at(index) or 0) > term:
             index -= 1
-        return index if index and self._entries[index - 1].term == term else 0
+        return index if index and self.term_at(index) == term else 0

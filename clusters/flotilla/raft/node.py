@@ -4,12 +4,24 @@ Effects are released in order. While a sync is under way the core goes on taking
 everything that arrives meanwhile shares the next sync.
 
 `propose` gives a future: what `apply` returned for the entry, or NotLeader (the entry certainly
-never takes effect), or Indeterminate (leadership was lost under way: it may take effect later).
+never takes effect), or TooLarge (the same, for ever), or Indeterminate (leadership was lost under
+way: it may take effect later).
+`change` does the same for a change of the members (thesis 4).
 There is no time limit here; who asks on behalf of an impatient client keeps its own.
+
+`await node.read()` returns when this node's state holds everything that was committed anywhere when
+it was called (thesis 6.4, read-index), so what is read from the state then, at once, is
+linearizable. NotLeader: ask the leader. It costs a round of messages and no write.
+
+The state machine is the owner's: `Hooks.apply` changes it, `snapshot()` gives all of it as bytes,
+and `restore(bytes)` replaces all of it, at the start or when this node was away for too long. A
+snapshot is taken every `snapshot_entries` applied entries, and written beside everything else; then
+the log is cut (Raft 7).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +29,26 @@ from ..net import Connection, Tasks
 from ..ports import Ports
 from ..rules import Rules
 from ..wire import Op
-from .core import Effects, Raft, RaftBroken, Role, State, Timing
-from .links import Link
-from .messages import Append, Entry, Message, VoteRequest, pack, unpack
-from .wal import Recovered, Wal
+from .core import Raft, Timing
+from .effects import Effects, Role, State
+from .journal import Journal, RaftBroken
+from .links import Links
+from .membership import Change, Configuration
+from .messages import Append, Entry, Kind, Message, SnapshotPart, VoteRequest, pack, unpack
+from .snapshot import Snapshot
+from .storage import Recovered, Storage, StorageDamaged
 
 Apply = Callable[[int, Entry], Any]
+TERMS_AHEAD = 2**32  # centuries of elections
+MOST_ENTRY_BYTES = 1024 * 1024  # a leader sends an entry whole, in one frame with others
 
 
 class NotLeader(Exception):
     """Not proposed, or replaced by another leader's entry: it certainly has no effect."""
+
+
+class TooLarge(Exception):
+    """Not proposed: followers could not be sent it, and nothing could be agreed on any more."""
 
 
 class Indeterminate(Exception):
@@ -35,12 +57,14 @@ class Indeterminate(Exception):
 
 @dataclass(frozen=True)
 class Member:
-    """Who this node is, and where all members are."""
+    """Who this node is. `first`: where all members of a new group are; the log knows better.
+    Empty: this node belongs to no group until a leader adds it."""
 
     me: str
-    addresses: Mapping[str, str]
+    first: Mapping[str, str]
     timing: Timing
     folder: str
+    snapshot_entries: int
 
 
 @dataclass(frozen=True)
@@ -48,8 +72,11 @@ class Hooks:
     """What the node tells its owner. `on_leading`: complete, everything committed is applied."""
 
     apply: Apply
+    snapshot: Callable[[], bytes]
+    restore: Callable[[bytes], None]
     on_role: Callable[[Role], None]
     on_leading: Callable[[int], None]
+    on_members: Callable[[Configuration], None]
 
 
 @dataclass
@@ -59,66 +86,101 @@ class _Proposal:
 
 
 class RaftNode:
-    def __init__(self, raft: Raft, wal: Wal, member: Member, hooks: Hooks, ports: Ports) -> None:
+    def __init__(
+        self, raft: Raft, storage: Storage, member: Member, hooks: Hooks, ports: Ports
+    ) -> None:
         self.raft = raft
-        self._wal = wal
+        self._storage = storage
+        self._member = member
         self._hooks = hooks
         self._ports = ports
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
-        self._links = self._make_links(member)
+        self._links = Links(member.timing.election_s, self._tasks, self._answered)
         self._inbound: dict[str, Connection] = {}
         self._proposals: dict[int, _Proposal] = {}
+        self._reads: deque[tuple[int, asyncio.Future[None]]] = deque()  # by round
         self._role = Role(State.FOLLOWER, raft.term, None)
+        self._applied = self._saved = raft.commit  # what is in the state, what is in the snapshot
         self._busy = False
         self._closed = False
         self._syncing: asyncio.Task[None] | None = None
+        self._saving: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
     async def start(
         cls, member: Member, hooks: Hooks, ports: Ports, rules: Rules
     ) -> tuple["RaftNode", Recovered]:
-        """Recover from disk and run. WalDamaged when the disk can not be trusted."""
-        ports.files.makedirs(member.folder)
-        wal, recovered = await Wal.recover(ports.files, f"{member.folder}/raft.wal")
-        now = asyncio.get_running_loop().time()
+        """Recover from disk and run. StorageDamaged when the disk can not be trusted."""
+        storage, found = await Storage.recover(ports.files, member.folder)
+        if found.snapshot:
+            _restore(hooks, found.snapshot, member)
+        first = Configuration(dict(member.first))
         raft = Raft(
             member.me,
-            tuple(member.addresses),
+            Journal(first, found.snapshot, found.base, found.entries),
             member.timing,
             ports.randomness.uniform,
             rules,
-            now,
-            vote=recovered.vote,
-            entries=recovered.entries,
+            asyncio.get_running_loop().time(),
+            vote=found.vote,
         )
-        node = cls(raft, wal, member, hooks, ports)
-        for link in node._links.values():
-            link.dial()
+        node = cls(raft, storage, member, hooks, ports)
+        node._links.reach(_others(raft.members, member.me))
         node._pump()
-        return node, recovered
+        return node, found
 
     @property
     def leads(self) -> bool:
         """This node is the leader, surely, now."""
         return self.raft.has_quorum(self._loop.time())
 
+    @property
+    def members(self) -> Configuration:
+        """As this node knows them now; the last change may not be committed."""
+        return self.raft.members
+
+    @property
+    def agreed_members(self) -> tuple[int, Configuration]:
+        """The members by the last change that this node knows to be committed, and its age: of two
+        nodes that differ, the one with the greater index is right."""
+        commit = self.raft.commit
+        return commit, self.raft.journal.members_at(commit)
+
     def propose(self, data: bytes) -> "asyncio.Future[Any]":
-        future: asyncio.Future[Any] = self._loop.create_future()
-        index = self.raft.propose(self._loop.time(), data)
-        if index is None:
+        if len(data) > MOST_ENTRY_BYTES:
+            future: asyncio.Future[Any] = self._loop.create_future()
+            why = f"{len(data)} bytes are to be agreed on; {MOST_ENTRY_BYTES} is the most"
+            future.set_exception(TooLarge(why))
+            return future
+        return self._proposed(self.raft.propose(self._loop.time(), data))
+
+    def change(self, change: Change) -> "asyncio.Future[Any]":
+        """A change of the members; done when it is committed. ChangeRefused, ChangeMustWait: now.
+
+        Of a newcomer this is the entry that makes it a learner; the next one follows by itself.
+        """
+        return self._proposed(self.raft.change(self._loop.time(), change))
+
+    def read(self) -> Awaitable[None]:
+        """Over when the state holds what was committed anywhere by now. NotLeader."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        number = self.raft.read(self._loop.time())
+        if number is None:
             future.set_exception(NotLeader())
         else:
-            self._proposals[index] = _Proposal(self.raft.term, future)
+            self._reads.append((number, future))
             self._pump()
         return future
 
     def receive(self, connection: Connection, body: bytes) -> None:
-        """A peer's request that came by a connection it dialled. ValueError: not a peer."""
-        message = unpack(body)
-        if not isinstance(message, VoteRequest | Append) or message.source not in self._links:
+        """A peer's request that came by a connection it dialled. ValueError: it makes no sense."""
+        message = self._read(body)
+        if not isinstance(message, VoteRequest | Append | SnapshotPart):
             raise ValueError(f"an unexpected Raft message of {message.source}")
+        if message.source == self._member.me:
+            raise ValueError(f"{message.source} is this node itself")
         self._inbound[message.source] = connection
         self._step(message)
 
@@ -131,31 +193,41 @@ class RaftNode:
         self._closed = True
         if self._timer:
             self._timer.cancel()
-        for link in self._links.values():
-            link.close()
-        if self._syncing:
-            await asyncio.wait([self._syncing])
+        self._links.close()
+        under_way = [task for task in (self._syncing, self._saving) if task]
+        if under_way:
+            await asyncio.wait(under_way)
         self._tasks.cancel()
-        self._wal.close()
+        self._storage.close()
 
-    # inside
+    # in
 
-    def _make_links(self, member: Member) -> dict[str, Link]:
-        peers = sorted(peer for peer in member.addresses if peer != member.me)
-        stale_s = member.timing.election_s
-        return {
-            peer: Link(member.addresses[peer], stale_s, self._tasks, self._answered(peer))
-            for peer in peers
-        }
+    def _proposed(self, index: int | None) -> "asyncio.Future[Any]":
+        if index in self._proposals:
+            return self._proposals[index].future
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if index is None:
+            future.set_exception(NotLeader())
+        elif index <= self._applied:
+            future.set_result(None)  # nothing had to be changed
+        else:
+            self._proposals[index] = _Proposal(self.raft.log.term_at(index) or 0, future)
+            self._pump()
+        return future
 
-    def _answered(self, peer: str) -> Callable[[bytes], None]:
-        def on_answer(body: bytes) -> None:
-            message = unpack(body)
-            if message.source != peer:
-                raise ValueError(f"{message.source} answers where {peer} should be")
-            self._step(message)
+    def _read(self, body: bytes) -> Message:
+        """ValueError: no Raft message, or one from a term that no election has reached. Taken, it
+        would use up the terms there are, and no leader could be elected any more."""
+        message = unpack(body)
+        if message.term > self.raft.term + TERMS_AHEAD:
+            raise ValueError(f"term {message.term}, and ours is {self.raft.term}")
+        return message
 
-        return on_answer
+    def _answered(self, peer: str, body: bytes) -> None:
+        message = self._read(body)
+        if message.source != peer:
+            raise ValueError(f"{message.source} answers where {peer} should be")
+        self._step(message)
 
     def _step(self, message: Message) -> None:
         if self._closed:
@@ -179,6 +251,8 @@ class RaftNode:
         if self._timer is None and not self._closed:
             self._timer = self._loop.call_at(self.raft.wake_at, self._tick)
 
+    # out
+
     def _pump(self) -> None:
         self._arm()
         while not (self._busy or self._closed):
@@ -186,40 +260,50 @@ class RaftNode:
             if not effects:
                 return
             if effects.to_disk:
-                self._write(effects)
                 self._busy = True
-                self._syncing = self._tasks.start(self._sync(effects))
+                self._syncing = self._tasks.start(self._keep(effects))
             else:
                 self._release(effects)
 
-    def _write(self, effects: Effects) -> None:
+    async def _keep(self, effects: Effects) -> None:
         try:
-            self._wal.write(self.raft.vote, effects.first, effects.entries)
+            await self._storage.keep(effects.hard_state, effects.log)
         except OSError as e:
             self._ports.exit.fatal(f"the Raft log could not be written: {e}")
-
-    async def _sync(self, effects: Effects) -> None:
-        try:
-            await self._wal.sync()
-        except OSError as e:
-            self._ports.exit.fatal(f"the Raft log could not be synced: {e}")
         if not self._closed:
             self._release(effects)
             self._pump()
 
     def _release(self, effects: Effects) -> None:
         self._busy = True  # hooks may propose: what comes of it waits for its turn
+        if effects.log.members:
+            self._links.reach(_others(effects.log.members, self._member.me))
+            self._hooks.on_members(effects.log.members)
         for peer, message in effects.messages:
             self._send(peer, message)
-        if effects.role and effects.role != self._role:
-            self._change_role(effects.role)
+        role, led = effects.role, self._role.state is State.LEADER
+        deposed = led and role is not None and role.state is not State.LEADER
+        if role and role != self._role and not deposed:
+            self._change_role(role)
+        if effects.log.install:
+            self._install(effects.log.install)
         for index, entry in effects.committed:
             self._apply(index, entry)
+        if role and deposed:
+            self._change_role(role)  # what was committed until then has succeeded
+        self._answer_reads(effects.readable)
         self._busy = False
+        self._save_if_due()
+
+    def _answer_reads(self, readable: int) -> None:
+        while self._reads and self._reads[0][0] <= readable:
+            _, future = self._reads.popleft()
+            if not future.done():
+                future.set_result(None)
 
     def _send(self, peer: str, message: Message) -> None:
-        if isinstance(message, VoteRequest | Append):
-            self._links[peer].send(pack(message))
+        if isinstance(message, VoteRequest | Append | SnapshotPart):
+            self._links.send(peer, pack(message))
         elif connection := self._inbound.get(peer):
             connection.tell(Op.RAFT, pack(message))
 
@@ -229,21 +313,67 @@ class RaftNode:
             proposals, self._proposals = self._proposals, {}
             for proposal in proposals.values():
                 _fail(proposal.future, Indeterminate())
+            reads, self._reads = self._reads, deque()
+            for _, read in reads:
+                _fail(read, NotLeader())
         self._hooks.on_role(role)
 
+    # the state machine
+
     def _apply(self, index: int, entry: Entry) -> None:
-        result = self._hooks.apply(index, entry) if entry.data else None
+        of_owner = entry.data and entry.kind == Kind.DATA
+        result = self._hooks.apply(index, entry) if of_owner else None
+        self._applied = index
         proposal = self._proposals.pop(index, None)
         if proposal and proposal.term == entry.term and not proposal.future.done():
             proposal.future.set_result(result)
         elif proposal:
             _fail(proposal.future, NotLeader())
+        leading = self.raft.leading
         if (
             self._role.state is State.LEADER
-            and index == self.raft.first_of_own_term
+            and leading
+            and index == leading.first_of_own_term
             and entry.term == self._role.term
         ):
             self._hooks.on_leading(entry.term)
+
+    def _install(self, snapshot: Snapshot) -> None:
+        self._applied = self._saved = snapshot.index
+        _restore(self._hooks, snapshot, self._member)
+
+    def _save_if_due(self) -> None:
+        """Not while a leader's snapshot, which the core has and the state has not, waits."""
+        due = self._applied - self._saved >= self._member.snapshot_entries
+        behind = self._applied < self.raft.log.base.index
+        if due and not behind and self._saving is None and not self._closed:
+            self._saved = self._applied
+            snapshot = self.raft.journal.snapshot_at(self._applied, self._hooks.snapshot())
+            self._saving = self._tasks.start(self._save(snapshot))
+
+    async def _save(self, snapshot: Snapshot) -> None:
+        try:
+            await self._storage.save(snapshot)
+        except OSError as e:
+            self._ports.exit.fatal(f"the Raft snapshot could not be written: {e}")
+        self._saving = None
+        if not self._closed:
+            self.raft.compact(snapshot)
+            self._pump()
+
+
+def _restore(hooks: Hooks, snapshot: Snapshot, member: Member) -> None:
+    try:
+        hooks.restore(snapshot.data)
+    except (KeyError, TypeError, ValueError) as e:
+        path = f"{member.folder}/raft.snapshot"
+        raise StorageDamaged(
+            f"{path}, byte {snapshot.data_at}: the state in it makes no sense: {e!r}"
+        ) from e
+
+
+def _others(members: Configuration, me: str) -> dict[str, str]:
+    return {peer: address for peer, address in members.addresses.items() if peer != me}
 
 
 def _fail(future: "asyncio.Future[Any]", why: Exception) -> None:

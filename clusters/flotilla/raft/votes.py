@@ -1,9 +1,17 @@
-"""Two of Raft's decisions, pure, fields of `rules.Rules`: may I vote, what is committed."""
+"""Raft's decisions, pure, fields of `rules.Rules`: may I vote, what to keep, what is committed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .messages import VoteRequest
+
+
+@dataclass(frozen=True)
+class Vote:
+    """The hard state: the term, and for whom this node voted in it."""
+
+    term: int = 0
+    voted_for: str | None = None
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,11 @@ def may_grant_vote(voter: Voter, request: VoteRequest) -> bool:
     return free and good
 
 
+def hard_state(vote: Vote) -> Vote:
+    """What must be on disk before anybody hears of it: all of it (Raft 5.1, figure 2)."""
+    return vote
+
+
 def commit_index(matches: Sequence[int], term_at: Callable[[int], int | None], term: int) -> int:
     """The last entry of the leader's own term that a majority holds; 0 when there is none.
 
@@ -39,3 +52,8 @@ def commit_index(matches: Sequence[int], term_at: Callable[[int], int | None], t
     """
     on_majority = sorted(matches, reverse=True)[len(matches) // 2]
     return on_majority if term_at(on_majority) == term else 0
+
+
+def confirmed_round(rounds: Sequence[int]) -> int:
+    """The latest round of reads that a majority has answered, the leader among it (thesis 6.4)."""
+    return sorted(rounds, reverse=True)[len(rounds) // 2]

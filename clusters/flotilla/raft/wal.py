@@ -1,18 +1,21 @@
 """Raft's term, vote and entries on disk.
 
-One file of records, each written by one `pwrite` and synced before the next is written:
-
-    u32 size of the body | u32 CRC-32 of size and body | body
+    file     8 bytes magic | head | u32 CRC-32 of the head | records | zeros
+    head     u64 base index | u64 base term | u32 size of the records that came with it
+    record   u32 size of the body | u32 CRC-32 of size and body | body
     body     u64 term | u8 length of vote | vote | u64 first | u32 count | entries
-    entry    u64 term | u32 size | data
+    entry    u64 term | u8 kind | u32 size | data
 
 A record holds everything of one `Effects`: the hard state as it is then, and, when `first` is not
-0, entries that replace all from `first` on. Size 0 is the end: the file is preallocated with zeros,
-and a torn tail of zeros is not a record.
+0, entries that replace all from `first` on. It is written by one `pwrite` and synced before the
+next is written. Size 0 is the end: the file is preallocated with zeros, and a torn tail of zeros is
+not a record. The log begins behind `base`; to drop its beginning, the file is replaced by another
+one with a later base, and what is left of the entries in its first record (Raft 7).
 
 Only the last record can be torn, since every earlier one was synced before. So a bad record with
 nothing good behind it is cut, and a good record behind a bad one proves that the disk lost
-something this node had promised; such a node refuses to start rather than vote twice.
+something this node had promised; such a node refuses to start rather than vote twice. The head, and
+the record that came with it, were there as a whole or not at all, and are never cut.
 """
 
 import struct
@@ -21,25 +24,35 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..ports import File, Files
-from .core import Vote
-from .log import Log
+from .log import START, Log, Place
 from .messages import Entry
+from .votes import Vote
 
+MAGIC = b"RAFTWAL2"
+_BASE = struct.Struct(">QQI")
+_CRC = struct.Struct(">I")
+HEAD_BYTES = len(MAGIC) + _BASE.size + _CRC.size
 _HEAD = struct.Struct(">II")
 _TERM = struct.Struct(">QB")
 _RANGE = struct.Struct(">QI")
-_ENTRY = struct.Struct(">QI")
+_ENTRY = struct.Struct(">QBI")
 _LEAST_BODY = _TERM.size + _RANGE.size
 CHUNK = 256 * 1024
+_OLDER = (
+    "byte 0: it is the sound log of an older edition, whose format this one does not read; go on "
+    "with that edition, or begin the whole cluster anew: controllers that are founded anew count "
+    "epochs from 1, which the stores of its brokers have passed"
+)
 
 
 class WalDamaged(Exception):
-    """Synced records are unreadable: the node's promises are lost."""
+    """Synced records are unreadable: the node's promises are lost. The text says which byte."""
 
 
 @dataclass(frozen=True)
 class Recovered:
     vote: Vote
+    base: Place
     entries: tuple[Entry, ...]
     end: int  # where the next record goes
     cut: int  # bytes behind `end` that were not zero
@@ -48,21 +61,22 @@ class Recovered:
 class Wal:
     """The file, opened by `recover` and only written from then on."""
 
-    def __init__(self, file: File, end: int) -> None:
-        self._file = file
+    def __init__(self, files: Files, path: str, end: int) -> None:
+        self._files, self._path = files, path
+        self._file: File = files.open(path)
         self._end = end
 
     @classmethod
     async def recover(cls, files: Files, path: str) -> tuple["Wal", Recovered]:
         """Read what is there, cut a torn tail. WalDamaged: `path` can not be trusted."""
-        file = files.open(path)
-        recovered = parse(file.pread(file.size(), 0))
+        if not files.exists(path):
+            await files.replace(path, head(START))
+        recovered = parse(files.read(path))
+        wal = cls(files, path, recovered.end)
         if recovered.cut:
-            file.truncate(recovered.end)
-        wal = cls(file, recovered.end)
+            wal._file.truncate(recovered.end)
         wal._reserve()
-        await file.sync()
-        await files.sync_folder(path.rpartition("/")[0])
+        await wal.sync()
         return wal, recovered
 
     def write(self, vote: Vote, first: int, entries: tuple[Entry, ...]) -> None:
@@ -75,6 +89,15 @@ class Wal:
     async def sync(self) -> None:
         await self._file.sync()
 
+    async def rewrite(self, vote: Vote, base: Place, entries: tuple[Entry, ...]) -> None:
+        """A log that begins behind `base`, and nothing of what was there. On disk at the end."""
+        record = pack(vote, base.index + 1, entries)
+        await self._files.replace(self._path, head(base, len(record)) + record)
+        self._file.close()
+        self._file = self._files.open(self._path)
+        self._end = HEAD_BYTES + len(record)
+        self._reserve()
+
     def close(self) -> None:
         self._file.close()
 
@@ -84,30 +107,57 @@ class Wal:
             self._file.allocate(self._end + CHUNK)
 
 
+def head(base: Place, with_bytes: int = 0) -> bytes:
+    packed = _BASE.pack(base.index, base.term, with_bytes)
+    return MAGIC + packed + _CRC.pack(zlib.crc32(packed))
+
+
 def pack(vote: Vote, first: int, entries: tuple[Entry, ...]) -> bytes:
     voted_for = (vote.voted_for or "").encode()
     parts = [_TERM.pack(vote.term, len(voted_for)), voted_for, _RANGE.pack(first, len(entries))]
     for entry in entries:
-        parts += (_ENTRY.pack(entry.term, len(entry.data)), entry.data)
+        parts += (_ENTRY.pack(entry.term, entry.kind, len(entry.data)), entry.data)
     body = b"".join(parts)
     return _HEAD.pack(len(body), _checksum(len(body), body)) + body
 
 
 def parse(data: bytes) -> Recovered:
-    """Replay all records; WalDamaged when a good one follows a bad one."""
-    vote, log, end = Vote(), Log(), 0
+    """Replay all records; WalDamaged when what was surely synced is unreadable."""
+    base, with_bytes = _parse_head(data)
+    vote, log, end = Vote(), Log(base=base), HEAD_BYTES
     for body, next_end in _records(data):
         vote, first, entries = _unpack(body)
         if first:
-            log.replace(first, entries)
+            _replay(log, first, entries, end)
         end = next_end
+    if end < HEAD_BYTES + with_bytes:
+        raise WalDamaged(f"byte {end}: the record that came with the head is unreadable")
     tail = data[end:].rstrip(b"\0")
     _refuse_if_good_follows(data, end, len(tail))
-    return Recovered(vote, log.since(1), end, len(tail))
+    return Recovered(vote, base, log.since(base.index + 1), end, len(tail))
+
+
+def _replay(log: Log, first: int, entries: tuple[Entry, ...], at: int) -> None:
+    try:
+        log.replace(first, entries)
+    except ValueError as e:
+        raise WalDamaged(f"byte {at}: {e}") from e
+
+
+def _parse_head(data: bytes) -> tuple[Place, int]:
+    if data[: len(MAGIC)] != MAGIC:
+        if _record_at(data, 0) is not None:
+            raise WalDamaged(_OLDER)
+        raise WalDamaged("byte 0: it does not begin as a Raft log does")
+    packed = data[len(MAGIC) : len(MAGIC) + _BASE.size]
+    if data[len(MAGIC) + _BASE.size : HEAD_BYTES] != _CRC.pack(zlib.crc32(packed)):
+        raise WalDamaged(f"byte {len(MAGIC)}: the head does not match its checksum")
+    index, term, with_bytes = _BASE.unpack(packed)
+    return Place(index, term), with_bytes
 
 
 def _records(data: bytes) -> Iterator[tuple[bytes, int]]:
-    at = 0
+    at = HEAD_BYTES
     while (body := _record_at(data, at)) is not None:
         at += _HEAD.size + len(body)
         yield body, at
@@ -132,16 +182,16 @@ def _unpack(body: bytes) -> tuple[Vote, int, tuple[Entry, ...]]:
     at += _RANGE.size
     entries = []
     for _ in range(count):
-        entry_term, size = _ENTRY.unpack_from(body, at)
+        entry_term, kind, size = _ENTRY.unpack_from(body, at)
         at += _ENTRY.size + size
-        entries.append(Entry(entry_term, body[at - size : at]))
+        entries.append(Entry(entry_term, body[at - size : at], kind))
     return Vote(term, voted_for), first, tuple(entries)
 
 
 def _refuse_if_good_follows(data: bytes, bad: int, size: int) -> None:
     for at in range(bad + 1, bad + size):
         if _record_at(data, at) is not None:
-            raise WalDamaged(f"the record at {bad} is unreadable, yet one at {at} is sound")
+            raise WalDamaged(f"byte {bad}: the record is unreadable, yet one at {at} is sound")
 
 
 def _checksum(size: int, body: bytes) -> int:

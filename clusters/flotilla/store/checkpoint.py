@@ -1,47 +1,90 @@
-"""The checkpoint: how far the log was confirmed, written in place beside the log.
+"""The checkpoint: how far the log was confirmed and on disk, and where it begins.
 
-Two slots take turns, each with a sequence number and a CRC, so a torn write leaves the other one.
-The value is a lower bound: it may be older than the truth, never newer.
+    two slots of 512 bytes: u64 sequence | u64 confirmed | u64 flushed | u64 min offset | u32 CRC
+
+The slots take turns, so a torn write leaves the other one. What it says may be older than the
+truth, never newer: so much is confirmed, so much of the log was on disk and must be there again,
+and before the min offset everything may be deleted. A log that ends before `flushed` is damaged,
+not torn: recovery refuses it (see there).
 """
 
 import struct
+from typing import NamedTuple
 from zlib import crc32
 
-from ..ports import Files
+from ..ports import File, Ports
 
-_SLOT = struct.Struct(">QQI")
+_SLOT = struct.Struct(">QQQQI")
 _STRIDE = 512
 
 
+class Marks(NamedTuple):
+    """Offsets of the log."""
+
+    confirmed: int = 0
+    flushed: int = 0
+    min_offset: int = 0
+
+
 class Checkpoint:
-    """The file `checkpoint` in the store."""
+    """The file `checkpoint` in the store. `damage`: what could not be read of it, for people."""
 
-    def __init__(self, store: str, files: Files) -> None:
-        self._file = files.open(f"{store}/checkpoint")
+    def __init__(self, store: str, ports: Ports) -> None:
+        self.path = f"{store}/checkpoint"
+        self.damage: list[str] = []
+        self._ports = ports
+        self._file: File = ports.files.open(self.path)
         slots = [self._load(0), self._load(_STRIDE)]
-        self._sequence, self.confirm_offset = max(slots)
-        self._synced = self.confirm_offset
+        self._sequence, self.marks = max(slots)
+        self._synced = self._sequence
 
-    def _load(self, at: int) -> tuple[int, int]:
+    @property
+    def known(self) -> bool:
+        """Is there one?"""
+        return self._sequence > 0
+
+    def _load(self, at: int) -> tuple[int, Marks]:
         data = self._file.pread(_SLOT.size, at)
-        if len(data) < _SLOT.size:
-            return 0, 0
-        sequence, confirm_offset, crc = _SLOT.unpack(data)
-        return (sequence, confirm_offset) if crc32(data[:-4]) == crc else (0, 0)
+        if not any(data):
+            return 0, Marks()
+        if len(data) < _SLOT.size or crc32(data[:-4]) != int.from_bytes(data[-4:]):
+            self.damage.append(f"the slot at byte {at} of {self.path} is damaged")
+            return 0, Marks()
+        sequence, *marks, _ = _SLOT.unpack(data)
+        return sequence, Marks(*marks)
 
-    def write(self, confirm_offset: int) -> None:
-        if confirm_offset == self.confirm_offset:
-            return
+    def write(self, marks: Marks) -> None:
+        if marks != self.marks:
+            self._put(marks)
+
+    def _put(self, marks: Marks) -> None:
         self._sequence += 1
-        self.confirm_offset = confirm_offset
-        head = struct.pack(">QQ", self._sequence, confirm_offset)
-        slot = head + crc32(head).to_bytes(4, "big")
-        self._file.pwrite(slot, self._sequence % 2 * _STRIDE)
+        self.marks = marks
+        head = struct.pack(">QQQQ", self._sequence, *marks)
+        try:
+            self._file.pwrite(head + crc32(head).to_bytes(4), self._sequence % 2 * _STRIDE)
+        except OSError as e:
+            self._ports.exit.fatal(f"{self.path} can not be written: {e}")
+
+    async def settle(self, marks: Marks) -> None:
+        """Both slots, durably: no older one may speak of a log that is about to be cut."""
+        for _ in range(2):
+            self._put(marks)
+            await self.sync()
 
     async def sync(self) -> None:
-        if self._synced != self.confirm_offset:
-            self._synced = self.confirm_offset
+        if self._synced == self._sequence:
+            return
+        self._synced = self._sequence
+        try:
             await self._file.sync()
+        except OSError as e:
+            self._ports.exit.fatal(f"{self.path} can not be synced: {e}")
 
     def close(self) -> None:
         self._file.close()
+
+
+def log_is_whole(end: int, flushed: int) -> bool:
+    """A log that was found to end at `end`: is everything there that was on disk?"""
+    return end >= flushed

@@ -5,13 +5,18 @@
 Appends are collected and written once per turn of the event loop. Three positions follow each
 other: `max_offset` (appended), `written` (given to the kernel: survives the death of the process)
 and `flushed` (on disk: survives the loss of power). Nothing is acknowledged or sent to a slave
-before it is written.
+before it is written. With `commit_interval_s` (RocketMQ's `transientStorePoolEnable`) a master's
+appends wait in memory that long and are written together; a killed process loses them, but nobody
+was told that they are there. A slave's are always written at once.
 
 Truncation is durable before anything new may be written: later segments are removed from the last
 one down, the rest of the cut one becomes zeros, and both are synced. A crash in between leaves a
 prefix of the old log; a fork that was cut can never come back (apache/rocketmq#10666).
 
-When a write or a sync fails, the state of the disk is unknown and the process stops.
+A segment is allocated before the first byte of a record that needs it is taken (`reserve`), so a
+full disk refuses records and tears none. When a write or a sync fails all the same, the state of
+the disk is unknown and the process stops. So it does when a record that was once sound is not any
+more: it names the file and the byte.
 """
 
 import asyncio
@@ -19,7 +24,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ..net import Tasks
-from ..ports import File, Ports
+from ..ports import File, Ports, no_room
 from . import record
 
 NAME_DIGITS = 20
@@ -30,6 +35,10 @@ class StoreError(Exception):
     """The store can not be opened as it is; the text says why and what to do."""
 
 
+class DiskFull(ValueError):
+    """There is no room for these records; nothing of them was taken."""
+
+
 def nothing() -> None:
     """The listener of a log that nobody listens to."""
 
@@ -37,14 +46,25 @@ def nothing() -> None:
 class CommitLog:
     """One broker's log. `recovery.recover` opens it; see there for how its end is found."""
 
-    def __init__(self, folder: str, segment_size: int, ports: Ports, *, sync_flush: bool) -> None:
+    def __init__(
+        self,
+        folder: str,
+        segment_size: int,
+        ports: Ports,
+        *,
+        sync_flush: bool,
+        commit_interval_s: float = 0.0,
+    ) -> None:
         self.segment_size = segment_size
+        self.full = False
         self.min_offset = self.max_offset = self.written = self.flushed = 0
         self.on_written: Callable[[], None] = nothing
         self.on_flushed: Callable[[], None] = nothing
+        self.on_damaged: Callable[[int], None] = lambda base: None
         self._folder = folder
         self._ports = ports
         self._sync_flush = sync_flush
+        self._commit_interval_s = commit_interval_s
         self._segments: dict[int, File] = {}
         self._pending: list[bytes] = []
         self._tail = (0, b"")
@@ -73,6 +93,8 @@ class CommitLog:
         for known in self.bases():
             if base <= known <= end:
                 self._open(known)
+            elif known < base:
+                self._remove(known)
         self.min_offset, self.max_offset, self.written = base, end, end
         self._tail = (end, b"")
 
@@ -83,13 +105,47 @@ class CommitLog:
         left = self.segment_size - self.max_offset % self.segment_size
         return 0 if size + record.HEAD_SIZE <= left else left
 
+    def reserve(self, size: int) -> bool:
+        """Is there room on disk for a record of `size` bytes, wherever it will begin?"""
+        start = self.max_offset + self.room(size)
+        return self._reserve(start - start % self.segment_size)
+
+    def _reserve(self, base: int) -> bool:
+        if base in self._segments:
+            return True
+        if self.full:
+            return False
+        try:
+            self._open(base)
+        except OSError as e:
+            if not no_room(e):
+                self._fail(f"{self.path(base)} can not be made: {e}")
+            self._remove(base)
+            self.full = True
+        return not self.full
+
     def append(self, data: bytes) -> int:
-        """Add whole records; they are written at the end of this turn. The offset behind them."""
+        """Add whole records; they are written at the end of this turn, or with `commit_interval_s`
+        a little later. The offset behind them."""
         if not self._pending:
-            asyncio.get_running_loop().call_soon(self.write_out)
+            loop = asyncio.get_running_loop()
+            if self._commit_interval_s:
+                loop.call_later(self._commit_interval_s, self.write_out)
+            else:
+                loop.call_soon(self.write_out)
         self._pending.append(data)
         self.max_offset += len(data)
         return self.max_offset
+
+    def append_copy(self, data: bytes) -> None:
+        """Add a master's records at the end of this turn. DiskFull."""
+        first = self.max_offset - self.max_offset % self.segment_size
+        for base in range(first, self.max_offset + len(data), self.segment_size):
+            if not self._reserve(base):
+                raise DiskFull("the disk is full")
+        if self._commit_interval_s:
+            asyncio.get_running_loop().call_soon(self.write_out)
+        self.append(data)
 
     def write_out(self) -> None:
         """Write what is pending, and tell the listener."""
@@ -100,7 +156,8 @@ class CommitLog:
         try:
             self._write(data, self.written)
         except OSError as e:
-            self._fail(f"the commit log can not be written: {e}")
+            place = self.place_of(self.written)
+            self._fail(f"the commit log can not be written: {e}, at {place} or behind it")
         self._tail = (self.written, data)
         self.written += len(data)
         if self._sync_flush:
@@ -119,21 +176,35 @@ class CommitLog:
             view = view[len(part) :]
 
     def _open(self, base: int) -> File:
-        path = self._path(base)
+        path = self.path(base)
         self._made = self._made or not self._ports.files.exists(path)
         file = self._ports.files.open(path)
         if file.size() < self.segment_size:
-            file.allocate(self.segment_size)
+            self._allocate(file)
         self._segments[base] = self._dirty[base] = file
         return file
 
-    def _path(self, base: int) -> str:
+    def _allocate(self, file: File) -> None:
+        try:
+            file.allocate(self.segment_size)
+        except OSError:
+            file.close()
+            raise
+
+    def path(self, base: int) -> str:
         return f"{self._folder}/{base:0{NAME_DIGITS}d}"
+
+    def place_of(self, offset: int) -> str:
+        """For people: which byte of which file."""
+        at = offset % self.segment_size
+        return f"byte {at} of {self.path(offset - at)}"
 
     # reading
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to `size` written bytes from `offset` on; never across a segment's end."""
+        if offset < self.min_offset:
+            raise ValueError(f"the log before {self.min_offset} is deleted; {offset} was asked for")
         size = min(size, self.written - offset)
         tail_at, tail = self._tail
         if offset >= tail_at:
@@ -142,17 +213,43 @@ class CommitLog:
         return self.segment_read(base, offset, min(size, base + self.segment_size - offset))
 
     def segment_read(self, base: int, offset: int, size: int) -> bytes:
-        return self._segments[base].pread(size, offset - base)
+        try:
+            return self._segments[base].pread(size, offset - base)
+        except OSError as e:
+            self._fail(f"the commit log can not be read: {e}, at {self.place_of(offset)}")
 
     def records(self, offset: int, size: int) -> bytes:
-        """Whole records from `offset` on: as many as fit into `size`, but at least one."""
+        """Whole records from `offset` on: as many as fit into `size`, but at least one.
+
+        What comes from the disk is checked: a slave could only refuse it, again and again.
+        """
         data = self.read(offset, size)
+        if offset < self._tail[0]:
+            return self._sound_records(offset, data)
         if offset + len(data) == self.written:
             return data
         fit = record.whole(data)
         if fit == 0:
             return self.read(offset, record.declared_size(data, 0))
         return data[:fit]
+
+    def _sound_records(self, offset: int, data: bytes) -> bytes:
+        fit = record.sound(data, offset)
+        if fit == 0:
+            data = self.read(offset, record.declared_size(data, 0))
+            fit = record.sound(data, offset)
+        if fit == 0:
+            self.damaged(offset)
+        return data[:fit]
+
+    def damaged(self, offset: int) -> NoReturn:
+        """The record at `offset` is not what was written."""
+        self.on_damaged(offset - offset % self.segment_size)
+        self._fail(f"the record at {self.place_of(offset)} (offset {offset}) is damaged")
+
+    def stored_ms(self, offset: int) -> int:
+        """When the record at `offset` was stored; 0 if there is none yet."""
+        return record.stored_ms(self.read(offset, record.HEAD_SIZE))
 
     def payload(self, offset: int, window: "Window") -> record.Payload:
         """The message of the record at `offset`, through a window that its caller keeps."""
@@ -238,12 +335,14 @@ class CommitLog:
             await self._sync_dirty()
 
     async def delete_before(self, offset: int) -> None:
-        """Retention: drop the segments that end at or before `offset`."""
+        """Retention: the log begins at `offset` from now on, a segment's first byte."""
+        if not self.min_offset <= offset <= self.written or offset % self.segment_size:
+            raise ValueError(f"a log from {self.min_offset} can not come to begin at {offset}")
         async with self._disk:
+            self.min_offset = offset
             for base in self._all_bases():
-                if base + self.segment_size <= min(offset, self.written):
+                if base < offset:
                     self._remove(base)
-                    self.min_offset = base + self.segment_size
             await self._sync_dirty()
 
     def _all_bases(self) -> list[int]:
@@ -254,8 +353,8 @@ class CommitLog:
         self._dirty.pop(base, None)
         if file is not None:
             file.close()
-        if self._ports.files.exists(self._path(base)):
-            self._ports.files.remove(self._path(base))
+        if self._ports.files.exists(self.path(base)):
+            self._ports.files.remove(self.path(base))
         self._made = True
 
     def _zero(self, file: File, at: int) -> None:
@@ -263,10 +362,11 @@ class CommitLog:
             file.truncate(at)
             file.allocate(self.segment_size)
         except OSError as e:
-            self._fail(f"the commit log can not be cut: {e}")
+            self._fail(f"the commit log can not be cut at byte {at}: {e}")
 
     def close(self) -> None:
         self._tasks.cancel()
+        self._pending.clear()
         for file in self._segments.values():
             file.close()
         self._segments.clear()

@@ -1,18 +1,22 @@
 """The consume queues: for each queue, where in the log its messages are.
 
-The index holds *every* record of the log, in memory, and is rebuilt by scanning the log at start.
-What a consumer may see is a second, smaller mark, `visible_end`, moved by dispatching up to the
-confirm offset. Queue offsets are thus given out from the whole log and never from its visible
-part, and recovery shows nothing that is not confirmed: the original derived both from the same
-files and had to repair them (apache/rocketmq#7689, #6609, #6344).
+The index holds *every* record of the log, in memory, and is rebuilt at start: by scanning the log,
+or from what `segment_index` keeps of full segments. What a consumer may see is a second, smaller
+mark, `visible_end`, moved by dispatching up to the confirm offset. Queue offsets are thus given out
+from the whole log and never from its visible part, and recovery shows nothing that is not
+confirmed: the original derived both from the same files and had to repair them
+(apache/rocketmq#7689, #6609, #6344).
 """
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
+from .ledger import Standing
 from .record import Entry
+from .segment_index import Run, SegmentIndex
 
 Key = tuple[bytes, int]
 _HOLE = 2**64 - 1
@@ -21,12 +25,13 @@ _HOLE = 2**64 - 1
 class ConsumeQueue:
     """Physical offsets of one queue's messages; position i is queue offset `base` + i."""
 
-    __slots__ = ("base", "key", "positions", "visible_end")
+    __slots__ = ("base", "dense", "key", "positions", "visible_end")
 
     def __init__(self, key: Key) -> None:
         self.key = key
         self.base = self.visible_end = 0
         self.positions = array("Q")
+        self.dense = True  # no holes, nothing given out twice: as in every sound log
 
     @property
     def end(self) -> int:
@@ -38,12 +43,17 @@ class ConsumeQueue:
             positions.append(offset)
             return
         if not positions:
-            self.base = self.visible_end = queue_offset
+            self.begin_at(queue_offset)
+        else:
+            self.dense = False
         if queue_offset < self.base:
             raise ValueError(f"queue offset {queue_offset} is below {self.base}, the first one")
         while self.end <= queue_offset:
             self.positions.append(_HOLE)
         self.positions[queue_offset - self.base] = offset
+
+    def begin_at(self, queue_offset: int) -> None:
+        self.base = self.visible_end = queue_offset
 
     def visible(self, queue_offset: int, count: int) -> list[int]:
         """Physical offsets from `queue_offset` on, as far as consumers may see."""
@@ -63,10 +73,11 @@ class ConsumeQueue:
 
 
 class QueueIndex:
-    """All queues of a log. Fillers live under the empty topic, so every record start is known."""
+    """All queues of a log; its fillers and ledgers too, so that every record's start is known."""
 
     def __init__(self) -> None:
         self.queues: dict[Key, ConsumeQueue] = {}
+        self.runs: list[Run] = []  # (epoch, where its records begin)
         self.dispatched = 0
         self.fresh: dict[Key, None] = {}
         self._waiting: deque[tuple[int, ConsumeQueue, int]] = deque()
@@ -80,13 +91,27 @@ class QueueIndex:
 
     def add(self, e: Entry) -> None:
         """A record that was appended to the log."""
-        offset, size, _, topic, queue_id, queue_offset = e
+        offset, size, epoch, topic, queue_id, queue_offset, _ = e
+        if not self.runs or self.runs[-1][0] != epoch:
+            self.runs.append((epoch, offset))
         if not topic:
             self._fillers.append(offset)
             return
         queue = self.queues.get((topic, queue_id)) or self.queue((topic, queue_id))
         queue.put(queue_offset, offset)
         self._waiting.append((offset + size, queue, queue_offset))
+
+    def learn(self, standings: Iterable[Standing]) -> None:
+        """A ledger at the log's beginning: where queues stand whose messages are deleted."""
+        for topic, queue_id, following in standings:
+            queue = self.queue((topic, queue_id))
+            if not queue.positions and queue.base < following:
+                queue.begin_at(following)
+
+    def standings(self) -> Iterator[Standing]:
+        for (topic, queue_id), queue in sorted(self.queues.items()):
+            if queue.end:
+                yield topic, queue_id, queue.end
 
     def dispatch(self, limit: int) -> bool:
         """Make records up to `limit` visible; true when there are any, in the queues `fresh`."""
@@ -110,23 +135,52 @@ class QueueIndex:
         while self._waiting and self._waiting[-1][0] > point:
             self._waiting.pop()
         del self._fillers[bisect_left(self._fillers, point) :]
+        while self.runs and self.runs[-1][1] >= point:
+            self.runs.pop()
         self.dispatched = min(self.dispatched, point)
 
     def delete_before(self, point: int) -> None:
         for queue in self.queues.values():
             queue.cut_head(point)
         del self._fillers[: bisect_left(self._fillers, point)]
+        while len(self.runs) > 1 and self.runs[1][1] <= point:
+            self.runs.pop(0)
 
     def reset(self, offset: int) -> None:
         self.queues.clear()
+        self.runs.clear()
         self._waiting.clear()
         self._fillers = array("Q")
         self.dispatched = offset
 
-    def last_start_before(self, point: int) -> int | None:
-        """The start of the record that lies just before `point`; None when there is none."""
-        starts = (_before(positions, point) for positions in self._all_positions())
-        return max((start for start in starts if start is not None), default=None)
+    # what is kept of full segments
+
+    def segment(self, base: int, end: int) -> SegmentIndex | None:
+        """What the index knows of this stretch; None when a queue in it is not dense."""
+        stretches = []
+        for key, queue in self.queues.items():
+            low, high = bisect_left(queue.positions, base), bisect_left(queue.positions, end)
+            if not queue.dense:
+                return None
+            stretches.append((*key, queue.base + low, queue.positions[low:high]))
+        low, high = bisect_left(self._fillers, base), bisect_left(self._fillers, end)
+        before = bisect_right(self.runs, base, key=itemgetter(1)) - 1
+        runs = [(epoch, max(at, base)) for epoch, at in self.runs[max(before, 0) :] if at < end]
+        return SegmentIndex(base, end, runs, stretches, self._fillers[low:high])
+
+    def take(self, segment: SegmentIndex) -> None:
+        """A stretch that was indexed in an earlier life, all of it confirmed."""
+        for epoch, at in segment.runs:
+            if not self.runs or self.runs[-1][0] != epoch:
+                self.runs.append((epoch, at))
+        for topic, queue_id, first, positions in segment.stretches:
+            queue = self.queue((topic, queue_id))
+            if not queue.positions:
+                queue.begin_at(first)
+            queue.positions.extend(positions)
+            queue.visible_end = queue.end
+        self._fillers.extend(segment.fillers)
+        self.dispatched = segment.end
 
     def is_start(self, point: int) -> bool:
         for positions in self._all_positions():
@@ -141,11 +195,6 @@ class QueueIndex:
             yield queue.positions
 
 
-def _before(positions: "array[int]", point: int) -> int | None:
-    at = bisect_left(positions, point)
-    return positions[at - 1] if at else None
-
-
 def dispatch_limit(confirm_offset: int, end: int) -> int:
     """Up to where the log may be seen: what is confirmed, not what is there."""
     return min(confirm_offset, end)
@@ -154,6 +203,14 @@ def dispatch_limit(confirm_offset: int, end: int) -> int:
 def next_queue_offset(visible_end: int, end: int) -> int:
     """A new message's queue offset: behind every message of the log, seen or not."""
     return max(visible_end, end)
+
+
+def indexed_at_promotion(confirm_offset: int, end: int) -> int:
+    """Up to where a new master's queues hold its log before it numbers a message: to the end.
+
+    The original waits until everything is dispatched; who does not gives numbers out twice.
+    """
+    return max(confirm_offset, end)
 
 
 def kept_at_promotion(confirm_offset: int, end: int) -> int:

@@ -6,8 +6,8 @@
 `size` counts the whole record; a size of 0 is the end of the log. The CRC covers everything behind
 it, the record's own physical offset and epoch included, so neither a tail of zeros nor a record
 left over from elsewhere can pass for one. Records never cross segments: the rest of a segment is
-one *filler*, a record with an empty topic, so that every byte of the log belongs to a record and
-slaves copy the log as plain bytes.
+one *filler*, so that every byte of the log belongs to a record and slaves copy the log as plain
+bytes. Fillers and ledgers (see `ledger`) hold no message: their topic is empty.
 """
 
 import struct
@@ -20,8 +20,6 @@ _REST = struct.Struct(">QIHBHQQ")
 _ENTRY = struct.Struct(">IIQIHBHQQ")
 HEAD_SIZE = _ENTRY.size
 _CRC_END = _PREFIX.size
-MAX_TOPIC = 255
-MAX_KEY = 65535
 
 
 class DamagedRecord(ValueError):
@@ -37,6 +35,7 @@ class Entry(NamedTuple):
     topic: bytes
     queue: int
     queue_offset: int
+    key: bytes
 
     @property
     def end(self) -> int:
@@ -82,18 +81,22 @@ def entry(data: bytes, at: int, offset: int) -> Entry | None:
     return next(entries(data, offset - at, at), None)
 
 
-def entries(data: bytes, offset: int, at: int = 0) -> Iterator[Entry]:
-    """The sound records from `data[at:]` on; `data` begins at `offset` in the log."""
+def entries(data: bytes, offset: int, at: int = 0, *, checked: bool = True) -> Iterator[Entry]:
+    """The sound records from `data[at:]` on; `data` begins at `offset` in the log.
+
+    Not `checked`: whatever their heads declare, without a look at the rest.
+    """
     view, end, unpack = memoryview(data), len(data), _ENTRY.unpack_from
     while end - at >= HEAD_SIZE:
         size, crc, own, epoch, queue, topic_size, key_size, queue_offset, _ = unpack(data, at)
         if own != offset + at or not HEAD_SIZE + topic_size + key_size <= size <= end - at:
             return
-        if crc32(view[at + _CRC_END : at + size]) != crc:
+        if checked and crc32(view[at + _CRC_END : at + size]) != crc:
             return
         topic_at = at + HEAD_SIZE
-        topic = data[topic_at : topic_at + topic_size]
-        yield Entry(own, size, epoch, topic, queue, queue_offset)
+        key_at = topic_at + topic_size
+        topic, key = data[topic_at:key_at], data[key_at : key_at + key_size]
+        yield Entry(own, size, epoch, topic, queue, queue_offset, key)
         at += size
 
 
@@ -124,3 +127,19 @@ def whole(data: bytes) -> int:
             break
         at += size
     return at
+
+
+def sound(data: bytes, offset: int) -> int:
+    """How many bytes at the front of `data`, from `offset` of the log, are sound records."""
+    end = offset
+    for e in entries(data, offset):
+        end = e.end
+    return end - offset
+
+
+def stored_ms(head: bytes) -> int:
+    """When the record that begins with `head` was stored; 0 at the end of the log."""
+    if len(head) < HEAD_SIZE or not declared_size(head, 0):
+        return 0
+    at_ms: int = _ENTRY.unpack_from(head)[-1]
+    return at_ms

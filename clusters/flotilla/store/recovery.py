@@ -1,9 +1,16 @@
-"""Opening a store: find the end of the log, cut what is behind it, rebuild the index (spec 8.4).
+"""Opening a store: find the end of the log, cut what is behind it, rebuild the indexes (spec 8.4).
 
-The log is scanned from its first segment, every record checked by its CRC. It ends at the first
-place that holds no sound record: everything behind is zeroed durably before the store is used.
+Full segments that were on disk and confirmed are known from their files (`segment_index`); the
+rest of the log is scanned, every record checked by its CRC. The log ends at the first place that
+holds no sound record. Two things can have brought that about:
+
+    behind the checkpoint's `flushed`  a write that was never finished: the rest is zeroed durably
+    before it                          the disk lost or changed what it had: refused, by file and
+                                       byte, because what stood there may have been acknowledged
+
 The index takes all records, but only those up to the checkpoint's confirm offset are dispatched:
-the rest may be cut by the next master and must not be seen (apache/rocketmq#6609).
+the rest may be cut by the next master and must not be seen (apache/rocketmq#6609). The epochs are
+read from the records, and their file adds what no record can tell (see `epochs.from_log`).
 
 A file `abort` marks a store in use; one that is found at start tells of an unclean stop.
 """
@@ -13,10 +20,13 @@ from dataclasses import dataclass
 from ..epochs import EpochFile, EpochTable, from_log
 from ..ports import Ports
 from .checkpoint import Checkpoint
-from .commit_log import CommitLog
+from .commit_log import CommitLog, StoreError
 from .consume_queue import QueueIndex
-from .message_store import MessageStore, StoreRules
-from .record import entries
+from .flushing import Flushing
+from .key_index import KeyIndex
+from .message_store import MessageStore, StoreRules, take_entry
+from .segment_files import SegmentFiles
+from .segment_index import SegmentIndex
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,7 @@ class Place:
     path: str
     segment_size: int
     max_message_size: int
-    sync_flush: bool
+    flushing: Flushing = Flushing()
 
     @property
     def log(self) -> str:
@@ -39,68 +49,137 @@ class Place:
 
 @dataclass(frozen=True)
 class Recovered:
-    """An opened store and what was found in it. `cut`: bytes of records beyond the end, if any."""
+    """An opened store and what was found in it: how many records, how many of them by reading the
+    log, and what was damaged but not needed (`notes`)."""
 
     store: MessageStore
     epochs: EpochTable
     clean: bool
     records: int
-
-
-@dataclass
-class _Scan:
-    """What a walk over the log finds."""
-
-    index: QueueIndex
-    end: int
-    runs: list[tuple[int, int]]
-    records: int = 0
-
-    def take(self, data: bytes) -> bool:
-        """Walk one segment; true when it is full to its last byte."""
-        start = self.end
-        for e in entries(data, start):
-            if not self.runs or e.epoch != self.runs[-1][0]:
-                self.runs.append((e.epoch, e.offset))
-            self.index.add(e)
-            self.end = e.end
-            self.records += 1
-        return self.end == start + len(data)
+    scanned: int
+    notes: tuple[str, ...]
 
 
 async def recover(place: Place, ports: Ports, rules: StoreRules) -> Recovered:
+    """StoreError: the store can not be used as it is; which file and byte say why."""
     ports.files.makedirs(place.path)
     clean = not ports.files.exists(place.abort)
     ports.files.append(place.abort, b"")
-    log = CommitLog(place.log, place.segment_size, ports, sync_flush=place.sync_flush)
-    scan = _scan(place, log, ports)
-    log.open_at(scan.start, scan.found.end)
-    await log.truncate(scan.found.end)
-    checkpoint = Checkpoint(place.path, ports.files)
-    store = MessageStore(log, scan.found.index, checkpoint, ports, rules, place.max_message_size)
-    store.confirm(min(max(checkpoint.confirm_offset, log.min_offset), log.max_offset))
-    recorded = EpochFile(place.path, ports.files).load()
-    table = from_log(scan.found.runs, scan.found.end, recorded)
-    return Recovered(store, table, clean, scan.found.records)
+    log = CommitLog(
+        place.log,
+        place.segment_size,
+        ports,
+        sync_flush=place.flushing.sync,
+        commit_interval_s=place.flushing.commit_interval_s,
+    )
+    await ports.files.sync_folder(place.path)
+    checkpoint = Checkpoint(place.path, ports)
+    scan = _Scan(place, log, checkpoint, ports, rules)
+    scan.run()
+    await scan.segments.prune()
+    log.open_at(scan.start, scan.end)
+    await log.truncate(scan.end)
+    store = scan.store()
+    store.confirm(min(max(checkpoint.marks.confirmed, log.min_offset), log.max_offset))
+    recorded = _recorded_epochs(place, ports)
+    table = from_log(scan.index.runs, scan.end, recorded)
+    notes = tuple(checkpoint.damage)
+    return Recovered(store, table, clean, scan.records, scan.scanned, notes)
 
 
-@dataclass(frozen=True)
-class _Scanned:
-    start: int
-    found: _Scan
+class _Scan:
+    """A walk over the log of a stopped broker."""
+
+    def __init__(
+        self, place: Place, log: CommitLog, checkpoint: Checkpoint, ports: Ports, rules: StoreRules
+    ) -> None:
+        self.index, self.keys = QueueIndex(), KeyIndex()
+        self.segments = SegmentFiles(place.path, ports.files)
+        self.start = self.end = checkpoint.marks.min_offset
+        self.records = self.scanned = 0
+        self._place, self._log, self._checkpoint = place, log, checkpoint
+        self._ports, self._rules = ports, rules
+
+    def run(self) -> None:
+        begin = self._checkpoint.marks.min_offset
+        bases = [base for base in self._log.bases() if base >= begin]
+        if bases and not self._checkpoint.known:
+            self.start = self.end = bases[0]
+        for base in bases:
+            if base != self.end or not self._take(base):
+                break
+        flushed = self._checkpoint.marks.flushed
+        if not self._rules.log_is_whole(self.end, flushed):
+            self._refuse(flushed)
+
+    def store(self) -> MessageStore:
+        place = self._place
+        return MessageStore(
+            self._log,
+            self.index,
+            self.keys,
+            self.segments,
+            self._checkpoint,
+            self._ports,
+            self._rules,
+            place.max_message_size,
+            place.flushing,
+        )
+
+    def _take(self, base: int) -> bool:
+        """Walk one segment; true when it is full to its last byte."""
+        file = self._ports.files.open(self._log.path(base))
+        try:
+            kept = self.segments.load(base) if self._may_trust(file.size()) else None
+            if kept is not None and kept.end > self._checkpoint.marks.confirmed:
+                self.segments.ends.pop(base)
+                kept = None
+            if kept is not None:
+                self._take_kept(kept)
+            end = base + self._place.segment_size
+            if self.end < end:
+                self._read(file.pread(end - self.end, self.end - base))
+        finally:
+            file.close()
+        return self.end == end
+
+    def _may_trust(self, size: int) -> bool:
+        return self._checkpoint.known and size >= self._place.segment_size
+
+    def _take_kept(self, kept: SegmentIndex) -> None:
+        self.index.take(kept)
+        self.records += kept.records
+        self.end = kept.end
+        if kept.end % self._place.segment_size:
+            self.keys.extend(kept.hashes, kept.places)
+
+    def _read(self, data: bytes) -> None:
+        start = self.end
+        for e in self._rules.recovered_records(data, start):
+            take_entry(self.index, self.keys, e, data, start)
+            self.end = e.end
+            self.records += 1
+            self.scanned += 1
+
+    def _refuse(self, flushed: int) -> None:
+        path = self._log.path(self.end - self.end % self._place.segment_size)
+        missing = not self._ports.files.exists(path)
+        found = f"{path} is missing" if missing else f"no record at {self._log.place_of(self.end)}"
+        raise StoreError(
+            f"{found}, but the log was on disk up to {flushed}: the disk lost or changed it. Bring "
+            f"it back, or empty {self._place.path}, and a new member copies everything anew"
+        )
 
 
-def _scan(place: Place, log: CommitLog, ports: Ports) -> _Scanned:
-    bases = log.bases()
-    start = bases[0] if bases else 0
-    found = _Scan(QueueIndex(), start, [])
-    for base in bases:
-        if base != found.end:
-            break
-        data = ports.files.read(f"{place.log}/{base:020d}")[: place.segment_size]
-        if not found.take(data) or len(data) < place.segment_size:
-            break
-    return _Scanned(start, found)
+def _recorded_epochs(place: Place, ports: Ports) -> EpochTable:
+    file = EpochFile(place.path, ports.files)
+    try:
+        return file.load()
+    except ValueError as e:
+        raise StoreError(
+            f"{place.path}/epochFileCheckpoint is damaged somewhere behind byte 0 ({e}): bring it "
+            f"back, or empty {place.path}, and a new member copies everything anew"
+        ) from e
 
 
 def close(place: Place, ports: Ports) -> None:

@@ -1,0 +1,98 @@
+"""A member's folder: the snapshot, and the log on disk behind it.
+
+    raft.snapshot   replaced as a whole
+    raft.wal        records, added to; replaced as a whole when its beginning is dropped
+
+The snapshot is always on disk before the log is cut to what it stands for, so a crash in between
+leaves a log that is longer than it needs to be, or one that a leader's snapshot has overtaken. The
+second kind is given up when the member starts: it ends before the snapshot, or holds another entry
+where the snapshot ends, which can not have been committed (Raft 7, figure 13).
+
+A member with a snapshot and no log that reaches it, or with a log whose beginning is gone and no
+snapshot, has lost what it promised: it refuses to start.
+"""
+
+from dataclasses import dataclass
+
+from ..ports import Files
+from .effects import Written
+from .log import Log, Place
+from .messages import Entry
+from .snapshot import Snapshot, SnapshotDamaged, parse
+from .votes import Vote
+from .wal import Wal, WalDamaged
+
+
+class StorageDamaged(Exception):
+    """The folder can not be trusted; the text says which file, from which byte on, and why."""
+
+
+@dataclass(frozen=True)
+class Recovered:
+    vote: Vote
+    snapshot: Snapshot | None
+    base: Place
+    entries: tuple[Entry, ...]
+    cut: int  # torn bytes at the log's end
+
+    @property
+    def last_index(self) -> int:
+        return self.base.index + len(self.entries)
+
+
+class Storage:
+    def __init__(self, files: Files, folder: str, wal: Wal) -> None:
+        self._files = files
+        self._snapshot_path = f"{folder}/raft.snapshot"
+        self._wal = wal
+
+    @classmethod
+    async def recover(cls, files: Files, folder: str) -> tuple["Storage", Recovered]:
+        """StorageDamaged."""
+        files.makedirs(folder)
+        snapshot = _read_snapshot(files, f"{folder}/raft.snapshot")
+        path = f"{folder}/raft.wal"
+        if snapshot and not files.exists(path):
+            raise StorageDamaged(f"{path} is missing, byte 0: the snapshot beside it needs it")
+        try:
+            wal, found = await Wal.recover(files, path)
+        except WalDamaged as e:
+            raise StorageDamaged(f"{path}, {e}") from e
+        storage = cls(files, folder, wal)
+        base, entries = found.base, found.entries
+        reached = snapshot.index if snapshot else 0
+        if base.index > reached:
+            raise StorageDamaged(
+                f"{path}, byte 0: the log begins behind entry {base.index}, and the snapshot "
+                f"holds everything up to {reached} only"
+            )
+        if snapshot and Log(entries, base).term_at(reached) != snapshot.place.term:
+            base, entries = snapshot.place, ()
+            await wal.rewrite(found.vote, base, entries)
+        return storage, Recovered(found.vote, snapshot, base, entries, found.cut)
+
+    async def keep(self, vote: Vote, written: Written) -> None:
+        """On disk when this returns. OSError: stop the process."""
+        if written.install:
+            await self.save(written.install)
+        if written.base:
+            await self._wal.rewrite(vote, written.base, written.entries)
+        else:
+            self._wal.write(vote, written.first, written.entries)
+            await self._wal.sync()
+
+    async def save(self, snapshot: Snapshot) -> None:
+        """The only snapshot from now on."""
+        await self._files.replace(self._snapshot_path, snapshot.packed)
+
+    def close(self) -> None:
+        self._wal.close()
+
+
+def _read_snapshot(files: Files, path: str) -> Snapshot | None:
+    if not files.exists(path):
+        return None
+    try:
+        return parse(files.read(path))
+    except (SnapshotDamaged, KeyError, TypeError, ValueError) as e:
+        raise StorageDamaged(f"{path}, {e}") from e

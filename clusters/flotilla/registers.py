@@ -1,0 +1,32 @@
+"""A small replicated map on the controllers, as RocketMQ's KVConfig, but agreed on: pure.
+
+A register is a namespace and a key; its value is a string, or absent. Values change by events in
+the controllers' log; reads are linearizable (see `flavour`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Registers = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class PutValue:
+    """A register's new value; null: it is absent from now on."""
+
+    namespace: str
+    key: str
+    value: str | None
+
+
+def value_of(registers: Registers, namespace: str, key: str) -> str | None:
+    return registers.get(namespace, {}).get(key)
+
+
+def put(registers: Registers, event: PutValue) -> Registers:
+    """The registers after an event. A namespace without keys is none."""
+    row = {k: v for k, v in registers.get(event.namespace, {}).items() if k != event.key}
+    if event.value is not None:
+        row[event.key] = event.value
+    others = {name: r for name, r in registers.items() if name != event.namespace}
+    return {**others, event.namespace: row} if row else others

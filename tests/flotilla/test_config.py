@@ -1,0 +1,42 @@
+"""A node's configuration: what makes no sense is refused, and the key is named."""
+
+import pytest
+
+from clusters.flotilla.config import ConfigError, loads
+
+SOUND = 'role = "broker"\nnodeName = "n"\nlistenHost = "127.0.0.1"\nstorePath = "s"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("haTransferBatchSize = 8388609", "haTransferBatchSize must be at most 8388608"),
+        ("topics = { orders = 'four' }", "topics: orders must be of type int, not 'four'"),
+        ("topics = { orders = true }", "topics: orders must be of type int, not True"),
+        ("topics = { orders = -1 }", "topics: 'orders': a topic has 1 to 10,000 queues, not -1"),
+        ("topics = { orders = 0 }", "topics: 'orders'"),
+        (f"topics = {{ {'x' * 300} = 4 }}", "topics: .* 127 printable bytes"),
+        ("topicQos = { pay = ['core'] }", "topicQos: pay must be of type str"),
+        ("totalReplicas = 0", "totalReplicas must be at least 1"),
+        ("inSyncReplicas = 0", "inSyncReplicas must be at least 1"),
+        ("minInSyncReplicas = -3", "minInSyncReplicas must be at least 1, not -3"),
+        ("maxMessageSize = -1", "maxMessageSize must be at least 1"),
+        ("mappedFileSizeCommitLog = 10", "mappedFileSizeCommitLog must be at least 64"),
+        ("accessMessageInMemoryMaxRatio = 900", "MaxRatio must be at most 100"),
+        ("listenPort = 70000", "listenPort must be at most 65535"),
+        ("controllerAddr = ['nonsense']", "controllerAddr must have addresses ip:port"),
+        ("namesrvAddr = ['127.0.0.1']", "namesrvAddr must have addresses ip:port"),
+        (
+            "controllerDLegerPeers = { n1 = 'nonsense' }",
+            "controllerDLegerPeers must have addresses",
+        ),
+        ("controllerDLegerPeers = { n1 = 5 }", "controllerDLegerPeers: n1 must be of type str"),
+        ("raftSnapshotEntries = 0", "raftSnapshotEntries must be at least 1"),
+        ("raftHeartbeatInterval = 2000", "raftHeartbeatInterval must be less than raftElection"),
+    ],
+)
+def test_nonsense_is_refused_by_its_key(text: str, says: str) -> None:
+    """One sentence (spec 13): not an exception later, and not a node that silently does nothing."""
+    assert loads(SOUND)
+    with pytest.raises(ConfigError, match=says):
+        loads(SOUND + text)
