@@ -1,0 +1,372 @@
+"""Known-bad variants of Flotilla: whoever judges clusters must convict each of them.
+
+A verdict of *valid* is worth as much as the bugs that would have turned it. So here is Flotilla
+with one rule broken at a time, each a mistake that was made in systems that people use (spec 12). A
+mutant is the same code, started by the same main; one field of its `Rules` is replaced, or the
+ports that it is given.
+
+    no-fsync              a sync of the log or of a vote returns at once: a power cut takes promises
+    ack-before-append     bytes in memory count as a copy: what is not written yet is acknowledged
+    double-vote           a controller votes for whoever asks: two leaders in one term
+    no-truncation         a fork is kept when the slave returns: it never finds together again
+    no-union              a proposed SyncStateSet does not count yet (apache/rocketmq#5663)
+    unclean-election      who is outside the set may be elected: what it lacks is cut off
+    count-non-members     enough copies will do, whoever has them: a member that lags is elected
+    zeroed-tail           recovery trusts a record's head: torn ones, their rest zeros, come back
+    term-not-persisted    a controller's term and vote die with it: terms are used twice
+    commit-alone          a leader commits what it alone has: the next leader knows nothing of it
+    inverted-liveness     whoever is heard counts as dead (apache/rocketmq#8380)
+    never-expires         a silent master is never replaced (apache/rocketmq#9717)
+    no-election-retry     a failed election is the last one (apache/rocketmq#5009)
+    last-writer-wins      nameservers show whichever master came last (apache/rocketmq#6316)
+    one-ack               the master's copy is enough: RocketMQ's default
+    answer-at-once        a send is answered SUCCESS before anybody has it
+    ignore-missing        a member that is away holds nothing back (apache/rocketmq#6662)
+    enter-at-once         a slave is a member before it has what was acknowledged
+    cut-at-promotion      a new master cuts what it has not heard to be confirmed
+                          (apache/rocketmq#5209)
+    equal-starts-refused  a reign after an empty one is not noted (apache/rocketmq#9942)
+    epochs-not-cut        a cut log keeps the epochs of what is gone (apache/rocketmq#9942)
+    lazy-truncation       a cut is not made on disk: the fork comes back (apache/rocketmq#10666)
+    offsets-from-visible  offsets are counted from what consumers see (apache/rocketmq#7689)
+    no-dispatch-wait      a new master numbers messages before it has indexed its log
+                          (apache/rocketmq#6344)
+    dispatch-to-end       consumers see what is not confirmed (apache/rocketmq#6609)
+
+`Mutant.finding` is the code of a finding that convicts it. `--set mutant=NAME` gives the flaw to
+every node of a trial.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+from clusters.flotilla import elect, epochs, liveness, node, quorum, sync_state
+from clusters.flotilla.elect import Ballot
+from clusters.flotilla.epochs import EpochTable
+from clusters.flotilla.ports import File, Files, Ports
+from clusters.flotilla.quorum import Patience
+from clusters.flotilla.raft import votes
+from clusters.flotilla.raft.messages import VoteRequest
+from clusters.flotilla.raft.votes import Vote, Voter
+from clusters.flotilla.rules import RULES, Rules
+from clusters.flotilla.store import record
+from clusters.flotilla.sync_state import SyncState
+from clusters.flotilla.wire import Status
+
+
+def _as_they_are(ports: Ports) -> Ports:
+    return ports
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One flaw. `ports`: what becomes of the world that a node is given."""
+
+    name: str
+    about: str
+    finding: str
+    rules: Rules = RULES
+    ports: Callable[[Ports], Ports] = _as_they_are
+
+    def serve(
+        self, arguments: Sequence[str], ports_of: Callable[[int | None], Ports]
+    ) -> Coroutine[Any, Any, int]:
+        """The exit code of such a node that ran with this command line."""
+        return node.serve(list(arguments), lambda seed: self.ports(ports_of(seed)), self.rules)
+
+
+# -------------------------------------------------------------------------------- promises of disks
+
+
+class _Forgetful:
+    """Somebody's file or files, whose syncs are over at once and did nothing."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def open(self, path: str) -> File:
+        return cast(File, _Forgetful(self._real.open(path)))
+
+    async def sync(self) -> None: ...
+
+    async def sync_folder(self, path: str) -> None: ...
+
+
+def without_sync(ports: Ports) -> Ports:
+    return replace(ports, files=cast(Files, _Forgetful(ports.files)))
+
+
+def whatever_is_left(end: int, flushed: int) -> bool:
+    """The sound recovery notices that what was on the disk is gone, and refuses to start."""
+    return True
+
+
+def appended(sync_flush: bool, appended: int, written: int, flushed: int) -> int:
+    return appended
+
+
+# ------------------------------------------------------------------------------------- controllers
+
+
+def grant_again(voter: Voter, request: VoteRequest) -> bool:
+    return votes.may_grant_vote(replace(voter, voted_for=None), request)
+
+
+def forget_term(vote: Vote) -> Vote:
+    return Vote()
+
+
+def commit_alone(matches: Sequence[int], term_at: Callable[[int], int | None], term: int) -> int:
+    return max(matches)
+
+
+def expires_when_heard(now: float, heard_at: float, timeout_s: float) -> bool:
+    return not liveness.heartbeat_expired(now, heard_at, timeout_s)
+
+
+def never_expires(now: float, heard_at: float, timeout_s: float) -> bool:
+    return False
+
+
+def never_again(sets: Sequence[str]) -> Sequence[str]:
+    return ()
+
+
+def last_writer_wins(registered: int, newcomer: int) -> bool:
+    return True
+
+
+def elect_anybody(ballot: Ballot) -> int | None:
+    return elect.elect(replace(ballot, unclean=True))
+
+
+# ------------------------------------------------------------------------------------------ brokers
+
+
+def keep_all(local: EpochTable, local_end: int, remote: EpochTable, remote_end: int) -> int:
+    return local_end
+
+
+def refuse_equal_start(table: EpochTable, epoch: int, start: int) -> EpochTable:
+    if start == table.last_start:
+        return table
+    return epochs.append_epoch(table, epoch, start)
+
+
+def keep_epochs(table: EpochTable, point: int) -> EpochTable:
+    return table
+
+
+def see_all(confirm_offset: int, end: int) -> int:
+    return end
+
+
+def number_what_is_seen(visible_end: int, end: int) -> int:
+    return visible_end
+
+
+def index_confirmed(confirm_offset: int, end: int) -> int:
+    return confirm_offset
+
+
+def keep_confirmed(confirm_offset: int, end: int) -> int:
+    return confirm_offset
+
+
+def count_old_set(state: SyncState) -> tuple[int, ...]:
+    return sync_state.counted_members(replace(state, proposed=None))
+
+
+def answer_at_once(
+    end: int, replicated: int, durable: int, waited_s: float, patience: Patience, over: bool
+) -> Status | None:
+    return Status.SUCCESS
+
+
+def count_one(all_ack: bool, in_sync_replicas: int) -> int:
+    return 1
+
+
+def confirm_without_missing(
+    stored: int, own: int, acks: Mapping[int, int | None], members: tuple[int, ...], all_ack: bool
+) -> int:
+    present = tuple(member for member in members if acks.get(member) is not None)
+    return sync_state.confirm_offset(stored, own, acks, present, all_ack)
+
+
+def enter_at_once(ack: int, confirm_offset: int, epoch_start: int) -> bool:
+    return True
+
+
+def count_connected(
+    needed: int,
+    end: int,
+    acks: Mapping[int, int | None],
+    members: tuple[int, ...],
+    min_in_sync: int,
+) -> int:
+    copies = min_in_sync if needed == quorum.ALL else needed
+    return quorum.replicated_offset(copies, end, acks, tuple(acks), min_in_sync)
+
+
+MUTANTS: Mapping[str, Mutant] = {
+    mutant.name: mutant
+    for mutant in (
+        Mutant(
+            "no-fsync",
+            "a sync returns at once, before a vote or an acknowledgement is on disk",
+            "LOST_ACKED",
+            replace(RULES, log_is_whole=whatever_is_left),
+            ports=without_sync,
+        ),
+        Mutant(
+            "ack-before-append",
+            "bytes that are in memory alone are acknowledged",
+            "LOST_ACKED",
+            replace(RULES, ack_position=appended),
+        ),
+        Mutant(
+            "double-vote",
+            "a controller votes for everybody who asks, in one term",
+            "ONE_LEADER",
+            replace(RULES, may_grant_vote=grant_again),
+        ),
+        Mutant(
+            "no-truncation",
+            "a slave keeps what its new master does not have",
+            "CUT_TOO_HIGH",
+            replace(RULES, find_consistent_point=keep_all),
+        ),
+        Mutant(
+            "no-union",
+            "a member of the proposed SyncStateSet is not waited for until the controllers answer",
+            "LOST_ACKED",
+            replace(RULES, counted_members=count_old_set),
+        ),
+        Mutant(
+            "unclean-election",
+            "a broker from outside the SyncStateSet is elected when no member is alive",
+            "LOST_ACKED",
+            replace(RULES, elect=elect_anybody),
+        ),
+        Mutant(
+            "count-non-members",
+            "minInSyncReplicas copies will do, of members of the SyncStateSet or of others",
+            "LOST_ACKED",
+            replace(RULES, replicated_offset=count_connected),
+        ),
+        Mutant(
+            "zeroed-tail",
+            "recovery accepts a record whose rest was torn off and reads as zeros",
+            "NODE_CRASHED",
+            replace(RULES, recovered_records=partial(record.entries, checked=False)),
+        ),
+        Mutant(
+            "term-not-persisted",
+            "a controller that starts again has forgotten its term and its vote",
+            "ONE_LEADER",
+            replace(RULES, hard_state=forget_term),
+        ),
+        Mutant(
+            "ignore-missing",
+            "a member without a connection does not hold the confirm offset back",
+            "CONFIRM_WENT_BACK",
+            replace(RULES, confirm_offset=confirm_without_missing),
+        ),
+        Mutant(
+            "offsets-from-visible",
+            "a message's queue offset counts what consumers may see, not what the log holds",
+            "OFFSET_CONFLICT",
+            replace(RULES, next_queue_offset=number_what_is_seen),
+        ),
+        Mutant(
+            "dispatch-to-end",
+            "consumers see the whole log, confirmed or not",
+            "PHANTOM_VANISHED",
+            replace(RULES, dispatch_limit=see_all),
+        ),
+        Mutant(
+            "equal-starts-refused",
+            "a reign that begins where an empty one began is not noted",
+            "NOT_RECOVERED",
+            replace(RULES, append_epoch=refuse_equal_start),
+        ),
+        Mutant(
+            "lazy-truncation",
+            "a cut of the log is only remembered, not made on disk",
+            "OFFSET_CONFLICT",
+            replace(RULES, truncation_is_durable=False),
+        ),
+        Mutant(
+            "inverted-liveness",
+            "who is heard counts as dead, and who is silent as alive",
+            "NEEDLESS_ELECTION",
+            replace(RULES, heartbeat_expired=expires_when_heard),
+        ),
+        Mutant(
+            "never-expires",
+            "a broker that is silent is never taken for dead",
+            "HEADLESS",
+            replace(RULES, heartbeat_expired=never_expires),
+        ),
+        Mutant(
+            "last-writer-wins",
+            "the nameserver takes whichever master registers last",
+            "ROUTE_WENT_BACK",
+            replace(RULES, displaces=last_writer_wins),
+        ),
+        Mutant(
+            "cut-at-promotion",
+            "a new master cuts what is not confirmed",
+            "LOST_ACKED",
+            replace(RULES, kept_at_promotion=keep_confirmed),
+        ),
+        Mutant(
+            "one-ack",
+            "the master's own copy is enough",
+            "LOST_ACKED",
+            replace(RULES, needed_acks=count_one),
+        ),
+        Mutant(
+            "enter-at-once",
+            "a slave enters the SyncStateSet with whatever it has",
+            "SET_LACKS_ACKED",
+            replace(RULES, may_enter=enter_at_once),
+        ),
+        Mutant(
+            "commit-alone",
+            "a controller that leads commits what it alone has",
+            "COMMITTED_CHANGED",
+            replace(RULES, commit_index=commit_alone),
+        ),
+        Mutant(
+            "answer-at-once",
+            "a send is answered SUCCESS when it is appended",
+            "ANSWERED_EARLY",
+            replace(RULES, outcome_of=answer_at_once),
+        ),
+        Mutant(
+            "epochs-not-cut",
+            "a slave that cuts its log keeps the epochs of what is gone",
+            "NOT_RECOVERED",
+            replace(RULES, cut_epochs=keep_epochs),
+        ),
+        Mutant(
+            "no-dispatch-wait",
+            "a new master numbers messages before it has indexed its log",
+            "OFFSET_CONFLICT",
+            replace(RULES, indexed_at_promotion=index_confirmed),
+        ),
+        Mutant(
+            "no-election-retry",
+            "an election that could not be held is not tried again",
+            "HEADLESS",
+            replace(RULES, look_again=never_again),
+        ),
+    )
+}
