@@ -5,12 +5,12 @@ The same sources give the same bytes, so that an image made of them can be found
 """
 
 import gzip
-import hashlib
 import io
 import tarfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import tomli_w
 
@@ -25,22 +25,20 @@ def archive() -> bytes:
     """A .tar.gz of `harness/`, `clusters/` and `tomli_w/`."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        for name, data in _files():
+        for name, data in sources(*map(_root, (clusters, harness, tomli_w))):
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(data), 0o644
             tar.addfile(member, io.BytesIO(data))
     return gzip.compress(plain.getvalue(), compresslevel=6, mtime=0)
 
 
-def digest() -> str:
-    """A short name of the archive's content."""
-    return hashlib.sha256(archive()).hexdigest()[:16]
-
-
-def _files() -> Iterator[tuple[str, bytes]]:
-    """Names and contents, in the order of the names."""
-    for package in (clusters, harness, tomli_w):
-        root = Path(str(package.__file__)).resolve().parent
+def sources(*roots: Path) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the code in these packages' folders, in the order of the names."""
+    for root in roots:
         for path in sorted(root.rglob("*")):
             if path.suffix in SUFFIXES and path.is_file():
-                yield f"{root.name}/{path.relative_to(root)}", path.read_bytes()
+                yield f"{root.name}/{path.relative_to(root).as_posix()}", path.read_bytes()
+
+
+def _root(package: ModuleType) -> Path:
+    return Path(str(package.__file__)).resolve().parent

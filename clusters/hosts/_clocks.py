@@ -12,10 +12,17 @@ from typing import Any
 from clusters.hosts import _agent
 from clusters.hosts._pipe import PipeAgent
 from harness.contracts import Clock
+from harness.trial import Trial
 
 ASKED = 20
+OTHER_PARTS_S = 600.0  # of a run: from its start to the load, and from there to its end
 DRIFT = 50e-6  # of two quartz clocks, both within 25 ppm
 SAME = Clock()
+
+
+def whole_s(trial: Trial) -> float:
+    """How long a run takes at most, for which its clocks have to be good."""
+    return trial.duration_s + trial.recover_within_s + OTHER_PARTS_S
 
 
 async def compared(agent: PipeAgent, identity: Mapping[str, Any], for_s: float) -> Clock:

@@ -14,10 +14,10 @@ import os
 import pwd
 import socket
 import ssl
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import paramiko
@@ -35,6 +35,8 @@ from docker.tls import TLSConfig
 from docker.utils import kwargs_from_env, parse_host
 
 from clusters.hosts._probe import Problem
+from clusters.hosts._threads import started
+from clusters.hosts._unready import Unready
 from harness.errors import BedFailed
 
 CONNECT_WITHIN_S = 5.0
@@ -75,18 +77,6 @@ class Address:
         return f"{self.url} ({self.origin})"
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What an engine says of itself. `kernel`: its machine's release, as `uname -r` prints it."""
-
-    version: str
-    api: str
-    kernel: str
-    rootless: bool
-    desktop: bool
-    linux: bool
-
-
 # -------------------------------------------------------------------------------- connecting
 
 
@@ -96,7 +86,7 @@ def connect() -> DockerClient:
     try:
         client = _within(CONNECT_WITHIN_S, where)
     except (*FAILURES, ValueError) as e:
-        raise _Refused(_explained(e, where)) from e
+        raise Unready(_explained(e, where)) from e
     client.api.timeout = CALL_WITHIN_S
     return client
 
@@ -105,7 +95,7 @@ def problems() -> list[Problem]:
     """Why no engine can be used; nothing: it answers, and runs Linux containers."""
     try:
         client = connect()
-    except _Refused as e:
+    except Unready as e:
         return [e.problem]
     with closing(client):
         try:
@@ -114,26 +104,12 @@ def problems() -> list[Problem]:
             return [Problem(str(e), _ENGINES_MATTER, "see what `docker info` says")]
 
 
-def facts(client: DockerClient) -> Facts:
-    """What the engine says of itself."""
-    with translated("the Docker engine does not say what it is"):
-        info, version = client.info(), client.version()
-    return Facts(
-        version=str(version.get("Version", "")),
-        api=str(version.get("ApiVersion", "")),
-        kernel=str(info.get("KernelVersion", "")),
-        rootless=any("rootless" in option for option in info.get("SecurityOptions") or ()),
-        desktop="docker desktop" in str(info.get("OperatingSystem", "")).lower(),
-        linux=info.get("OSType", "linux") == "linux",
-    )
-
-
 def address(environ: Mapping[str, str] = os.environ) -> Address:
     """Where the `docker` command would look for the engine. BedFailed: nowhere sensible."""
     try:
         given = kwargs_from_env(environment=dict(environ))
     except TLSParameterError as e:
-        raise _Refused(_without_certificates(e)) from e
+        raise Unready(_without_certificates(e)) from e
     if "base_url" in given:
         return _given(given["base_url"].strip(), given.get("tls"))
     return _of_context(environ.get("DOCKER_CONTEXT"))
@@ -143,7 +119,7 @@ def _given(url: str, tls: TLSConfig | None) -> Address:
     try:
         parse_host(url)
     except (DockerException, ValueError) as e:
-        raise _Refused(_no_address(url)) from e
+        raise Unready(_no_address(url)) from e
     return Address(url, "from DOCKER_HOST", tls)
 
 
@@ -151,40 +127,16 @@ def _of_context(name: str | None) -> Address:
     try:
         context = ContextAPI.get_context(name)
     except Exception as e:  # the SDK raises the bare class for a torn file
-        raise _Refused(_bad_context(name or "in use", str(e))) from e
+        raise Unready(_bad_context(name or "in use", str(e))) from e
     if context is None:
-        raise _Refused(_bad_context(name or "in use", "there is no such context"))
+        raise Unready(_bad_context(name or "in use", "there is no such context"))
     origin = "the default" if context.name == "default" else f"from the context {context.name}"
     return Address(str(context.Host).removeprefix("http+"), origin, context.TLSConfig or None)
 
 
-class _Refused(BedFailed):
-    """No engine, with the parts of the sentence kept apart for the doctor's table."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        super().__init__(f"{problem.what}; to fix it: {problem.fix}")
-
-
 def _within(timeout_s: float, where: Address) -> DockerClient:
     """Open it in a thread of its own, because the SDK sets no deadline for an ssh:// address."""
-    opened: list[DockerClient] = []
-    failed: list[BaseException] = []
-
-    def attempt() -> None:
-        try:
-            opened.append(_opened(where, timeout_s))
-        except Exception as e:
-            failed.append(e)
-
-    thread = threading.Thread(target=attempt, name="docker-connect", daemon=True)
-    thread.start()
-    thread.join(timeout_s + 1)
-    if failed:
-        raise failed[0]
-    if not opened:
-        raise TimeoutError(f"no answer within {timeout_s:g} s")
-    return opened[0]
+    return started(partial(_opened, where, timeout_s)).result(timeout_s + 1)
 
 
 def _opened(where: Address, timeout_s: float) -> DockerClient:
@@ -199,8 +151,9 @@ def _opened(where: Address, timeout_s: float) -> DockerClient:
 
 
 def _unfit(client: DockerClient) -> Iterator[Problem]:
-    engine = facts(client)
-    if not engine.linux:
+    with translated("the Docker engine does not say what it is"):
+        runs = client.info().get("OSType", "linux")
+    if runs != "linux":
         yield Problem(
             f"the Docker engine at {address()} runs Windows containers",
             _ENGINES_MATTER,
@@ -226,7 +179,7 @@ def _reason(e: BaseException) -> str:
         remedy = _remedy(said)
         return f"the engine says {said!r}" + (f"; to fix it: {remedy}" if remedy else "")
     if problem := _known(e, address()):
-        return f"{problem.what}; to fix it: {problem.fix}"
+        return problem.advice()
     return _last_words(e)
 
 

@@ -51,6 +51,10 @@ class Problem(NamedTuple):
     def sentence(self) -> str:
         return f"{self.what}: {self.why}; to fix it: {self.fix}"
 
+    def advice(self) -> str:
+        """The sentence for somebody who does not have to be told why it matters."""
+        return f"{self.what}; to fix it: {self.fix}"
+
 
 def problems() -> list[Problem]:
     """Everything that keeps a local trial from running; nothing: it will run."""

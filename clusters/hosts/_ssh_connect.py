@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,13 @@ from clusters.hosts._ssh_explain import (
     NotLetIn,
     Undecided,
     UnknownHostKey,
-    Unready,
     explained,
-    together,
 )
 from clusters.hosts._ssh_inventory import Host
 from clusters.hosts._ssh_route import KNOWN_TO_ALL, USUAL_KEYS, Route, route, ssh_config
+from clusters.hosts._unready import Unready
 from harness.contracts import Completed
+from harness.doctor import unready
 from harness.errors import BedFailed
 
 CHANNEL_WITHIN_S = 5.0
@@ -96,15 +96,6 @@ class Machine:
             ) from None
         except BROKEN as e:
             raise BedFailed(f"the connection to {self.host} broke: {e or 'it ended'}") from e
-
-    def upload(self, data: bytes, path: str, timeout_s: float = 60.0) -> None:
-        """Write a file, as root: whole, or not at all."""
-        script = 'umask 077 && cat > "$1.part" && mv -f -- "$1.part" "$1"'
-        done = self.run(["sh", "-c", script, "sh", path], data, timeout_s)
-        if done.code != 0:
-            raise BedFailed(
-                f"{self.host} can not store {path}: {' '.join(done.err.split()) or done.code}"
-            )
 
     def open_channel(self, argv: Sequence[str]) -> paramiko.Channel:
         """Start a command, as root; its standard input and output are the channel's."""
@@ -189,7 +180,7 @@ class Fleet:
         """All of them; BedFailed with a sentence for each that is not ready."""
         tried = self.attempt(hosts)
         if problems := [each for each in tried if isinstance(each, Problem)]:
-            raise together(problems)
+            raise unready([problem.sentence() for problem in problems], "ssh")
         return [each for each in tried if isinstance(each, Machine)]
 
     def close(self) -> None:
@@ -279,15 +270,6 @@ def _apart(each: Machine | Problem, hosts: Sequence[Host]) -> Machine | Problem:
                 f"take {other.host} out of the inventory, or go another way (`jump`)",
             )
     return each
-
-
-@contextmanager
-def connected(
-    hosts: Sequence[Host], *, accept_new_host_keys: bool = False
-) -> Iterator[list[Machine]]:
-    """The machines of these hosts, for the length of a block. BedFailed: some are not ready."""
-    with Fleet(accept_new_host_keys=accept_new_host_keys) as fleet:
-        yield fleet.connect_all(hosts)
 
 
 # -------------------------------------------------------------------------------- one connection

@@ -17,21 +17,11 @@ import paramiko
 
 from clusters.hosts._probe import Problem
 from clusters.hosts._ssh_route import KNOWN_HOSTS, SSH_PORT, Route
-from harness.errors import BedFailed
 
 CONNECT_WITHIN_S = 3.0
 LET_IN_WITHIN_S = 10  # a server that asks a slow DNS server for our name takes five
-SOME = 5  # hosts that one message names
 _NODES_LIVE_THERE = "a node of the trial is to live there"
 _PROHIBITED, _CONNECT_FAILED = 1, 2  # RFC 4254, 5.1
-
-
-class Unready(BedFailed):
-    """A host that no node can live on, and why."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.sentence())
-        self.problem = problem
 
 
 class Refused(Exception):
@@ -63,15 +53,6 @@ class NotLetIn(Refused):
 
 
 BROKEN = (Refused, paramiko.SSHException, OSError, EOFError)  # whatever a connection may raise
-
-
-def together(problems: Sequence[Problem]) -> BedFailed:
-    """One error for several hosts."""
-    told = [problem.sentence() for problem in problems[:SOME]]
-    more = len(problems) - SOME
-    if more > 0:
-        told.append(f"and {more} more; `doctor --hosts ssh` names them all")
-    return BedFailed("\n".join(told))
 
 
 def explained(error: BaseException, route: Route, called: str) -> Problem:

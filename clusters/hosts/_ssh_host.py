@@ -22,9 +22,10 @@ from clusters.hosts._driver import driver
 from clusters.hosts._lasting import LastingCarrier
 from clusters.hosts._pipe import PipeAgent
 from clusters.hosts._ssh_connect import Fleet, Machine
-from clusters.hosts._ssh_explain import BROKEN, Unready
+from clusters.hosts._ssh_explain import BROKEN
 from clusters.hosts._ssh_taken import Taken
 from clusters.hosts._threads import aside
+from clusters.hosts._unready import Unready
 from harness.contracts import Clock, Node, Python
 from harness.errors import BedFailed, SeatrialError
 from harness.runs import is_running
@@ -214,7 +215,8 @@ def healed(fleet: Fleet, taken: Taken) -> dict[str, Any]:
     try:
         return cleared(fleet.reach(taken.host), taken.folder)
     except (BedFailed, *BROKEN) as e:
-        raise Stuck(f"{taken.folder} is still on {taken.host}: {_short(e)}") from e
+        where = Path(taken.folder).parent  # its name is the run's, of which we speak
+        raise Stuck(f"its folder in {where} is still on {taken.host}: {_short(e)}") from e
 
 
 def words(done: Sequence[dict[str, Any]]) -> list[str]:

@@ -37,6 +37,7 @@ from clusters.hosts._docker_stream import ExecStream
 from clusters.hosts._pipe import PipeAgent
 from clusters.hosts._probe import Problem
 from clusters.hosts._threads import aside, started
+from harness.aloud import Say, listener
 from harness.contracts import Agent, Clock, Node, Python
 from harness.errors import BedFailed, NodeGone
 from harness.rundir import RunDir
@@ -46,7 +47,6 @@ from harness.trial import Trial
 RAISE_WITHIN_S = 60.0
 LEAVE_WITHIN_S = 3.0
 HOME_WITHIN_S = 30.0
-OTHER_PARTS_S = 600.0  # of a run: from its start to the load, and from there to its end
 
 NEEDS = (  # what `problems` tries, for the doctor's table
     "a Docker engine that answers",
@@ -100,7 +100,7 @@ class DockerHosts:
         self._options = options(trial.bed)
         self._run = folder
         self._clocks: dict[str, Clock] = {}
-        self._whole_s = trial.duration_s + trial.recover_within_s + OTHER_PARTS_S
+        self._whole_s = _clocks.whole_s(trial)
 
     def enter(self) -> None:
         """Nothing to prepare, and no death signal either: a driver ends with its standard input,
@@ -140,7 +140,7 @@ class DockerHosts:
     async def _raised(
         self, client: DockerClient, nodes: Sequence[Node], berths: list["_Berth"]
     ) -> tuple[Sequence[Node], Mapping[str, Agent]]:
-        yard, network = await aside(partial(self._prepared, client, len(nodes)))
+        yard, network = await aside(partial(self._prepared, client, len(nodes), listener.get()))
         addressed = [replace(node, address=network.address(at)) for at, node in enumerate(nodes)]
         berths += [
             _Berth(node.name, partial(_docker_nodes.raised, yard, network, node.name, node.address))
@@ -159,10 +159,12 @@ class DockerHosts:
     async def _man(self, berth: "_Berth") -> None:
         self._clocks[berth.node] = await berth.manned(self._whole_s)
 
-    def _prepared(self, client: DockerClient, nodes: int) -> tuple[Yard, _docker_nodes.Network]:
+    def _prepared(
+        self, client: DockerClient, nodes: int, say: Say
+    ) -> tuple[Yard, _docker_nodes.Network]:
         """What all nodes need, once what crashed runs left is out of the way."""
         _sweep(client, self._run)
-        image = _docker_image.image(client, self._options.base, _log)
+        image = _docker_image.image(client, self._options.base, say)
         yard = Yard(client, self._run, image, self._options)
         with translated("the network of the trial cannot be made"):
             return yard, _docker_nodes.joined(yard, nodes)

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 import clusters
 from clusters.hosts import _agent, _namespaces, _probe
+from clusters.hosts._addresses import address
 from clusters.hosts._pipe import Connection, PipeAgent
 from harness.contracts import Agent, Clock, Node, Python
 from harness.errors import BadRequest, BedFailed
@@ -34,7 +35,6 @@ PACKAGES = Path(clusters.__file__).resolve().parents[1]
 BRIDGE = "seatrial0"
 NETWORK_BITS = 16
 BRIDGE_ADDRESS = "198.18.0.1"
-NODES_PER_BLOCK = 200
 RAISE_WITHIN_S = 30.0
 LEAVE_WITHIN_S = 3.0
 
@@ -177,12 +177,6 @@ class _Carrier:
         if not await self._connection.hang_up(LEAVE_WITHIN_S):
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
-
-
-def address(index: int) -> str:
-    """The address of the node at this place in the list."""
-    block, place = divmod(index, NODES_PER_BLOCK)
-    return f"198.18.{block + 1}.{place + 11}"
 
 
 def _spawn_agent(node_address: str, stdin: int, stdout: int) -> int:

@@ -9,38 +9,45 @@ real disk and no real time takes part in it.
 
 import asyncio
 import gc
+import json
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from clusters.hosts._addresses import address
 from clusters.hosts._probe import Problem
 from harness.contracts import CLIENT, Agent, Clock, Node, Python
 from harness.errors import EXIT_BED_FAILED, BadRequest, Unsupported
 from harness.registry import load
 from harness.rundir import RunDir
+from harness.sight import Observed, Standing, Told
 from harness.trial import Trial
 
 from ._simulated.agent import SimulatedAgent
+from ._simulated.content import Content
 from ._simulated.driver import Driver, DriverLoop
 from ._simulated.edition import edition
 from ._simulated.machine import Machine, brought_home
 from ._simulated.network import Network
+from ._simulated.options import Options, swarm
 from ._simulated.world import SECOND, Livelock, NotSimulated, World
 
 HOME = "/seatrial"
-NODES_PER_BLOCK = 200
-CAN_BE = {"system": ("flotilla",), "workload": ("messages",)}
+CAN_BE = {"system": ("flotilla",), "workload": ("messages", "topics")}
+
+__all__ = ["NEEDS", "SimulatedHosts", "edition", "hosts", "problems", "replayable", "swarm"]
 
 NEEDS = ("nothing of this machine",)
 
 
 def hosts(trial: Trial, folder: Path) -> "SimulatedHosts":
-    _check(trial.bed)
+    Options.of(trial.bed)
     for kind, name in (("system", trial.system), ("workload", trial.workload)):
         if name not in CAN_BE[kind]:
             raise Unsupported(
@@ -51,7 +58,7 @@ def hosts(trial: Trial, folder: Path) -> "SimulatedHosts":
 
 
 def problems(bed: Mapping[str, Any]) -> list[Problem]:
-    _check(bed)
+    Options.of(bed)
     return []
 
 
@@ -66,23 +73,20 @@ def replayable(run: RunDir) -> None:
         )
 
 
-def _check(bed: Mapping[str, Any]) -> None:
-    if bed:
-        raise BadRequest(f"simulated hosts have no options, so bed.{min(bed)} means nothing here")
-
-
 class SimulatedHosts:
     """The world of one run."""
 
-    can = frozenset({"links", "loss", "signal", "restart", "power"})
-    shares_files = False
+    can = frozenset({"links", "loss", "signal", "restart", "power", "events"})
+    shares_files = True
 
     def __init__(self, trial: Trial, folder: Path) -> None:
         self._run = RunDir(folder)
         self._world = World(trial.seed)
-        self._network = Network(self._world)
+        self._options = Options.of(trial.bed)
+        self._network = Network(self._world, self._options.wire())
         self._machines: list[Machine] = []
-        self._log = load("system", trial.system)(trial).log  # evidence, which no power cut takes
+        self._system: Any = load("system", trial.system)(trial)
+        self._tell: list[Callable[[Told], object]] = []
 
     def enter(self) -> None:
         """Nothing to prepare."""
@@ -105,12 +109,12 @@ class SimulatedHosts:
             self._run.update_state(error=f"the simulated world stopped: {why}")
             return EXIT_BED_FAILED
         finally:
-            gc.unfreeze()
             took_s = time.process_time() - began_s
             driver.kill()
             for machine in self._machines:
                 machine.sink()
             self._world.close()
+            gc.unfreeze()
         self._run.update_state(digest=self._world.digest(), simulated=self._figures(took_s))
         return code
 
@@ -121,17 +125,67 @@ class SimulatedHosts:
         driver = asyncio.get_running_loop()
         assert isinstance(driver, DriverLoop)
         addressed = [replace(node, address=address(at)) for at, node in enumerate(nodes)]
-        self._machines = [Machine(self._world, self._network, node) for node in addressed]
+        self._seen = self._system.seen(addressed)
+        self._laws = self._system.laws(addressed, lambda: self._world.now_ns, self._file)
+        pace = self._options.pace()
+        self._machines = [
+            Machine(self._world, self._network, node, self.folder(node.name), pace)
+            for node in addressed
+        ]
+        self._by_name = {machine.node.name: machine for machine in self._machines}
         peers: dict[str, SimulatedAgent] = {}
         for machine in self._machines:
             if machine.node.role != CLIENT:
-                log = f"{self.folder(machine.node.name)}/{self._log}"
-                machine.disk.put(log, b"", spared=True)
+                log = f"{machine.folder}/{self._system.log}"
+                machine.disk.put(log, b"", spared=True)  # evidence, which no power cut takes
+                machine.disk.on_append[log] = partial(self._wrote, machine.node.name)
+                machine.rules = partial(self._laws.rules, machine.node.name)
+                machine.host.on_power_cut.append(partial(self._laws.power_lost, machine.node.name))
             peers[machine.node.address] = SimulatedAgent(machine, driver, peers)
         try:
             yield addressed, {agent.machine.node.name: agent for agent in peers.values()}
         finally:
             await self._left()
+
+    def hear(self, told: Callable[[Told], object]) -> None:
+        """Tell of all events, once raised."""
+        driver = asyncio.get_running_loop()
+        assert isinstance(driver, DriverLoop)
+        self._tell.append(partial(driver.enter, told))
+
+    def standing(self) -> Standing:
+        """Once raised."""
+        now: Standing = self._seen.standing()
+        return now
+
+    def packets(self, source: str, sink: str, count: int) -> tuple[int, int]:
+        ends = (self._by_name[name].node.address for name in (source, sink))
+        passed = self._network.link(*ends).pass_all(count)
+        return passed, count - passed
+
+    def observed(self) -> Iterable[Observed]:
+        """What was watched, and which laws were seen broken."""
+        told: Iterable[Observed] = self._laws.events()
+        return told
+
+    def _file(self, node: str, name: str) -> Content | None:
+        """A file in a node's folder, as it is now."""
+        machine = self._by_name[node]
+        try:
+            return machine.disk.file(f"{machine.folder}/{name}")
+        except OSError:
+            return None
+
+    def _wrote(self, node: str, lines: bytes) -> None:
+        """Lines of a node's event log."""
+        for line in lines.splitlines():
+            with suppress(ValueError):  # a part of a line that the disk had no room for
+                fields = json.loads(line)
+                event = Told(node, fields["kind"], fields)
+                self._seen.saw(node, event.kind, fields)
+                self._laws.saw(self._world.now_ns, node, event.kind, fields)
+                for tell in self._tell:
+                    self._world.after(0, tell, event)
 
     def folder(self, node: str) -> str:
         return f"{HOME}/{node}"
@@ -161,9 +215,3 @@ class SimulatedHosts:
             "events": self._world.events,
             "cpu_s": round(took_s, 3),
         }
-
-
-def address(index: int) -> str:
-    """The address of the node at this place in the list."""
-    block, place = divmod(index, NODES_PER_BLOCK)
-    return f"198.18.{block + 1}.{place + 11}"

@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from clusters.hosts import _ssh_taken
+from clusters.hosts import _clocks, _ssh_taken
 from clusters.hosts._ssh_connect import Fleet
 from clusters.hosts._ssh_explain import ssh_command
 from clusters.hosts._ssh_host import Berth, Stuck, healed, words
@@ -42,7 +42,6 @@ __all__ = ["NEEDS", "SshHosts", "heal", "hosts", "problems", "shell"]
 LEASE_S = 20.0
 RAISE_WITHIN_S = 60.0
 CLOSE_WITHIN_S = 3.0
-OTHER_PARTS_S = 600.0  # of a run: from its start to the load, and from there to its end
 HEALED_AT_ONCE = 16
 AS_ROOT = 'if [ "$(id -u)" = 0 ]; then exec "$@"; else exec sudo -n -- "$@"; fi'
 IN_FOLDER = 'cd -- "$1" && shift && exec "$@"'
@@ -94,7 +93,7 @@ class SshHosts:
         self._accept = accepts_new_host_keys(trial.bed)
         self._run = folder
         self._berths: dict[str, Berth] = {}
-        self._whole_s = trial.duration_s + trial.recover_within_s + OTHER_PARTS_S
+        self._whole_s = _clocks.whole_s(trial)
 
     def enter(self) -> None:
         """Nothing to prepare, and no death signal either: a driver ends with its standard input,

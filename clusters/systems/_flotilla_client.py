@@ -4,11 +4,12 @@ The table itself is `clusters.flotilla.client.outcomes`; nothing is decided here
 effect, so a read that gave nothing is a fail, whatever the reason.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from clusters.flotilla.client import Client, Outcome, Result, Settings
-from clusters.flotilla.client.consumer import ERRORS, outcome_of
+from clusters.flotilla.client.calls import ERRORS, outcome_of
 from harness.contracts import Batch, Received
 from harness.operation import NONE, Completion, Type
 
@@ -16,7 +17,7 @@ TYPES = {Outcome.HAPPENED: Type.OK, Outcome.REFUSED: Type.FAIL, Outcome.UNKNOWN:
 
 
 class FlotillaClient:
-    """`harness.contracts.MessageClient` on Flotilla's client library."""
+    """`harness.contracts.MetadataClient` on Flotilla's client library."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = settings
@@ -70,8 +71,41 @@ class FlotillaClient:
             raise ConnectionError(str(e)) from e
 
     async def commit(self, group: str, topic: str, queue: int, offset: int) -> Completion:
+        return await self._ended(self._client.consumer.commit(group, topic, queue, offset))
+
+    # harness.contracts.MetadataClient
+
+    async def create_topic(self, topic: str, queues: int) -> Completion:
+        return await self._ended(self._client.topics.create(topic, queues))
+
+    async def delete_topic(self, topic: str) -> Completion:
+        return await self._ended(self._client.topics.delete(topic))
+
+    async def topics(self) -> Mapping[str, int]:
         try:
-            await self._client.consumer.commit(group, topic, queue, offset)
+            return await self._client.topics.all()
+        except ERRORS as e:
+            raise ConnectionError(str(e)) from e
+
+    async def reset(self, group: str, topic: str, queue: int, offset: int) -> Completion:
+        return await self._ended(self._client.consumer.reset(group, topic, queue, offset))
+
+    async def lock(self, group: str, client: str, topic: str, queue: int) -> Completion:
+        began_s = asyncio.get_running_loop().time()
+        try:
+            until_s = await self._client.consumer.lock(group, client, topic, queue)
+        except ERRORS as e:
+            return Completion(TYPES[outcome_of(e)], error=self._said(str(e)))
+        if not until_s:
+            return Completion(Type.FAIL, error="it is another's")
+        return Completion(Type.OK, offset=int((until_s - began_s) * 1000))
+
+    async def unlock(self, group: str, client: str, topic: str, queue: int) -> Completion:
+        return await self._ended(self._client.consumer.unlock(group, client, topic, queue))
+
+    async def _ended(self, order: Awaitable[None]) -> Completion:
+        try:
+            await order
         except ERRORS as e:
             return Completion(TYPES[outcome_of(e)], error=self._said(str(e)))
         return Completion(Type.OK)

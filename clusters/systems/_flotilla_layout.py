@@ -32,15 +32,16 @@ def laid_out(counts: Mapping[str, Any]) -> list[Node]:
     return [Node(f"{r}-{n + 1}", r) for r in COUNTS for n in range(wanted[r])]
 
 
-def broker_sets(nodes: Sequence[Node], sets: int) -> list[BrokerSet]:
+def broker_sets(nodes: Sequence[Node], sets: int, semi_sync: bool = False) -> list[BrokerSet]:
     """The brokers dealt to sets. BadRequest when they do not fill them evenly."""
     brokers = [node for node in nodes if node.role == BROKER]
     if len(brokers) % sets:
         raise BadRequest(f"{len(brokers)} brokers can not be dealt evenly to {sets} broker sets")
     size = len(brokers) // sets
     blocks = [brokers[at : at + size] for at in range(0, len(brokers), size)]
+    whole = min(2, size) if semi_sync else size
     return [
-        BrokerSet(f"set-{n}", [b.name for b in block], {address(b): b.name for b in block})
+        BrokerSet(f"set-{n}", [b.name for b in block], {address(b): b.name for b in block}, whole)
         for n, block in enumerate(blocks, start=1)
     ]
 
@@ -55,7 +56,7 @@ class Layout:
     def __init__(
         self, nodes: Sequence[Node], settings: Settings, topics: Mapping[str, int], seed: int
     ) -> None:
-        self.sets = broker_sets(nodes, settings.broker_sets)
+        self.sets = broker_sets(nodes, settings.broker_sets, settings.semi_sync)
         self._settings, self._seed = settings, seed
         self._nodes = [node for node in nodes if node.role != CLIENT]
         self._queues = {topic: -(-count // len(self.sets)) for topic, count in topics.items()}

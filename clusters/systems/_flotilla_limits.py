@@ -14,12 +14,15 @@ from clusters.flotilla.wire import MAX_FRAME
 from harness.errors import BadRequest
 
 HEAD_BYTES = 512  # more than a record needs besides its body
+LEAST_BATCH_BYTES = 1024  # what a node's own configuration demands
 LEAST_SEGMENT_BYTES = 64 * 1024  # brokers keep every segment open
 MOST_SEGMENT_BYTES = 1 << 30  # the original's; each broker allocates it at once
 MOST_SENT_BYTES = MAX_FRAME // 2
 FASTER = (  # what has to happen more often than its absence is noticed; else ...
     ("brokerHeartbeatInterval", "controllerHeartBeatTimeoutMills", "brokers are taken for dead"),
     ("raftHeartbeatInterval", "raftElectionTimeout", "controllers depose every leader"),
+    ("brokerHeartbeatInterval", "brokerNotActiveTimeoutMillis", "nameservers forget brokers"),
+    ("registerNameServerPeriod", "brokerChannelExpiredTime", "nameservers forget brokers"),
     ("haSendHeartbeatInterval", "haHousekeepingInterval", "idle slaves are cut off"),
 )
 _DEFAULTS = {
@@ -39,7 +42,7 @@ def refuse_impossible(values: Values, brokers: int, body_bytes: int) -> None:
         _refuse_copies("inSyncReplicas", every, brokers)
     least = max(LEAST_SEGMENT_BYTES, body_bytes + HEAD_BYTES)
     _refuse_size("mappedFileSizeCommitLog", every, least, MOST_SEGMENT_BYTES)
-    _refuse_size("haTransferBatchSize", every, HEAD_BYTES, MOST_SENT_BYTES)
+    _refuse_size("haTransferBatchSize", every, LEAST_BATCH_BYTES, MOST_SENT_BYTES)
     if "maxMessageSize" in values:
         most = min(every["mappedFileSizeCommitLog"], MOST_SENT_BYTES) - HEAD_BYTES
         _refuse_size("maxMessageSize", every, max(body_bytes, 1), most)
@@ -47,8 +50,6 @@ def refuse_impossible(values: Values, brokers: int, body_bytes: int) -> None:
 
 
 def _refuse_copies(key: str, every: Values, brokers: int) -> None:
-    if every[key] < 1:
-        raise BadRequest(f"the trial's settings: {key} must be 1 or more, not {every[key]}")
     if every[key] > brokers:
         raise BadRequest(
             f"the trial's settings: {key} is {every[key]}, but a broker set here has {brokers}, so "

@@ -14,7 +14,9 @@ from typing import Any
 import tomli_w
 
 from clusters.flotilla.client.settings import KEYS as CLIENT_KEYS
+from clusters.flotilla.client.settings import why_not
 from clusters.flotilla.config import Config, ConfigError, loads
+from clusters.flotilla_mutants import MUTANTS, Mutant
 from harness.errors import BadRequest, UnknownName
 from harness.trial import Trial
 
@@ -23,17 +25,20 @@ _DRIVERS = frozenset(
     {
         "role", "nodeName", "listenHost", "listenPort", "haListenPort", "storePath",
         "eventLogPath", "brokerName", "namesrvAddr", "controllerAddr", "controllerDLegerSelfId",
-        "controllerDLegerPeers", "topics", "totalReplicas", "seed",
+        "controllerDLegerPeers", "topics", "totalReplicas", "seed", "enableControllerInNamesrv",
+        "zone", "nodeResources",
     }
 )  # fmt: skip
 _NODE_KEYS = frozenset(f.metadata["key"] for f in fields(Config)) - _DRIVERS
+_ANY_SIZE = 1_000_000  # of a set whose size is not known yet
 BROKER_SETS = "brokerSets"
-KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS}
+MUTANT = "mutant"  # which flaw all nodes have; unset: none
+KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS, MUTANT}
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A named configuration. `expected`: plan -> verdict."""
+    """A named configuration. `expected`: plan -> verdict, or the code that convicts it."""
 
     name: str
     about: str
@@ -60,6 +65,16 @@ class Settings:
     def broker_sets(self) -> int:
         return int(self.values.get(BROKER_SETS, 1))
 
+    @property
+    def semi_sync(self) -> bool:
+        return bool(self.values.get("enableSemiSync", False))
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The module that a node runs, and what comes before its configuration's path."""
+        mutant = self.values.get(MUTANT)
+        return ("clusters.flotilla_mutants", mutant) if mutant else ("clusters.flotilla",)
+
 
 @cache
 def _file() -> Mapping[str, Any]:
@@ -72,6 +87,11 @@ def profiles() -> Mapping[str, Profile]:
         name: Profile(name, table["about"], table["settings"], table.get("expected", {}))
         for name, table in _file()["profiles"].items()
     }
+
+
+def mutants() -> Mapping[str, Mutant]:
+    """All known-bad variants by name."""
+    return MUTANTS
 
 
 def settings(trial: Trial) -> Settings:
@@ -91,15 +111,18 @@ def settings(trial: Trial) -> Settings:
 def _check(values: Mapping[str, Any]) -> None:
     """Every value has the type and range that its reader demands. BadRequest names the key."""
     node = {key: value for key, value in values.items() if key in _NODE_KEYS}
-    sample = {"role": "broker", "nodeName": "n", "listenHost": "h", "storePath": "s", **node}
+    here = {"role": "broker", "nodeName": "n", "listenHost": "h", "storePath": "s"}
+    sample = {**here, "totalReplicas": _ANY_SIZE, **node}
     try:
         loads(tomli_w.dumps(sample))
     except ConfigError as e:
         raise BadRequest(f"the trial's settings: {e}") from e
     for key in CLIENT_KEYS & set(values):
-        least = 0 if key == "retryTimesWhenSendFailed" else 1
-        _whole(key, values[key], least)
+        if why := why_not(key, values[key]):
+            raise BadRequest(f"the trial's settings: {why}")
     _whole(BROKER_SETS, values.get(BROKER_SETS, 1), 1)
+    if MUTANT in values and values[MUTANT] not in MUTANTS:
+        raise UnknownName("mutant", str(values[MUTANT]), MUTANTS)
 
 
 def _whole(key: str, value: Any, least: int) -> None:

@@ -16,11 +16,18 @@ Described = Mapping[str, Mapping[str, Any] | None]  # node -> its `describe`
 
 @dataclass(frozen=True)
 class BrokerSet:
-    """A broker set as it was laid out. `addresses`: "ip:port" -> node."""
+    """A broker set as it was laid out. `addresses`: "ip:port" -> node.
+
+    `whole`: how many a full SyncStateSet has, of a semi-synchronous one two; 0: everybody.
+    """
 
     name: str
     nodes: Sequence[str]
     addresses: Mapping[str, str]
+    whole: int = 0
+
+    def is_full(self, in_set: frozenset[str]) -> bool:
+        return len(in_set & frozenset(self.nodes)) == (self.whole or len(self.nodes))
 
 
 @dataclass(frozen=True)
@@ -90,8 +97,8 @@ def _named(numbers: Sequence[int], ids: Mapping[int, str]) -> frozenset[str]:
 
 
 def _redundant(described: Described, broker_set: BrokerSet, view: _Claim) -> bool:
-    """The master says so itself, everybody is in the set, and every slave follows this epoch."""
-    if not view.master or view.in_set != frozenset(broker_set.nodes):
+    """The master says so itself, the set is full, and every slave follows this epoch."""
+    if not view.master or not broker_set.is_full(view.in_set):
         return False
     said = [described.get(node) for node in broker_set.nodes]
     roles = [s["role"] for s in said if s and s["masterEpoch"] == view.epoch]
@@ -119,6 +126,6 @@ def missing(now: Standing, broker_sets: Sequence[BrokerSet]) -> str:
         if broker_set.name not in now.masters:
             return f"{broker_set.name} has no master"
         out = [node for node in broker_set.nodes if node in now.out_of_set]
-        if out:
+        if out and not broker_set.is_full(frozenset(now.in_set)):
             return f"{', '.join(out)} is not in the SyncStateSet of {broker_set.name}"
     return "" if now.redundant else "a broker does not follow the current epoch"

@@ -3,7 +3,7 @@ three controllers, one broker set of three and two client nodes.
 
 The driver lays the nodes out, starts each as `python -m clusters.flotilla NODE.toml` through its
 agent, asks them who they are, and at the end reads what every broker's log holds. Profiles are in
-`_profiles/flotilla.toml`.
+`_profiles/flotilla.toml`. The setting `mutant` starts a variant that is known to be bad instead.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import Any
 from clusters.flotilla.wire import HEADER, Op, frame, from_json
 from clusters.systems import _flotilla_dump
 from clusters.systems._flotilla_client import FlotillaClient
+from clusters.systems._flotilla_laws import Laws, Readable, log_bytes
 from clusters.systems._flotilla_layout import (
     BROKER,
     CONTROLLER,
@@ -26,16 +27,19 @@ from clusters.systems._flotilla_layout import (
     laid_out,
 )
 from clusters.systems._flotilla_limits import refuse_impossible
-from clusters.systems._flotilla_profiles import Settings, profiles, settings
+from clusters.systems._flotilla_profiles import Settings, mutants, profiles, settings
+from clusters.systems._flotilla_seen import Seen
 from clusters.systems._flotilla_standing import BrokerSet, missing, standing
+from clusters.systems._flotilla_swarm import swarm
 from harness.contracts import CLIENT, Agent, Bed, MessageClient, Node, Standing
 from harness.errors import BedFailed, NodeGone
 from harness.registry import load
 from harness.trial import Trial
 
-__all__ = ["Flotilla", "profiles", "system"]
+__all__ = ["Flotilla", "mutants", "profiles", "swarm", "system"]
 
 PROCESS = "flotilla"
+LOG = "store/commitlog"  # its segments, each named by its offset
 OUTPUT = "flotilla.log"  # what it prints, where nothing better is to be had
 START_WITHIN_S = 20.0
 ANSWER_WITHIN_S = 0.5  # a paused node does not answer; a busy one has this long
@@ -115,10 +119,10 @@ class Flotilla:
         folder = bed.hosts.folder(node)
         python = bed.hosts.python(node)
         # -S -s: a node needs the standard library and the folder of our packages, nothing else
-        argv = [python.executable, "-S", "-s", "-X", "frozen_modules=on", "-m", "clusters.flotilla"]
+        argv = [python.executable, "-S", "-s", "-X", "frozen_modules=on", "-m"]
         await bed.agents[node].start(
             PROCESS,
-            [*argv, f"{folder}/node.toml"],
+            [*argv, *self._settings.program, f"{folder}/node.toml"],
             env={"PYTHONPATH": python.packages, "PYTHONHASHSEED": "0", "PYTHONUNBUFFERED": "1"},
             cwd=folder,
             log=f"{folder}/{OUTPUT}",
@@ -140,6 +144,30 @@ class Flotilla:
         answers = await asyncio.gather(*(_described(bed, node) for node in nodes))
         described = {n.name: answer for n, answer in zip(nodes, answers, strict=True)}
         return standing(described, self._sets(bed))
+
+    # for hosts that see what nodes decide and write
+
+    def seen(self, nodes: Sequence[Node]) -> Seen:
+        """Who is who."""
+        return Seen(self._layout(nodes).sets)
+
+    def laws(
+        self,
+        nodes: Sequence[Node],
+        now_ns: Callable[[], int],
+        file: Callable[[str, str], Readable | None],
+    ) -> Laws:
+        """What must never be seen. `file`: of a node, by its path in the node's folder."""
+        values = self._settings.values
+        size = int(values["mappedFileSizeCommitLog"])
+
+        def read(node: str, start: int, end: int) -> bytes | None:
+            def segment(base: int) -> Readable | None:
+                return file(node, f"{LOG}/{base:020d}")
+
+            return log_bytes(segment, size, start, end)
+
+        return Laws(self._layout(nodes).sets, values, now_ns, read)
 
     async def healthy(self, bed: Bed, within_s: float) -> Mapping[str, Any]:
         deadline_ns = bed.now_ns() + round(within_s * 1e9)
@@ -191,7 +219,7 @@ class Flotilla:
         return Layout(nodes, self._settings, self._topics, self._seed)
 
     def _sets(self, bed: Bed) -> list[BrokerSet]:
-        return broker_sets(bed.nodes, self._settings.broker_sets)
+        return broker_sets(bed.nodes, self._settings.broker_sets, self._settings.semi_sync)
 
 
 async def _described(bed: Bed, node: Node) -> Mapping[str, Any] | None:

@@ -173,14 +173,6 @@ def test_a_torn_context_is_a_sentence(connect: Connect, tmp_path: Path) -> None:
     assert "the docker context in use cannot be used" in said
 
 
-def test_an_engine_says_what_it_is(docker_lab: DockerLab, client: DockerClient) -> None:
-    """Its version, its machine's kernel, and that it is an ordinary Linux engine."""
-    facts = _docker_engine.facts(client)
-    assert facts.version.split(".")[0].isdigit()
-    assert facts.kernel == os.uname().release
-    assert (facts.linux, facts.rootless, facts.desktop) == (True, False, False)
-
-
 def test_the_doctor_finds_no_problem_with_the_engine(
     docker_lab: DockerLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import asyncio
 import json
 import signal
 import sys
+import tomllib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,12 +21,14 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+import tomli_w
+
 from clusters.flotilla.client import Client, Outcome, Result, Settings
 from clusters.flotilla.client.admin import Admin
-from clusters.flotilla.client.consumer import ERRORS
+from clusters.flotilla.client.calls import ERRORS
 from clusters.flotilla.node import serve
 from clusters.flotilla.wire import Json
-from clusters.hosts._simulated.disk import Disk
+from clusters.hosts._simulated.disk import Disk, Folder
 from clusters.hosts._simulated.network import Network
 from clusters.hosts._simulated.ports import disk_of, ports_of
 from clusters.hosts._simulated.process import Host, Process
@@ -53,7 +56,7 @@ class Aboard:
 
 
 class Fleet:
-    """One nameserver, three controllers, three brokers, one client."""
+    """One nameserver, three controllers, three brokers, one client, unless `nodes` says more."""
 
     def __init__(
         self,
@@ -62,18 +65,21 @@ class Fleet:
         settings: Mapping[str, Any] = MappingProxyType({}),
         *,
         keep: bool = False,
+        nodes: Mapping[str, int] = MappingProxyType({}),
+        topics: Mapping[str, int] = MappingProxyType({TOPIC: QUEUES}),
     ) -> None:
         self.world = World(seed, transcript=Transcript(keep))
         self.network = Network(self.world)
         chosen = {"mappedFileSizeCommitLog": 1 << 22, **settings}
         trial = Trial(profile=profile, seed=seed, settings=chosen)
-        nodes = [
+        crew = [
             replace(node, address=f"10.0.0.{number}")
-            for number, node in enumerate(layout.laid_out({CLIENT: 1}), start=1)
+            for number, node in enumerate(layout.laid_out({CLIENT: 1, **nodes}), start=1)
         ]
-        self.layout = layout.Layout(nodes, settings_of(trial), {TOPIC: QUEUES}, seed)
-        self.aboard = {node.name: self._board(node) for node in nodes}
-        self.client_settings = self.layout.client(nodes)
+        self.layout = layout.Layout(crew, settings_of(trial), topics, seed)
+        self.aboard = {node.name: self._board(node) for node in crew}
+        self.latest: dict[str, Process] = {}  # dead ones too
+        self.client_settings = self.layout.client(crew)
 
     def _board(self, node: Node) -> Aboard:
         host = Host(self.world, self.network, node.name, node.address)
@@ -98,7 +104,19 @@ class Fleet:
         async def node(process: Process) -> int:
             return await serve([CONFIG], lambda seed: ports_of(process, aboard.disk))
 
-        aboard.host.start(name, node)
+        self.latest[name] = aboard.host.start(name, node)
+
+    def empty(self, name: str) -> None:
+        """What an operator does whose node says that its store is damaged."""
+        disk = self.aboard[name].disk
+        _empty(disk, f"{HOME}/store")
+
+    def reconfigure(self, name: str, **settings: Any) -> None:
+        """From its next start on."""
+        disk = self.aboard[name].disk
+        content = disk.file(CONFIG)
+        now = tomllib.loads(content.read(content.size, 0).decode())
+        disk.put(CONFIG, tomli_w.dumps(now | settings).encode())
 
     def events(self, name: str, kind: str = "") -> list[Json]:
         """What the node wrote into its event log, as it is on its disk now."""
@@ -134,6 +152,14 @@ class Fleet:
         self.world.close()
 
 
+def _empty(disk: Disk, folder: str) -> None:
+    for name, node in list(disk.folder(folder).entries.items()):
+        if isinstance(node, Folder):
+            _empty(disk, f"{folder}/{name}")
+        else:
+            disk.remove(f"{folder}/{name}")
+
+
 class Sailor:
     """What a scenario has in hand."""
 
@@ -159,12 +185,12 @@ class Sailor:
 
         return await eventually(look)
 
-    async def new_master(self, old: str) -> Standing:
+    async def new_master(self, old: str, of: str = BROKER_SET) -> Standing:
         """Another master than this one."""
 
         async def look() -> Standing | None:
             now = await self.standing()
-            return now if now.masters.get(BROKER_SET) not in (None, old) else None
+            return now if now.masters.get(of) not in (None, old) else None
 
         return await eventually(look)
 

@@ -230,7 +230,10 @@ class SshLab:
         files = self._files(name)
         with (self.folder / "lab.log").open("a") as log:
             outside = subprocess.Popen(
-                self._command(name, files), env={"PATH": SEARCH_PATH}, stderr=log
+                self._command(name, files),
+                env={"PATH": SEARCH_PATH},
+                cwd="/",  # a shell tells its children where it began, which may be called as we are
+                stderr=log,
             )
         with self._lock:
             self._outside.append(outside)

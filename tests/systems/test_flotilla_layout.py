@@ -1,6 +1,7 @@
 """Profiles, settings and configuration files: checked before anything is started."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,17 @@ from clusters.systems._flotilla_profiles import profiles, settings
 from clusters.systems.flotilla import system
 from harness.contracts import Node
 from harness.errors import BadRequest
+from harness.suite import read_suite
 from harness.trial import Trial
 
-PROFILES = {"unsafe-default", "allack-min1", "allack-min2", "quorum2of3", "sync-flush", "unclean"}
+REPLICATION, FLUSH = ("sync-replication", "async-replication"), ("sync-flush", "async-flush")
+PROFILES = {
+    *("unsafe-default", "allack-min1", "allack-min2", "quorum2of3", "sync-flush", "unclean"),
+    *("semi-sync", "seed-cp", "seed-ap"),
+    *(f"{replication}-{flush}" for replication in REPLICATION for flush in FLUSH),
+}
+FAULTS = ("kill", "pause", "cut", "power")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def addressed(counts: dict[str, int] | None = None) -> list[Node]:
@@ -28,7 +37,38 @@ def layout(nodes: list[Node], trial: Trial, topics: dict[str, int]) -> Layout:
 def test_the_profiles_of_the_design_exist() -> None:
     assert set(profiles()) == PROFILES
     assert all(p.about for p in profiles().values())
-    assert all(v in ("valid", "invalid") for p in profiles().values() for v in p.expected.values())
+    verdicts = {v for p in profiles().values() for v in p.expected.values()}
+    assert verdicts == {"valid", "LOST_ACKED"}
+
+
+def test_the_suite_of_profiles_says_what_the_profiles_say() -> None:
+    """Spec 9.4: each profile under each of four faults, with the verdict expected of it."""
+    suite = {
+        (e.asked.trial.profile, Path(e.asked.trial.plan).stem): e.findings or (e.verdict.value,)
+        for e in read_suite(ROOT / "suites" / "profiles.toml")
+    }
+    assert suite == {
+        (name, f"profile-{fault}"): (profile.expected[f"profile-{fault}"],)
+        for name, profile in profiles().items()
+        for fault in FAULTS
+    }
+
+
+def test_the_manual_says_what_the_profiles_say() -> None:
+    """Every row of the table in docs/flotilla.md, fault by fault."""
+    lines = (ROOT / "docs" / "flotilla.md").read_text().splitlines()
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines if "|" in line]
+    told = {row[0]: [cell.partition(":")[0] for cell in row[2:]] for row in rows if len(row) == 6}
+    words = {"valid": "holds", "LOST_ACKED": "loses"}
+    for name, profile in profiles().items():
+        assert told[name] == [words[profile.expected[f"profile-{fault}"]] for fault in FAULTS]
+
+
+def test_a_semi_synchronous_set_is_whole_with_two() -> None:
+    """Its third replica is never a member (spec 5.2), and nothing is missing."""
+    nodes = addressed()
+    of = {name: layout(nodes, Trial(profile=name), {}).sets[0].whole for name in PROFILES}
+    assert of == {name: 2 if name == "semi-sync" else 3 for name in PROFILES}
 
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
@@ -94,7 +134,7 @@ def test_detection_is_the_heartbeats_age_and_a_scan() -> None:
             {"settings": {"minInSyncReplicas": 4}},
             "minInSyncReplicas is 4, but .* has 3.*nodes.broker",
         ),
-        ({"settings": {"minInSyncReplicas": 0}}, "minInSyncReplicas must be 1 or more, not 0"),
+        ({"settings": {"minInSyncReplicas": 0}}, "minInSyncReplicas must be at least 1, not 0"),
         ({"nodes": {"broker": 1}}, "minInSyncReplicas is 2, but a broker set here has 1"),
         (
             {"nodes": {"broker": 6}, "settings": {"brokerSets": 2, "minInSyncReplicas": 4}},
@@ -113,7 +153,7 @@ def test_detection_is_the_heartbeats_age_and_a_scan() -> None:
             {"settings": {"mappedFileSizeCommitLog": 100_000}, "load": {"body_bytes": 100_000}},
             "CommitLog must be from 100512 ",
         ),
-        ({"settings": {"maxMessageSize": 0}}, "maxMessageSize must be from 64 to 8388096 .* not 0"),
+        ({"settings": {"maxMessageSize": 1}}, "maxMessageSize must be from 64 to 8388096 .* not 1"),
         ({"settings": {"maxMessageSize": 8388608}}, "maxMessageSize must be .* not 8388608"),
         (
             {"settings": {"maxMessageSize": 999}, "load": {"body_bytes": 1000}},
@@ -121,7 +161,7 @@ def test_detection_is_the_heartbeats_age_and_a_scan() -> None:
         ),
         (
             {"settings": {"haTransferBatchSize": 0}},
-            "haTransferBatchSize must be from 512 to 8388608 ",
+            "haTransferBatchSize must be at least 1024",
         ),
         ({"settings": {"haTransferBatchSize": 1 << 24}}, "haTransferBatchSize must be"),
         (
@@ -153,7 +193,7 @@ def test_nonsense_is_refused_by_name(fields: dict[str, Any], words: str) -> None
         {"nodes": {"broker": 1}, "profile": "unsafe-default"},
         {"settings": {"mappedFileSizeCommitLog": 65536}},
         {"settings": {"maxMessageSize": 64}},
-        {"settings": {"haTransferBatchSize": 512}},
+        {"settings": {"haTransferBatchSize": 1024}},
         {"load": {"body_bytes": 1 << 20}},
     ],
     ids=str,

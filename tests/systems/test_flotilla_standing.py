@@ -129,3 +129,21 @@ def test_of_two_leaders_the_later_term_leads() -> None:
 def test_nobody_says_anything() -> None:
     now = look(broker_1=None, controller_1=None)
     assert now == Standing(slaves=NODES, out_of_set=NODES, epochs={"set-1": 0}, detail=now.detail)
+
+
+def test_a_semi_synchronous_set_is_whole_with_its_designated_slave() -> None:
+    """The third broker follows too, but is no member, and nothing is missing (the 2-3 write)."""
+    semi = BrokerSet("set-1", NODES, SET.addresses, whole=2)
+    said = {
+        "broker-1": broker(1, "master", 3, [1, 3]),
+        "broker-2": broker(2, "slave", 3, [1, 3]),
+        "broker-3": broker(3, "slave", 3, [1, 3]),
+        "controller-1": controller(1, 3, [1, 3], state="leader"),
+    }
+    now = standing(said, [semi])
+    assert now.redundant
+    assert missing(now, [semi]) == ""
+    assert not standing(said, [SET]).redundant
+    alone = standing({**said, "broker-1": broker(1, "master", 3, [1], 2)}, [semi])
+    assert not alone.redundant
+    assert "not in the SyncStateSet" in missing(alone, [semi])

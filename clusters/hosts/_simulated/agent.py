@@ -1,12 +1,13 @@
 """The agent of a node in the simulated world: the verbs of every other agent, without one.
 
-The driver asks from its own loop. What it asks for is done to the world from outside of every
-process, a short way later, and the answer takes as long to come back, as with an agent at the other
-end of a pipe. Rules are effects on the links that lead to the node, counted where they drop; probes
-are packets on these links; a process is asked over the node's own TCP.
+The driver asks from its own loop. What it asks for is done to the world at once, from outside of
+every process; only what has to be waited for (a process's end, or its answer) takes time. Rules are
+effects on the links that lead to the node, counted where they drop; probes are packets on these
+links; a process is asked over the node's own TCP.
 """
 
 import asyncio
+import posixpath
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -21,7 +22,6 @@ from .machine import Machine, command, program
 from .network import Link
 from .process import Process
 
-TRIP_NS = 250_000
 Tell = Callable[[Any], object]  # with what came of it, or with what went wrong
 
 
@@ -146,16 +146,12 @@ class SimulatedAgent:
         return packets
 
     async def probe(self, target: str, token: str, count: int) -> None:
-        def send() -> None:
-            link = self._network.link(self._address, target)
-            self._world.after(link.latency_ns, self._peers[target].receive, link, token, count)
-
-        await self._there(send)
+        link = self._network.link(self._address, target)
+        await self._there(lambda: self._peers[target].receive(link, token, count))
 
     def receive(self, link: Link, token: str, count: int) -> None:
         """Probes arrive at this node's rules; some may pass."""
-        passed = sum(link.passes() for _ in range(count))
-        self._arrived[token] = self._arrived.get(token, 0) + passed
+        self._arrived[token] = self._arrived.get(token, 0) + link.pass_all(count)
 
     async def probed(self, token: str) -> int:
         count: int = await self._there(lambda: self._arrived.get(token, 0))
@@ -189,49 +185,51 @@ class SimulatedAgent:
 
     def _hears(self, on_line: Callable[[str], None]) -> Callable[[str], None]:
         """Lines on their way to the driver."""
-        return lambda line: self._world.after(TRIP_NS, self._driver.enter, on_line, line)
+        return lambda line: self._world.after(0, self._driver.enter, on_line, line)
 
     def _keeps(self, log: str) -> Callable[[str], None]:
-        """Lines into a file of the node."""
+        """Lines into a file of the node's own folder, wherever it should have been."""
+        path = log and f"{self.machine.folder}/{posixpath.basename(log)}"
 
         def keep(line: str) -> None:
-            if log:
-                if not self.machine.files.exists(log):
-                    self.machine.disk.put(log, b"", spared=True)
-                self.machine.files.append(log, f"{line}\n".encode())
+            if path:
+                if not self.machine.files.exists(path):
+                    self.machine.disk.put(path, b"", spared=True)
+                self.machine.files.append(path, f"{line}\n".encode())
 
         return keep
 
     async def _there(self, act: Callable[[], Any]) -> Any:
-        """What an act in the world gives."""
-        return await self._until(lambda tell: tell(act()))
+        """What an act in the world gives; nobody's loop runs meanwhile."""
+        self._world.enter(None)
+        try:
+            return act()
+        except (BedFailed, OSError) as e:
+            raise self._told(e) from e
+        finally:
+            self._world.enter(self._driver)
 
     async def _until(self, begin: Callable[[Tell], object]) -> Any:
         """What is told, sooner or later, by what is begun in the world."""
         answer: asyncio.Future[Any] = self._driver.create_future()
 
         def tell(told: Any) -> None:
-            self._world.after(TRIP_NS, self._driver.enter, self._settle, answer, told)
+            self._world.after(0, self._driver.enter, self._settle, answer, told)
 
-        def there() -> None:
-            try:
-                begin(tell)
-            except (BedFailed, OSError) as e:
-                tell(e)
-
-        self._world.after(TRIP_NS, there)
+        await self._there(lambda: begin(tell))
         return await answer
 
     def _settle(self, answer: "asyncio.Future[Any]", told: Any) -> None:
-        name = self.machine.node.name
         if answer.done():
             return
-        if isinstance(told, ConnectionError):
-            answer.set_exception(NoAnswer(f"{name}: {told}"))
-        elif isinstance(told, Exception):
-            answer.set_exception(BedFailed(f"{name}: {told}"))
+        if isinstance(told, Exception):
+            answer.set_exception(self._told(told))
         else:
             answer.set_result(told)
+
+    def _told(self, error: Exception) -> BedFailed:
+        kind = NoAnswer if isinstance(error, ConnectionError) else BedFailed
+        return kind(f"{self.machine.node.name}: {error}")
 
 
 def _affect(link: Link, drop: float) -> None:

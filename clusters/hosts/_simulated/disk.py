@@ -27,6 +27,7 @@ from typing import Protocol
 
 from .content import Content
 
+PLENTY_BYTES = 1 << 40  # the room of a disk that was given no limit
 MOST_NAMES_WAITING = 256  # the journal is written out by and by
 SyncDone = Callable[[OSError | None], None]
 
@@ -72,11 +73,16 @@ class Disk:
         self.write_error = self.sync_error = 0
         self.delay_ns = 0
         self.syncs = self.cuts = 0
+        self.on_append: dict[str, Callable[[bytes], object]] = {}  # path -> who reads what is added
         self._timer, self._random, self._pace = timer, random, pace
         self._root = Folder()
         self._journal: list[_Deed] = []
         self._written = 0  # journal entries on disk
         self._free_at_ns = 0
+
+    @property
+    def free_bytes(self) -> int:
+        return PLENTY_BYTES if self.room_bytes is None else self.room_bytes
 
     # names
 
@@ -217,6 +223,9 @@ class Disk:
     def flip_bit(self, path: str, bit: int) -> None:
         self.file(path).flip(bit)
 
+    def used_bytes(self) -> int:
+        return _size_of(self._root)
+
     # inside
 
     def _place(self, path: str) -> tuple[Folder, str]:
@@ -310,6 +319,12 @@ def _set(folder: Folder, name: str, node: Node | None) -> None:
         folder.entries.pop(name, None)
     else:
         folder.entries[name] = node
+
+
+def _size_of(node: Node) -> int:
+    if isinstance(node, Folder):
+        return sum(map(_size_of, node.entries.values()))
+    return node.size
 
 
 def error_of(number: int, path: str | None = None) -> OSError:

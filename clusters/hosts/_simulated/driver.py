@@ -3,7 +3,7 @@
 A trial is told by the same coroutine everywhere. Here it runs on a loop of this world, so that its
 waits and its clock are virtual, while its journals, its ledger and its words to the command are as
 real as ever. What comes from the real world (an order on standard input, a signal) is looked for
-between events, every few milliseconds of virtual time: a run that nobody interrupts is a function
+between events, every few of them: a run that nobody interrupts is a function
 of its seed, and one that somebody does ends early at a time that only he knows.
 """
 
@@ -21,7 +21,6 @@ from .process import Host, Main, Process
 from .world import World
 
 NAME, ADDRESS = "driver", "198.18.0.1"
-LOOK_EVERY_NS = 20_000_000
 PORTION_BYTES = 1 << 16
 
 
@@ -35,7 +34,6 @@ class DriverLoop(SimLoop):
         self._orders: asyncio.Protocol | None = None
         self._pipe: Any = None
         self._arrived: list[int] = []  # signals
-        self._looking = False
 
     async def connect_read_pipe(self, protocol_factory: Factory, pipe: Any) -> Any:
         """A real pipe; its bytes arrive when the world looks."""
@@ -52,9 +50,7 @@ class DriverLoop(SimLoop):
         self._look_on()
 
     def _look_on(self) -> None:
-        if not self._looking:
-            self._looking = True
-            self.world.after(LOOK_EVERY_NS, self._look)
+        self.world.pause = self._look
 
     def _look(self) -> None:
         """Outside of every process: what has the real world to say?"""
@@ -64,7 +60,6 @@ class DriverLoop(SimLoop):
             self.signalled(self._arrived.pop(0))
         if self._orders and select.select([self._pipe], [], [], 0)[0]:
             self._read(self._orders)
-        self.world.after(LOOK_EVERY_NS, self._look)
 
     def _read(self, orders: asyncio.Protocol) -> None:
         data = os.read(self._pipe.fileno(), PORTION_BYTES)

@@ -1,25 +1,69 @@
 """Which edition of the code a simulated run belongs to: a hash of all that decides how it goes.
 
 A seed means the same run only to the same code. So the edition is kept with the run, and a run of
-another edition is not replayed as if it were this one's.
+another edition is not replayed as if it were this one's. It covers what the run of a seed, its
+drawing and its judging can import, and nothing else: a command that shows more does not make
+yesterday's evidence worthless.
 """
 
+import ast
 import hashlib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-PACKAGES = ("clusters", "harness", "nemesis")
-SUFFIXES = (".py", ".toml")
 ROOT = Path(__file__).resolve().parents[3]
+PACKAGES = ("clusters", "harness", "nemesis", "checkers")
+BEGINNINGS = ("harness/simulation.py", "harness/swarm.py", "clusters/hosts/simulated.py")
+PLUGINS = ("clusters/systems", "harness/workloads", "nemesis", "checkers")  # imported by name
+PROGRAMS = ("clusters/flotilla", "clusters/flotilla_mutants")
+SUFFIXES = (".py", ".toml")
 
 
 @cache
 def edition() -> str:
     """Of the packages as they lie on disk, wherever that is."""
     digest = hashlib.blake2b(digest_size=16)
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*")):
-            if path.suffix in SUFFIXES:
-                digest.update(f"{path.relative_to(ROOT).as_posix()}\0".encode())
-                digest.update(hashlib.blake2b(path.read_bytes()).digest())
+    for path in sorted(sources()):
+        digest.update(f"{path.relative_to(ROOT).as_posix()}\0".encode())
+        digest.update(hashlib.blake2b(path.read_bytes()).digest())
     return digest.hexdigest()
+
+
+def sources() -> frozenset[Path]:
+    """The files that a simulated run is made of."""
+    found: set[Path] = set()
+    waiting = [ROOT / name for name in BEGINNINGS]
+    for folder in (*PLUGINS, *PROGRAMS):
+        waiting += [path for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found.add(path)
+            waiting += _imported(path) if path.suffix == ".py" else ()
+    return frozenset(found)
+
+
+def _imported(path: Path) -> Iterator[Path]:
+    """Files of ours that a module imports, wherever in it."""
+    package = path.parent.relative_to(ROOT).parts
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names = [tuple(alias.name.split(".")) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else ()
+            module = (*above, *(node.module.split(".") if node.module else ()))
+            names = [module, *((*module, alias.name) for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            yield from _files(name)
+
+
+def _files(name: tuple[str, ...]) -> Iterator[Path]:
+    """Of a module's name: its own file, and its packages'. Nothing when it is not ours."""
+    if name[0] not in PACKAGES:
+        return
+    for depth in range(1, len(name) + 1):
+        folder = ROOT.joinpath(*name[:depth])
+        yield from (p for p in (folder / "__init__.py", folder.with_suffix(".py")) if p.is_file())

@@ -81,6 +81,23 @@ class SimHandle(asyncio.Handle):
         self._repr = self._source_traceback = None
 
 
+class SimTimer(asyncio.TimerHandle):
+    """The same of a timer."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "SimLoop",
+        context: Context | None,
+    ) -> None:
+        SimHandle.__init__(self, callback, args, loop, context)  # type: ignore[arg-type]
+        self._when, self._scheduled = when, True
+
+
 class SimLoop(asyncio.AbstractEventLoop):
     """One process's loop."""
 
@@ -202,8 +219,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        handle._scheduled = True  # type: ignore[attr-defined]
+        handle = SimTimer(when, callback, args, self, context)
         if not self.dead:
             at_ns = self._clock.instant_ns(_not_before(when))
             self.world.carry(max(at_ns, self.world.now_ns), self._fire, handle)

@@ -7,39 +7,40 @@ recognised is refused by name.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from clusters.flotilla import node as flotilla
+from clusters.flotilla.rules import RULES, Rules
+from clusters.flotilla_mutants import MUTANTS
 from clusters.systems import _flotilla_dump
 from harness import crew
 from harness.contracts import Completed, Node
 from harness.errors import BedFailed
 from harness.rundir import RunDir
-from harness.trial import Trial
 
 from .content import Content
-from .disk import Disk, Folder
+from .disk import Disk, Folder, Pace
 from .network import Network
 from .ports import VirtualFiles, disk_of, ports_of
 from .process import Host, Main, Process
 from .world import World
 
 AGENT = "agent"  # the process that asks on the node's behalf
-PLENTY_BYTES = 1 << 40
 PORTION_BYTES = 1 << 20
 
 
 class Machine:
     """One node. Its agent sits beside it, and reads `files` even when it has no power."""
 
-    def __init__(self, world: World, network: Network, node: Node) -> None:
-        self.node = node
+    def __init__(self, world: World, network: Network, node: Node, folder: str, pace: Pace) -> None:
+        self.node, self.folder = node, folder
         self.host = Host(world, network, node.name, node.address)
-        self.disk = disk_of(self.host)
+        self.disk = disk_of(self.host, pace)
         self.agent = self.host.start(AGENT, _idle)
         self.files: VirtualFiles = _Seen(self.agent, self.disk)
+        self.rules: Callable[[int, Rules], Rules] = lambda boot, rules: rules  # who looks on
 
     def power(self, on: bool) -> None:
         """Cut it, or give it back."""
@@ -82,42 +83,40 @@ def program(machine: Machine, argv: Sequence[str]) -> Main:
 
 def _flotilla(machine: Machine, arguments: Sequence[str]) -> Main:
     async def main(process: Process) -> int:
-        return await flotilla.serve(list(arguments), lambda _: ports_of(process, machine.disk))
+        rules = machine.rules(process.boot, RULES)
+        return await flotilla.serve(
+            list(arguments), partial(ports_of, process, machine.disk), rules
+        )
+
+    return main
+
+
+def _mutant(machine: Machine, arguments: Sequence[str]) -> Main:
+    name, *rest = arguments
+
+    async def main(process: Process) -> int:
+        mutant = MUTANTS[name]
+        watched = replace(mutant, rules=machine.rules(process.boot, mutant.rules))
+        return await watched.serve(rest, partial(ports_of, process, machine.disk))
 
     return main
 
 
 def _crew(machine: Machine, arguments: Sequence[str]) -> Main:
-    folder, name, *_ = arguments
+    folder, name = arguments
+    logs = partial(crew.written, patient=True)
 
     async def main(process: Process) -> int:
-        run = _Copy(Path(folder), machine.files)
-        return await crew.serve(run, name, True, machine.host.clock.monotonic_ns)
+        return await crew.serve(RunDir(Path(folder)), name, logs, machine.host.clock.monotonic_ns)
 
     return main
 
 
 PROGRAMS: dict[str, Callable[[Machine, Sequence[str]], Main]] = {
     "clusters.flotilla": _flotilla,
+    "clusters.flotilla_mutants": _mutant,
     "harness.crew": _crew,
 }
-
-
-@dataclass(frozen=True)
-class _Copy(RunDir):
-    """The small copy of a run's folder that a crew is given, on a virtual disk."""
-
-    files: VirtualFiles
-
-    def trial(self) -> Trial:
-        return Trial.from_toml(self._read(self.trial_file), str(self.trial_file))
-
-    def names(self) -> dict[str, Any]:
-        names: dict[str, Any] = json.loads(self._read(self.path / "names.json"))
-        return names
-
-    def _read(self, path: Path) -> str:
-        return self.files.read(str(path)).decode()
 
 
 # ------------------------------------------------------------------------------------ commands
@@ -141,8 +140,8 @@ def command(machine: Machine, argv: Sequence[str]) -> Completed:
 
 
 def _free(disk: Disk) -> str:
-    room_bytes = PLENTY_BYTES if disk.room_bytes is None else disk.room_bytes
-    return f"Filesystem 1024-blocks Used Available Capacity Mounted on\ndisk 0 0 {room_bytes >> 10}"
+    room = disk.free_bytes >> 10
+    return f"Filesystem 1024-blocks Used Available Capacity Mounted on\ndisk 0 0 {room}"
 
 
 def _removed(machine: Machine, path: str) -> Completed:

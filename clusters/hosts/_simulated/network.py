@@ -33,6 +33,7 @@ class Wire:
     jitter_ns: int = 100_000
     split: float = 0.02  # chance that a piece arrives as two
     join: float = 0.02  # chance that a piece waits for the next
+    spread: float = 1.0  # each link is up to so many times slower
 
 
 class Link:
@@ -52,7 +53,8 @@ class Link:
     )
 
     def __init__(self, wire: Wire, luck: Callable[[], float]) -> None:
-        self.latency_ns, self.jitter_ns = wire.latency_ns, wire.jitter_ns
+        slower = wire.spread ** luck() if wire.spread > 1 else 1.0
+        self.latency_ns, self.jitter_ns = int(wire.latency_ns * slower), wire.jitter_ns
         self.split, self.join = wire.split, wire.join
         self.loss = 0.0
         self.bytes_per_s = 0  # 0: as fast as you like
@@ -60,6 +62,18 @@ class Link:
         self.dropped = 0  # packets, since ever
         self.luck = luck
         self.free_ns = 0
+
+    def pass_all(self, count: int) -> int:
+        """How many of these packets get through now."""
+        if self.cut:
+            passed = 0
+        elif self.loss:
+            luck, loss = self.luck, self.loss
+            passed = sum(luck() >= loss for _ in range(count))
+        else:
+            passed = count
+        self.dropped += count - passed
+        return passed
 
     def passes(self) -> bool:
         """Whether one packet gets through now."""
@@ -88,11 +102,17 @@ class Listener:
 
     @property
     def full(self) -> bool:
+        """Whether nobody is let in. Who gave up dialling stands in nobody's way.
+
+        Linux answers with SYN cookies when too many handshakes are half way, so a crowd that was
+        cut off from its answers keeps nobody out, neither meanwhile nor when it is over.
+        """
         if len(self.waiting) + len(self.expected) <= self._backlog:
             return False
         too_late_ns = self.stack.world.now_ns - HALF_OPEN_NS
-        for socket in [each for each, since_ns in self.expected.items() if since_ns < too_late_ns]:
-            socket.vanish()
+        for socket, since_ns in list(self.expected.items()):
+            if since_ns < too_late_ns or socket.peer is None or socket.peer.gone:
+                socket.vanish()
         return len(self.waiting) + len(self.expected) > self._backlog
 
     def expect(self, socket: Socket) -> None:
@@ -212,9 +232,8 @@ class Network:
         link = self._links.get((source, target))
         if link is None:
             inward = source == target
-            wire = (
-                replace(self.wire, latency_ns=NANOS_LOOPBACK, jitter_ns=0) if inward else self.wire
-            )
+            inside = replace(self.wire, latency_ns=NANOS_LOOPBACK, jitter_ns=0, spread=1.0)
+            wire = inside if inward else self.wire
             luck = self.world.random(f"link/{source}/{target}").random
             link = self._links[source, target] = Link(wire, luck)
         return link

@@ -16,7 +16,7 @@ import signal
 from collections.abc import Callable
 from typing import NoReturn
 
-from clusters.flotilla.ports import Buffer, File, Ports
+from clusters.flotilla.ports import Buffer, File, Ports, Space
 
 from .content import Content
 from .disk import Disk, Pace, SyncDone, error_of
@@ -110,6 +110,8 @@ class VirtualFiles:
         except OSError:
             if content.size == size:
                 raise
+        if hears := self._disk.on_append.get(path):
+            hears(data)
 
     async def replace(self, path: str, data: bytes) -> None:
         async with self._replacing.setdefault(path, asyncio.Lock()):
@@ -131,6 +133,11 @@ class VirtualFiles:
         disk = self.disk()
         folder = disk.folder(path or "/")
         await self.until(lambda done: disk.sync_folder(folder, done))
+
+    def space(self, path: str) -> Space:
+        disk = self.disk()
+        disk.look_up(path)
+        return Space(disk.free_bytes, disk.free_bytes + disk.used_bytes())
 
     # inside
 
@@ -205,9 +212,11 @@ def disk_of(host: Host, pace: Pace | None = None) -> Disk:
     return disk
 
 
-def ports_of(process: Process, disk: Disk) -> Ports:
-    """The world of a simulated process. Each boot has luck of its own."""
-    luck = f"luck of {process.name} on {process.host.name}, boot {process.boot}"
+def ports_of(process: Process, disk: Disk, seed: int | None = None) -> Ports:
+    """The world of a simulated process. Each boot has luck of its own, but with a seed they all
+    have the same, as on a real machine."""
+    boot = f"boot {process.boot}" if seed is None else f"seed {seed}"
+    luck = f"luck of {process.name} on {process.host.name}, {boot}"
     return Ports(
         VirtualFiles(process, disk),
         process.world.random(luck),

@@ -39,6 +39,7 @@ SECOND = 1_000_000_000
 FOREVER = 1 << 63
 BUSIEST = 300_000  # events within one simulated second that nothing sound ever plans
 COLLECT_EVERY = 250_000  # events between two garbage collections
+PAUSE_EVERY = 512
 SAMPLE = 1_000  # events looked at to say what spins
 CLOSE_TRIES = 100
 COMPACT_ABOVE = 4_096  # cancelled timers that are left to lie in the heap
@@ -99,6 +100,7 @@ class World:
         self.events = 0  # that have happened
         self.busiest = busiest
         self.transcript = transcript or Transcript()
+        self.pause: Callable[[], object] | None = None  # called outside, every `PAUSE_EVERY` events
         self._living: dict[Mortal, None] = {}
         self._graves: list[tuple[Mortal, Sequence[asyncio.Task[Any]]]] = []
         self._heap: list[Event] = []
@@ -231,6 +233,9 @@ class World:
             self.now_ns = now_ns
             self.events += 1
             call(*args)
+            if not self.events % PAUSE_EVERY and self.pause is not None:
+                self.enter(None)
+                self.pause()
             if now_ns >= second_ends:
                 second_ends, quota = now_ns + SECOND, self.events + self.busiest
                 if self.events > collect_at:
