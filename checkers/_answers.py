@@ -43,6 +43,12 @@ class Answers:
     def in_window(self, number: int, f: F | None = None, kind: Type | None = None) -> int:
         return self._sum(self._where(What.WINDOW, f=f, type=kind, slot=number))
 
+    @cached_property
+    def in_flight(self) -> dict[int, int]:
+        """For each window, the operations that were open at some moment of it."""
+        mask = self._where(What.FLIGHT)
+        return dict(zip(self._of("slot", mask).tolist(), self._of("n", mask).tolist(), strict=True))
+
     def answer(self, mark: int, fs: Iterable[F], group: int | None = None) -> int | None:
         """When the first success came among operations invoked after the mark."""
         times = [self._least(self._where(What.ANSWER, f=f, slot=mark, set=group)) for f in fs]

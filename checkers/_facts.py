@@ -14,6 +14,7 @@ from checkers._answers import Answers
 from checkers._timeline import Ask, measure
 from harness.history import History
 from harness.intervals import (
+    ENDING,
     Event,
     FaultInterval,
     Window,
@@ -22,7 +23,8 @@ from harness.intervals import (
     in_force,
     quiet,
 )
-from harness.roles import set_sizes
+from harness.remarks import FULL, GONE
+from harness.roles import SetSize, set_sizes
 from harness.trial import Trial
 from harness.verdict import Reason
 
@@ -64,6 +66,37 @@ class Outline:
     def quiet(self) -> tuple[Window, ...]:
         return quiet(self.faults, self.load) if self.load else ()
 
+    @cached_property
+    def set_sizes(self) -> tuple[SetSize, ...]:
+        """Each change of each SyncStateSet, as the cluster told."""
+        return set_sizes(self.events)
+
+    @cached_property
+    def lost(self) -> tuple[Event, ...]:
+        """Nodes that the test bed lost, or whose disk was full."""
+        return tuple(event for event in self.events if event.kind in (GONE, FULL))
+
+    @cached_property
+    def begins(self) -> tuple[int, ...]:
+        """When faults begin, in order."""
+        return tuple(sorted(fault.begin for fault in self.faults if fault.begin is not None))
+
+    @cached_property
+    def killings(self) -> Mapping[str, tuple[Window, ...]]:
+        """By node: from the beginning of a fault that ends its process to that fault's healing."""
+        found: dict[str, list[Window]] = {}
+        for fault in self.faults:
+            if fault.kind in ENDING and fault.begin is not None:
+                window = Window(fault.begin, self.end if fault.healed is None else fault.healed)
+                for node in fault.names:
+                    found.setdefault(node, []).append(window)
+        return {node: tuple(windows) for node, windows in found.items()}
+
+    @cached_property
+    def numbers(self) -> Mapping[int, int]:
+        """Of the faults that were put in force, by their ids."""
+        return {fault.id: number for number, fault in enumerate(self.applied)}
+
     @property
     def healed(self) -> int | None:
         """When the last fault was observed healed; None: one of them was not."""
@@ -75,17 +108,25 @@ class Outline:
             return max(times)
         return self.phases.get("healed", self.load.begin if self.load else None)
 
+    @property
+    def alone_since(self) -> int | None:
+        """From when on the cluster had to come back: when the last fault was seen healed, else
+        when the runner had undone all of them. None: it did not get there, or could not."""
+        if self.healed is not None:
+            return self.healed
+        return None if any(map(_stuck, self.faults)) else self.phases.get("healed")
+
     def ask(self) -> Ask:
         """Windows: faults in force, then quiet stretches. Marks: each fault applied, then all
         healed."""
-        healed = self.healed
+        alone = self.alone_since
         return Ask(
             bin_ns=bin_ns(self.end),
             fine_ns=max(FINE_NS, self.end // MOST_FINE_BINS),
             windows=tuple((w.begin, w.end) for w in (*self.force, *self.quiet)),
             marks=(
                 *(fault.applied for fault in self.applied if fault.applied is not None),
-                self.end if healed is None else healed,
+                self.end if alone is None else alone,
             ),
             set_of_key=self.set_of_key,
         )
@@ -100,8 +141,7 @@ class Facts:
 
     def force_number(self, fault: FaultInterval) -> int | None:
         """The number of this fault's window and mark; None when it was never applied."""
-        ids = [applied.id for applied in self.outline.applied]
-        return ids.index(fault.id) if fault.id in ids else None
+        return self.outline.numbers.get(fault.id)
 
     def quiet_number(self, stretch: int) -> int:
         return len(self.outline.force) + stretch
@@ -164,7 +204,7 @@ def broker_sets(
 def full_set_at(outline: Outline, name: str, since: int) -> int | None:
     """When this broker set's SyncStateSet was full, at or after `since`, as the cluster told."""
     brokers = sum(1 for role in outline.roles.values() if role == "broker")
-    steps = [s for s in set_sizes(outline.events) if s.set == name or not name or not s.set]
+    steps = [s for s in outline.set_sizes if s.set == name or not name or not s.set]
     sizes = [(s.t, len(s.members)) for s in steps]
     full = max([brokers // max(1, len(outline.sets)), *(size for _, size in sizes)], default=0)
     if not sizes:
@@ -190,6 +230,12 @@ def planned_kinds(text: str) -> tuple[str, ...]:
     except tomllib.TOMLDecodeError:
         return ()
     return tuple(str(fault.get("kind", "")) for fault in faults if isinstance(fault, dict))
+
+
+def _stuck(fault: FaultInterval) -> bool:
+    """Did undoing it fail, so that it may be there still?"""
+    healing = fault.observation.get("healing")
+    return isinstance(healing, Mapping) and "error" in healing
 
 
 def _load(phases: Mapping[str, int], end: int) -> Window | None:

@@ -11,6 +11,7 @@ read in parallel and nothing of the size of the history ever travels.
     LATENCY   set, bin, bucket             acknowledged sends, sixteen buckets an octave
     ACKED     set, fine bin                first and last acknowledgement: gaps are exact
     WINDOW    set, f, type, window         operations in a stretch of the run
+    FLIGHT    window                       operations open at some moment of it
     ANSWER    set, f, mark                 `lo`: first success among those invoked after the mark
     SENT      set                          first and last invocation of a send
     FAILURE   set, mark, start             `lo`: first unsuccessful send after the mark, and when
@@ -55,6 +56,7 @@ class What(IntEnum):
     ANSWER = 5
     FAILURE = 6
     SENT = 7
+    FLIGHT = 8
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,7 @@ def _measured(rows: Rows, ask: Ask) -> list[pa.Table]:
         _extremes(What.ACKED, acked, acked.t // ask.fine_ns),
         _extremes(What.SENT, sent, np.zeros(len(sent.t), np.int64)),
         *_windows(single, ask),
+        *_flights(single, ask),
         *_answers(acked, ask),
         *_answers(messages, ask),
         *_failures(sends.where(sends.type != Type.OK), ask),
@@ -220,6 +223,19 @@ def _windows(single: Rows, ask: Ask) -> Iterator[pa.Table]:
         if high > low:
             inside = single.at(slice(low, high))
             yield _counted(What.WINDOW, inside, np.full(high - low, number, np.int64))
+
+
+def _flights(single: Rows, ask: Ask) -> Iterator[pa.Table]:
+    """For each window, those invoked before its end less those completed before its begin."""
+    if not ask.windows:
+        return
+    begins, ends = np.asarray(ask.windows, np.int64).T
+    starts = single.type == Type.INVOKE
+    invoked, completed = np.sort(single.t[starts]), np.sort(single.t[~starts])
+    count = np.searchsorted(invoked, ends) - np.searchsorted(completed, begins)
+    zero = np.zeros(len(begins), np.int64)
+    numbers = np.arange(len(begins))
+    yield _cells(What.FLIGHT, zero, zero, zero, numbers, n=count)
 
 
 def _answers(successes: Rows, ask: Ask) -> Iterator[pa.Table]:
@@ -265,6 +281,7 @@ def _cells(
     slot2: Ints | None = None,
     lo: Ints | None = None,
     hi: Ints | None = None,
+    n: Ints | None = None,
 ) -> pa.Table:
     """One row for each distinct key, already merged."""
     count = len(group)
@@ -275,7 +292,7 @@ def _cells(
         "type": kind,
         "slot": slot,
         "slot2": np.zeros(count, np.int64) if slot2 is None else slot2,
-        "n": np.ones(count, np.int64),
+        "n": np.ones(count, np.int64) if n is None else n,
         "lo": np.full(count, NOTHING_LO, np.int64) if lo is None else lo,
         "hi": np.full(count, NOTHING_HI, np.int64) if hi is None else hi,
     }

@@ -12,6 +12,7 @@ equivalent says what this rate of faults would mean. Numbers only: this checker 
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
@@ -98,7 +99,7 @@ def _published(known: Facts, mark: int, group: int | None, until: int) -> dict[s
 def _next_begin(outline: Outline, fault: FaultInterval) -> int:
     """When the next fault begins, or the load ends."""
     applied = fault.applied or 0
-    later = [f.begin for f in outline.faults if f.begin is not None and f.begin > applied]
+    later = outline.begins[bisect_right(outline.begins, applied) :][:1]
     ends = outline.load.end if outline.load else outline.end
     return max(applied, min([*later, ends]))
 

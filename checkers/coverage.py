@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers._facts import Facts, facts
+from checkers._own_effect import idle_links
 from harness.history import History
-from harness.intervals import Event, FaultInterval
+from harness.intervals import SILENCING, Event, FaultInterval
 from harness.operation import F, Type
 from harness.trial import Trial
 from harness.verdict import Reason, Result
@@ -33,8 +34,11 @@ INSTALLED, MISSING, UNOBSERVED, IDLE, UNNOTICED = (
 )
 ADVICE = {
     MISSING: ("FAULTS_MISSING", "look into harness.log for what stopped the nemesis"),
-    UNOBSERVED: ("FAULT_NOT_OBSERVED", "`seatrial doctor` tells whether this machine can do it"),
-    IDLE: ("NO_LOAD", "raise the load's rate or make the faults longer"),
+    UNOBSERVED: (
+        "FAULT_NOT_OBSERVED",
+        "each one's `observation` in the report says what was seen instead",
+    ),
+    IDLE: ("IDLE_FAULTS", "raise the load's rate or make the faults longer"),
     UNNOTICED: ("MASTER_FAULT_UNSEEN", "make it last three times the detection time"),
 }
 
@@ -56,7 +60,7 @@ def judge(known: Facts) -> Result:
     """The verdict on the run itself."""
     outcomes = tuple(_outcomes(known))
     reasons = tuple(_reasons(known, outcomes))
-    stats = _stats(known, outcomes)
+    stats = _stats(known, outcomes) | {"effective": effective(known)}
     if outcomes and not reasons:
         stats["proved"] = _proved(stats["counted"], len(outcomes))
     return Result("coverage", reasons=reasons, stats=stats)
@@ -176,6 +180,18 @@ def _worth(known: Facts, fault: FaultInterval | None) -> str:
     return INSTALLED
 
 
+def effective(known: Facts) -> dict[str, int]:
+    """Faults by kind whose effect was seen while it could matter to somebody: it was their own, and
+    an operation was open at some moment of the time in which they were in force."""
+    counted: Counter[str] = Counter()
+    in_flight = known.answers.in_flight
+    idle = idle_links(known.outline.faults, known.outline.end)
+    for number, fault in enumerate(known.outline.applied):
+        if fault.state == "installed" and in_flight.get(number, 0) > 0 and fault.id not in idle:
+            counted[fault.kind] += 1
+    return dict(sorted(counted.items()))
+
+
 def silences_master(fault: FaultInterval) -> bool:
     """Is it such that the controllers stop hearing a master, so that they must notice?
 
@@ -183,7 +199,7 @@ def silences_master(fault: FaultInterval) -> bool:
     what it sends no longer reaches the controllers: not when only its slaves or clients lose it,
     nor when it merely hears nothing. A lossy link may be survived without anybody's notice.
     """
-    if fault.kind in ("kill", "pause", "power"):
+    if fault.kind in SILENCING:
         return "master" in fault.targets
     if fault.kind != "partition" or "master" not in fault.selector.split():
         return False

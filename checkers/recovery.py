@@ -3,8 +3,11 @@
 From the moment at which the last fault was observed healed, each broker set must have its master,
 its full SyncStateSet, an acknowledged send and a read message within `recover_within_s`: otherwise
 `NOT_RECOVERED`. A node that exits although nobody killed it, writes a fatal event or does not start
-again is `NODE_CRASHED`, whatever the rest of the run looks like. The answer is *unknown* only if
-the healing itself was not observed.
+again is `NODE_CRASHED`, whatever the rest of the run looks like.
+
+Where a healing was done but not observed, that is said, and recovery is demanded all the same, from
+when everything had been undone. Nothing is demanded where undoing a fault failed: it may be there
+still.
 
 A node that the test bed lost, because its host died or its disk was full, is nobody's crash, and
 the run was ended before the cluster had its time to recover. A dying host ends its processes first
@@ -19,7 +22,6 @@ from checkers._facts import Facts, Outline, facts, full_set_at
 from harness.history import History
 from harness.intervals import Event, FaultInterval, faults_at
 from harness.operation import F, Type
-from harness.remarks import FULL, GONE
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
 
@@ -43,21 +45,22 @@ def judge(known: Facts) -> Result:
     if not known.outline.interrupted and known.outline.load is not None:
         if known.outline.healed is None:
             reasons.append(_healing_unseen(known.outline))
-        else:
-            findings += _unrecovered(known, known.outline.healed)
-            stats |= _times(known, known.outline.healed)
-            if not findings:
+        if (since := known.outline.alone_since) is not None:
+            findings += _unrecovered(known, since)
+            stats |= _times(known, since)
+            if not findings and not reasons:
                 stats["proved"] = "the cluster came back by itself after everything was healed"
     return Result("recovery", tuple(findings), tuple(reasons), stats)
 
 
 def _healing_unseen(outline: Outline) -> Reason:
     open_ids = [str(f.id) for f in outline.faults if f.begin is not None and f.healed is None]
-    return Reason(
-        "HEALING_NOT_OBSERVED",
-        f"Healing of fault {', '.join(open_ids[:5])} was not observed, so whether the cluster "
-        "recovers by itself can not be said; harness.log says why",
-    )
+    what = f"Healing of fault {', '.join(open_ids[:5])} was not observed, so "
+    if outline.alone_since is None:
+        doubt = "whether the cluster recovers by itself can not be said"
+    else:
+        doubt = "recovery was judged from when all faults had been undone"
+    return Reason("HEALING_NOT_OBSERVED", f"{what}{doubt}; harness.log says why")
 
 
 # ------------------------------------------------------------------------------------ recovery
@@ -172,10 +175,7 @@ def _is_crash(event: Event, outline: Outline) -> bool:
 def _lost_by_the_bed(event: Event, outline: Outline) -> bool:
     """Not a minute before its node was lost, or after."""
     return any(
-        lost.kind in (GONE, FULL)
-        and lost.node == event.node
-        and event.t >= lost.t - MISSED_WITHIN_NS
-        for lost in outline.events
+        lost.node == event.node and event.t >= lost.t - MISSED_WITHIN_NS for lost in outline.lost
     )
 
 
@@ -187,13 +187,8 @@ def _planned_exit(event: Event, outline: Outline) -> bool:
         return True  # who ended it may be what is missing
     if code in TERMINATED or (stopping and code in KILLED):
         return stopping
-    return code in KILLED and any(_killed(fault, event) for fault in outline.faults)
-
-
-def _killed(fault: FaultInterval, event: Event) -> bool:
-    if fault.kind not in ("kill", "power") or fault.begin is None or event.node not in fault.names:
-        return False
-    return fault.begin <= event.t and (fault.healed is None or event.t <= fault.healed)
+    killed = outline.killings.get(event.node, ())
+    return code in KILLED and any(window.begin <= event.t <= window.end for window in killed)
 
 
 def _merged(events: Sequence[Event]) -> list[Event]:

@@ -1,146 +1,98 @@
-"""All replicas hold the same log, once the cluster has come back.
+"""All replicas hold the same log, once the cluster has come back, and agree on where epochs began.
 
 Two replicas that hold different messages at one offset of a queue (`REPLICAS_DIFFER`) have parted
 without noticing it. Readers see nothing of that: they read the master's log, until another replica
-is elected, and then what they read changes. A copy with another check sum counts as different too.
+is elected, and then what they read changes. A copy with another check sum, or of another epoch,
+counts as different too. One replica that holds two messages at an offset is a matter of `offsets`.
 
 A fork is lawful while a deposed master has not yet been told. So nothing is concluded unless the
 runner saw full redundancy at the end. An entry that a replica lacks convicts nobody, since copying
-may lag behind; it is counted.
+may lag behind; it is counted. A run that came back, and of which no entry is there twice, shows
+nothing either way, and says so: somebody failed to read the replicas' logs.
+
+Each epoch begins at one byte of the log, whoever tells of it (`EPOCHS_DIFFER`): the master that
+begins it, and each slave that copies it. Tables that differ in that find no common point, or a
+wrong one, at the next handshake. What brokers tell of their epochs is in their event logs; of which
+set a broker is, is not, so with several sets nothing is concluded.
 """
 
-import json
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-
-from checkers._blocks import (
-    BLOCK_BITS,
-    OFFSET_BITS,
-    Block,
-    Blocks,
-    Ints,
-    merged,
-)
-from checkers._messages import in_range
-from checkers._survey import SAMPLE
-from checkers._units import PARTIALS, Batches, Unit, arrays, packed, reduced, units_of
+from checkers._copies import Copies, Row, copies
+from checkers._facts import broker_sets
 from harness.history import History
-from harness.intervals import events
+from harness.intervals import Event, events
 from harness.trial import Trial
-from harness.verdict import Finding, Result
+from harness.verdict import Finding, Reason, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTEGRITY = "integrity"
-ENTRY_FIELDS: dict[str, tuple[Any, int]] = {
-    "value": (np.int64, -1),
-    "crc": (np.int64, -1),
-    "copies": (np.uint8, 0),
-    "differs": (np.bool_, 0),
-}
-COLUMNS = ("key", "offset", "value", "crc")
-REPORT = pa.schema([("block", pa.int64()), ("report", pa.string())])
+MOST_EPOCHS = 20
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
-    units = units_of(history, "replicas")
-    if not units or not _came_back(history):
-        return Result("replicas", stats={"compared": 0})
+    told = events(history.read("events"))
+    sets, _ = broker_sets(history.names, told)
+    findings = list(_parted(told)) if len(sets) == 1 else []
+    if not _came_back(history, told):
+        return Result("replicas", tuple(findings), stats={"compared": 0})
     replicas = sum(role == "broker" for role in history.names.get("roles", {}).values())
-    by = ("block",)
-    table = reduced(spark, units, scan, PARTIALS, compare(replicas), REPORT, by, by)
-    reports = [json.loads(row["report"]) for row in sorted(table.to_pylist(), key=_number)]
-    differing = sum(report["differing"] for report in reports)
-    stats = {
-        "compared": sum(report["compared"] for report in reports),
-        "lacking": sum(report["lacking"] for report in reports),
-    }
-    if not differing:
-        return Result("replicas", stats=stats)
-    rows = [row for report in reports for row in report["sample"]][:SAMPLE]
-    return Result("replicas", (_finding(differing, rows, history),), stats=stats)
+    found = copies(history, spark)
+    stats: dict[str, Any] = {"compared": found.compared}
+    if found.files:
+        stats["lacking"] = found.lacking
+    if found.differing:
+        findings.append(_finding(found, history))
+    nothing = replicas > len(sets) and not found.twice and not found.differing
+    return Result("replicas", tuple(findings), _nothing(nothing), stats)
 
 
-def _number(row: dict[str, Any]) -> int:
-    return int(row["block"])
+def _nothing(so: bool) -> tuple[Reason, ...]:
+    why = (
+        "No entry of the log was read from two replicas at the end, so nothing is known of whether "
+        "they hold the same; harness.log says why they could not be read"
+    )
+    return (Reason("NOTHING_COMPARED", why),) if so else ()
 
 
-def _came_back(history: History) -> bool:
+def _came_back(history: History, told: Sequence[Event]) -> bool:
     """Whether the runner saw every replica in step after the last healing."""
-    asked = [event for event in events(history.read("events")) if event.kind == "recovery"]
+    asked = [event for event in told if event.kind == "recovery"]
     return history.complete and bool(asked) and bool(asked[-1].fields.get("redundant"))
 
 
-def _finding(count: int, rows: list[list[int]], history: History) -> Finding:
-    keys = history.names.get("keys", ())
-    evidence = tuple(
+def _finding(found: Copies, history: History) -> Finding:
+    what = "1 offset holds" if found.differing == 1 else f"{found.differing:,} offsets hold"
+    message = f"{what} different messages in the logs of different replicas at the end"
+    evidence = placed(found.differing_rows, history.names)
+    return Finding("REPLICAS_DIFFER", found.differing, message, INTEGRITY, evidence)
+
+
+def placed(rows: Sequence[Row], names: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Entries as evidence."""
+    keys = names.get("keys", ())
+    return tuple(
         {"queue": keys[key] if key < len(keys) else "?", "offset": offset, "value": value}
         for key, offset, value in rows
     )
-    what = "1 offset holds" if count == 1 else f"{count:,} offsets hold"
-    message = f"{what} different messages in the logs of different replicas at the end"
-    return Finding("REPLICAS_DIFFER", count, message, INTEGRITY, evidence)
 
 
-# ---------------------------------------------------------------------------------- the two steps
-
-
-def scan(unit: Unit) -> Batches:
-    blocks = Blocks(ENTRY_FIELDS)
-    for rows in arrays(unit[1], ("node", *COLUMNS)):
-        for one in np.unique(rows["node"]).tolist():  # a replica holds an offset once
-            mine = rows["node"] == one
-            observe(blocks, *(rows[name][mine] for name in COLUMNS))
-    return packed(blocks)
-
-
-def observe(blocks: Blocks, key: Ints, offset: Ints, value: Ints, crc: Ints) -> None:
-    """Add entries of one replica."""
-    here = (key >= 0) & in_range(offset)
-    key, offset, value, crc = key[here], offset[here], value[here], crc[here]
-    at = blocks.at((key << OFFSET_BITS) | offset)
-    known = blocks["copies"][at] > 0
-    same = (blocks["value"][at] == value) & (blocks["crc"][at] == crc)
-    blocks["differs"][at[known & ~same]] = True
-    blocks["value"][at] = np.where(known, blocks["value"][at], value)
-    blocks["crc"][at] = np.where(known, blocks["crc"][at], crc)
-    blocks["copies"][at] += np.uint8(1)
-
-
-def absorb(mine: Block, other: Block) -> None:
-    """Merge what other files say of the same entries."""
-    both = (mine["copies"] > 0) & (other["copies"] > 0)
-    same = (mine["value"] == other["value"]) & (mine["crc"] == other["crc"])
-    mine["differs"] |= other["differs"] | (both & ~same)
-    take = (other["copies"] > 0) & (~both | (other["value"] < mine["value"]))
-    for name in ("value", "crc"):
-        mine[name] = np.where(take, other[name], mine[name])
-    mine["copies"] += other["copies"]
-
-
-def compare(replicas: int) -> Callable[[Batches], Batches]:
-    """Merged blocks in; what is wrong in each out."""
-
-    def merge(partials: Batches) -> Batches:
-        for number, block in merged(partials, ENTRY_FIELDS, absorb):
-            report = json.dumps(_report(number, block, replicas))
-            yield pa.record_batch([[number], [report]], schema=REPORT)
-
-    return merge
-
-
-def _report(number: int, block: Block, replicas: int) -> dict[str, Any]:
-    held, wrong = block["copies"] > 0, np.flatnonzero(block["differs"])
-    places = (number << BLOCK_BITS) | wrong[:SAMPLE]
-    keys, offsets = places >> OFFSET_BITS, places & ((1 << OFFSET_BITS) - 1)
-    values = block["value"][wrong[:SAMPLE]]
-    return {
-        "compared": int(held.sum()),
-        "lacking": int((held & (block["copies"] < replicas)).sum()),
-        "differing": len(wrong),
-        "sample": np.stack([keys, offsets, values], axis=1).tolist(),
-    }
+def _parted(told: Sequence[Event]) -> Iterator[Finding]:
+    """Epochs that begin at two places, by the words of the brokers."""
+    starts: dict[int, tuple[int, str]] = {}
+    rows: dict[int, dict[str, Any]] = {}
+    for event in told:
+        if event.kind == "epoch":
+            epoch, start = int(event.fields["epoch"]), int(event.fields["start"])
+            known, who = starts.setdefault(epoch, (start, event.node))
+            if known != start:
+                row = {"epoch": epoch, "start": known, "told_by": who}
+                rows.setdefault(epoch, row | {"other": start, "told_by_other": event.node})
+    if rows:
+        what = "1 epoch begins" if len(rows) == 1 else f"{len(rows):,} epochs begin"
+        message = f"{what} at different places of the log, as different replicas tell"
+        evidence = tuple(rows.values())[:MOST_EPOCHS]
+        yield Finding("EPOCHS_DIFFER", len(rows), message, INTEGRITY, evidence)

@@ -92,7 +92,7 @@ def test_nothing_invoked_inside_a_fault(sketch: Sketch) -> None:
     sketch.ops(16, 31)
     sketch.op(F.READ, 31.5)
     sketch.fault("pause", 11, 15)
-    assert codes(sketch) == {"NO_LOAD"}
+    assert codes(sketch) == {"IDLE_FAULTS"}
 
 
 @pytest.mark.parametrize(

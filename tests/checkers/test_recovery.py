@@ -84,6 +84,27 @@ def test_healing_that_nobody_saw_is_unknown(sound: Sketch) -> None:
     assert [reason.code for reason in result.reasons] == ["HEALING_NOT_OBSERVED"]
 
 
+def test_a_cluster_that_stays_down_though_a_healing_was_not_seen(sound: Sketch) -> None:
+    """It had to come back once everything was undone, and what was not seen is said too."""
+    sound.faults[0] = replace(sound.faults[0], healed=None)
+    sound.events = [e for e in sound.events if e.t < 17 * S]
+    result = judged(sound)
+    assert [finding.code for finding in result.findings] == ["NOT_RECOVERED"]
+    assert result.findings[0].evidence[0]["healed_s"] == 25.0
+    assert [reason.code for reason in result.reasons] == ["HEALING_NOT_OBSERVED"]
+
+
+def test_a_fault_that_could_not_be_undone_convicts_nobody(sound: Sketch) -> None:
+    """It may be there still; nor does a run that never got so far."""
+    failed = {"healing": {"state": "failed", "error": "broker-1 did not answer"}}
+    sound.faults[0] = replace(sound.faults[0], healed=None, observation=failed)
+    sound.events = [e for e in sound.events if e.t < 17 * S]
+    assert judged(sound).findings == ()
+    sound.faults[0] = replace(sound.faults[0], observation={})
+    del sound.phases["healed"]
+    assert judged(sound).findings == ()
+
+
 def test_an_interrupted_run_does_not_convict(sound: Sketch) -> None:
     """Cut short, the cluster had no time to recover; a crash is a crash all the same."""
     sound.interrupted = True

@@ -14,7 +14,7 @@ from harness.trial import DEMANDS, Trial
 from harness.verdict import Finding, Judgement, Reason, Result, Verdict
 
 LOST = Finding("LOST_ACKED", 3, "3 messages were acknowledged and then lost", "no-loss")
-MESSAGE_CHECKERS = ("loss", "phantom", "duplicates", "order", "linearizable")
+MESSAGE_CHECKERS = ("loss", "phantom", "duplicates", "order", "offsets", "linearizable")
 SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=lambda: None))
 
 
@@ -128,6 +128,19 @@ def test_a_run_that_did_not_end_well_proves_nothing(
     assert verdict.verdict is Judgement.UNKNOWN
     assert [r.code for r in verdict.reasons] == [code]
     assert judge.concluded([Result("loss", (LOST,))], history, Trial()).verdict == "invalid"
+
+
+def test_what_follows_from_a_run_that_was_cut_short_is_no_reason(
+    written: Callable[..., History],
+) -> None:
+    """Of course a fault is missing, and a success after it; what has other causes stays."""
+    codes = ("FAULTS_MISSING", "NO_OK_AFTER", "NO_LOAD", "FAULT_NOT_OBSERVED")
+    lacking = Result("coverage", reasons=tuple(Reason(code, "why") for code in codes))
+    history = written("send 1 ok@0", error="no such tool", ended=False)
+    verdict = judge.concluded([lacking], history, Trial())
+    assert [r.code for r in verdict.reasons] == ["BED_FAILED", "INTERRUPTED", "FAULT_NOT_OBSERVED"]
+    whole = judge.concluded([lacking], written("send 1 ok@0"), Trial())
+    assert [r.code for r in whole.reasons] == list(codes)
 
 
 def test_a_damaged_journal_is_a_reason(sound: History) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from checkers import duplicates, linearizable, loss, order, phantom
+from checkers import duplicates, linearizable, loss, offsets, order, phantom
 from harness.history import History
 from harness.journal import Journal
 from harness.trial import Trial
@@ -26,7 +26,8 @@ SOUND = """
     drained
     drained q1
 """
-CHECKERS = {c.__name__.split(".")[-1]: c for c in (loss, phantom, duplicates, order, linearizable)}
+JUDGES = (loss, phantom, duplicates, order, offsets, linearizable)
+CHECKERS = {judge.__name__.split(".")[-1]: judge for judge in JUDGES}
 FAULT_COLUMNS = 14
 
 
@@ -211,7 +212,7 @@ def test_a_send_without_an_end_may_be_anywhere(written: Any) -> None:
     """Its client died: how often it tried, nobody knows, so two witnesses of two places are no
     OFFSET_MOVED; and found it is recovered, as any message of unknown outcome."""
     text = "send 1 open\npoll 1@0\nread 1@1\ndrained"
-    assert not convicts(judged("order", written(text)))
+    assert not convicts(judged("offsets", written(text)))
     assert judged("loss", written(text)).stats["recovered"] == 1
 
 
@@ -246,27 +247,6 @@ def test_different_queues_have_no_order(written: Any) -> None:
     assert not judged("order", written(text)).findings
 
 
-def test_an_offset_holds_one_message(written: Any) -> None:
-    """OFFSET_CONFLICT: two values at one offset of one queue, whoever says so."""
-    result = judged("order", written("send 1 ok@0\nsend 2 ok@0 [1..99]\nread 1@0 2@1\ndrained"))
-    assert convicts(result)["OFFSET_CONFLICT"] == 1
-
-
-def test_a_lost_messages_offset_may_be_used_again(written: Any) -> None:
-    """After an unclean failover the new master reuses offsets: an echo of the loss."""
-    text = "send 1 ok@0 [1..2]\nsend 2 ok@1 [3..4]\nsend 3 ok@0 [5..6]\nread 3@0\ndrained reader"
-    history = written(text)
-    assert convicts(judged("loss", history)) == {"LOST_ACKED": 2}
-    assert not judged("order", history).findings
-    assert not judged("linearizable", history).findings
-
-
-def test_a_message_stays_where_it_was_acknowledged(written: Any) -> None:
-    """OFFSET_MOVED: acknowledged at 0 at the first attempt, and found at 1."""
-    result = judged("order", written("send 1 ok@0\nread 1@1\ndrained"))
-    assert convicts(result) == {"OFFSET_MOVED": 1}
-
-
 def test_a_poll_goes_forward(written: Any) -> None:
     """NONMONOTONIC_POLL: offsets fell, or stood still, within one answer."""
     sends = "send 1 ok@0 [1..9]\nsend 2 ok@1 [1..9]\n"
@@ -276,9 +256,34 @@ def test_a_poll_goes_forward(written: Any) -> None:
     assert not again.findings
 
 
+# ---------------------------------------------------------------------------------- offsets
+
+
+def test_an_offset_holds_one_message(written: Any) -> None:
+    """OFFSET_CONFLICT: two values at one offset of one queue, whoever says so."""
+    result = judged("offsets", written("send 1 ok@0\nsend 2 ok@0 [1..99]\nread 1@0 2@1\ndrained"))
+    assert convicts(result)["OFFSET_CONFLICT"] == 1
+
+
+def test_a_lost_messages_offset_may_be_used_again(written: Any) -> None:
+    """After an unclean failover the new master reuses offsets: an echo of the loss."""
+    text = "send 1 ok@0 [1..2]\nsend 2 ok@1 [3..4]\nsend 3 ok@0 [5..6]\nread 3@0\ndrained reader"
+    history = written(text)
+    assert convicts(judged("loss", history)) == {"LOST_ACKED": 2}
+    assert not judged("order", history).findings
+    assert not judged("offsets", history).findings
+    assert not judged("linearizable", history).findings
+
+
+def test_a_message_stays_where_it_was_acknowledged(written: Any) -> None:
+    """OFFSET_MOVED: acknowledged at 0 at the first attempt, and found at 1."""
+    result = judged("offsets", written("send 1 ok@0\nread 1@1\ndrained"))
+    assert convicts(result) == {"OFFSET_MOVED": 1}
+
+
 def test_a_hole_informs(written: Any) -> None:
     """An offset that the fresh reader was not given, between two that it was."""
-    result = judged("order", written("send 1 ok@0\nsend 2 ok@2\nread 1@0 2@2\ndrained"))
+    result = judged("offsets", written("send 1 ok@0\nsend 2 ok@2\nread 1@0 2@2\ndrained"))
     assert codes(result) == {"OFFSET_HOLE": 1}
     assert result.judgement is Judgement.VALID
 

@@ -81,3 +81,45 @@ def test_nothing_is_concluded_before_the_cluster_came_back(written: Any) -> None
     result = judged(history(written, [*SAME, (0, 0, 5, 15, 1, 77), (1, 0, 5, 99, 1, 77)], NOT_BACK))
     assert not result.findings
     assert result.stats == {"compared": 0}
+
+
+@pytest.mark.parametrize(
+    ("rows", "event", "codes"),
+    [
+        ([], BACK, ["NOTHING_COMPARED"]),
+        ([row for row in SAME if row[0] == 0], BACK, ["NOTHING_COMPARED"]),
+        (SAME, BACK, []),
+        ([], NOT_BACK, []),  # that it did not come back is said by others
+    ],
+)
+def test_nothing_was_compared(written: Any, rows: list[ROW], event: Any, codes: list[str]) -> None:
+    """A run of several replicas that came back, and the log of one at most was read."""
+    told = history(written, rows, event)
+    assert [reason.code for reason in judged(told).reasons] == codes
+    told.run.write_names({**told.names, "roles": {"broker-1": "broker"}})
+    assert judged(History.open(told.run)).reasons == ()
+
+
+def test_one_message_of_two_epochs_convicts(written: Any) -> None:
+    """The same bytes, written again by another master: the copies are not the same record."""
+    told = history(written, [*SAME, (0, 0, 5, 15, 1, 77), (1, 0, 5, 15, 2, 77)])
+    assert [finding.code for finding in judged(told).findings] == ["REPLICAS_DIFFER"]
+
+
+@pytest.mark.parametrize(("start", "codes"), [(1200, []), (1300, ["EPOCHS_DIFFER"])])
+def test_an_epoch_begins_at_one_place(written: Any, start: int, codes: list[str]) -> None:
+    """Spec 7.3: tables whose epochs begin at different places part there. Whoever tells last."""
+    told = history(written, SAME)
+    rows = [
+        (1, "broker-1", "epoch", '{"epoch": 6, "start": 200}'),
+        (2, "broker-1", "epoch", '{"epoch": 7, "start": 1200}'),
+        (3, "broker-2", "epoch", '{"epoch": 6, "start": 200}'),
+        (4, "broker-2", "epoch", f'{{"epoch": 7, "start": {start}}}'),
+    ]
+    _write(told.run, "events", "runner-2", rows)
+    result = judged(History.open(told.run))
+    assert [finding.code for finding in result.findings] == codes
+    if codes:
+        row = {"epoch": 7, "start": 1200, "told_by": "broker-1"}
+        other = {"other": 1300, "told_by_other": "broker-2"}
+        assert result.findings[0].evidence == (row | other,)

@@ -1,0 +1,150 @@
+"""Changes of metadata, as clients saw them: few rows, of which each is an operation of one process.
+
+Only these rows are read from the operations, whatever else a run did. What never completed is
+INFO, as everywhere: nobody knows whether it happened, or when it will.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers._units import once
+from harness.history import History, batches
+from harness.intervals import FaultInterval, fault_intervals, faults_at
+from harness.operation import NONE, F, Type
+from harness.verdict import Finding, Reason
+
+DEMAND = "keeps-metadata"
+SAMPLE = 20
+WANTED = (F.COMMIT, F.CREATE, F.DELETE, F.SEE, F.RESET, F.QUERY, F.LOCK, F.UNLOCK)
+ANSWERED = (F.SEE, F.QUERY, F.LOCK)  # their offset is what they were told
+COLUMNS = ("t", "process", "op", "type", "f", "key", "offset")
+
+
+@dataclass(frozen=True)
+class Did:
+    """One operation. Times in ns since the run's start; `ended` of one that never did: None."""
+
+    f: F
+    process: int
+    key: int
+    begun: int
+    ended: int | None
+    type: Type
+    offset: int
+
+
+@dataclass(frozen=True)
+class Breach:
+    """A law that was broken: which, when somebody saw it, of what, in words; `by`: how far."""
+
+    code: str
+    t: int
+    process: int
+    key: int
+    why: str
+    by: int = 1
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Every operation, by key and in the order of the invocations."""
+
+    of_key: Mapping[int, Sequence[Did]]
+    names: Mapping[str, Any]
+    faults: tuple[FaultInterval, ...]
+
+    def of(self, *kinds: F) -> Mapping[int, Sequence[Did]]:
+        """The keys that had such operations, with these alone."""
+        mine = {key: [did for did in row if did.f in kinds] for key, row in self.of_key.items()}
+        return {key: row for key, row in mine.items() if row}
+
+    def name(self, key: int) -> str:
+        keys = self.names.get("keys", ())
+        return str(keys[key]) if 0 <= key < len(keys) else f"key {key}"
+
+    def finding(self, code: str, breaches: Iterable[Breach], meaning: str) -> Iterator[Finding]:
+        """Of this code, if there is any such breach. `meaning`: with a place for their number."""
+        mine = sorted((b for b in breaches if b.code == code), key=lambda b: (b.t, b.key))
+        if not mine:
+            return
+        times = "once" if len(mine) == 1 else f"{len(mine):,} times"
+        faults = {number for breach in mine for number in self._faults(breach.t)}
+        evidence = tuple(self._told(breach) for breach in mine[:SAMPLE])
+        message = f"{meaning.format(times=times)}; first: {self.name(mine[0].key)}: {mine[0].why}"
+        yield Finding(code, len(mine), message, DEMAND, evidence, tuple(sorted(faults)))
+
+    def _told(self, breach: Breach) -> Mapping[str, Any]:
+        who = str(self.names.get("processes", {}).get(str(breach.process), breach.process))
+        at_s = round(breach.t / 1e9, 3)
+        return {"what": self.name(breach.key), "seen_s": at_s, "by": who, "why": breach.why}
+
+    def _faults(self, t: int) -> tuple[int, ...]:
+        """Those in force when it was seen, else the last one before."""
+        now = faults_at(self.faults, t)
+        before = [f for f in self.faults if f.begin is not None and f.begin <= t]
+        return now or tuple(f.id for f in before[-1:])
+
+
+def changes(history: History) -> Changes:
+    """Read once, however many ask."""
+    found: Changes = once(history, "changes", lambda: _changes(history))
+    return found
+
+
+def unseen(of_key: Mapping[int, Sequence[Did]], f: F, since: int | None, what: str) -> list[Reason]:
+    """A reason when something was changed, and not looked at in the final phase."""
+    blind = [
+        key
+        for key, row in of_key.items()
+        if not any(
+            did.f is f and did.type is Type.OK and since is not None and did.begun >= since
+            for did in row
+        )
+    ]
+    if not blind:
+        return []
+    why = f"{len(blind)} of {len(of_key)} {what} were not looked at in the final phase"
+    return [Reason("NO_FINAL_LOOK", f"{why}; let the run finish, or raise recover_within_s")]
+
+
+def _changes(history: History) -> Changes:
+    begun: dict[int, Mapping[str, Any]] = {}
+    ended: dict[int, Mapping[str, Any]] = {}
+    for path in history.files("ops"):
+        for row in _rows(path):
+            (begun if row["type"] == Type.INVOKE else ended)[row["op"]] = row
+    of_key: dict[int, list[Did]] = {}
+    for op, row in begun.items():
+        of_key.setdefault(row["key"], []).append(_did(row, ended.get(op)))
+    ordered = {
+        key: tuple(sorted(row, key=lambda did: (did.begun, did.process)))
+        for key, row in sorted(of_key.items())
+    }
+    return Changes(ordered, history.names, fault_intervals(history.read("faults")))
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    wanted = pa.array([int(f) for f in WANTED], pa.int8())
+    for batch in batches(path, COLUMNS):
+        yield from batch.filter(pc.is_in(batch["f"], value_set=wanted)).to_pylist()
+
+
+def _did(begun: Mapping[str, Any], ended: Mapping[str, Any] | None) -> Did:
+    f = F(begun["f"])
+    offset = begun["offset"]
+    if f in ANSWERED:
+        offset = ended["offset"] if ended else None
+    return Did(
+        f,
+        begun["process"],
+        begun["key"],
+        begun["t"],
+        ended["t"] if ended else None,
+        Type(ended["type"]) if ended else Type.INFO,
+        NONE if offset is None else offset,
+    )

@@ -1,0 +1,94 @@
+"""Which link faults had an effect of their own: at some moment some link was worse because of them.
+
+Where faults overlap, some do nothing. A link that is cut already can not be cut again, and nobody
+misses packets from or to a machine that is dead, dark or paused. A fault all of whose links were so
+from its apply to its heal tested nothing that the others did not. Of two that were applied at one
+instant with the same effect, the first counts.
+
+The faults table tells it exactly: which links each one laid, what share they lose, and when. One
+sweep over the times of each link finds the moments at which a single fault was the worst.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.intervals import SILENCING, FaultInterval, Window, in_force
+
+Link = tuple[str, str]  # names of the sending and the receiving node
+CUT = 1.0
+SILENT = -1
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A fault on one link. `fault`: its id, or SILENT for an end that says and hears nothing."""
+
+    begin: int
+    end: int
+    drop: float
+    fault: int
+
+
+def idle_links(faults: Sequence[FaultInterval], end: int) -> frozenset[int]:
+    """Ids of the installed link faults that had no effect of their own until the run's `end`."""
+    laid: dict[Link, list[Stay]] = defaultdict(list)
+    silent: dict[str, list[Stay]] = defaultdict(list)
+    asked = set()
+    for fault in faults:
+        window = in_force(fault, end)
+        if window is None or fault.state != "installed":
+            continue
+        if fault.kind in SILENCING:
+            for name in fault.names:
+                silent[name].append(Stay(window.begin, window.end, CUT, SILENT))
+        elif links := tuple(links_of(fault)):
+            asked.add(fault.id)
+            for link in links:
+                laid[link].append(_stay(fault, window))
+    return frozenset(asked - set(_effective(laid, silent)))
+
+
+def links_of(fault: FaultInterval) -> Iterator[Link]:
+    """The links that it laid, as its observation tells."""
+    effect = fault.observation.get("effect")
+    cut = effect.get("cut") if isinstance(effect, Mapping) else None
+    for sink, sources in (cut or {}).items():
+        for source in sources:
+            yield source, sink
+
+
+def drop_of(fault: FaultInterval) -> float:
+    return float(fault.params.get("probability", CUT))
+
+
+def _stay(fault: FaultInterval, window: Window) -> Stay:
+    return Stay(window.begin, max(window.begin + 1, window.end), drop_of(fault), fault.id)
+
+
+def _effective(laid: Mapping[Link, list[Stay]], silent: Mapping[str, list[Stay]]) -> Iterator[int]:
+    for (source, sink), stays in laid.items():
+        yield from _worst([*stays, *silent.get(source, ()), *silent.get(sink, ())])
+
+
+def _worst(stays: Iterable[Stay]) -> Iterator[int]:
+    """Those that were the worst on a link for a moment."""
+    moments: dict[int, tuple[list[Stay], list[Stay]]] = defaultdict(lambda: ([], []))
+    for stay in stays:
+        moments[stay.begin][0].append(stay)
+        moments[stay.end][1].append(stay)
+    active: list[Stay] = []
+    for at in sorted(moments):
+        begun, ended = moments[at]
+        active = [stay for stay in active if stay not in ended] + begun
+        if (found := _single(active)) is not None:
+            yield found
+
+
+def _single(active: Sequence[Stay]) -> int | None:
+    """The one that makes the difference now, if there is one."""
+    worst = max((stay.drop for stay in active), default=0.0)
+    rivals = [stay for stay in active if stay.drop == worst]
+    if not rivals or any(r.fault == SILENT or r.begin != rivals[0].begin for r in rivals):
+        return None
+    return min(rival.fault for rival in rivals)

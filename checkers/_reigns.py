@@ -1,0 +1,174 @@
+"""What event logs tell of masters: who was elected when, by whom of which set, who was shown to
+clients, and during which stretches of the run a set had to have another master, or no reason to.
+Pure.
+
+A stretch is time in which the same faults, or none, were in force: from the moment at which one was
+begun or seen healed to the next. Only stretches longer than the patience say anything, since a
+cluster may still be busy with what was before: the trial's own `recover_within_s`, in which it
+claims to be back after a fault.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from harness.intervals import SILENCING, Event, FaultInterval, Window
+
+RESTLESS = frozenset({"closed", "expired", "returned", "scan"})  # what makes controllers elect
+UNREST = frozenset({"start", "stop", "fatal"})
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A set as it was last told of: its master, its SyncStateSet, and which node has which id."""
+
+    master: int | None = None
+    members: tuple[int, ...] = ()
+    nodes: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The master's node; empty: there is none, or nobody knows it."""
+        return self.nodes.get(self.master, "") if self.master is not None else ""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Something that must not be: when, told by whom, and in words."""
+
+    t: int
+    node: str
+    why: str
+
+
+def standings(told: Sequence[Event], before: int) -> dict[str, Standing]:
+    """Each set as it was told of until then. Each set counts its brokers from 1."""
+    sets: dict[str, Standing] = {}
+    nodes: dict[str, dict[int, str]] = defaultdict(dict)
+    for event in told:
+        fields, name = event.fields, str(event.fields.get("brokerName", ""))
+        if event.kind == "role" and "brokerId" in fields:
+            nodes[name][int(fields["brokerId"])] = event.node
+        if event.t >= before or not name:
+            continue
+        if event.kind == "election":
+            winner = fields.get("masterId")
+            members = tuple(int(i) for i in fields.get("set", ()))
+            sets[name] = Standing(None if winner is None else int(winner), members)
+        elif event.kind == "set" and name in sets:
+            members = tuple(int(i) for i in fields.get("set", ()))
+            sets[name] = Standing(sets[name].master, members)
+    return {name: Standing(s.master, s.members, nodes[name]) for name, s in sets.items()}
+
+
+def stretches(faults: Sequence[FaultInterval], end: int) -> Iterator[tuple[Window, frozenset[int]]]:
+    """The run up to `end` in pieces, with the ids of the faults that touch each."""
+    spans = [
+        (fault.begin, end if fault.healed is None else fault.healed, fault)
+        for fault in faults
+        if fault.begin is not None
+    ]
+    turns = {t for f in faults for t in (f.begin, f.applied, f.heal, f.healed) if t is not None}
+    edges = sorted({0, end, *(t for t in turns if 0 < t < end)})
+    for begin, until in pairwise(edges):
+        touching = (fault.id for start, healed, fault in spans if start < until and healed > begin)
+        yield Window(begin, until), frozenset(touching)
+
+
+def headless(
+    told: Sequence[Event],
+    faults: Sequence[FaultInterval],
+    roles: Mapping[str, str],
+    patience: int,
+    end: int,
+) -> Iterator[Incident]:
+    """Sets that got no new master in time, although nothing was in the way: the old one silent, a
+    member of its set and most controllers untouched, and no other fault in force."""
+    by_id = {fault.id: fault for fault in faults}
+    controllers = {node for node, role in roles.items() if role == "controller"}
+    for window, ids in stretches(faults, end):
+        inside = [by_id[number] for number in ids]
+        silent = {node for fault in inside for node in fault.names}
+        if (
+            not silent
+            or window.end - window.begin <= patience
+            or not all(_silences(fault, window) for fault in inside)
+            or 2 * len(controllers - silent) <= len(controllers)
+        ):
+            continue
+        for name, standing in standings(told, window.begin).items():
+            others = {standing.nodes.get(i, "") for i in standing.members} - {"", *silent}
+            elected = _elections(told, name, window.begin, window.begin + patience)
+            if standing.name in silent and others and not elected:
+                who, took_s = standing.name, patience / 1e9
+                why = f"{name} had no master but {who}, which was silent, after {took_s:g} s"
+                yield Incident(window.begin + patience, who, why)
+
+
+def _silences(fault: FaultInterval, window: Window) -> bool:
+    """It keeps its targets silent all the time."""
+    heal = window.end if fault.heal is None else fault.heal
+    return (
+        fault.kind in SILENCING
+        and fault.state == "installed"
+        and fault.applied is not None
+        and heal >= window.end
+    )
+
+
+def _elections(told: Sequence[Event], name: str, begin: int, end: int) -> list[Event]:
+    return [
+        event
+        for event in told
+        if event.kind == "election"
+        and event.fields.get("brokerName") == name
+        and begin <= event.t <= end
+    ]
+
+
+def needless(
+    told: Sequence[Event], faults: Sequence[FaultInterval], load: Window, patience: int
+) -> Iterator[Incident]:
+    """Elections that controllers held although nothing was wrong, nor had been for long."""
+    for window, ids in stretches(faults, load.end):
+        calm_from = max(load.begin, window.begin + (patience if window.begin else 0))
+        inside = [event for event in told if calm_from <= event.t < window.end]
+        if ids or any(event.kind in UNREST for event in inside):
+            continue
+        for event in inside:
+            trigger = event.fields.get("trigger")
+            if event.kind == "election" and trigger in RESTLESS:
+                epoch, name = event.fields.get("epoch"), event.fields.get("brokerName")
+                why = f"{name} got epoch {epoch} (trigger: {trigger}) while nothing was wrong"
+                yield Incident(event.t, event.node, why)
+
+
+def outside(told: Sequence[Event]) -> Iterator[Incident]:
+    """Masters that were not members of the SyncStateSet, where only members may be elected."""
+    for event in told:
+        fields = event.fields
+        if event.kind != "election" or fields.get("unclean", True):
+            continue
+        winner, before = fields.get("masterId"), fields.get("previousSet") or ()
+        if winner is not None and before and winner not in before:
+            name, epoch = fields.get("brokerName"), fields.get("epoch")
+            why = f"broker {winner} got epoch {epoch} of {name}, whose set was {list(before)}"
+            yield Incident(event.t, event.node, why)
+
+
+def went_back(told: Sequence[Event]) -> Iterator[Incident]:
+    """Nameservers that showed an older master after a newer one, which had not gone."""
+    newest: dict[tuple[str, str], int] = {}
+    for event in told:
+        who = (event.node, str(event.fields.get("brokerName", "")))
+        if event.kind == "start":
+            newest = {key: epoch for key, epoch in newest.items() if key[0] != event.node}
+        elif event.kind == "expired":
+            newest.pop(who, None)
+        elif event.kind == "route":
+            epoch = int(event.fields["stateVersion"])
+            if epoch < newest.get(who, epoch):
+                why = f"{event.node} shows {who[1]} with epoch {epoch} again, after {newest[who]}"
+                yield Incident(event.t, event.node, why)
+            newest[who] = max(epoch, newest.get(who, epoch))

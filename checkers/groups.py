@@ -1,0 +1,87 @@
+"""A group's offset never goes back except by a reset: not over a failover (`GROUP_WENT_BACK`), and
+a reset that was acknowledged is not undone by one either (`RESET_UNDONE`).
+
+Each group's offset is changed by one process. After a reset was acknowledged it is what it was
+reset to, and every commit that was acknowledged since raises it; a change of unknown outcome may
+happen at any later time, and allows what it would bring about. How many messages a group that asked
+would have been given again (the original's copies are up to ten seconds old, spec 10.3) is counted:
+`redelivered`. Without a reset it is none.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from checkers._changes import Breach, Did, changes, unseen
+from harness.history import History
+from harness.operation import NONE, F, Type
+from harness.trial import Trial
+from harness.verdict import Finding, Reason, Result
+
+BACK, UNDONE = "GROUP_WENT_BACK", "RESET_UNDONE"
+MEANING = {
+    BACK: "{times} a group stood behind an offset that it had been told was committed",
+    UNDONE: "{times} a group stood beyond everything that was committed since it was reset",
+}
+
+
+def check(history: History, trial: Trial, spark: Any) -> Result:
+    found = changes(history)
+    asked = {
+        key: row
+        for key, row in found.of(F.COMMIT, F.RESET, F.QUERY).items()
+        if any(did.f is F.QUERY for did in row)
+    }
+    breaches = [breach for row in asked.values() for breach in of_group(row)]
+    findings: list[Finding] = []
+    for code, meaning in MEANING.items():
+        findings += found.finding(code, breaches, meaning)
+    committed = sum(
+        did.type is Type.OK and did.f is not F.QUERY for row in asked.values() for did in row
+    )
+    again = sum(breach.by for breach in breaches if breach.code == BACK)
+    stats: dict[str, Any] = {"offsets_changed": committed, "redelivered": again}
+    if committed and not findings:
+        stats["proved"] = f"{committed:,} acknowledged offsets of groups outlived every failover"
+    return Result("groups", tuple(findings), tuple(_reasons(history, asked, committed)), stats)
+
+
+def _reasons(history: History, asked: Any, committed: int) -> Iterator[Reason]:
+    if not committed:
+        why = (
+            "no offset of a group was acknowledged that was asked for again, so none could go back"
+        )
+        yield Reason("NO_OFFSETS", why)
+    yield from unseen(asked, F.QUERY, history.phases().get("drain"), "groups")
+
+
+def of_group(row: Sequence[Did]) -> Iterator[Breach]:
+    """One group on one queue, kept by one process, an operation at a time."""
+    low = top = NONE  # it stands at `low` at least, and not beyond `top` ...
+    perhaps_low: list[int] = []  # ... unless one of these
+    perhaps_top = NONE
+    for did in row:
+        match did.f, did.type:
+            case F.COMMIT, Type.OK:
+                low, top = max(low, did.offset), max(top, did.offset)
+            case F.RESET, Type.OK:
+                low = top = did.offset
+            case F.COMMIT, Type.INFO:
+                perhaps_top = max(perhaps_top, did.offset)
+            case F.RESET, Type.INFO:
+                perhaps_top = max(perhaps_top, did.offset)
+                perhaps_low.append(did.offset)
+            case F.QUERY, Type.OK:
+                breach = _seen(did, min([low, *perhaps_low]), max(top, perhaps_top))
+                if breach:
+                    low = top = did.offset
+                    yield breach
+
+
+def _seen(did: Did, least: int, most: int) -> Breach | None:
+    where = (did.ended or 0, did.process, did.key)
+    if did.offset < least:
+        why = f"it stood at {did.offset}, and {least} had been acknowledged"
+        return Breach(BACK, *where, why, least - max(did.offset, 0))
+    if did.offset > most:
+        return Breach(UNDONE, *where, f"it stood at {did.offset}, and not beyond {most} since")
+    return None

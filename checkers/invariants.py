@@ -1,0 +1,150 @@
+"""Laws that hold inside the cluster at every instant, whatever clients see of it.
+
+A cluster that breaks one of them has lost the ground it stands on, though it may take a second
+fault until somebody loses a message by it. Where a system's laws were watched while it ran (in
+simulated worlds, where somebody sees every decision), the history has an event `laws-watched`, and
+one `broken-law` for each time that one was broken. Elsewhere the nodes' own event logs show three
+of them: who led which term, who was master in which epoch, and what controllers decided, twice. A
+law that nobody looked at is not said to have held, and a whole run of a world that watches its
+laws, in which nobody did, is *unknown*.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.history import History
+from harness.intervals import Event, FaultInterval, events, fault_intervals, faults_at
+from harness.swarm import HOSTS as OVERSEEN
+from harness.trial import Trial
+from harness.verdict import Finding, Reason, Result
+
+INTEGRITY = "integrity"
+WATCHED, BROKEN = "laws-watched", "broken-law"
+SAMPLE = 20
+ONE_LEADER, ONE_MASTER, COMMITTED = "ONE_LEADER", "ONE_MASTER", "COMMITTED_CHANGED"
+MEANING = {
+    ONE_LEADER: "a term of the controllers had a second leader",
+    ONE_MASTER: "an epoch had a second master",
+    COMMITTED: "something that the controllers had committed was changed",
+    "ELECTED_OUTSIDE": "a master was elected from outside the SyncStateSet",
+    "CONFIRM_WENT_BACK": "a confirm offset went back",
+    "SET_LACKS_ACKED": "a member of the SyncStateSet lacked an acknowledged byte",
+    "CUT_TOO_HIGH": "a slave kept bytes that its master has otherwise",
+    "CUT_TOO_LOW": "a log was cut below its confirm offset",
+    "ANSWERED_EARLY": "a send was answered SUCCESS that was not acknowledged yet",
+}
+UNWATCHED = Reason(
+    "LAWS_NOT_WATCHED",
+    "Nobody watched the laws of the cluster's inside, as is done in a simulated world; run it "
+    "again, and report it if that does not help",
+)
+
+
+@dataclass(frozen=True)
+class Breach:
+    """Once that a law was broken, and how often more nobody tells of in full."""
+
+    law: str
+    t: int
+    node: str
+    why: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    untold: int = 0
+
+
+def check(history: History, trial: Trial, spark: Any) -> Result:
+    told = events(history.read("events"))
+    overseen = trial.hosts == OVERSEEN and not history.interrupted
+    return judge(told, fault_intervals(history.read("faults")), overseen)
+
+
+def judge(told: Sequence[Event], faults: Sequence[FaultInterval], overseen: bool = False) -> Result:
+    """What the events say of the laws. `overseen`: somebody had to watch them."""
+    watched = [event for event in told if event.kind == WATCHED]
+    looked: Counter[str] = Counter()
+    if watched:
+        for event in watched:
+            looked.update(event.fields.get("looked", {}))
+        breaches = [_told(event) for event in told if event.kind == BROKEN]
+    else:
+        looked, breaches = _derived(told)
+    stats: dict[str, Any] = {"looked": dict(sorted(looked.items())), "watched": bool(watched)}
+    if watched and not breaches and looked:
+        stats["proved"] = _proved(looked)
+    laws = sorted({breach.law for breach in breaches})
+    findings = tuple(_finding(law, breaches, faults) for law in laws)
+    reasons = (UNWATCHED,) if overseen and not (watched and looked) else ()
+    return Result("invariants", findings, reasons, stats)
+
+
+def _proved(looked: Mapping[str, int]) -> str:
+    held = len(looked)
+    times = sum(looked.values())
+    laws = "the one law" if held == 1 else f"{held} laws"
+    return f"{laws} of the cluster's inside held, in {times:,} looks"
+
+
+def _finding(law: str, breaches: Sequence[Breach], faults: Sequence[FaultInterval]) -> Finding:
+    mine = [breach for breach in breaches if breach.law == law]
+    count = sum(1 + breach.untold for breach in mine)
+    times = "once" if count == 1 else f"{count:,} times"
+    active = {number for breach in mine for number in faults_at(faults, breach.t)}
+    meaning = MEANING.get(law, "a law of the cluster was broken")
+    message = f"{times} {meaning}; first: {mine[0].why}"
+    evidence = tuple(_evidence(breach) for breach in mine[:SAMPLE])
+    return Finding(law, count, message, INTEGRITY, evidence, tuple(sorted(active)))
+
+
+def _evidence(breach: Breach) -> Mapping[str, Any]:
+    numbers = {k: v for k, v in breach.numbers.items() if isinstance(v, str | int | float)}
+    return {"node": breach.node, "at_s": round(breach.t / 1e9, 3), "why": breach.why, **numbers}
+
+
+def _told(event: Event) -> Breach:
+    fields = dict(event.fields)
+    law, why = str(fields.pop("law", "?")), str(fields.pop("why", ""))
+    return Breach(
+        law, event.t, event.node, why, untold=int(fields.pop("untold", 0)), numbers=fields
+    )
+
+
+# ------------------------------------------------------------------------- from event logs alone
+
+
+def _derived(told: Sequence[Event]) -> tuple[Counter[str], list[Breach]]:
+    """Three laws that the nodes' own words can show broken."""
+    looked: Counter[str] = Counter()
+    first: dict[tuple[str, str], tuple[str, str]] = {}
+    breaches = []
+    for law, what, is_now, event in _claims(told):
+        looked[law] += 1
+        was, who = first.setdefault((law, what), (is_now, event.node))
+        if was != is_now:
+            why = f"{what}: {was}, as {who} told, and {is_now}, as {event.node} told"
+            breaches.append(Breach(law, event.t, event.node, why))
+    return looked, breaches
+
+
+def _claims(told: Sequence[Event]) -> Iterator[tuple[str, str, str, Event]]:
+    """(law, what, its only value, who said so): two values of one thing break the law."""
+    lives: Counter[str] = Counter()
+    alone = len({e.fields.get("brokerName") for e in told if e.kind == "election"}) <= 1
+    for event in told:
+        fields = event.fields
+        life = f"{event.node} in its life {lives[event.node]}"
+        match event.kind:
+            case "start":
+                lives[event.node] += 1
+            case "raft" if fields.get("state") == "leader":
+                yield ONE_LEADER, f"the leader of term {fields.get('term')}", life, event
+            case "role" if alone and fields.get("role") == "master":
+                yield ONE_MASTER, f"the master of epoch {fields.get('epoch')}", life, event
+            case "election":
+                what = f"the master of {fields.get('brokerName')} in epoch {fields.get('epoch')}"
+                yield COMMITTED, what, f"broker {fields.get('masterId')}", event
+            case "set" if fields.get("brokerName"):
+                what = f"SyncStateSet {fields.get('setEpoch')} of {fields.get('brokerName')}"
+                yield COMMITTED, what, json.dumps(fields.get("set")), event

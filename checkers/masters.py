@@ -1,0 +1,128 @@
+"""A broker set has one master at a time, elected when it is needed, from those who may be.
+
+One broker acknowledges in an epoch (`EPOCH_SHARED`); that another one acknowledges in a later epoch
+before the last answer of the earlier one is lawful as long as nothing is lost, so it is measured
+(`overlap_s`). A master comes from the SyncStateSet before it (`ELECTED_OUTSIDE`). A silent master
+is replaced while anybody may be elected and most controllers are well (`HEADLESS`). Nobody is
+elected while nothing is wrong (`NEEDLESS_ELECTION`; it only informs where time is real, for a
+machine may stall unseen). A nameserver shows no older master after a newer one (`ROUTE_WENT_BACK`).
+
+The laws that are watched in simulated worlds (`invariants`) say some of this too: what they are
+asked about there is left to them.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from checkers._facts import broker_sets, outline
+from checkers._reigns import Incident, headless, needless, outside, went_back
+from checkers._writers import Writer, writers
+from checkers.invariants import WATCHED
+from harness.history import History
+from harness.intervals import Event, FaultInterval, faults_at
+from harness.swarm import HOSTS as OVERSEEN
+from harness.trial import Trial
+from harness.verdict import Finding, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INTEGRITY, RECOVERS = "integrity", "recovers"
+SAMPLE = 20
+
+
+def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
+    seen = outline(history, trial)
+    told, faults = seen.events, seen.faults
+    patience = round(trial.recover_within_s * 1e9)
+    names, set_of_key = broker_sets(history.names, told)
+    acked = writers(history, set_of_key, spark)
+    stats: dict[str, Any] = {"writers": len(acked), "overlap_s": round(overlap(acked) / 1e9, 6)}
+    found = [*_shared(acked, names, told, history)]
+    if not any(event.kind == WATCHED for event in told):
+        found += _finding("ELECTED_OUTSIDE", outside(told), faults, INTEGRITY)
+    found += _finding("ROUTE_WENT_BACK", went_back(told), faults, INTEGRITY)
+    if seen.load and history.complete:
+        alone = headless(told, faults, seen.roles, patience, seen.load.end)
+        found += _finding("HEADLESS", alone, faults, RECOVERS)
+        demand = RECOVERS if trial.hosts == OVERSEEN else ""
+        calm = needless(told, faults, seen.load, patience)
+        found += _finding("NEEDLESS_ELECTION", calm, faults, demand)
+    return Result("masters", tuple(found), stats=stats)
+
+
+MEANING = {
+    "ELECTED_OUTSIDE": "a master was elected from outside the SyncStateSet",
+    "ROUTE_WENT_BACK": "a nameserver showed an older master after a newer one",
+    "HEADLESS": "a set whose master was silent got no other in time",
+    "NEEDLESS_ELECTION": "an election was held while nothing was wrong",
+}
+
+
+def _finding(
+    code: str, incidents: Iterable[Incident], faults: Sequence[FaultInterval], demand: str
+) -> Iterator[Finding]:
+    told = list(incidents)
+    if told:
+        times = "once" if len(told) == 1 else f"{len(told):,} times"
+        message = f"{times} {MEANING[code]}; first: {told[0].why}"
+        evidence = tuple(
+            {"node": one.node, "at_s": round(one.t / 1e9, 3), "why": one.why}
+            for one in told[:SAMPLE]
+        )
+        active = {number for one in told for number in faults_at(faults, one.t)}
+        yield Finding(code, len(told), message, demand, evidence, tuple(sorted(active)))
+
+
+# --------------------------------------------------------------------------- who acknowledged
+
+
+def _shared(
+    acked: Sequence[Writer], names: Sequence[str], told: Sequence[Event], history: History
+) -> Iterator[Finding]:
+    """Epochs in which several brokers acknowledged, unless their own words say it already."""
+    by_epoch: dict[tuple[int, int], list[Writer]] = defaultdict(list)
+    for writer in acked:
+        by_epoch[writer.set, writer.epoch].append(writer)
+    known = _mastered_twice(told) if len(names) == 1 else frozenset()
+    shared = [e for e, who in by_epoch.items() if len(who) > 1 and e[1] not in known]
+    if not shared:
+        return
+    nodes = history.names.get("nodes", ())
+    rows = tuple(
+        {
+            "set": names[number],
+            "epoch": epoch,
+            "brokers": ", ".join(nodes[w.node] for w in by_epoch[number, epoch]),
+            "acks": ", ".join(str(w.acks) for w in by_epoch[number, epoch]),
+        }
+        for number, epoch in shared[:SAMPLE]
+    )
+    what = "1 epoch" if len(shared) == 1 else f"{len(shared):,} epochs"
+    message = f"in {what} more than one broker acknowledged"
+    yield Finding("EPOCH_SHARED", len(shared), message, INTEGRITY, rows)
+
+
+def _mastered_twice(told: Sequence[Event]) -> frozenset[int]:
+    """Epochs of which two brokers say that they were its master: the law ONE_MASTER."""
+    masters: dict[int, set[str]] = defaultdict(set)
+    for event in told:
+        if event.kind == "role" and event.fields.get("role") == "master":
+            masters[int(event.fields["epoch"])].add(event.node)
+    return frozenset(epoch for epoch, who in masters.items() if len(who) > 1)
+
+
+def overlap(acked: Sequence[Writer]) -> int:
+    """The longest time in ns in which a broker still acknowledged in an epoch after another one
+    did in a later one."""
+    longest = 0
+    for earlier in acked:
+        for later in acked:
+            if (
+                later.set == earlier.set
+                and later.epoch > earlier.epoch
+                and later.node != earlier.node
+            ):
+                longest = max(longest, earlier.last - later.first)
+    return longest

@@ -1,0 +1,102 @@
+"""Topics and locks outlive every failover: a topic whose making was acknowledged is there until
+somebody deletes it (`METADATA_LOST`), one whose deletion was acknowledged does not come back
+(`METADATA_RETURNED`), and no queue has two owners in a group (`QUEUE_OWNED_TWICE`).
+
+Each topic is changed by one process, so its last acknowledged change says what must be there. A
+change of unknown outcome may happen at any later time and excuses what it would bring about. A lock
+is held for certain from the moment its holder knows of it until the lease that he was told of ends,
+counted from when he asked, or until he asks to give it back; the shortest overlap of two convicts.
+Group offsets are the checker `groups`'s.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from checkers._changes import Breach, Did, changes, unseen
+from harness.history import History
+from harness.operation import F, Type
+from harness.trial import Trial
+from harness.verdict import Finding, Reason, Result
+
+LOST, RETURNED, TWICE = "METADATA_LOST", "METADATA_RETURNED", "QUEUE_OWNED_TWICE"
+NS_IN_MS = 1_000_000
+MEANING = {
+    LOST: "{times} a topic was gone whose making had been acknowledged",
+    RETURNED: "{times} a topic was back whose deletion had been acknowledged",
+    TWICE: "{times} a queue had two owners in one group",
+}
+
+
+def check(history: History, trial: Trial, spark: Any) -> Result:
+    found = changes(history)
+    topics = found.of(F.CREATE, F.DELETE, F.SEE)
+    locks = found.of(F.LOCK, F.UNLOCK)
+    breaches = [breach for row in topics.values() for breach in of_topic(row)]
+    breaches += [breach for row in locks.values() for breach in of_lock(row)]
+    findings: list[Finding] = []
+    for code, meaning in MEANING.items():
+        findings += found.finding(code, breaches, meaning)
+    changed = _acknowledged(topics.values(), F.CREATE, F.DELETE)
+    stats: dict[str, Any] = {
+        "topics_changed": changed,
+        "locked": _acknowledged(locks.values(), F.LOCK),
+    }
+    if changed and not findings:
+        stats["proved"] = f"{changed:,} acknowledged changes of topics outlived every failover"
+    return Result("metadata", tuple(findings), tuple(_reasons(history, topics, changed)), stats)
+
+
+def _reasons(history: History, topics: Any, changed: int) -> Iterator[Reason]:
+    if not changed:
+        yield Reason("NO_CHANGES", "no change of a topic was acknowledged, so none could be lost")
+    yield from unseen(topics, F.SEE, history.phases().get("drain"), "topics")
+
+
+def _acknowledged(rows: Any, *kinds: F) -> int:
+    return sum(did.f in kinds and did.type is Type.OK for row in rows for did in row)
+
+
+def of_topic(row: Sequence[Did]) -> Iterator[Breach]:
+    """One topic, changed by one process, an operation at a time."""
+    there, since = False, 0
+    perhaps: set[bool] = set()
+    for did in row:
+        if did.f is F.SEE:
+            seen = did.offset > 0
+            if did.type is Type.OK and seen != there and seen not in perhaps:
+                code = RETURNED if seen else LOST
+                what = "deletion" if seen else "making"
+                why = f"its {what} was acknowledged at {since / 1e9:.3f} s"
+                yield Breach(code, did.ended or 0, did.process, did.key, why)
+                there = seen
+        elif did.type is Type.OK:
+            there, since = did.f is F.CREATE, did.ended or 0
+        elif did.type is Type.INFO:
+            perhaps.add(did.f is F.CREATE)
+
+
+def of_lock(row: Sequence[Did]) -> Iterator[Breach]:
+    """One lock, which several processes want."""
+    held: dict[int, tuple[int, int]] = {}  # process -> from, to
+    for begin, end, process in sorted(_holds(row)):
+        for other, (since, until) in held.items():
+            if other != process and until > begin and end > since:
+                both_ms = (min(until, end) - begin) / 1e6
+                why = f"process {other} held it for {both_ms:.0f} ms more"
+                yield Breach(TWICE, begin, process, row[0].key, why)
+        held[process] = (begin, end)
+
+
+def _holds(row: Sequence[Did]) -> Iterator[tuple[int, int, int]]:
+    """When each holder held it for certain."""
+    for did in row:
+        if did.f is not F.LOCK or did.type is not Type.OK or did.ended is None:
+            continue
+        given_back = (
+            other.begun
+            for other in row
+            if other.f is F.UNLOCK and other.process == did.process and other.begun >= did.begun
+        )
+        end = min([did.begun + did.offset * NS_IN_MS, *given_back])
+        if end > did.ended:
+            yield did.ended, end, did.process

@@ -1,0 +1,96 @@
+"""Offsets of a queue are given out once each, without gaps, and stay what they are, over failovers
+too.
+
+An offset holds one message for ever (`OFFSET_CONFLICT`), whether clients say otherwise, or a
+replica's own log does. A message acknowledged at the first attempt is where the acknowledgement
+said (`OFFSET_MOVED`). In no replica's log is an offset missing between the first and the last one
+of a queue (`OFFSET_GAP`); offsets that only the fresh reader was not given are counted as holes.
+
+A new master has to number messages from the end of its whole log, seen by consumers or not, before
+it takes the first one; the original got that wrong three times (apache/rocketmq#6344, #6609,
+#7689). Messages that are lost or vanished are left out of what clients say: what became of their
+offsets is an echo of the loss.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from checkers._copies import Copies, copies
+from checkers._logbook import Logbook, logbook
+from checkers._survey import Survey, survey
+from checkers._witness import witness
+from harness.history import History
+from harness.trial import Trial
+from harness.verdict import Finding, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEMAND = "order-per-queue"
+MOST_GAPS = 20
+
+
+def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
+    found, book, held = survey(history, spark), logbook(history, spark), copies(history, spark)
+    gaps = list(_gaps(history, held)) if history.complete else []
+    findings = [*_conflicts(book, held), *_moved(history, found, spark), *(gaps or _holes(book))]
+    stats: dict[str, Any] = {"entries": book.count("length"), "holes": book.count("holes")}
+    return Result("offsets", tuple(findings), stats=stats)
+
+
+def _conflicts(book: Logbook, held: Copies) -> Iterator[Finding]:
+    """What clients were told and what a log holds are two looks at the same mistake."""
+    told, stored = book.count("conflicts"), held.doubled
+    count = max(told, stored)
+    if not count:
+        return
+    what = "1 offset held" if count == 1 else f"{count:,} offsets held"
+    by = {"as clients were told": told, "in a replica's own log": stored}
+    where = " and ".join(f"{n:,} {words}" for words, n in by.items() if n)
+    rows = [(key, at) for key, at in book.conflicts] or [row[:2] for row in held.doubled_rows]
+    yield Finding(
+        "OFFSET_CONFLICT",
+        count,
+        f"{what} two different messages ({where})",
+        DEMAND,
+        tuple({"queue": book.queue(key), "offset": at} for key, at in rows),
+    )
+
+
+def _moved(history: History, found: Survey, spark: "SparkSession | None") -> Iterator[Finding]:
+    count = found.count("moved")
+    if count:
+        evidence = witness(history, found, spark)
+        rows = tuple(evidence.told(value) for value in found.samples["moved"])
+        what = "1 message was" if count == 1 else f"{count:,} messages were"
+        message = f"{what} acknowledged at one offset at the first attempt, and found at another"
+        yield Finding("OFFSET_MOVED", count, message, DEMAND, rows)
+
+
+def _gaps(history: History, held: Copies) -> Iterator[Finding]:
+    """A gap that all replicas have is one; so of each queue the worst replica is counted."""
+    worst: dict[int, tuple[int, int]] = {}
+    for key, node, missing in held.missing:
+        worst[key] = max(worst.get(key, (0, -1)), (missing, node))
+    if not worst:
+        return
+    count = sum(missing for missing, _ in worst.values())
+    what = "1 offset is" if count == 1 else f"{count:,} offsets are"
+    keys, nodes = history.names.get("keys", ()), history.names.get("nodes", ())
+    rows = tuple(
+        {
+            "queue": keys[key] if key < len(keys) else "?",
+            "missing": missing,
+            "node": nodes[node] if node < len(nodes) else "?",
+        }
+        for key, (missing, node) in sorted(worst.items())[:MOST_GAPS]
+    )
+    message = f"{what} missing in between in a replica's log at the end"
+    yield Finding("OFFSET_GAP", count, message, DEMAND, rows)
+
+
+def _holes(book: Logbook) -> Iterator[Finding]:
+    count = book.count("holes")
+    if count:
+        what = "1 offset" if count == 1 else f"{count:,} offsets"
+        yield Finding("OFFSET_HOLE", count, f"the fresh reader was not given {what} in between", "")

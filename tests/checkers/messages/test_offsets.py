@@ -1,0 +1,108 @@
+"""Offsets in the replicas' own logs (spec 12, CQ: dense, unique, the same on all replicas)."""
+
+from typing import Any
+
+import pytest
+
+from checkers import _units, offsets, replicas
+from harness.history import History
+from harness.journal import Journal
+from harness.trial import Trial
+from harness.verdict import Judgement, Result
+
+ROW = tuple[int, int, int, int, int, int]  # node, key, offset, value, epoch, crc
+SENT = "\n".join(f"send {at} ok@{at}" for at in range(5)) + "\nread 0@0 1@1 2@2 3@3 4@4\ndrained"
+BACK = (5, "", "recovery", '{"redundant": true, "took_s": 1.0}')
+
+
+def entry(node: int, offset: int, value: int | None = None, epoch: int = 1, key: int = 0) -> ROW:
+    return node, key, offset, offset if value is None else value, epoch, 77
+
+
+SAME = [entry(node, at) for node in (0, 1) for at in range(5)]
+
+
+def stored(written: Any, rows: list[ROW], files: int = 1) -> History:
+    """A run in which five messages were sent and read, with these logs at its end."""
+    run = written(SENT).run
+    for number in range(files):
+        write(run, "replicas", f"runner-{number + 1}", rows[number::files])
+    write(run, "events", "runner", [BACK])
+    return History.open(run)
+
+
+def write(run: Any, table: str, writer: str, rows: list[Any]) -> None:
+    journal = Journal(run.journal, table, writer)
+    for row in rows:
+        journal.append(row)
+    journal.close()
+
+
+def codes(result: Result) -> dict[str, int]:
+    return {finding.code: finding.count for finding in result.findings if finding.demand}
+
+
+def judged(history: History) -> dict[str, int]:
+    return codes(offsets.check(history, Trial(), None))
+
+
+def test_dense_logs_convict_nobody(written: Any) -> None:
+    result = offsets.check(stored(written, SAME), Trial(), None)
+    assert result.judgement is Judgement.VALID
+    assert not result.findings
+
+
+@pytest.mark.parametrize("files", [1, 4])
+def test_a_log_that_gives_an_offset_twice(written: Any, files: int) -> None:
+    """OFFSET_CONFLICT (apache/rocketmq#7689), in all replicas alike; the copies do not differ."""
+    history = stored(written, [*SAME, entry(0, 4, 99), entry(1, 4, 99)], files)
+    assert judged(history) == {"OFFSET_CONFLICT": 1}
+    [finding] = offsets.check(history, Trial(), None).findings
+    assert finding.evidence == ({"queue": "orders-0", "offset": 4},)
+    assert "1 in a replica's own log" in finding.message
+    assert codes(replicas.check(history, Trial(), None)) == {}
+
+
+@pytest.mark.parametrize("files", [1, 3])
+def test_a_log_that_leaves_an_offset_out(written: Any, files: int) -> None:
+    """OFFSET_GAP: both logs lack the same two offsets, which is one mistake of two offsets."""
+    more = [entry(node, 7) for node in (0, 1)]
+    history = stored(written, [*SAME, *more], files)
+    assert judged(history) == {"OFFSET_GAP": 2}
+    [finding] = offsets.check(history, Trial(), None).findings
+    assert finding.evidence == ({"queue": "orders-0", "missing": 2, "node": "broker-2"},)
+
+
+def test_a_gap_over_many_blocks(written: Any) -> None:
+    """Blocks of 8,192 offsets add up, each queue for itself."""
+    far = [entry(0, 20_000 + at, 900 + at) for at in range(3)]
+    other = [entry(0, at, 990 + at, key=1) for at in range(3)]
+    history = stored(written, [*SAME, *far, *other])
+    assert judged(history) == {"OFFSET_GAP": 20_000 - 5}
+
+
+def test_a_log_may_begin_anywhere_and_end_early(written: Any) -> None:
+    """Retention deletes from the front, and a slave may lag."""
+    assert judged(stored(written, [*SAME[2:5], *SAME[5:8]])) == {}
+
+
+def test_a_history_with_gaps_shows_none(written: Any) -> None:
+    """What is not there may be missing from the record only."""
+    history = stored(written, [*SAME, entry(0, 9)])
+    history.run.update_state(ended=False)
+    assert judged(History.open(history.run)) == {}
+
+
+@pytest.mark.spark
+def test_spark_and_the_kernel_agree_on_offsets(
+    written: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three files, a task each."""
+    from harness.spark import session
+
+    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
+    history = stored(written, [*SAME, entry(0, 4, 99), entry(1, 9)], files=3)
+    with session() as spark:
+        spread = offsets.check(history, Trial(), spark)
+    assert spread == offsets.check(History.open(history.run), Trial(), None)
+    assert codes(spread) == {"OFFSET_CONFLICT": 1, "OFFSET_GAP": 4}

@@ -1,0 +1,217 @@
+"""What was acknowledged of topics, group offsets and locks, and what became of it.
+
+A history is a line of words: `create`, `delete`, `commit 7`, `reset 3` are acknowledged; with `?`
+behind them nobody knows, with `-` they were refused. `see` and `gone` look for the topic, `at 7`
+asks for the offset. `lock 1` takes process 1 a lock for 30 ms; `unlock 1` gives it back. Every
+operation takes 1 ms; `+20` lets 20 ms pass.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkers import groups, metadata
+from checkers._changes import Did
+from harness.history import History
+from harness.journal import Journal
+from harness.operation import NONE, F, Type
+from harness.rundir import RunDir
+from harness.trial import Trial
+
+MS = 1_000_000
+MARKS = {"?": Type.INFO, "-": Type.FAIL}
+LEASE_MS = 30
+
+
+def told(text: str) -> list[Did]:
+    return list(_told(iter(text.split())))
+
+
+def _told(words: Iterator[str]) -> Iterator[Did]:
+    now = 0
+    for word in words:
+        if word[0] == "+":
+            now += int(word[1:]) * MS
+            continue
+        kind = MARKS.get(word[-1], Type.OK)
+        name = word.rstrip("?-")
+        match name:
+            case "see" | "gone":
+                f, offset, process = F.SEE, 2 * (name == "see"), 0
+            case "create" | "delete":
+                f, offset, process = F[name.upper()], NONE, 0
+            case "lock" | "unlock":
+                f, offset, process = F[name.upper()], LEASE_MS, int(next(words))
+            case _:
+                argument = next(words)
+                kind = MARKS.get(argument[-1], Type.OK)
+                f = F.QUERY if name == "at" else F[name.upper()]
+                offset, process = int(argument.rstrip("?-")), 0
+        yield Did(f, process, 0, now, now + MS, kind, offset)
+        now += MS
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("gone create see delete gone create see", []),
+        ("create gone", ["METADATA_LOST"]),
+        ("create delete see", ["METADATA_RETURNED"]),
+        ("create see gone gone see", ["METADATA_LOST", "METADATA_RETURNED"]),
+        ("create delete? gone see gone", []),  # it may happen at any time
+        ("create? gone see", []),
+        ("create? delete gone see", []),
+        ("create- see", ["METADATA_RETURNED"]),  # it certainly did not happen
+        ("create delete- gone", ["METADATA_LOST"]),
+        ("create gone- see", []),  # a look that failed says nothing
+    ],
+)
+def test_topics(text: str, codes: list[str]) -> None:
+    """An acknowledged change stays until the next one; one of unknown outcome may come later."""
+    assert [breach.code for breach in metadata.of_topic(told(text))] == codes
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("at -1 commit 5 at 5 commit 3 at 5 reset 2 at 2 commit 4 at 4", []),
+        ("commit 5 at 3", ["GROUP_WENT_BACK"]),
+        ("commit 5 at -1", ["GROUP_WENT_BACK"]),
+        ("commit 9 reset 2 at 9", ["RESET_UNDONE"]),
+        ("commit 9 reset 2? at 9 at 2 at 9", []),
+        ("commit 5 commit 8? at 8 at 5", []),
+        ("commit 5 commit 8- at 8", ["RESET_UNDONE"]),
+        ("commit 5 reset 7 at 5", ["GROUP_WENT_BACK"]),
+        ("commit 9? reset 2 at 9", []),  # the commit may come after the reset
+    ],
+)
+def test_offsets(text: str, codes: list[str]) -> None:
+    """Back by a reset alone, and a reset stays."""
+    assert [breach.code for breach in groups.of_group(told(text))] == codes
+
+
+def test_how_much_a_group_is_given_again_is_counted() -> None:
+    """From the committed offset to where it stands; spec 12, 25."""
+    assert [breach.by for breach in groups.of_group(told("commit 50 at 20 at 20"))] == [30]
+    assert [breach.by for breach in groups.of_group(told("commit 50 at -1"))] == [50]
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [
+        ("lock 1 +29 lock 2", 0),  # the lease is counted from when it was asked for
+        ("lock 1 +10 lock 2", 1),
+        ("lock 1 unlock 1 lock 2", 0),
+        ("lock 1 +10 lock 1 +25 lock 2", 1),  # taken again
+        ("lock 1 +10 lock- 2 +20 lock 2", 0),
+        ("lock 1 +10 unlock? 1 lock 2", 0),  # who asked to give it back no longer believes in it
+    ],
+)
+def test_locks(text: str, times: int) -> None:
+    """QUEUE_OWNED_TWICE: two holders at once, each certain of it."""
+    breaches = list(metadata.of_lock(told(text)))
+    assert [breach.code for breach in breaches] == ["QUEUE_OWNED_TWICE"] * times
+
+
+WORDS = st.sampled_from(["create", "delete", "create?", "delete?", "create-", "look"])
+
+
+@given(st.lists(WORDS, max_size=12), st.data())
+def test_a_sound_store_of_topics_convicts_nobody(words: list[str], data: st.DataObject) -> None:
+    """Whatever comes late, in whatever order: an oracle that keeps every promise."""
+    there, late, seen = False, list[bool](), []
+    for word in words:
+        if word == "look":
+            while late and data.draw(st.booleans()):
+                there = late.pop(data.draw(st.integers(0, len(late) - 1)))
+            seen.append("see" if there else "gone")
+            continue
+        seen.append(word)
+        if word[-1] == "?":
+            late.append(word == "create?")
+        elif word[-1] != "-":
+            there = word == "create"
+    assert not list(metadata.of_topic(told(" ".join(seen))))
+
+
+STEPS = st.tuples(st.sampled_from(["commit", "reset", "at"]), st.integers(0, 9), st.booleans())
+
+
+@given(st.lists(STEPS, max_size=12), st.data())
+def test_a_sound_store_of_offsets_convicts_nobody(
+    steps: list[tuple[str, int, bool]], data: st.DataObject
+) -> None:
+    """The same for offsets: commits raise, resets set, those of unknown outcome come when they
+    come."""
+
+    def after(offset: int, what: str, value: int) -> int:
+        return max(offset, value) if what == "commit" else value
+
+    offset, late, words = -1, list[tuple[str, int]](), []
+    for what, value, certain in steps:
+        while late and data.draw(st.booleans()):
+            offset = after(offset, *late.pop(data.draw(st.integers(0, len(late) - 1))))
+        if what == "at":
+            words.append(f"at {offset}")
+        elif certain:
+            offset = after(offset, what, value)
+            words.append(f"{what} {value}")
+        else:
+            late.append((what, value))
+            words.append(f"{what} {value}?")
+    assert not list(groups.of_group(told(" ".join(words))))
+
+
+# ------------------------------------------------------------------------------- from recorded rows
+
+
+def recorded(folder: Path, *lines: tuple[int, str]) -> History:
+    """A run in which each of these keys had this history."""
+    folder.mkdir(exist_ok=True)
+    run = RunDir(folder)
+    run.trial_file.write_text(Trial().to_toml())
+    names = {"keys": ["made-0", "keep-0 on orders-0"], "processes": {"0": "maker 0 on client-1"}}
+    run.write_names({**names, "nodes": [], "roles": {}})
+    run.update_state(ended=True, interrupted=False)
+    journal, number = Journal(run.journal, "ops", "client-1"), 0
+    for key, text in lines:
+        for did in told(text):
+            asked = NONE if did.f in (F.SEE, F.QUERY) else did.offset
+            answered = did.offset if did.f in (F.SEE, F.QUERY) else NONE
+            for t, kind, offset in (
+                (did.begun, Type.INVOKE, asked),
+                (did.begun + MS, did.type, answered),
+            ):
+                row = (t, did.process, number, kind, did.f, key, NONE, NONE, offset)
+                journal.append((*row, NONE, NONE, NONE, NONE, NONE))
+            number += 1
+    journal.close()
+    notes = Journal(run.journal, "notes", "runner")
+    notes.append((0, NONE, NONE, "drain"))
+    notes.close()
+    return History.open(run)
+
+
+def test_findings_name_what_was_lost_and_by_whom_it_was_missed(tmp_path: Path) -> None:
+    """The evidence of both checkers, through the journal."""
+    history = recorded(tmp_path, (0, "create gone"), (1, "commit 5 at 3"))
+    (lost,) = metadata.check(history, Trial(), None).findings
+    assert (lost.code, lost.count, lost.demand) == ("METADATA_LOST", 1, "keeps-metadata")
+    assert lost.evidence[0]["what"] == "made-0"
+    assert lost.evidence[0]["by"] == "maker 0 on client-1"
+    result = groups.check(history, Trial(), None)
+    assert [finding.code for finding in result.findings] == ["GROUP_WENT_BACK"]
+    assert result.stats["redelivered"] == 2
+
+
+def test_what_nobody_looked_at_in_the_end_proves_nothing(tmp_path: Path) -> None:
+    """Neither does a run in which nothing was acknowledged."""
+    blind = recorded(tmp_path / "blind", (0, "create"), (1, "commit 5 at 5-"))
+    assert [r.code for r in metadata.check(blind, Trial(), None).reasons] == ["NO_FINAL_LOOK"]
+    assert [r.code for r in groups.check(blind, Trial(), None).reasons] == ["NO_FINAL_LOOK"]
+    idle = recorded(tmp_path / "idle", (0, "create? see"))
+    assert [r.code for r in metadata.check(idle, Trial(), None).reasons] == ["NO_CHANGES"]
+    assert [r.code for r in groups.check(idle, Trial(), None).reasons] == ["NO_OFFSETS"]

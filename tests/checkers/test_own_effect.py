@@ -1,0 +1,118 @@
+"""A link fault counts only for what it did itself."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from checkers import coverage
+from checkers._own_effect import idle_links
+from harness.intervals import FaultInterval
+
+Sketch = Any  # tests/checkers/conftest.py
+NODES = ("a", "b", "c")
+LINKS = [(a, b) for a in NODES for b in NODES if a != b]
+END = 12
+
+
+def link_fault(
+    number: int, begin: int, heal: int | None, links: Any, drop: float = 1.0, **how: Any
+) -> FaultInterval:
+    cut: dict[str, list[str]] = {}
+    for source, sink in links:
+        cut.setdefault(sink, []).append(source)
+    kind, params = ("loss", {"probability": drop}) if drop < 1 else ("partition", {})
+    effect = {"effect": {"cut": cut}}
+    how = {"state": "installed"} | how
+    return FaultInterval(number, kind, params, applied=begin, heal=heal, observation=effect, **how)
+
+
+def silence(number: int, begin: int, heal: int | None, node: str, **how: Any) -> FaultInterval:
+    targets, how = {"broker": (node,)}, {"state": "installed"} | how
+    return FaultInterval(number, "pause", targets=targets, applied=begin, heal=heal, **how)
+
+
+@st.composite
+def runs(draw: Any) -> list[FaultInterval]:
+    faults = []
+    for number in range(draw(st.integers(1, 7))):
+        begin = draw(st.integers(0, 8))
+        heal = draw(st.one_of(st.none(), st.integers(begin + 1, 11)))
+        state = draw(st.sampled_from(["installed"] * 4 + ["partial"]))
+        if draw(st.integers(0, 3)) == 0:
+            node = draw(st.sampled_from(NODES))
+            faults.append(silence(number, begin, heal, node, state=state))
+        else:
+            links = draw(st.lists(st.sampled_from(LINKS), min_size=1, max_size=3, unique=True))
+            drop = draw(st.sampled_from([0.2, 0.8, 1.0, 1.0]))
+            faults.append(link_fault(number, begin, heal, links, drop, state=state))
+    return faults
+
+
+def naive(faults: list[FaultInterval]) -> set[int]:
+    """Every fault, every link, every moment, every other fault."""
+
+    def lasts(fault: FaultInterval) -> range:
+        assert fault.applied is not None
+        return range(fault.applied, END if fault.heal is None else fault.heal)
+
+    def links(fault: FaultInterval) -> set[tuple[str, str]]:
+        cut = fault.observation.get("effect", {}).get("cut", {})
+        return {(source, sink) for sink, sources in cut.items() for source in sources}
+
+    def drop(fault: FaultInterval) -> float:
+        return float(fault.params.get("probability", 1.0))
+
+    def covers(other: FaultInterval, fault: FaultInterval, link: tuple[str, str], t: int) -> bool:
+        if other is fault or other.state != "installed" or t not in lasts(other):
+            return False
+        if other.kind == "pause":
+            return other.names[0] in link
+        if link not in links(other) or drop(other) < drop(fault):
+            return False
+        same = drop(other) == drop(fault) and other.applied == fault.applied
+        return not same or other.id < fault.id
+
+    return {
+        fault.id
+        for fault in faults
+        if fault.state == "installed"
+        and links(fault)
+        and all(
+            any(covers(other, fault, link, t) for other in faults)
+            for link in links(fault)
+            for t in lasts(fault)
+        )
+    }
+
+
+@given(faults=runs())
+def test_as_somebody_would_say_who_looks_at_every_moment(faults: list[FaultInterval]) -> None:
+    """Idle are those that were nowhere and never the one that made the difference."""
+    assert idle_links(faults, END) == naive(faults)
+
+
+def test_what_covers_a_fault() -> None:
+    """One that cuts the same, two in turn, a silent end; a worse loss, and no lesser one."""
+    link, other = ("a", "b"), ("b", "c")
+    cut = link_fault(1, 2, 8, [link])
+    assert idle_links([cut], END) == set()
+    assert idle_links([link_fault(0, 0, 9, [link]), cut], END) == {1}
+    assert idle_links([link_fault(0, 0, 7, [link]), cut], END) == set()
+    assert idle_links([link_fault(0, 0, 5, [link]), silence(2, 5, 9, "b"), cut], END) == {1}
+    assert idle_links([link_fault(0, 0, 9, [link]), link_fault(1, 2, 8, [link, other])], 9) == set()
+    assert idle_links([silence(0, 0, None, "a"), link_fault(1, 2, None, [link])], END) == {1}
+    assert idle_links([silence(0, 0, 9, "c"), cut], END) == set()
+    losses = [link_fault(0, 0, 9, [link], 0.5), link_fault(1, 2, 8, [link], 0.8)]
+    assert idle_links(losses, END) == set()
+    assert idle_links([losses[0], link_fault(1, 2, 8, [link], 0.2)], END) == {1}
+    twins = [link_fault(0, 2, 8, [link]), cut]
+    assert idle_links(twins, END) == {1}, "the first of two counts"
+
+
+def test_a_fault_without_an_effect_of_its_own_does_not_count(sound: Sketch) -> None:
+    """Cutting off a machine that is dead all the while adds no fault to the evidence."""
+    effect = {"effect": {"cut": {"broker-1": ["controller-1"]}}}
+    sound.fault("partition", 11, 15, observation=effect)
+    sound.fault("partition", 20, 22, observation=effect)
+    assert coverage.judge(sound.facts()).stats["effective"] == {"kill": 1, "partition": 1}
