@@ -34,15 +34,13 @@ DOWN_WITHIN_S = 60.0
 FOLLOW_EVERY_S = 0.5
 LINE_BYTES = 200  # of a log, about
 
-STAYING = ("local",)  # kinds of hosts that die with the command that raised them
-
 
 def up(asked: Request, runs: Path) -> int:
     """Raise a cluster; on hosts that outlive this command, leave it."""
     refuse(asked, runs)
     _refuse_fleeting(asked.trial.hosts)
     run = new_run(asked.trial, "", runs / FOLDER)
-    stays = asked.trial.hosts in STAYING
+    stays = registry.healer(asked.trial.hosts) is None  # hosts that die with who raised them
     with _keeper(run, stays) as keeper:
         _await_raised(run, keeper)
         show_status(run)

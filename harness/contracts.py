@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from harness.operation import Completion
+from harness.sight import Overseen
+from harness.sight import Standing as Standing
 
 CLIENT = "client"  # the role of nodes that clients live on
 
@@ -170,7 +172,7 @@ class Hosts(Protocol):
     """Machines raised for one trial. Entered: all nodes are up, with agents and addresses.
     Left: what the nodes wrote is in the run's folder, and everything it made is gone."""
 
-    can: frozenset[str]  # of: links, loss, signal, restart, power
+    can: frozenset[str]  # of: links, loss, signal, restart, power, events (see Telling)
     shares_files: bool  # nodes see the run's folder, so nothing has to be carried home
 
     def enter(self) -> None:
@@ -205,20 +207,6 @@ class Hosts(Protocol):
 
 
 # --------------------------------------------------------------------------------------- system
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Who plays which part right now, by node name; the parts that faults can aim at."""
-
-    masters: Mapping[str, str] = field(default_factory=dict)  # broker set -> node
-    slaves: tuple[str, ...] = ()
-    in_set: tuple[str, ...] = ()
-    out_of_set: tuple[str, ...] = ()
-    controller_leader: str = ""
-    epochs: Mapping[str, int] = field(default_factory=dict)  # broker set -> master's epoch
-    redundant: bool = False  # every broker set has its master and its full SyncStateSet
-    detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 class System(Protocol):
@@ -315,6 +303,26 @@ class MessageClient(Protocol):
     async def commit(self, group: str, topic: str, queue: int, offset: int) -> Completion: ...
 
 
+class MetadataClient(MessageClient, Protocol):
+    """A client that also changes what a message system knows besides its messages."""
+
+    async def create_topic(self, topic: str, queues: int) -> Completion: ...
+
+    async def delete_topic(self, topic: str) -> Completion: ...
+
+    async def topics(self) -> Mapping[str, int]:
+        """All topics and their queues. ConnectionError: not reachable now."""
+        ...
+
+    async def reset(self, group: str, topic: str, queue: int, offset: int) -> Completion: ...
+
+    async def lock(self, group: str, client: str, topic: str, queue: int) -> Completion:
+        """Ok with the milliseconds, since this was called, for which it is ours as `offset`."""
+        ...
+
+    async def unlock(self, group: str, client: str, topic: str, queue: int) -> Completion: ...
+
+
 # ------------------------------------------------------------------------------------- nemesis
 
 
@@ -328,9 +336,10 @@ class PlannedFault:
     target    a selector, resolved at the moment of the fault: `master`, `minority`, `broker-2` ...
     params    the fault's own: {shape = "isolate"} or {probability = 0.8}
     after     begin only once this holds, too: "1000 acks within 9 s": so many more sends were
-              acknowledged since the previous fault of the plan was applied, or so long ago
-    until     healed as soon as this holds: "another-master" (one with a higher epoch) or "next"
-              (the next fault of the plan has been applied), also "another-master + 2 s"
+              acknowledged since the previous fault of the plan was applied, or so long ago;
+              "event truncate within 5 s": some node told of one since then, or no fault at all
+    until     healed as soon as this holds: "another-master" (one with a higher epoch), "next"
+              (the next fault of the plan has been applied) or "event election"; also with " + 2 s"
     """
 
     kind: str
@@ -398,6 +407,12 @@ class Bed:
     now_ns: Callable[[], int]  # nanoseconds since the run's start, the clock of record
     acknowledged: Callable[[], int]  # sends acknowledged so far, as the crews last told
     sleep: Callable[[float], Awaitable[None]]
+
+    async def standing(self) -> Standing:
+        """Who plays which part right now: seen where that can be seen, else asked."""
+        if isinstance(self.hosts, Overseen):
+            return self.hosts.standing()
+        return await self.system.standing(self)
 
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes if node.name == name)

@@ -59,6 +59,7 @@ class Tally:
     def __init__(self) -> None:
         self.ended = [0, 0, 0, 0]  # sends by Type
         self.polled = 0
+        self.answered_ns = -1  # when the newest of the acknowledged sends was invoked
         self.latencies_ns: list[int] = []  # since the last `stats`
         self._quantiles = (0.0, 0.0)
 
@@ -73,6 +74,7 @@ class Tally:
             "fail": self.ended[Type.FAIL],
             "info": self.ended[Type.INFO],
             "polled": self.polled,
+            "answered_ns": self.answered_ns,
             "p50_ms": p50_ms,
             "p99_ms": p99_ms,
         }
@@ -147,6 +149,8 @@ class Crew:
         if f == _SEND:
             self.tally.ended[kind] += 1
             self.tally.latencies_ns.append(t - begun - self._spread_ns)
+            if kind == _OK:
+                self.tally.answered_ns = max(self.tally.answered_ns, begun)
         if c.error:
             self._notes.append((t, process, op, c.error))
 
@@ -261,14 +265,18 @@ def sentence(error: BaseException) -> str:
     return str(error) if isinstance(error, SeatrialError) else f"{type(error).__name__}: {error}"
 
 
-def written(run: RunDir, name: str) -> tuple[Log, Log]:
+Logs = Callable[[RunDir, str], tuple[Log, Log]]  # of ops and of notes, for a client node
+
+
+def written(run: RunDir, name: str, *, patient: bool = False) -> tuple[Log, Log]:
     """Journals of our own, in the run's folder."""
     from harness.journal import Journal  # Arrow, which a node elsewhere does not have
 
-    return Journal(run.journal, "ops", name), Journal(run.journal, "notes", name)
+    ops, notes = (Journal(run.journal, of, name, patient=patient) for of in ("ops", "notes"))
+    return ops, notes
 
 
-def streamed() -> tuple[Log, Log]:
+def streamed(run: RunDir, name: str) -> tuple[Log, Log]:
     """Rows that go home among the words that we say."""
     return RowStream("ops", integers, _print), RowStream("notes", texts, _print)
 
@@ -299,15 +307,14 @@ def enlist(
 async def serve(
     run: RunDir,
     name: str,
-    stream: bool,
+    logs: Logs,
     clock_ns: Callable[[], int],
     aboard: Callable[[], object] = lambda: None,
 ) -> int:
     """Carry a crew from the first line of standard input to the last; the exit code. `aboard` is
     called when everything is in place."""
     try:
-        logs = streamed() if stream else written(run, name)
-        crew, workload = enlist(run, name, logs, clock_ns)
+        crew, workload = enlist(run, name, logs(run, name), clock_ns)
         try:
             await _session(crew, workload, aboard)
         finally:
@@ -346,8 +353,8 @@ def main() -> int:
     folder, name = words
     try:
         run = RunDir.open(Path(folder))
-        stream = STREAM in sys.argv
-        return asyncio.run(serve(run, name, stream, time.monotonic_ns, _quiet_collector))
+        logs = streamed if STREAM in sys.argv else written
+        return asyncio.run(serve(run, name, logs, time.monotonic_ns, _quiet_collector))
     except SeatrialError as e:
         print(e, file=sys.stderr)
         return e.exit_code

@@ -210,6 +210,10 @@ class Crews:
     def acknowledged(self) -> int:
         return int(self.stats()["ok"])
 
+    def answered_ns(self) -> int:
+        """When the newest of the acknowledged sends was invoked; -1 before the first."""
+        return max((int(crew.stats.get("answered_ns", -1)) for crew in self._all), default=-1)
+
     def stats(self) -> dict[str, float]:
         """Counts added up, quantiles of the slowest."""
         told = [crew.stats for crew in self._all]

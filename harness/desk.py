@@ -21,6 +21,15 @@ from harness.errors import BadRequest, BedFailed
 SOCKET = "desk.sock"
 PATIENCE_S = 30.0
 MOST_BYTES = 1_000_000  # of a log in one answer
+NO_FILE = 66  # sysexits.h: the input is not there
+PART = f"""
+test -f "$0" || exit {NO_FILE}
+first=$1
+if [ "$first" -lt 0 ]; then first=$(($(wc -c < "$0") + first)); fi
+if [ "$first" -lt 0 ]; then first=0; fi
+echo "$first"
+tail -c "+$((first + 1))" "$0" | head -c "$2"
+"""
 
 Json = Mapping[str, Any]
 
@@ -120,13 +129,13 @@ class _Clerk:
             raise BadRequest(f"there is no node {node!r}; there are: {', '.join(self._bed.agents)}")
         path = f"{self._bed.hosts.folder(node)}/{name or self._bed.system.log}"
         agent = self._bed.agents[node]
-        if (await agent.run(["test", "-f", path])).code:
+        done = await agent.run(["sh", "-c", PART, path, str(start), str(MOST_BYTES)])
+        if done.code == NO_FILE:
             raise BadRequest(await self._absent(node, name))
-        size = int(await _said(agent.run(["sh", "-c", 'wc -c < "$0"', path])))
-        first = max(0, size + start if start < 0 else start)
-        part = 'tail -c "+$1" "$0" | head -c "$2"'
-        text = await _said(agent.run(["sh", "-c", part, path, str(first + 1), str(MOST_BYTES)]))
-        return {"text": text, "next": first + len(text.encode())}
+        if done.code:
+            raise BedFailed(f"the log can not be read: {done.err.strip()}")
+        first, _, text = done.out.partition("\n")
+        return {"text": text, "next": int(first) + len(text.encode())}
 
     async def _absent(self, node: str, name: str) -> str:
         """The sentence about a file that a node has not, with those that it has."""
@@ -135,13 +144,6 @@ class _Clerk:
         files = [entry for entry in listed.out.split() if not entry.endswith("/")]
         there = f"; there are: {', '.join(files)}" if files else ""
         return f"{node} has no file {name or self._bed.system.log}{there}"
-
-
-async def _said(command: Any) -> str:
-    done = await command
-    if done.code:
-        raise BedFailed(f"the log can not be read: {done.err.strip()}")
-    return str(done.out)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ and refuses with the same sentence. What a kind of hosts needs, that kind knows:
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,14 @@ def refuse_unready(hosts: str, bed: Bed, runs: Path) -> None:
     """BedFailed with what a trial on these hosts, written there, would lack."""
     for part in (_machine(runs), _hosts(hosts, bed)):
         if lacking := [capability.sentence for capability in part if not capability.ready]:
-            more = len(lacking) - SOME
-            also = [f"and {more} more; `{seatrial()} doctor --hosts {hosts}` names them all"]
-            raise BedFailed("\n".join([*lacking[:SOME], *(also if more > 0 else [])]))
+            raise unready(lacking, hosts)
+
+
+def unready(lacking: Sequence[str], hosts: str) -> BedFailed:
+    """One error for several sentences: the first few, and how many more."""
+    more = len(lacking) - SOME
+    also = [f"and {more} more; `{seatrial()} doctor --hosts {hosts}` names them all"]
+    return BedFailed("\n".join([*lacking[:SOME], *(also if more > 0 else [])]))
 
 
 def show(capabilities: tuple[Capability, ...], options: str = "") -> int:

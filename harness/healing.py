@@ -20,33 +20,58 @@ from harness import registry
 from harness.cluster import FOLDER as CLUSTERS
 from harness.errors import EXIT_VALID, BadRequest, SeatrialError
 from harness.rundir import RunDir
-from harness.runs import is_running
+from harness.runs import LATEST, is_running
+from harness.typed import seatrial
 
 Undo = Callable[[RunDir, Sequence[Any]], Sequence[str]]
 
 
-def heal(folder: Path | None, runs: Path) -> int:
-    """Heal one run, or every run below `runs`; says what was done."""
-    chosen = [RunDir.open(folder)] if folder else list(_stored(runs))
-    if folder and is_running(chosen[0].path):
+def heal(folder: Path | None, runs: Path, every: bool = False) -> int:
+    """Heal the run in a folder, every run below `runs`, or the newest there; says what was done."""
+    chosen = list(_stored(runs)) if every else [RunDir.open(folder or runs / LATEST)]
+    if not every and is_running(chosen[0].path):
         print(f"Nothing to heal yet: {chosen[0].path.name} goes on, and undoes its own faults.")
         return EXIT_VALID
-    exit_code, done = EXIT_VALID, False
+    done, failures = False, _Failures()
     for run in chosen:
         if is_running(run.path):
             continue
         try:
-            said = _heal(run, named=folder is not None)
+            said = _heal(run, named=not every)
         except SeatrialError as e:
-            print(f"seatrial: {run.path.name}: {e}", file=sys.stderr)
-            exit_code = max(exit_code, e.exit_code)
+            failures.add(run, e)
         else:
             done = done or bool(said)
             print(said, end="")
-    if not done and exit_code == EXIT_VALID:
-        which = f"{chosen[0].path.name}; --all looks at all" if folder else "these runs"
+    failures.show()
+    if not done and not failures.exit_code:
+        which = "these runs" if every else chosen[0].path.name
         print(f"Nothing to heal: every fault was undone, and nothing is left of {which}.")
-    return exit_code
+    if not every and not folder:
+        print(f"Only the newest run was looked at; {seatrial()} heal --all looks at all.")
+    return failures.exit_code
+
+
+class _Failures:
+    """What could not be healed: a sentence that is said of several runs is said once."""
+
+    def __init__(self) -> None:
+        self.exit_code = EXIT_VALID
+        self._runs: dict[str, list[str]] = {}  # by sentence
+
+    def add(self, run: RunDir, error: SeatrialError) -> None:
+        self.exit_code = max(self.exit_code, error.exit_code)
+        for sentence in str(error).splitlines():
+            self._runs.setdefault(sentence, []).append(run.path.name)
+
+    def show(self) -> None:
+        for sentence, runs in self._runs.items():
+            more = f" and {_counted(len(runs) - 1, 'other run')}" if len(runs) > 1 else ""
+            print(f"seatrial: {runs[0]}{more}: {sentence}", file=sys.stderr)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count > 1 else ''}"
 
 
 def _stored(runs: Path) -> Iterator[RunDir]:
@@ -62,7 +87,7 @@ def _heal(run: RunDir, named: bool) -> str:
     """Undo it; a line that says what was undone, or nothing."""
     entries = registry.nemesis().open_entries(run.ledger)
     hosts = run.trial().hosts
-    undo: Undo | None = getattr(registry.module("hosts", hosts), "heal", None)
+    undo: Undo | None = registry.healer(hosts)
     over = run.state().get("ended") and not entries
     removed = undo(run, entries) if undo and (named or not over) else ()
     if entries:

@@ -13,6 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+ENDING = ("kill", "power")  # kinds of fault that end processes
+SILENCING = (*ENDING, "pause")  # ... after which a node says and hears nothing until it is healed
+
 
 @dataclass(frozen=True)
 class FaultInterval:

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -93,8 +94,15 @@ def _class_path() -> str:
 
 def cache_folder() -> Path:
     """Where archives and compiled kernels live; removing it costs time, nothing else."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "seatrial"
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "seatrial"
+
+
+def _home() -> Path:
+    """Of whoever runs this; of one whom nobody knows here, a folder among the temporary ones."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / f"seatrial-{os.getuid()}"
 
 
 def find() -> Java:

@@ -11,7 +11,7 @@ moment:
   is set after the write, so a file with fewer rows than its counter has been damaged since.
 
 A batch is flushed when it holds 8,192 rows, or 50 ms after its first row by the event loop's
-timer (which is how time passes here: a simulated loop has a simulated journal). Integer tables
+timer; a *patient* journal, of a run that can be had again, waits until it is full. Integer tables
 pack each row into a preallocated buffer, which numpy then reads as columns: no Python object is
 kept. In columns that may be null, NONE (-1) is null.
 """
@@ -48,8 +48,16 @@ _STRUCT_CODES = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 class Journal:
     """One table's stream of one writer: `append` rows, `close` at the end."""
 
-    def __init__(self, folder: Path, table: str, writer: str, roll_bytes: int = ROLL_BYTES) -> None:
-        self._schema = TABLES[table]
+    def __init__(
+        self,
+        folder: Path,
+        table: str,
+        writer: str,
+        roll_bytes: int = ROLL_BYTES,
+        *,
+        patient: bool = False,
+    ) -> None:
+        self._schema, self._patient = TABLES[table], patient
         self._folder, self._stem, self._roll_bytes = folder, f"{table}-{writer}", roll_bytes
         self._pending = _pending(self._schema)
         self._append = self._pending.append
@@ -59,13 +67,13 @@ class Journal:
     def append(self, row: tuple[Any, ...]) -> None:
         """A row in the schema's order. Times must not go back."""
         if self._append(row) == BATCH_ROWS:
-            self.flush()
-        elif self._timer is None:
+            self._empty()
+        elif self._timer is None and not self._patient:
             self._timer = self._later()
 
     def append_columns(self, columns: Mapping[str, Any]) -> None:
         """Many rows at once, as equally long arrays by column; columns left out are null."""
-        self.flush()
+        self._empty()
         rows = len(next(iter(columns.values())))
         batch = pa.record_batch(
             [_array(columns.get(f.name), f, rows) for f in self._schema], schema=self._schema
@@ -74,16 +82,20 @@ class Journal:
             self._write(batch.slice(start, BATCH_ROWS))
 
     def flush(self) -> None:
-        """Write what is pending. BedFailed when the disk refuses it."""
+        """Write what is pending, unless patient. BedFailed when the disk refuses it."""
+        if not self._patient:
+            self._empty()
+
+    def close(self) -> None:
+        self._empty()
+        self._file.close()
+
+    def _empty(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._pending.rows:
             self._write(self._pending.take())
-
-    def close(self) -> None:
-        self.flush()
-        self._file.close()
 
     def _write(self, batch: pa.RecordBatch) -> None:
         self._file.write(batch)
@@ -137,13 +149,14 @@ class _StreamFile:
         self._counter.close()
 
     def _emit(self) -> None:
-        """Everything Arrow produced since, in one write; a file never keeps half a batch."""
+        """Everything Arrow produced since, in one write; a file never keeps half a batch, nor a
+        hole where one was refused."""
         data = memoryview(b"".join(self._chunks))
         self._chunks.clear()
+        written = 0
         try:
-            written = os.write(self._descriptor, data)
             while written < len(data):
-                written += os.write(self._descriptor, data[written:])
+                written += os.pwrite(self._descriptor, data[written:], self.bytes + written)
         except OSError as e:
             os.ftruncate(self._descriptor, self.bytes)
             raise _refused(self._path, e) from e
@@ -170,7 +183,7 @@ class _Chunks:
 def _mapped_counter(path: Path) -> mmap.mmap:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        os.ftruncate(descriptor, _COUNTER.size)
+        os.write(descriptor, bytes(_COUNTER.size))  # a page of its own: later the disk may be full
         return mmap.mmap(descriptor, _COUNTER.size)
     finally:
         os.close(descriptor)

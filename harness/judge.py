@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from harness import registry
 from harness.errors import BedFailed
 from harness.history import History
+from harness.remarks import DISK_FULL, NODE_GONE
 from harness.rundir import RunDir
 from harness.sealing import seal
 from harness.trial import DEMANDS, Trial
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKER_BUDGET_S = 600.0
+CUT_SHORT = frozenset(("BED_FAILED", "INTERRUPTED", NODE_GONE, DISK_FULL))
+CONSEQUENT = frozenset(  # what a run that was cut short lacks, as a matter of course
+    (
+        *("NO_LOAD", "NO_OPERATIONS", "NO_FINAL_READ", "FAULTS_MISSING", "IDLE_FAULTS"),
+        *("NO_OK_BEFORE", "NO_OK_BETWEEN", "NO_OK_AFTER"),
+    )
+)
 
 Check = Callable[[History, Trial, Any], Result]
 
@@ -43,6 +51,16 @@ def judge(
         with closing(Engine()) as engine:
             return _judged(_prepared(run), engine.session(), on_progress)
     return _judged(_prepared(run), spark, on_progress)
+
+
+def judge_here(history: History) -> Verdict:
+    """The verdict on a small run, by the same kernels, without Spark and without sealing it."""
+    trial = history.run.trial()
+    checks = [(name, registry.load("checker", name)) for name in checkers_of(trial)]
+    results = [_isolated(check, name, history, trial, None) for name, check in checks]
+    verdict = concluded(results, history, trial)
+    _write(history.run, verdict)
+    return verdict
 
 
 def _prepared(run: RunDir) -> tuple[History, Trial, Sequence[str]]:
@@ -120,7 +138,9 @@ def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verd
     kinds = outside_kinds(history, trial)
     results = tuple(permitted(result, trial, kinds) for result in results)
     own = tuple(_own_reasons(history))
-    theirs = [r for result in results for r in result.reasons if r.code not in _codes(own)]
+    said = _codes(own)
+    known = said | CONSEQUENT if said & CUT_SHORT else said
+    theirs = [r for result in results for r in result.reasons if r.code not in known]
     reasons = tuple(dict.fromkeys((*own, *theirs)))
     verdict = add_up(results)
     if verdict is Judgement.VALID and reasons:

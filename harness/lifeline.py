@@ -11,13 +11,44 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
+
+from harness.aloud import listener
 
 STATUS, ORDERS = 1, 0  # file descriptors
 
 
-class Lifeline(asyncio.Protocol):
-    """`stop` is set when the command, or SIGTERM, asks for an early end."""
+class Lifeline(Protocol):
+    """`stop` is set when somebody asks for an early end."""
+
+    stop: asyncio.Event
+
+    def say(self, status: Mapping[str, Any], /) -> None: ...
+
+
+class Alone:
+    """Nobody listens, and nobody asks for anything."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+
+    def say(self, status: Mapping[str, Any], /) -> None: ...
+
+
+async def alone() -> Lifeline:
+    return Alone()
+
+
+async def held() -> Lifeline:
+    """The line to the command that started this process."""
+    line = Line()
+    await line.hold()
+    listener.set(lambda words: line.say({"said": words}))
+    return line
+
+
+class Line(asyncio.Protocol):
+    """The command, or SIGTERM, may ask for an early end."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
@@ -31,7 +62,7 @@ class Lifeline(asyncio.Protocol):
         loop.add_signal_handler(signal.SIGINT, lambda: None)  # the command's to react to
         await loop.connect_read_pipe(lambda: self, os.fdopen(ORDERS, "rb", 0))
 
-    def say(self, status: Mapping[str, Any]) -> None:
+    def say(self, status: Mapping[str, Any], /) -> None:
         if "stats" not in status and "standing" not in status:
             print(json.dumps(status), file=sys.stderr, flush=True)
         try:

@@ -30,6 +30,13 @@ class F(IntEnum):
     POLL = 2  # consumer group read: one ok row for each message, pos = index in the batch
     READ = 3  # the fresh reader's read in the final phase, same shape as POLL
     COMMIT = 4  # group offset committed: offset
+    CREATE = 5  # topic made; key is the topic, offset its queues
+    DELETE = 6  # topic deleted
+    SEE = 7  # topic looked for: ok with its queues as offset, 0 when there is none
+    RESET = 8  # group offset set, also backwards: offset
+    QUERY = 9  # group offset asked for: ok with offset, -1 (absent) when there is none
+    LOCK = 10  # a queue's lock taken: ok with offset, the ms for which it is ours since the invoke
+    UNLOCK = 11  # a lock given back
 
 
 @dataclass(frozen=True, slots=True)

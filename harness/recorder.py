@@ -25,11 +25,13 @@ class JournalRecorder:
         folder: Path,
         now_ns: Callable[[], int],
         tell: Callable[[Mapping[str, Any]], None],
+        *,
+        patient: bool = False,
     ) -> None:
         self._now_ns = now_ns
         self._tell = tell
         self._tables = {
-            table: Journal(folder, table, WRITER)
+            table: Journal(folder, table, WRITER, patient=patient)
             for table in ("faults", "events", "notes", "replicas")
         }
         self._node_index: Mapping[str, int] = {}

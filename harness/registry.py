@@ -70,6 +70,12 @@ def load(kind: str, name: str) -> Callable[..., Any]:
     return function
 
 
+def healer(hosts: str) -> Callable[..., Any] | None:
+    """What undoes what a run left on hosts of a kind that outlive it; None: they die with it."""
+    heal: Callable[..., Any] | None = getattr(module("hosts", hosts), "heal", None)
+    return heal
+
+
 def described(kind: str) -> Iterator[tuple[str, str]]:
     """Each name with the first sentence of its docstring."""
     for name in names(kind):

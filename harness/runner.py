@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from harness import registry, trial
 from harness.contracts import Hosts
 from harness.errors import EXIT_BAD_REQUEST, SeatrialError
+from harness.lifeline import Lifeline, held
 from harness.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ def main() -> int:
     return carry_out(RunDir.open(Path(sys.argv[1])), trial.run)
 
 
-def carry_out(run: RunDir, story: "Callable[[Voyage], Awaitable[None]]") -> int:
+def carry_out(
+    run: RunDir,
+    story: "Callable[[Voyage], Awaitable[None]]",
+    hold: "Callable[[], Awaitable[Lifeline]]" = held,
+) -> int:
     """Enter the hosts of the run and play the story there; the exit code of this process."""
     try:
         asked = run.trial()
@@ -37,7 +42,7 @@ def carry_out(run: RunDir, story: "Callable[[Voyage], Awaitable[None]]") -> int:
         return e.exit_code
     from harness.voyage import voyage  # after the hosts are entered, like all that follows from it
 
-    return hosts.run(voyage(run, hosts, story))
+    return hosts.run(voyage(run, hosts, story, hold))
 
 
 if __name__ == "__main__":

@@ -46,18 +46,73 @@ def new_run(trial: Trial, plan: str, runs: Path) -> RunDir:
         runs.mkdir(parents=True, exist_ok=True)
         make_room(runs, cap_bytes())
         folder = _new_folder(runs.resolve(), _stem(trial.name))
-        run = RunDir(folder)
-        run.trial_file.write_text(trial.to_toml())
-        run.plan_file.write_text(plan)
+        run = begun(trial, plan, folder)
         (folder / BALLAST).write_bytes(os.urandom(BALLAST_BYTES))
-        run.update_state(**_beginning())
         _point(runs / LATEST, folder)
     except OSError as e:
-        raise BedFailed(
-            f"no run can be written under {runs}: {e.strerror}; free space or choose another "
-            "folder with --runs"
-        ) from e
+        raise _unwritable(runs, e) from e
     return run
+
+
+def begun(trial: Trial, plan: str, folder: Path) -> RunDir:
+    """A folder that is there becomes a run's, with what is known of it before it begins."""
+    run = RunDir(folder)
+    run.trial_file.write_text(trial.to_toml())
+    run.plan_file.write_text(plan)
+    run.update_state(**_beginning())
+    return run
+
+
+def writable(runs: Path) -> None:
+    """Make the folder of runs. BedFailed when nothing can be written there."""
+    cap_bytes()
+    probe = runs / f".probe-{os.getpid()}"
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        try:
+            probe.write_bytes(os.urandom(BALLAST_BYTES))
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as e:
+        raise _unwritable(runs, e) from e
+
+
+def kept(folder: Path, name: str, runs: Path) -> RunDir:
+    """A run that was carried out elsewhere, moved to the others: all of it, or nothing."""
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        make_room(runs, cap_bytes())
+        path = _copied(folder, _stem(name), runs.resolve())
+    except OSError as e:
+        raise BedFailed(f"the run {name} can not be kept under {runs}: {_reason(e)}") from e
+    shutil.rmtree(folder, ignore_errors=True)
+    return RunDir(path)
+
+
+def _copied(folder: Path, stem: str, runs: Path) -> Path:
+    """It has its name when it is complete."""
+    copy = _new_folder(runs, f".{stem}")
+    try:
+        with held(RunDir(copy)):
+            shutil.copytree(folder, copy, dirs_exist_ok=True)
+            return copy.rename(_new_folder(runs, stem))
+    except BaseException:
+        shutil.rmtree(copy, ignore_errors=True)
+        raise
+
+
+def _unwritable(runs: Path, error: OSError) -> BedFailed:
+    return BedFailed(
+        f"no run can be written under {runs}: {_reason(error)}; free space or choose another "
+        "folder with --runs"
+    )
+
+
+def _reason(error: OSError) -> str:
+    """Of many errors the first."""
+    if isinstance(error, shutil.Error) and error.args[0]:
+        return str(error.args[0][0][-1])
+    return error.strerror or str(error)
 
 
 def drop_ballast(run: RunDir) -> None:

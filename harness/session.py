@@ -65,8 +65,7 @@ class Ending:
     @property
     def codes(self) -> tuple[str, ...]:
         """Codes of the findings that convict."""
-        results = self.verdict.checkers if self.verdict else ()
-        return tuple(f.code for r in results for f in r.findings if f.demand and not f.permitted)
+        return self.verdict.convicting if self.verdict else ()
 
     @property
     def exit_code(self) -> int:

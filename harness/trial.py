@@ -26,7 +26,7 @@ COLLECT_WITHIN_S = 120.0
 HURRY_S = 10.0  # for each part that is left, after an early end
 
 BYTE_ORDER_MARK = "\ufeff"
-DEMANDS = ("no-loss", "at-least-once", "order-per-queue", "recovers")
+DEMANDS = ("no-loss", "at-least-once", "order-per-queue", "keeps-metadata", "recovers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ async def run(voyage: "Voyage") -> None:
             async with voyage.may(DRAIN_WITHIN_S, HURRY_S, "the final phase"):
                 await crews.drain()
         async with voyage.may(COLLECT_WITHIN_S, HURRY_S, "collecting logs and replicas"):
-            await voyage.system.collect(bed)
+            await voyage.collected(bed)
         voyage.mark("collected")
     voyage.mark("ended")
 

@@ -7,7 +7,7 @@ time of its own making, so checking twice gives the same bytes.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -77,6 +77,25 @@ class Verdict:
     checkers: tuple[Result, ...]
     schema_version: int = SCHEMA_VERSION
     events: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def convicting(self) -> tuple[str, ...]:
+        """Codes of the findings that the contract speaks against."""
+        return tuple(f.code for f in self._convicting)
+
+    @property
+    def first(self) -> Finding | None:
+        """The first finding that the contract speaks against."""
+        return next(self._convicting, None)
+
+    @property
+    def _convicting(self) -> Iterator[Finding]:
+        found = (f for result in self.checkers for f in result.findings)
+        return (f for f in found if f.demand and not f.permitted)
+
+    def stats(self, checker: str) -> Mapping[str, Any]:
+        """What a checker counted; nothing if it was not asked."""
+        return next((r.stats for r in self.checkers if r.checker == checker), {})
 
     def to_json(self) -> str:
         """Sorted and indented, so that equal verdicts are equal bytes."""

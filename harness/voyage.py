@@ -27,6 +27,7 @@ from harness.recorder import JournalRecorder
 from harness.remarks import DISK_FULL, FULL, GONE, NODE_GONE
 from harness.rundir import RunDir
 from harness.runs import drop_ballast
+from harness.sight import Overseen
 from harness.together import meanwhile, together
 from harness.watch import disks, exits, noticed, standings
 
@@ -53,9 +54,11 @@ class Voyage:
         self.epoch_ns = round(self._time_s() * 1e9)
         self.stop = lifeline.stop
         self.say = lifeline.say
-        self.record = JournalRecorder(run.journal, self.now_ns, self.say)
+        self._overseen = isinstance(hosts, Overseen)
+        self.record = JournalRecorder(run.journal, self.now_ns, self.say, patient=self._overseen)
         self._phase = ""
         self._acknowledged: Callable[[], int] = lambda: 0
+        self._answered_ns: Callable[[], int] = lambda: -1
         self._limits: dict[asyncio.Timeout, float] = {}
         self._lost: dict[str, dict[str, str]] = {GONE: {}, FULL: {}}  # how -> node -> why
 
@@ -85,9 +88,11 @@ class Voyage:
             self.run.update_state(left=str(e))
 
     def _bed(self, nodes: Sequence[Node], agents: Mapping[str, Agent]) -> Bed:
+        if not self._overseen:  # a world that is ours alone loses nobody
+            agents = noticed(agents, partial(self.lose, GONE))
         bed = Bed(
             nodes=nodes,
-            agents=noticed(agents, partial(self.lose, GONE)),
+            agents=agents,
             hosts=self.hosts,
             system=self.system,
             record=self.record,
@@ -115,7 +120,7 @@ class Voyage:
         async with crews.aboard():
             async with self.must(within_s, "opening the clients"):
                 await crews.open()
-            self._acknowledged = crews.acknowledged
+            self._acknowledged, self._answered_ns = crews.acknowledged, crews.answered_ns
             yield crews
 
     def watched(self, bed: Bed, crews: Crews) -> AbstractAsyncContextManager[None]:
@@ -137,17 +142,25 @@ class Voyage:
             await together(self._duration(), self._nemesis(plan, bed))
 
     async def recovered(self, bed: Bed) -> None:
-        """Full redundancy again, which is an event, and a send acknowledged after that."""
+        """Full redundancy again, which is an event, and after it a send from its invocation to its
+        acknowledgement."""
         began_ns, redundant = self.now_ns(), False
         async with self.may(self.trial.recover_within_s, RECOVER_HURRY_S, "the recovery"):
             while not (redundant := (await self.system.standing(bed)).redundant):
                 await bed.sleep(LOOK_EVERY_S)
             self._recovery(redundant, began_ns)
-            before = bed.acknowledged()
-            while bed.acknowledged() <= before:
+            since_ns = self.now_ns()
+            while self._answered_ns() <= since_ns:
                 await bed.sleep(LOOK_EVERY_S)
         if not redundant:
             self._recovery(redundant, began_ns)
+
+    async def collected(self, bed: Bed) -> None:
+        """What the system has to tell, and what was seen of it, is in the history."""
+        await self.system.collect(bed)
+        if isinstance(self.hosts, Overseen):
+            for event in self.hosts.observed():
+                self.record.event(*event)
 
     def _recovery(self, redundant: bool, began_ns: int) -> None:
         now_ns = self.now_ns()
@@ -246,12 +259,13 @@ class Voyage:
 
 
 Story = Callable[[Voyage], Awaitable[None]]
+Hold = Callable[[], Awaitable[Lifeline]]
 
 
-async def voyage(run: RunDir, hosts: Hosts, story: Story) -> int:
-    """Carry out the story in this run's folder; the exit code of the process."""
-    lifeline = Lifeline()
-    await lifeline.hold()
+async def voyage(run: RunDir, hosts: Hosts, story: Story, hold: Hold) -> int:
+    """Carry out the story in this run's folder; the exit code of the process. `hold` takes up the
+    line to whoever asked for it."""
+    lifeline = await hold()
     try:
         return await _voyage(Voyage(run, hosts, lifeline), story)
     except Exception as e:

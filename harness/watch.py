@@ -2,8 +2,8 @@
 
 A process that ends is recorded as the event `exit`, whoever ended it: the recovery checker knows
 the faults and tells a kill from a crash. One that ends where its disk is full convicts nobody: it
-had to stop, and what failed is the bed. One that goes on there may do anything, so disks are
-looked at now and then.
+had to stop, and what failed is the bed. One that goes on there refuses what it is asked, or does
+anything else, so disks are looked at now and then.
 
 A node whose agent can not be reached any more is gone for good, and that too is the bed's failure.
 Whoever calls the agent finds out; a view of each agent tells the runner, once and at once, because
@@ -20,7 +20,6 @@ from harness.errors import BedFailed, NodeGone
 
 STANDING_EVERY_S = 0.5
 FULL_BYTES = 64_000_000  # less than a node may ask for at once
-NOTHING_BYTES = 65_536
 DISK_EVERY_S = 5.0
 RESTART_POLL_S = 0.1
 
@@ -57,7 +56,7 @@ def exits(bed: Bed, full: Lost) -> Iterator[Coroutine[Any, Any, None]]:
 
 
 def disks(bed: Bed, full: Lost) -> Iterator[Coroutine[Any, Any, None]]:
-    """A watch for the disk of each node of the cluster; `full` is called when nothing is left."""
+    """A watch for the disk of each node of the cluster; `full` is called when it is full."""
     return (_disk(bed, node, full) for node in bed.nodes if node.role != CLIENT)
 
 
@@ -65,7 +64,7 @@ async def standings(bed: Bed, say: Callable[[Mapping[str, Any]], None]) -> None:
     """For ever: tell who plays which part."""
     while True:
         with suppress(NodeGone):
-            say({"standing": _told(await bed.system.standing(bed))})
+            say({"standing": _told(await bed.standing())})
         await bed.sleep(STANDING_EVERY_S)
 
 
@@ -101,7 +100,7 @@ async def _exit(bed: Bed, node: Node, full: Lost) -> None:
 
 async def _disk(bed: Bed, node: Node, full: Lost) -> None:
     with suppress(NodeGone):
-        while (free_bytes := await _free_bytes(bed, node)) >= NOTHING_BYTES:
+        while (free_bytes := await _free_bytes(bed, node)) >= FULL_BYTES:
             await bed.sleep(DISK_EVERY_S)
         full(node.name, _left(bed, node, free_bytes))
 

@@ -13,15 +13,16 @@ sets (`_links`), and one fabric merges the rules of all faults in force, so that
 the other (`_fabric`). Faults reach nodes through an agent's few verbs and nothing else, so every
 fault works on every kind of host that has the verbs it `NEEDS`.
 
-The front door: `planned` is a trial's plan, checked (`draw` or `load`, then `check`), `dump` saves
-it, `carry_out` does it, `as_recorded` is one that hits the same victims again; `open_entries` are
-the faults that a crashed run left in the world.
+The front door: `planned` is a trial's plan, checked (`draw` or `load`, then `check`), `swarm` a
+dense one for campaigns, `dump` saves it, `carry_out` does it, `as_recorded` is one that hits the
+same victims again; `open_entries` are the faults that a crashed run left in the world.
 """
 
 from nemesis._ledger import Entry, Ledger, open_entries
 from nemesis._nemesis import carry_out
 from nemesis._plan import Plan, check, check_kinds, draw, dump, load, planned
 from nemesis._recorded import as_recorded
+from nemesis._swarm import swarm
 
 __all__ = [
     "Entry",
@@ -36,4 +37,5 @@ __all__ = [
     "load",
     "open_entries",
     "planned",
+    "swarm",
 ]

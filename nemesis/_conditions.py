@@ -2,26 +2,45 @@
 
     after = "1000 acks within 9 s"   so many more sends were acknowledged since the previous fault
                                      of the plan was applied, or so much time has passed since
+    after = "event truncate within 5 s"
+                                     a node wrote such a line into its event log
     until = "another-master"         some broker set has a master with a higher epoch than when
                                      the fault began
     until = "next"                   the next fault of the plan has been applied
+    until = "event election"         a node wrote such a line since the fault was applied
     until = "another-master + 2 s"   the same, and so much longer
 
-Every condition has an end: `within` bounds the first, the fault's `for_s` the others.
+What an event says may be asked for, and who tells it, and how long ago it must be:
+
+    event raft state=leader by controller but fault-0 + 0.0005 s within 5 s
+
+It counts from the fault's own moment on, and not before the previous fault of the plan was applied.
+The fault then knows who told it: the selector `teller`. One that waits for an event that does not
+come does not happen at all, since it would hit another story than the one it was written for.
+
+Every condition has an end: `within` bounds the first two, the fault's `for_s` the others.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from harness.contracts import Standing
+from harness.contracts import PlannedFault
 from harness.errors import BadRequest
+from harness.sight import Standing, Told
 
 ANOTHER_MASTER, NEXT = "another-master", "next"
 UNTIL = (ANOTHER_MASTER, NEXT)
 
-_UNTIL = re.compile(r"([a-z-]+)(?: \+ (\d+(?:\.\d+)?) ?s)?")
-_ACKS = re.compile(r"(\d+) acks within (\d+(?:\.\d+)?) ?s")
+_MORE = r"(?: \+ (?P<more>\d+(?:\.\d+)?) ?s)?"
+_WITHIN = r" within (?P<within>\d+(?:\.\d+)?) ?s"
+_WORD = re.compile(rf"(?P<word>[a-z-]+){_MORE}")
+_ACKS = re.compile(rf"(?P<count>\d+) acks{_WITHIN}")
+_SAYS = r"event (?P<kind>[a-z-]+)(?P<says>(?: \w+=\S+)*)(?: by (?P<by>[^+]+?))?"
+_EVENT_AFTER = re.compile(_SAYS + _MORE + _WITHIN)
+_EVENT_UNTIL = re.compile(_SAYS + _MORE)
 
 
 @dataclass(frozen=True)
@@ -33,33 +52,84 @@ class Acks:
 
 
 @dataclass(frozen=True)
+class Event:
+    """A line of a node's event log. `says`: what its fields must be; `by`: a selector."""
+
+    kind: str
+    says: tuple[tuple[str, str], ...] = ()
+    by: str = ""
+    more_s: float = 0.0
+    within_s: float = 0.0
+
+    def fits(self, told: Told) -> bool:
+        """Whether this is the line, whoever told it."""
+        return told.kind == self.kind and all(
+            name in told.fields and _plain(told.fields[name]) == value for name, value in self.says
+        )
+
+    def __str__(self) -> str:
+        says = "".join(f" {name}={value}" for name, value in self.says)
+        return f"{self.kind}{says}{self.by and f' by {self.by}'}"
+
+
+@dataclass(frozen=True)
 class Until:
-    """A word of `UNTIL`, and how much longer; without a word: the fault's whole time."""
+    """A word of `UNTIL` or an event, and how much longer; without: the fault's whole time."""
 
     word: str = ""
     more_s: float = 0.0
+    event: Event | None = None
 
 
-def after(text: str) -> Acks | None:
+def after(text: str) -> Acks | Event | None:
     """The condition that `after` states, if any. BadRequest says how to write one."""
-    if not text:
+    words = " ".join(text.split())
+    if not words:
         return None
-    match = _ACKS.fullmatch(" ".join(text.split()))
-    if not match:
-        raise BadRequest(f"after must read like '1000 acks within 9 s', not {text!r}")
-    return Acks(int(match[1]), float(match[2]))
+    if match := _ACKS.fullmatch(words):
+        return Acks(int(match["count"]), float(match["within"]))
+    if match := _EVENT_AFTER.fullmatch(words):
+        return _event(match, float(match["within"]))
+    raise BadRequest(
+        f"after must read like '1000 acks within 9 s' or 'event truncate within 5 s', not {text!r}"
+    )
 
 
 def until(text: str) -> Until:
     """The condition that `until` states. BadRequest says how to write one."""
-    if not text:
+    words = " ".join(text.split())
+    if not words:
         return Until()
-    match = _UNTIL.fullmatch(" ".join(text.split()))
-    if not match or match[1] not in UNTIL:
-        raise BadRequest(f"until must be one of {', '.join(UNTIL)}, with or without ' + 2 s'")
-    return Until(match[1], float(match[2] or 0))
+    if match := _EVENT_UNTIL.fullmatch(words):
+        return Until(more_s=float(match["more"] or 0), event=_event(match))
+    match = _WORD.fullmatch(words)
+    if not match or match["word"] not in UNTIL:
+        known = f"{', '.join(UNTIL)} or 'event election'"
+        raise BadRequest(f"until must be one of {known}, with or without ' + 2 s'")
+    return Until(match["word"], float(match["more"] or 0))
+
+
+def event_of(text: str) -> Event | None:
+    """The event that `after` waits for, if any."""
+    condition = after(text)
+    return condition if isinstance(condition, Event) else None
+
+
+def listens(planned: PlannedFault) -> bool:
+    """Whether the fault, or its end, waits for an event."""
+    return bool(event_of(planned.after) or until(planned.until).event)
 
 
 def another_master(before: Mapping[str, int], now: Standing) -> bool:
     """Whether some broker set has a master of a higher epoch than before."""
     return any(now.epochs.get(name, 0) > before.get(name, 0) for name in now.masters)
+
+
+def _event(match: re.Match[str], within_s: float = 0.0) -> Event:
+    says = tuple(tuple(part.split("=", 1)) for part in match["says"].split())
+    return Event(match["kind"], says, match["by"] or "", float(match["more"] or 0), within_s)
+
+
+def _plain(value: Any) -> str:
+    """A field as a plan writes it: words as they are, the rest as JSON without spaces."""
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

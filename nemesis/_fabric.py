@@ -9,7 +9,7 @@ that this happened under its eyes.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from harness.contracts import Agent, LinkRule, Node
 from harness.scene import Link
@@ -28,13 +28,13 @@ class Fabric:
 
     async def lay(self, owner: object, effects: Mapping[Link, float]) -> None:
         """Put a fault's effects in force, on all nodes at once."""
+        before = self._laid.get(owner, {})
         self._laid[owner] = dict(effects)
-        await self._renew()
+        await self._renew((*before, *effects))
 
     async def lift(self, owner: object) -> None:
         """Take a fault's effects away; what others laid stays. May be repeated when it failed."""
-        self._laid.pop(owner, None)
-        await self._renew()
+        await self._renew(self._laid.pop(owner, {}))
 
     def drop(self, link: Link) -> float:
         """The probability that the link loses a packet, as all faults together want it."""
@@ -44,8 +44,11 @@ class Fabric:
         """Rises whenever the node's rules are replaced."""
         return self._version[node]
 
-    async def _renew(self) -> None:
-        stale = [name for name in self._version if self._in_force[name] != self._merged(name)]
+    async def _renew(self, changed: Collection[Link]) -> None:
+        """The nodes behind these links, and those of which nobody knows."""
+        doubtful = (name for name, rules in self._in_force.items() if rules is None)
+        sinks = sorted({*(sink for _, sink in changed), *doubtful})
+        stale = [name for name in sinks if self._in_force[name] != self._merged(name)]
         await each(*map(self._renew_one, stale))
 
     async def _renew_one(self, sink: str) -> None:

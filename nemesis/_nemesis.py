@@ -15,7 +15,8 @@ they share its files; elsewhere the node may come back with it, so `seatrial hea
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -27,7 +28,9 @@ from harness.contracts import Bed, Injection, Node, Observation, PlannedFault, S
 from harness.errors import BedFailed, NodeGone
 from harness.scene import Scene
 from nemesis import _conditions, _targets
+from nemesis._conditions import Acks, Event
 from nemesis._fabric import Fabric
+from nemesis._hearing import Hearing
 from nemesis._ledger import Entry, Ledger
 from nemesis._plan import Plan
 from nemesis._stopwatch import timed, timing
@@ -35,6 +38,10 @@ from nemesis._waiting import NS, reached, sleep_until
 
 AIM_AGAIN_S = 0.05  # when nobody plays the part aimed at
 LOOK_AGAIN_S = 0.05  # for another master
+
+
+class _Missed(Exception):
+    """What a fault waits for did not come."""
 
 
 async def carry_out(
@@ -86,6 +93,8 @@ class _Interval:
     settled: asyncio.Event = field(default_factory=asyncio.Event)  # applied, or never will be
     settled_ns: int = 0
     acknowledged: int = 0  # when it settled
+    heard: int = 0  # events, when it settled
+    teller: str = ""  # of the event that it waited for
     epochs: Mapping[str, int] = field(default_factory=dict)  # when it was aimed
     injection: Injection | None = None  # while it is in the world
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -98,25 +107,27 @@ class _Nemesis:
         self.bed = replace(bed, agents=timed(bed.agents, bed.now_ns))
         self.ledger, self.load_began_ns = ledger, load_began_ns
         self.fabric = Fabric(bed.nodes, self.bed.agents)
+        self.hearing = Hearing(bed, any(_conditions.listens(planned) for planned in plan))
         self.held: set[str] = set()
         self.begun: list[_Interval] = []
         self.intervals = [
             _Interval(number, planned, Random(rng.getrandbits(64)), _row(number, planned))
             for number, planned in enumerate(plan)
         ]
+        self.victims: dict[str, Collection[str]] = {_word(each): () for each in self.intervals}
         for interval in self.intervals:
             bed.record.fault(interval.row)
 
     # ------------------------------------------------------------------- one fault's life
 
     async def live(self, interval: _Interval) -> None:
-        await self._moment(interval)
-        self._mark(interval, begin=self.bed.now_ns())
         try:
+            await self._moment(interval)
+            self._mark(interval, begin=self.bed.now_ns())
             await self._apply(interval)
             if interval.injection:
                 await self._observe(interval, interval.injection)
-        except BedFailed as e:
+        except (BedFailed, _Missed) as e:
             self._fail(interval, str(e))
         self._settle(interval)
         if interval.injection:
@@ -125,18 +136,51 @@ class _Nemesis:
             await self._heal(interval)
 
     async def _moment(self, interval: _Interval) -> None:
-        """Sleep until the plan's time, then wait for its condition."""
+        """Sleep until the plan's time, then wait for its condition. _Missed: it did not come."""
         planned = interval.planned
         await sleep_until(self.bed, self.load_began_ns + planned.at_s * NS)
-        acks = _conditions.after(planned.after)
-        if acks is None:
-            return
+        match _conditions.after(planned.after):
+            case Acks() as acks:
+                await self._acknowledged(interval, acks)
+            case Event() as event:
+                await self._told(interval, event)
+
+    async def _acknowledged(self, interval: _Interval, acks: Acks) -> None:
         since_ns, before = await self._previous(interval)
 
         async def enough() -> bool:
             return self.bed.acknowledged() >= before + acks.count
 
         await reached(self.bed, enough, since_ns + acks.within_s * NS)
+
+    async def _told(self, interval: _Interval, event: Event) -> None:
+        began_ns, count = self.bed.now_ns(), self.hearing.count
+        if interval.number:
+            settled_ns, _ = await self._previous(interval)
+            began_ns = max(began_ns, settled_ns)
+            count = max(count, self.intervals[interval.number - 1].heard)
+        until_ns = began_ns + event.within_s * NS
+        heard = await self.hearing.first(event, count, until_ns, self._by(interval, event))
+        if heard is None:
+            self._mark(interval, begin=self.bed.now_ns())
+            raise _Missed(f"no node told of the event {event} within {event.within_s:g} s")
+        interval.teller = heard.told.node
+        interval.evidence["told"] = {"by": heard.told.node, "at": heard.at_ns}
+        await sleep_until(self.bed, heard.at_ns + event.more_s * NS)
+
+    def _by(self, interval: _Interval, event: Event) -> Callable[[str], bool]:
+        """Whether a node is one whose event counts: by its role or name, or whom faults hit."""
+
+        def counts(name: str) -> bool:
+            met = self._met(interval)
+            node = self.bed.node(name)
+            return not event.by or _targets.is_among(node, event.by, met)
+
+        return counts
+
+    def _met(self, interval: _Interval) -> _targets.Met:
+        """Whom the words mean that only this plan knows."""
+        return ChainMap({_targets.TELLER: (interval.teller,)}, self.victims)
 
     async def _previous(self, interval: _Interval) -> tuple[int, int]:
         """When the previous fault was applied, and how many sends were acknowledged then."""
@@ -151,8 +195,11 @@ class _Nemesis:
         interval.row["targets"] = _json(injection.targets)
         if not injection.targets:
             self._fail(interval, "nobody played the part that it aims at")
+            now_ns = self.bed.now_ns()
+            self._mark(interval, heal=now_ns, healed=now_ns)  # nothing of it is in the world
             return
         names = [name for names in injection.targets.values() for name in names]
+        self.victims[_word(interval)] = names
         planned = interval.planned
         self.ledger.intend(Entry(interval.number, planned.kind, names, dict(planned.params)))
         interval.injection = injection
@@ -168,7 +215,7 @@ class _Nemesis:
         give_up_ns = self.bed.now_ns() + planned.for_s * NS
         fault = registry.load("fault", planned.kind)
         while True:
-            standing = await self.bed.system.standing(self.bed)
+            standing = await self.bed.standing()
             interval.epochs = standing.epochs
             injection: Injection = fault(planned, self._scene(interval, standing))
             if injection.targets or self.bed.now_ns() >= give_up_ns:
@@ -176,9 +223,11 @@ class _Nemesis:
             await self.bed.sleep(AIM_AGAIN_S)
 
     def _scene(self, interval: _Interval, standing: Standing) -> Scene:
+        met = self._met(interval)
+
         def aim(selector: str, spare: Collection[str] = ()) -> tuple[Node, ...]:
             nodes = self.bed.nodes
-            return _targets.resolve(selector, nodes, standing, interval.random, spare)
+            return _targets.resolve(selector, nodes, standing, interval.random, spare, met)
 
         def part(node: Node) -> str:
             return _targets.part(node, standing)
@@ -201,12 +250,15 @@ class _Nemesis:
                 )
             case _conditions.NEXT:
                 await reached(self.bed, lambda: self._next_settled(interval), end_ns)
+            case _ if until.event:
+                by = self._by(interval, until.event)
+                await self.hearing.first(until.event, interval.heard, end_ns, by)
             case _:
                 await sleep_until(self.bed, end_ns)
         await sleep_until(self.bed, min(end_ns, self.bed.now_ns() + until.more_s * NS))
 
     async def _another_master(self, interval: _Interval) -> bool:
-        standing = await self.bed.system.standing(self.bed)
+        standing = await self.bed.standing()
         return _conditions.another_master(interval.epochs, standing)
 
     async def _next_settled(self, interval: _Interval) -> bool:
@@ -264,6 +316,7 @@ class _Nemesis:
         if not interval.settled.is_set():
             interval.settled_ns = self.bed.now_ns()
             interval.acknowledged = self.bed.acknowledged()
+            interval.heard = self.hearing.count
             interval.settled.set()
 
     def _fail(self, interval: _Interval, why: str) -> None:
@@ -278,6 +331,11 @@ class _Nemesis:
             "observation": _json(interval.evidence) if interval.evidence else None,
         }
         self.bed.record.fault(interval.row)
+
+
+def _word(interval: _Interval) -> str:
+    """The selector that means whom it hit."""
+    return f"{_targets.FAULT}{interval.number}"
 
 
 def _row(number: int, planned: PlannedFault) -> dict[str, Any]:

@@ -22,8 +22,9 @@ a shorter one never triggers what it is meant to test.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from random import Random
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -37,8 +38,10 @@ from harness.scene import Param
 from harness.trial import Trial, parsed
 from nemesis import _conditions, _targets
 from nemesis._aliases import ALIASES, Alias
+from nemesis._conditions import Event
 
 Plan = tuple[PlannedFault, ...]
+Where = Callable[[], str]  # a fault's place, for who has to complain of it
 
 MAX_WINDOWS = 10_000
 DETECTIONS = 3  # how many detection times a fault must last
@@ -155,49 +158,69 @@ def check(
     BadRequest or Unsupported otherwise, before anything has started. `text`: the file it is from.
     """
     for number, fault in enumerate(plan):
-        line = _line(text, number, "kind")
-        place = f"{trial.plan or 'the plan'}{line}: " if line else ""
-        where = f"{place}fault {number} ({fault.kind} at {fault.at_s:g} s)"
+        where = partial(_where, fault, number, trial, text)
         try:
-            _check_targets(fault, nodes)
+            _check_targets(fault, number, nodes)
         except BadRequest as e:
-            raise BadRequest(f"{where}: {e}") from e
+            raise BadRequest(f"{where()}: {e}") from e
         _check_times(fault, trial, detection_s, where)
         if can is not None:
             _check_possible(fault, can, trial, where)
 
 
-def _check_targets(fault: PlannedFault, nodes: Sequence[Node]) -> None:
+def _where(fault: PlannedFault, number: int, trial: Trial, text: str) -> str:
+    line = _line(text, number, "kind")
+    place = f"{trial.plan or 'the plan'}{line}: " if line else ""
+    return f"{place}fault {number} ({fault.kind} at {fault.at_s:g} s)"
+
+
+def _check_targets(fault: PlannedFault, number: int, nodes: Sequence[Node]) -> None:
     module = registry.module("fault", fault.kind)
     module.check(fault)
+    words = [f"{_targets.FAULT}{earlier}" for earlier in range(number)]
+    for event in filter(None, _events(fault)):
+        if event.by:
+            _targets.check_lasting(event.by, nodes, words)
+    if _conditions.event_of(fault.after):
+        words.append(_targets.TELLER)
     params: Mapping[str, Param] = module.PARAMS
     named = [fault.params[name] for name, param in params.items() if param.unit == "selector"]
     for selector in filter(None, (fault.target, *named)):
-        _targets.check(selector, nodes)
+        _targets.check(selector, nodes, words)
     if "signal" in module.NEEDS and _targets.reaches_clients(fault.target, nodes):
         raise BadRequest(f"clients can be cut off but not hit by {fault.kind}; target servers")
 
 
-def _check_times(fault: PlannedFault, trial: Trial, detection_s: float, where: str) -> None:
+def _events(fault: PlannedFault) -> tuple[Event | None, Event | None]:
+    """What it waits for, and what its end waits for."""
+    return _conditions.event_of(fault.after), _conditions.until(fault.until).event
+
+
+def _check_times(fault: PlannedFault, trial: Trial, detection_s: float, where: Where) -> None:
     least_s = DETECTIONS * detection_s
     if fault.for_s < least_s - 1e-9 and not trial.short_faults:
         raise BadRequest(
-            f"{where} lasts {fault.for_s:g} s, but {trial.system} may need {detection_s:g} s to"
+            f"{where()} lasts {fault.for_s:g} s, but {trial.system} may need {detection_s:g} s to"
             f" notice a silent node; make it at least {least_s:g} s, or set short_faults = true"
         )
     if fault.at_s + fault.for_s > trial.duration_s + 1e-9:
         raise BadRequest(
-            f"{where} may end at {fault.at_s + fault.for_s:g} s, after the load, which lasts"
+            f"{where()} may end at {fault.at_s + fault.for_s:g} s, after the load, which lasts"
             f" {trial.duration_s:g} s; make duration_s longer"
         )
 
 
-def _check_possible(fault: PlannedFault, can: frozenset[str], trial: Trial, where: str) -> None:
+def _check_possible(fault: PlannedFault, can: frozenset[str], trial: Trial, where: Where) -> None:
     missing = registry.module("fault", fault.kind).NEEDS - can
     if missing:
         raise Unsupported(
-            f"{where} cannot be done on {trial.hosts} hosts, which lack:"
+            f"{where()} cannot be done on {trial.hosts} hosts, which lack:"
             f" {', '.join(sorted(missing))}; choose other faults or other hosts"
+        )
+    if _conditions.listens(fault) and "events" not in can:
+        raise Unsupported(
+            f"{where()} waits for an event, but {trial.hosts} hosts cannot tell of events as they"
+            " happen; use simulated hosts"
         )
 
 

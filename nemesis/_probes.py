@@ -13,16 +13,19 @@ every earlier probe has arrived too or never will. Nothing waits for a guessed t
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import exp, lgamma, log
 
 from harness.contracts import Bed
 from harness.scene import Link, Links, Scene
+from harness.sight import Overseen
 from nemesis._waiting import NS, reached
 
 PROBES = 10  # on a link that is open or cut
 LOSS_PROBES = 200
 VOLLEY = 40  # lossy probes at a time: a datagram socket's buffer holds some 250
 PATIENCE_S = 1.0
+LOOKS = 3
 CONFIDENCE = 0.999
 
 
@@ -46,6 +49,7 @@ class Sighting:
         return plausible(self.arrived, self.sent, 1 - self.drop, chance)
 
 
+@cache
 def plausible(seen: int, of: int, p: float, chance: float) -> bool:
     """Whether `seen` lies in the central interval that a binomial misses with this chance."""
     below = sum(_binomial(k, of, p) for k in range(seen + 1))
@@ -60,6 +64,8 @@ def _binomial(k: int, n: int, p: float) -> float:
 
 async def sight(scene: Scene, links: Iterable[Link]) -> tuple[Sighting, ...]:
     """Probe the links; all receivers at once."""
+    if isinstance(scene.bed.hosts, Overseen):
+        return tuple(_seen(scene, scene.bed.hosts, link) for link in sorted(set(links)))
     by_sink: dict[str, list[str]] = {}
     for source, sink in sorted(set(links)):
         by_sink.setdefault(sink, []).append(source)
@@ -67,6 +73,18 @@ async def sight(scene: Scene, links: Iterable[Link]) -> tuple[Sighting, ...]:
         *(_steady(scene, sink, sources) for sink, sources in by_sink.items())
     )
     return tuple(sighting for sightings in found for sighting in sightings)
+
+
+def _seen(scene: Scene, hosts: Overseen, link: Link) -> Sighting:
+    """In a world that is ours alone all probes come and go in the same instant. Of the thousands
+    of looks in a campaign some are odd by chance, so an odd one is taken again."""
+    drop = wanted(scene.links, *link)
+    count = LOSS_PROBES if 0 < drop < 1 else PROBES
+    for _ in range(LOOKS):
+        sighting = Sighting(link, drop, count, *hosts.packets(*link, count))
+        if sighting.as_laid():
+            break
+    return sighting
 
 
 async def _steady(scene: Scene, sink: str, sources: list[str]) -> list[Sighting]:

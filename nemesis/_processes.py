@@ -1,6 +1,7 @@
-"""Whom the faults of processes aim at: what `kill` and `pause` share."""
+"""What `kill` and `pause` share: whom the faults of processes aim at, and their hold on them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -27,3 +28,30 @@ def check(planned: PlannedFault) -> None:
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """A target by lot; `targets` restrict whom it may hit."""
     return random.choice(targets or TARGETS), {}
+
+
+class Hold:
+    """Nodes whose process belongs to one fault: from its entering until its healing was looked
+    for, so that no other fault touches them meanwhile. It may be let go twice."""
+
+    def __init__(self, held: set[str], nodes: Sequence[str]) -> None:
+        self._held, self._nodes = held, nodes
+        self._mine: set[str] = set()
+
+    def take(self) -> None:
+        self._mine = set(self._nodes)
+        self._held |= self._mine
+
+    def let_go(self) -> None:
+        """Only what is still ours: somebody else may have it by now."""
+        self._held -= self._mine
+        self._mine = set()
+
+    @contextmanager
+    def kept_if_well(self) -> Iterator[None]:
+        """Let go of them when this fails: then nobody will look for the healing."""
+        try:
+            yield
+        except BaseException:
+            self.let_go()
+            raise

@@ -5,14 +5,19 @@
     server                                                   brokers, controllers: no nameserver
     cluster                                                  every node but the clients
     broker-2                                                 a node's name
+    fault-0                                                  whom that fault of the plan hit
+    teller                                                   who told the event that the fault
+                                                             waited for
 
 One of `one`, `minority`, `majority`, `all`, `random` before it takes that many of them by lot:
-`minority broker`, `one slave`. Alone it counts among the servers. A comma joins selectors:
-`slave, controller`. A minority of one or two is still one, since a fault must hit somebody.
+`minority broker`, `one slave`. Alone it counts among the servers. `controller but
+controller-leader` are those who are the one and not the other. A comma joins selectors: `slave,
+controller`. A minority of one or two is still one, since a fault must hit somebody.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 
 from harness.contracts import CLIENT, Node, Standing
 from harness.errors import BadRequest, UnknownName
@@ -20,7 +25,13 @@ from harness.errors import BadRequest, UnknownName
 COUNTS = ("one", "minority", "majority", "all", "random")
 PARTS = ("master", "slave", "in-set", "out-of-set", "controller-leader")
 GROUPS = ("server", "cluster")
+TELLER, FAULT = "teller", "fault-"
+BUT = " but "
 NAMESERVER = "nameserver"  # it holds no replica, so `minority` does not count it
+
+
+Met = Mapping[str, Collection[str]]
+NOBODY: Met = MappingProxyType({})
 
 
 def resolve(
@@ -29,35 +40,56 @@ def resolve(
     standing: Standing,
     rng: Random,
     spare: Collection[str] = (),
+    met: Met = NOBODY,
 ) -> tuple[Node, ...]:
     """The nodes a selector means now, in the order of `nodes`; empty when nobody plays the part.
 
     The lot does not fall on nodes to spare: `one broker` is one that is left, and `minority` is
-    as many as ever, if so many are left.
+    as many as ever, if so many are left. `met`: the names that the plan has words for: `teller`,
+    `fault-0`.
     """
     chosen: set[str] = set()
     for term in _terms(selector):
         count, who = _split(term)
-        candidates = [node.name for node in nodes if _is(node, who, standing)]
+        candidates = [node.name for node in nodes if _is(node, who, standing, met)]
         free = [name for name in candidates if name not in spare]
         chosen.update(_some(count, len(candidates), free, rng))
     return tuple(node for node in nodes if node.name in chosen)
 
 
-def check(selector: str, nodes: Sequence[Node]) -> None:
-    """UnknownName or BadRequest when the selector can never mean anybody."""
+def check(selector: str, nodes: Sequence[Node], words: Collection[str] = ()) -> None:
+    """UnknownName or BadRequest when the selector can never mean anybody. `words`: more of them,
+    which mean somebody at this place of the plan."""
     if not _terms(selector):
         raise BadRequest("a selector is empty; name a target such as 'master' or 'one broker'")
     for term in _terms(selector):
-        _, who = _split(term)
-        if who not in known(nodes):
-            raise UnknownName("target", who, known(nodes) + COUNTS)
+        for who in _split(term)[1].split(BUT):
+            if who not in known(nodes) and who not in words:
+                raise UnknownName("target", who, (*known(nodes), *words, *COUNTS))
+
+
+def is_among(node: Node, selector: str, met: Met) -> bool:
+    """Whether a node is meant by a selector that knows neither lots nor parts."""
+    return any(_is(node, _split(term)[1], Standing(), met) for term in _terms(selector))
+
+
+def check_lasting(selector: str, nodes: Sequence[Node], words: Collection[str]) -> None:
+    """BadRequest when whom the selector means depends on the moment, or on luck."""
+    check(selector, nodes, words)
+    for term in _terms(selector):
+        if term.partition(" ")[0] in COUNTS or not set(_split(term)[1].split(BUT)).isdisjoint(
+            PARTS
+        ):
+            raise BadRequest(
+                f"'by {selector}' asks who plays which part, or for a lot; name a role, a node or"
+                " fault-0"
+            )
 
 
 def reaches_clients(selector: str, nodes: Sequence[Node]) -> bool:
     """Whether the selector names clients."""
     clients = {node.name for node in nodes if node.role == CLIENT} | {CLIENT}
-    return any(_split(term)[1] in clients for term in _terms(selector))
+    return any(_split(term)[1].split(BUT)[0] in clients for term in _terms(selector))
 
 
 def known(nodes: Sequence[Node]) -> tuple[str, ...]:
@@ -69,7 +101,7 @@ def known(nodes: Sequence[Node]) -> tuple[str, ...]:
 def part(node: Node, standing: Standing) -> str:
     """The part a node plays now, else its role."""
     for name in ("master", "slave", "controller-leader"):
-        if _is(node, name, standing):
+        if _is(node, name, standing, NOBODY):
             return name
     return node.role
 
@@ -86,7 +118,14 @@ def _split(term: str) -> tuple[str, str]:
     return "all", term
 
 
-def _is(node: Node, who: str, standing: Standing) -> bool:
+def _is(node: Node, who: str, standing: Standing, met: Met) -> bool:
+    wanted, *others = who.split(BUT)
+    return _plays(node, wanted, standing, met) and not any(
+        _plays(node, other, standing, met) for other in others
+    )
+
+
+def _plays(node: Node, who: str, standing: Standing, met: Met) -> bool:
     match who:
         case "master":
             return node.name in standing.masters.values()
@@ -103,7 +142,7 @@ def _is(node: Node, who: str, standing: Standing) -> bool:
         case "cluster":
             return node.role != CLIENT
         case _:
-            return who in (node.role, node.name)
+            return who in (node.role, node.name) or node.name in met.get(who, ())
 
 
 def _some(count: str, of: int, free: Sequence[str], rng: Random) -> Sequence[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault, ProcessState
 from harness.scene import Scene
-from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
+from nemesis._processes import Hold, check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, each, reached
 
 GONE_WITHIN_S = 2.0
@@ -31,12 +31,13 @@ class Kill:
 
     def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
         self.targets = scene.parts(victims)
-        self._scene, self._bed = scene, scene.bed
+        self._bed = scene.bed
         self._victims = [node.name for node in victims]
+        self._hold = Hold(scene.held, self._victims)
         self._killed: dict[str, int] = {}  # node -> the process id it had
 
     async def __aenter__(self) -> "Kill":
-        self._scene.held.update(self._victims)
+        self._hold.take()
         await each(*map(self._kill, self._victims))
         return self
 
@@ -51,8 +52,8 @@ class Kill:
         await self._bed.agents[node].signal(self._bed.system.process(node), SIGKILL)
 
     async def __aexit__(self, *exc: object) -> None:
-        await each(*map(self._start, tuple(self._killed)))
-        self._scene.held.difference_update(self._victims)
+        with self._hold.kept_if_well():
+            await each(*map(self._start, tuple(self._killed)))
 
     async def _start(self, node: str) -> None:
         await self._wait(self._gone, node, GONE_WITHIN_S)
@@ -69,7 +70,10 @@ class Kill:
         return await self._observed(self._gone, GONE_WITHIN_S)
 
     async def observe_healed(self) -> Observation:
-        return await self._observed(self._back, BACK_WITHIN_S)
+        try:
+            return await self._observed(self._back, BACK_WITHIN_S)
+        finally:
+            self._hold.let_go()
 
     async def _observed(self, holds: Check, within_s: float) -> Observation:
         """Installed when it comes to hold for every victim, failed when for none."""

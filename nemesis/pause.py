@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault
 from harness.scene import Scene
-from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
+from nemesis._processes import Hold, check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, each, reached
 
 WITHIN_S = 2.0
@@ -37,17 +37,18 @@ class Pause:
 
     def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
         self.targets = scene.parts(victims)
-        self._scene, self._bed = scene, scene.bed
+        self._bed = scene.bed
         self._victims = [node.name for node in victims]
+        self._hold = Hold(scene.held, self._victims)
 
     async def __aenter__(self) -> "Pause":
-        self._scene.held.update(self._victims)
+        self._hold.take()
         await self._signal(SIGSTOP)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._signal(SIGCONT)
-        self._scene.held.difference_update(self._victims)
+        with self._hold.kept_if_well():
+            await self._signal(SIGCONT)
 
     async def _signal(self, number: int) -> None:
         await each(
@@ -61,7 +62,10 @@ class Pause:
         return await self._observed("T")
 
     async def observe_healed(self) -> Observation:
-        return await self._observed("")
+        try:
+            return await self._observed("")
+        finally:
+            self._hold.let_go()
 
     async def _observed(self, stopped: str) -> Observation:
         """Every thread of every victim is stopped, or none is."""

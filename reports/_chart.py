@@ -39,15 +39,20 @@ class Canvas:
     """What is drawn: shapes inside the plot, text around it, and how far down we are."""
 
     end_ms: float
+    from_ms: float = 0.0
     y: float = 4.0
     shapes: list[Markup] = field(default_factory=list)
     texts: list[Markup] = field(default_factory=list)
 
     def x(self, ms: float) -> float:
-        return GUTTER + ms / self.end_ms * PLOT
+        return GUTTER + (ms - self.from_ms) / self.length_ms * PLOT
+
+    @property
+    def length_ms(self) -> float:
+        return self.end_ms - self.from_ms
 
     def rect(self, begin: float, end: float, y: float, height: float, style: str, tip: str) -> None:
-        width = max(end - begin, self.end_ms / PLOT)
+        width = max(end - begin, self.length_ms / PLOT)
         self.shapes.append(
             Markup(
                 '<rect x="{:.3f}" y="{:.1f}" width="{:.3f}" height="{:.1f}" class="{}">'
@@ -66,13 +71,14 @@ class Canvas:
 
     def label(self, words: Sequence[str], begin: float, end: float, y: float, style: str) -> None:
         """Text on a bar: the first of `words` that the bar is wide enough for, or none."""
-        room = (end - begin) / self.end_ms * PLOT - 8
+        seen = max(begin, self.from_ms)
+        room = (end - seen) / self.length_ms * PLOT - 8
         text = next((word for word in words if len(word) * LETTER <= room), "")
         self.texts.append(
             Markup(
                 '<text x="{:.1f}" y="{:.1f}" class="on {}" data-from="{:.3f}" data-to="{:.3f}" '
                 'data-words="{}">{}</text>'
-            ).format(self.x(begin) + 4, y, style, begin, end, json.dumps(words), text)
+            ).format(self.x(seen) + 4, y, style, begin, end, json.dumps(words), text)
         )
 
     def scale(self, text: str, y: float) -> None:
@@ -80,12 +86,12 @@ class Canvas:
         self.texts.append(
             Markup('<text x="{}" y="{:.1f}" class="scale">{}</text>').format(GUTTER - 10, y, text)
         )
-        self.path(f"M0 {y - 3.5:.1f}H{self.end_ms:.0f}", "rule")
+        self.path(f"M{self.from_ms:.0f} {y - 3.5:.1f}H{self.end_ms:.0f}", "rule")
 
 
 def timeline(told: Told) -> Markup:
     """The whole picture."""
-    canvas = Canvas(end_ms=told.end / 1e6)
+    canvas = Canvas(end_ms=told.end / 1e6, from_ms=told.begin / 1e6)
     _phases(canvas, told)
     _faults(canvas, told)
     below = canvas.y
@@ -97,14 +103,16 @@ def timeline(told: Told) -> Markup:
     shades = Markup("").join(_shades(told, below, canvas.y - GAP / 2))
     return Markup(
         '<svg class="timeline" viewBox="0 0 {w} {h:.0f}" role="img" aria-label="The run over time" '
-        'data-end="{end:.3f}" data-gutter="{g}" data-plot="{p}">'
-        '<svg class="plot" x="{g}" y="0" width="{p}" height="{h:.0f}" viewBox="0 0 {end:.3f} '
-        '{h:.0f}" preserveAspectRatio="none">{shades}{shapes}</svg>{texts}{axis}'
+        'data-from="{begin:.3f}" data-end="{end:.3f}" data-gutter="{g}" data-plot="{p}">'
+        '<svg class="plot" x="{g}" y="0" width="{p}" height="{h:.0f}" viewBox="{begin:.3f} 0 '
+        '{length:.3f} {h:.0f}" preserveAspectRatio="none">{shades}{shapes}</svg>{texts}{axis}'
         '<line class="cursor" y1="0" y2="{bottom:.1f}" visibility="hidden"/></svg>'
     ).format(
         w=WIDTH,
         h=canvas.y + 26,
+        begin=canvas.from_ms,
         end=canvas.end_ms,
+        length=canvas.length_ms,
         g=GUTTER,
         p=PLOT,
         bottom=canvas.y,
@@ -119,7 +127,7 @@ def timeline(told: Told) -> Markup:
 
 
 def _phases(canvas: Canvas, told: Told) -> None:
-    marks = sorted((t, name) for name, t in told.phases.items() if name in PHASE_WORDS)
+    marks = [(told.phases[name], name) for name in PHASE_WORDS if name in told.phases]
     if not marks:
         return
     ends = [*(t for t, _ in marks[1:]), told.end]
@@ -294,13 +302,14 @@ def _shades(told: Told, top: float, bottom: float) -> Iterator[Markup]:
 
 def _axis(canvas: Canvas) -> Markup:
     """Ticks of the whole run; zooming draws them anew."""
-    step = _nice(canvas.end_ms / 1000 / 10)
-    count = math.floor(canvas.end_ms / 1000 / step)
+    step = _nice(canvas.length_ms / 1000 / 10)
+    first = math.ceil(canvas.from_ms / 1000 / step)
+    last = math.floor(canvas.end_ms / 1000 / step)
     ticks = Markup("").join(
         Markup('<text class="tick" x="{:.1f}" y="{:.1f}">{:g} s</text>').format(
             canvas.x(n * step * 1000), canvas.y + 14, n * step
         )
-        for n in range(count + 1)
+        for n in range(first, last + 1)
     )
     return Markup('<g class="axis" data-y="{:.1f}">{}</g>').format(canvas.y + 14, ticks)
 

@@ -16,6 +16,7 @@ from harness.rundir import RunDir
 from harness.trial import Trial
 from harness.verdict import Finding, Result, Verdict
 
+LEAD_NS = 1_000_000_000  # of the picture, before the load
 LANES = ("ok", "fail", "info", "delivered", "read", "p50_ms", "p99_ms")
 
 
@@ -41,6 +42,11 @@ class Told:
         lanes = self.lanes
         drawn = int((lanes.from_s + lanes.bin_s * lanes.count) * 1e9)
         return max([*times, drawn, 1])
+
+    @cached_property
+    def begin(self) -> int:
+        """Where the picture begins: what is before the load has little to show, for a long time."""
+        return max(0, self.phases.get("load", 0) - LEAD_NS)
 
     @property
     def sentence(self) -> str:

@@ -7,7 +7,20 @@ import click
 
 from harness.errors import UnknownName
 
-COMMANDS = ("run", "check", "report", "replay", "list", "doctor", "heal", "suite", "cluster")
+COMMANDS = (
+    "run",
+    "check",
+    "report",
+    "replay",
+    "list",
+    "doctor",
+    "heal",
+    "suite",
+    "cluster",
+    "simulate",
+    "shrink",
+    "selftest",
+)
 
 
 class Seatrial(click.Group):

@@ -20,4 +20,4 @@ def command(folder: Path | None, every: bool, runs: Path) -> int:
 
     if folder and every:
         raise BadRequest("name a run or --all, not both")
-    return heal(folder if every or folder else runs / "latest", runs)
+    return heal(folder, runs, every)

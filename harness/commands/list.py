@@ -26,11 +26,22 @@ def command(kinds: tuple[str, ...]) -> int:
             click.echo(f"  {name:<14} {sentence}")
             for profile, about in profiles(kind, name):
                 click.echo(f"    {profile:<16} {about}")
+            for mutant, about in mutants(kind, name):
+                click.echo(f"    mutant={mutant:<18} {about}")
     return 0
 
 
 def profiles(kind: str, name: str) -> Iterator[tuple[str, str]]:
     """A system's named configurations, if its module has `profiles()`."""
-    of = getattr(registry.module(kind, name), "profiles", dict) if kind == "system" else dict
-    for profile in of().values():
-        yield profile.name, profile.about
+    return _named(kind, name, "profiles")
+
+
+def mutants(kind: str, name: str) -> Iterator[tuple[str, str]]:
+    """A system's known-bad variants, if its module has `mutants()`."""
+    return _named(kind, name, "mutants")
+
+
+def _named(kind: str, name: str, what: str) -> Iterator[tuple[str, str]]:
+    of = getattr(registry.module(kind, name), what, dict) if kind == "system" else dict
+    for each in of().values():
+        yield each.name, each.about

@@ -6,9 +6,23 @@ from typing import Any
 
 import click
 
+from harness.errors import BadRequest
 from harness.options import Duration, Pairs, Seeds, Words, merged, request
 
 Command = Callable[..., Any]
+
+NOTHING = ("none", "nothing", "no")
+
+
+def _faults(context: click.Context, option: click.Parameter, kinds: tuple[str, ...] | None) -> Any:
+    """No kind of fault is called none: who wants none names none."""
+    if kinds and any(kind in NOTHING for kind in kinds):
+        raise BadRequest(
+            f"there is no fault {kinds[0]!r}: leave --faults out for a trial without faults, or "
+            "write --faults '' where a trial file names some"
+        )
+    return kinds
+
 
 TRIAL_FLAGS: tuple[Command, ...] = (
     click.option("--system", help="What is tested."),
@@ -16,7 +30,12 @@ TRIAL_FLAGS: tuple[Command, ...] = (
     click.option("--hosts", help="Where its nodes run."),
     click.option("--bed", type=Pairs(), multiple=True, help="An option of the hosts."),
     click.option("--nodes", type=Pairs(), help="How many of each role: broker=3,controller=3."),
-    click.option("--faults", type=Words(), help="Kinds that a drawn plan uses: kill,pause."),
+    click.option(
+        "--faults",
+        type=Words(),
+        callback=_faults,
+        help="Kinds that a drawn plan uses: kill,pause.",
+    ),
     click.option("--targets", type=Words(), help="Selectors that a drawn plan picks from."),
     click.option("--plan", metavar="FILE", help="A plan, instead of one drawn from the seed."),
     click.option("--seed", type=click.IntRange(min=0), help="Every random choice comes from it."),

@@ -14,6 +14,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from random import Random
 from typing import Any
 
 from harness.contracts import Batch, Crew
@@ -29,8 +30,11 @@ CHECKERS = (
     "phantom",
     "duplicates",
     "order",
+    "offsets",
     "linearizable",
     "replicas",
+    "masters",
+    "invariants",
     "recovery",
     "availability",
     "coverage",
@@ -44,6 +48,19 @@ NOTICE_STOP_S = 0.1  # how long a producer without anything due may fail to see 
 
 def workload(trial: Trial) -> "Messages":
     return Messages(Options.of(trial.load), trial)
+
+
+def swarm(random: Random) -> Mapping[str, Any]:
+    """The load of one seed of a campaign: little, since faults are what it is about."""
+    return {
+        "queues": random.choice((1, 2, 4)),
+        "producers": random.choice((1, 2, 4)),
+        "consumers": random.choice((1, 2)),
+        "rate": float(random.choice((8, 15, 25, 50))),
+        "concurrency": random.choice((1, 4, 16)),
+        "body_bytes": random.choice((16, 64, 300, 3000)),
+        "poll_limit": random.choice((4, 64)),
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

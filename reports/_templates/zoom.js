@@ -5,9 +5,9 @@
   const plot = svg.querySelector(".plot"), axis = svg.querySelector(".axis");
   const cursor = svg.querySelector(".cursor"), readout = document.querySelector(".readout");
   const lanes = JSON.parse(document.getElementById("lanes").textContent);
-  const end = +svg.dataset.end, gutter = +svg.dataset.gutter, width = +svg.dataset.plot;
+  const begin = +svg.dataset.from, end = +svg.dataset.end, gutter = +svg.dataset.gutter, width = +svg.dataset.plot;
   const height = plot.viewBox.baseVal.height, letter = 6.3, ns = svg.namespaceURI;
-  let from = 0, to = end, dragged = null, band = null;
+  let from = begin, to = end, dragged = null, band = null;
 
   const x = ms => gutter + (ms - from) / (to - from) * width;
   const at = event => {
@@ -86,7 +86,7 @@
     cursor.setAttribute("visibility", "hidden");
   });
   plot.addEventListener("dblclick", () => {
-    [from, to] = [0, end];
+    [from, to] = [begin, end];
     draw();
   });
 })();

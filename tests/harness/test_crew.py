@@ -243,10 +243,10 @@ class Rows(list[tuple[int, ...]]):
     def close(self) -> None: ...
 
 
-def test_a_clock_that_may_be_off_widens_every_interval() -> None:
-    """Begun earlier, completed later, by the error; the latency that is shown stays."""
-    times, ops = iter((1_000, 1_050, 1_090)), Rows()
-    crew = Crew(
+def hand(*times_ns: int, ops: Rows) -> Crew:
+    """A crew whose clock shows these times, one after the other."""
+    times = iter(times_ns)
+    return Crew(
         client=None,  # type: ignore[arg-type]  # nobody is asked
         ops=ops,
         notes=Rows(),
@@ -256,11 +256,30 @@ def test_a_clock_that_may_be_off_widens_every_interval() -> None:
         seed=1,
         clock_ns=lambda: next(times),
     )
+
+
+def test_a_clock_that_may_be_off_widens_every_interval() -> None:
+    """Begun earlier, completed later, by the error; the latency that is shown stays."""
+    ops = Rows()
+    crew = hand(1_000, 1_050, 1_090, ops=ops)
     crew.begin(epoch_ns=900, error_ns=7)
     op = crew.invoke(0, F.SEND, 0, 5)
     crew.complete(0, op, F.SEND, 0, 5, Completion(Type.OK))
     assert [row[0] for row in ops] == [1_050 - 900 - 7, 1_090 - 900 + 7]
     assert crew.tally.latencies_ns == [40]
+
+
+def test_whoever_waits_for_an_answer_learns_when_it_was_asked_for() -> None:
+    """An acknowledgement that came after a healing proves nothing if its send was before it; one
+    that was refused proves nothing at all."""
+    crew = hand(0, 10, 20, 50, 60, 80, ops=Rows())
+    crew.begin(epoch_ns=0)
+    early, late = (crew.invoke(0, F.SEND, 0, value) for value in (1, 2))
+    assert crew.tally.stats()["answered_ns"] == -1
+    crew.complete(0, late, F.SEND, 0, 2, Completion(Type.FAIL))
+    assert crew.tally.stats()["answered_ns"] == -1
+    crew.complete(0, early, F.SEND, 0, 1, Completion(Type.OK))
+    assert crew.tally.stats()["answered_ns"] == 10
 
 
 def test_a_failure_is_one_sentence() -> None:

@@ -21,6 +21,7 @@ class Clock:
 
 
 STORY: list[dict[str, Any]] = [
+    {"said": "building an image"},
     {"phase": "raised"},
     {"standing": {"masters": {"a": "broker-1"}, "epochs": {"a": 1}, "in_set": ["broker-1"]}},
     {"phase": "load"},
@@ -44,6 +45,7 @@ def test_plain_lines_where_there_is_no_terminal() -> None:
     lines = [line.split(" s  ", 1)[1] for line in out.getvalue().splitlines()]
     assert lines == [
         "trial t: messages on flotilla (local), seed 1",
+        "building an image",
         "phase: raised",
         "a: master broker-1, epoch 1",
         "phase: load",
@@ -61,7 +63,7 @@ def test_a_panel_in_a_terminal() -> None:
     out, clock = StringIO(), Clock()
     console = Console(file=out, width=110, force_terminal=True, legacy_windows=False)
     with Live(Trial(name="t", profile="allack-min2"), console, clock) as live:
-        for status in STORY[:8]:
+        for status in STORY[:9]:
             clock.now_s += 1
             live.update(status)
         text = _drawn(live.progress, clock.now_s)

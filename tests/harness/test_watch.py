@@ -68,10 +68,11 @@ def watched(watch: Any, agent: Agent) -> Seen:
     return seen
 
 
-def test_a_disk_is_full_when_nothing_is_left() -> None:
-    """Little is not nothing, and an agent that can not say just now ends nothing."""
-    seen = watched(disks, Agent([9000, BedFailed("df took longer than 10 s"), 70, 12]))
-    assert seen == [("broker-1", "only 0 MB are free under /there/broker-1")]
+def test_a_disk_is_full_when_a_node_could_not_have_what_it_may_ask_for() -> None:
+    """A node that then refuses its work is not to blame. An agent that can not say just now ends
+    nothing."""
+    seen = watched(disks, Agent([900_000, BedFailed("df took longer than 10 s"), 62_000, 12]))
+    assert seen == [("broker-1", "only 63 MB are free under /there/broker-1")]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The journal survives its writer: what it has written can be read, whatever happens next."""
 
 import asyncio
-import os
+import resource
 import signal
 import subprocess
 import sys
@@ -198,28 +198,25 @@ def test_a_counter_above_the_rows_is_damage(tmp_path: Path) -> None:
     assert "counted 1 rows" in damage[0].why
 
 
-def test_a_full_disk_is_a_sentence_and_leaves_whole_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """ENOSPC in the middle of a batch: BedFailed says what to do, half a batch is taken back."""
-    journal = Journal(tmp_path, "ops", "a")
+def test_a_refused_batch_is_a_sentence_and_leaves_whole_batches(tmp_path: Path) -> None:
+    """No room in the middle of a batch: BedFailed says what to do, half a batch is taken back, and
+    what is written when there is room again comes right after what was there."""
+    journal, path = Journal(tmp_path, "ops", "a"), tmp_path / "ops-a-000.arrows"
     journal.append(ROW)
     journal.flush()
-    real, calls = os.write, []
-
-    def half_then_full(descriptor: int, data: bytes) -> int:
-        calls.append(descriptor)
-        if len(calls) > 1:
-            raise OSError(28, "No space left on device")
-        return real(descriptor, data[: len(data) // 2])
-
-    monkeypatch.setattr(os, "write", half_then_full)
-    journal.append(ROW)
-    with pytest.raises(BedFailed, match="No space left on device; free space"):
-        journal.flush()
-    monkeypatch.undo()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, limits[1]))
+    try:
+        journal.append((6, *ROW[1:]))
+        with pytest.raises(BedFailed, match="File too large; free space"):
+            journal.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     damage: list[Damage] = []
-    assert read(tmp_path / "ops-a-000.arrows", damage).num_rows == 1
+    assert read(path, damage)["t"].to_pylist() == [5]
+    journal.append((7, *ROW[1:]))
+    journal.close()
+    assert read(path, damage)["t"].to_pylist() == [5, 7]
     assert not damage
 
 

@@ -24,7 +24,7 @@ NODES = (
 )
 KINDS = ("kill", "pause", "partition", "loss")
 PLANS = Path(__file__).resolve().parents[2] / "suites/plans"
-ALL = frozenset({"links", "loss", "signal", "restart", "power"})
+ALL = frozenset({"links", "loss", "signal", "restart", "power", "events"})
 
 trials = st.builds(
     Trial,

@@ -133,6 +133,35 @@ def test_hostile_targets_in_the_chart(written: Written) -> None:
     ElementTree.fromstring(svg)
 
 
+def test_phases_that_begin_at_one_instant_keep_their_order(written: Written) -> None:
+    """In a simulated world nothing lies between them: the load is not hidden under the start."""
+    told = page.read(written())
+    phases = {"load": 5_000_000_000, "raised": 5_000_000_000, "drain": 9_000_000_000}
+    svg = ElementTree.fromstring(
+        str(page.timeline(told.__class__(**{**told.__dict__, "phases": phases})))
+    )
+    lane = [r for r in svg.iter("rect") if (r.get("class") or "").startswith("phase ")]
+    assert [r.get("class") for r in lane] == ["phase raised", "phase load", "phase drain"]
+    assert float(lane[1].get("width", "")) > float(lane[0].get("width", ""))
+
+
+def test_the_chart_begins_a_second_before_the_load(written: Written) -> None:
+    """However long it took to raise the nodes; ticks stay true to the run's start."""
+    told = page.read(written())
+    late = told.__class__(**{**told.__dict__, "phases": {"raised": 0, "load": 12_345_000_000}})
+    svg = ElementTree.fromstring(str(page.timeline(late)))
+    (plot,) = (s for s in svg.iter("svg") if s.get("class") == "plot")
+    begin, _, length, _ = map(float, plot.get("viewBox", "").split())
+    assert (begin, begin + length) == (11_345, float(svg.get("data-end", "")))
+    ticks = [t for t in svg.iter("text") if t.get("class") == "tick"]
+    at_s = [float((t.text or "").removesuffix(" s")) for t in ticks]
+    width = float(plot.get("width", ""))
+    for tick, second in zip(ticks, at_s, strict=True):
+        x = float(plot.get("x", "")) + (second * 1000 - begin) / length * width
+        assert float(tick.get("x", "")) == pytest.approx(x, abs=0.1)
+    assert 11.3 < min(at_s) < 16
+
+
 def test_the_chart_is_true_to_time(written: Written) -> None:
     """The kill's bar begins and ends at its recorded milliseconds."""
     svg = ElementTree.fromstring(str(page.timeline(page.read(written()))))

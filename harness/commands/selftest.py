@@ -1,0 +1,48 @@
+"""`seatrial selftest`: is every planted bug caught, and the sound build not?"""
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command("selftest", short_help="Catch every planted bug, and blame no sound build.")
+@click.argument("names", nargs=-1, metavar="[MUTANT]...")
+@click.option("--quick", is_flag=True, help="Only the few that take the least time.")
+@click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Worker processes.")
+@click.option("--hosts", help="Only the plans for this kind of hosts: simulated, local.")
+@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
+@click.option("--json", "as_json", is_flag=True, help="Only the table, as JSON.")
+def command(
+    names: tuple[str, ...], quick: bool, jobs: int, hosts: str | None, runs: Path, as_json: bool
+) -> int:
+    """Run each known-bad variant of the system under the plan that was written against it.
+
+    That goes on, seed by seed, until it shows the finding that is expected of it; then the sound
+    build has the same plan and seed, and has to be valid. All mutants take part when none is named.
+
+    Plans are suites/mutants/MUTANT.toml, on simulated hosts, and MUTANT.HOSTS.toml on real ones.
+    Exit code 0 when every mutant was caught and no sound build was blamed, 1 when it was otherwise,
+    2 when that is undecided.
+    """
+    from harness.doctor import refuse_unready
+    from harness.runs import writable
+    from harness.selftest import Course, cases, cheapest, conduct, of_hosts
+    from harness.selftest_view import Watched, show
+    from harness.stopping import stoppable
+
+    chosen = cases(names)
+    chosen = of_hosts(chosen, hosts) if hosts else chosen
+    chosen = cheapest(chosen) if quick else chosen
+    for kind in sorted({case.hosts for case in chosen}):
+        refuse_unready(kind, {}, runs)
+    writable(runs)
+    course = Course(chosen)
+    with stoppable(course.interrupt):
+        conduct(course, jobs, runs, Watched())
+    if as_json:
+        answers = [answer.plain() for answer in course.answers]
+        print(json.dumps({"answers": answers, "exit_code": course.exit_code}, indent=2))
+    else:
+        show(course)
+    return course.exit_code

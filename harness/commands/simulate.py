@@ -1,0 +1,74 @@
+"""`seatrial simulate`: thousands of seeds in simulated worlds."""
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.commands.run import given, trial_flags
+from harness.options import Duration, Seeds, looks_like_file, request
+
+DURATION_S = 40.0
+FIXED = {"hosts", "seed", "name", "short_faults", "rhythm"}  # what a campaign decides itself
+
+
+@click.command("simulate", short_help="Carry out thousands of seeds in simulated worlds.")
+@click.argument("what", default="", metavar="[TRIAL.toml | WORKLOAD]")
+@click.option("--seeds", type=Seeds(), default="1..100", help="Which: 1..100.")
+@click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Worker processes.")
+@click.option("--mutant", help="A known-bad variant of the system, which should be caught.")
+@click.option("--all", "to_the_end", is_flag=True, help="Go on when the mutant is caught.")
+@click.option("--time", "within_s", type=Duration(), help="End after so long: 10m.")
+@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
+@click.option("--json", "as_json", is_flag=True, help="Only the summary, as JSON.")
+@click.option("--summary", type=click.Path(path_type=Path), help="Append it to this, as Markdown.")
+@trial_flags
+def command(
+    what: str,
+    seeds: tuple[int, ...],
+    jobs: int,
+    mutant: str | None,
+    to_the_end: bool,
+    within_s: float | None,
+    runs: Path,
+    as_json: bool,
+    summary: Path | None,
+    **flags: Any,
+) -> int:
+    """Draw a trial and a plan from every seed, carry them out in simulated worlds, judge them.
+
+    What TRIAL.toml or a flag sets is the same for all seeds; the rest is drawn. Seeds that fail are
+    kept as runs. Exit code 0 when no seed failed (with --mutant: when one did), 1 when it was
+    otherwise, 2 when that is undecided: stopped, seeds lost, or too many that prove nothing.
+    """
+    from harness.campaign import Campaign, conduct, noted, summed
+    from harness.campaign_view import Watched, appended, show
+    from harness.runs import writable
+    from harness.stopping import stoppable
+
+    fields = given(flags)
+    if not looks_like_file(what):
+        fields = {"duration_s": DURATION_S, **fields}
+    if mutant:
+        fields["settings"] = {**fields.get("settings", {}), "mutant": mutant}
+    asked = request(what, {**fields, "hosts": "simulated", "name": "campaign"})
+    seeds = tuple(dict.fromkeys(seeds))
+    campaign = Campaign(asked.trial, seeds, jobs, asked.plan_text, within_s, to_the_end)
+    campaign.refuse()
+    writable(runs)
+    with appended(summary) as append, stoppable(lambda: None), ExitStack() as at_last:
+        with Watched() as watch:
+            course = conduct(campaign, runs, watch)
+        total = summed(course, runs)
+        at_last.callback(noted, course, runs)  # stopped twice, or unheard: it is written down
+        at_last.callback(append, course, total)
+        if as_json:
+            print(json.dumps({**course.plain(), "total": total.plain()}, indent=2))
+        else:
+            show(course, total)
+    return course.exit_code
+
+
+command.params = [option for option in command.params if option.name not in FIXED]

@@ -1,0 +1,64 @@
+"""Parts of a plan. Pure.
+
+A fault may speak of another by its number, `fault-0`; when faults before that one are left out, its
+number changes with its place. One that is spoken of by a fault that stays can not be left out: what
+is left is then no plan, which whoever carries it out will say.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from harness.contracts import PlannedFault
+
+Faults = tuple[PlannedFault, ...]
+_NUMBER = re.compile(r"\bfault-(\d+)\b")
+GONE = "left-out"
+
+
+def first(plan: Faults, count: int) -> Faults:
+    """The faults that begin first, in the order of the plan."""
+    in_time = sorted(range(len(plan)), key=lambda number: plan[number].at_s)
+    return kept(plan, sorted(in_time[:count]))
+
+
+def kept(plan: Faults, numbers: Iterable[int]) -> Faults:
+    """These faults of the plan, which still speak of the same ones."""
+    numbers = list(numbers)
+    now = {old: new for new, old in enumerate(numbers)}
+    return tuple(_renumbered(plan[number], now) for number in numbers)
+
+
+def shifted(plan: Faults, first_s: float) -> Faults:
+    """All of it earlier, or later, so that the first fault is at this time."""
+    by_s = min((fault.at_s for fault in plan), default=0.0) - first_s
+    return tuple(replace(fault, at_s=round(fault.at_s - by_s, 3)) for fault in plan)
+
+
+def told(plan: Sequence[PlannedFault], defaults: Mapping[str, Mapping[str, object]]) -> Faults:
+    """The plan without parameters that say what goes without saying."""
+    return tuple(
+        replace(
+            fault,
+            params={
+                name: value
+                for name, value in fault.params.items()
+                if value != defaults[fault.kind].get(name)
+            },
+        )
+        for fault in plan
+    )
+
+
+def _renumbered(fault: PlannedFault, now: Mapping[int, int]) -> PlannedFault:
+    def renamed(text: str) -> str:
+        return _NUMBER.sub(lambda match: f"fault-{now.get(int(match[1]), GONE)}", text)
+
+    params = {k: renamed(v) if isinstance(v, str) else v for k, v in fault.params.items()}
+    return replace(
+        fault,
+        target=renamed(fault.target),
+        params=params,
+        after=renamed(fault.after),
+        until=renamed(fault.until),
+    )

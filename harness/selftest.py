@@ -1,0 +1,259 @@
+"""Is every planted bug caught, and the sound build not? The test of the tests.
+
+A system may have *mutants*: known-bad variants of itself, each with the code of the finding that
+convicts it. For each there is a story, a plan written against it: `NAME.toml` for simulated hosts,
+and `NAME.HOSTS.toml` where the mistake can be shown on real ones too. A case is played with a few
+seeds, until the expected finding is there: some harm takes luck, such as what a power cut tears. It
+has to be that very code; a node that crashed, or a test bed that failed, catches nobody. Then the
+sound build plays the same plan with the same seed, and has to be *valid*.
+
+Simulated cases are shared out to worker processes; real ones come after them, one at a time, since
+they need the machine for themselves.
+"""
+
+import shutil
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, redirect_stderr
+from dataclasses import asdict, dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from harness import launch, registry
+from harness.errors import BadRequest, BedFailed, UnknownName
+from harness.history import History
+from harness.judge import judge_here
+from harness.options import request
+from harness.rundir import RunDir
+from harness.simulation import STOPPED, simulated
+from harness.swarm import HOSTS as SIMULATED
+from harness.trial import Trial
+from harness.verdict import Judgement, Verdict
+from harness.workers import carried_out
+
+STORIES = Path(__file__).resolve().parents[1] / "suites" / "mutants"
+SEEDS = range(1, 9)
+SEEDS_OF_REAL_HOSTS = range(1, 4)
+QUICK = 8  # cases
+ALL_CAUGHT, NOT_ALL, UNDECIDED = 0, 1, 2
+CAUGHT, SURVIVED, BLAMED, DOUBTFUL = "caught", "survived", "sound build blamed", "undecided"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mutant under the story that was written against it. `cost`: seconds of load times rate."""
+
+    mutant: str
+    finding: str
+    plan: Path
+    hosts: str
+    cost: float
+
+    @property
+    def is_real(self) -> bool:
+        return self.hosts != SIMULATED
+
+
+@dataclass(frozen=True)
+class Played:
+    """What one run came to. `error`: the test bed failed, or the world stopped."""
+
+    verdict: str = "no verdict"
+    codes: tuple[str, ...] = ()
+    faults: int = 0  # that count
+    why: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a case. `faults`: counted in all runs of the mutant, the last one included."""
+
+    case: Case
+    seed: int = 0  # of the last run
+    found: tuple[str, ...] = ()  # by it
+    faults: int = 0
+    sound: str = ""  # the sound build's verdict under the same plan and seed
+    why: str = ""  # it is not caught, or not decided
+    word: str = DOUBTFUL
+
+    def plain(self) -> dict[str, Any]:
+        """For programs."""
+        rest = {key: value for key, value in asdict(self).items() if key != "case"}
+        case = self.case
+        head = {"mutant": case.mutant, "plan": str(case.plan), "hosts": case.hosts}
+        return {**head, "expected": case.finding, **rest}
+
+
+@dataclass
+class Course:
+    """How far a self-test has come."""
+
+    cases: Sequence[Case]
+    answers: list[Answer] = field(default_factory=list)
+    interrupted: bool = False
+
+    def interrupt(self) -> None:
+        self.interrupted = True
+
+    @property
+    def exit_code(self) -> int:
+        words = {answer.word for answer in self.answers}
+        if words & {SURVIVED, BLAMED}:
+            return NOT_ALL
+        done = not self.interrupted and len(self.answers) == len(self.cases)
+        return ALL_CAUGHT if done and words == {CAUGHT} else UNDECIDED
+
+
+# ------------------------------------------------------------------------------------ the cases
+
+
+def cases(
+    names: Sequence[str] = (), system: str = "flotilla", stories: Path = STORIES
+) -> tuple[Case, ...]:
+    """All cases of these mutants, of all when none is named, in the system's order.
+
+    BadRequest when a mutant has no story on simulated hosts.
+    """
+    mutants = _mutants(system)
+    for name in names:
+        if name not in mutants:
+            raise UnknownName("mutant", name, mutants)
+    return tuple(
+        case
+        for name, mutant in mutants.items()
+        if not names or name in names
+        for case in _of(name, mutant.finding, stories)
+    )
+
+
+def _mutants(system: str) -> Mapping[str, Any]:
+    known: Mapping[str, Any] = getattr(registry.module("system", system), "mutants", dict)()
+    if not known:
+        raise BadRequest(f"the system {system} has no mutants, so there is nothing to test here")
+    return known
+
+
+def _of(name: str, finding: str, stories: Path) -> Iterator[Case]:
+    plain = stories / f"{name}.toml"
+    if not plain.is_file():
+        raise BadRequest(f"there is no plan against the mutant {name}; it would be {plain}")
+    for plan in (plain, *sorted(stories.glob(f"{name}.*.toml"))):
+        trial = tomllib.loads(plan.read_text()).get("trial", {})
+        rate = trial.get("load", {}).get("rate", 100)
+        cost = float(trial.get("duration_s", 60.0)) * float(rate)
+        yield Case(name, finding, plan, str(trial.get("hosts", SIMULATED)), cost)
+
+
+def of_hosts(chosen: Sequence[Case], hosts: str) -> tuple[Case, ...]:
+    """Those on hosts of this kind. BadRequest when there is none."""
+    kept = tuple(case for case in chosen if case.hosts == hosts)
+    if not kept:
+        known = ", ".join(sorted({case.hosts for case in chosen}))
+        raise BadRequest(f"no plan against these mutants is for {hosts} hosts; there are: {known}")
+    return kept
+
+
+def cheapest(chosen: Sequence[Case], count: int = QUICK) -> tuple[Case, ...]:
+    """Those simulated ones that take the least time."""
+    simulated_ones = [case for case in chosen if not case.is_real]
+    kept = sorted(simulated_ones, key=lambda case: case.cost)[:count]
+    return tuple(case for case in chosen if case in kept)
+
+
+# ---------------------------------------------------------------------------------- playing them
+
+Watch = Callable[[Course], None]  # called whenever something may have changed
+Play = Callable[[Case, int, str], Played]  # a case, a seed, and the mutant or nothing
+
+
+def conduct(course: Course, jobs: int, runs: Path, watch: Watch) -> None:
+    """Play all cases; runs of real hosts are kept under `runs`."""
+    simulated_ones = [case for case in course.cases if not case.is_real]
+    with closing(carried_out(in_worlds, simulated_ones, jobs)) as steps:
+        for done in steps:
+            if done is not None:
+                course.answers.append(done.result or Answer(done.item, why=done.lost))
+            watch(course)
+            if course.interrupted:
+                return
+    for case in course.cases:
+        if case.is_real and not course.interrupted:
+            course.answers.append(answered(case, on_hosts(runs), SEEDS_OF_REAL_HOSTS))
+            watch(course)
+
+
+def answered(case: Case, play: Play, seeds: Sequence[int]) -> Answer:
+    """The mutant until it is caught, then the sound build under the same plan and seed."""
+    faults, last, failed = 0, Played(), ""
+    for seed in seeds:
+        last = play(case, seed, case.mutant)
+        faults += last.faults
+        failed = failed or last.error
+        if case.finding in last.codes:
+            return _beside_the_sound(case, seed, last, faults, play(case, seed, ""))
+    if failed:
+        return Answer(case, seeds[-1], last.codes, faults, why=failed)
+    why = f"no {case.finding} with seeds {seeds[0]} to {seeds[-1]}; the last one: {last.why}"
+    return Answer(case, seeds[-1], last.codes, faults, why=why, word=SURVIVED)
+
+
+def _beside_the_sound(case: Case, seed: int, bad: Played, faults: int, sound: Played) -> Answer:
+    word, why = CAUGHT, ""
+    if sound.verdict != Judgement.VALID:
+        word = BLAMED if sound.verdict == Judgement.INVALID and not sound.error else DOUBTFUL
+        why = f"the sound build: {sound.error or sound.why}"
+    return Answer(case, seed, bad.codes, faults, sound.verdict, why, word)
+
+
+def in_worlds(case: Case, scratch: Path) -> Answer:
+    """What a worker does with a simulated case."""
+
+    def play(case: Case, seed: int, mutant: str) -> Played:
+        trial, plan = asked(case, seed, mutant)
+        folder = scratch / f"{case.mutant}-{mutant or 'sound'}-{seed}"
+        shutil.rmtree(folder, ignore_errors=True)  # of a worker that was lost
+        outcome = simulated(trial, plan, folder)
+        shutil.rmtree(folder)
+        if outcome.verdict is None or STOPPED in outcome.failure:
+            return Played(error=outcome.why)
+        return _played(outcome.verdict, sum(outcome.faults.values()))
+
+    return answered(case, play, SEEDS)
+
+
+def on_hosts(runs: Path) -> Play:
+    """Plays on the hosts that the plan names; the machine belongs to it."""
+
+    def play(case: Case, seed: int, mutant: str) -> Played:
+        trial, plan = asked(case, seed, mutant)
+        try:
+            with redirect_stderr(StringIO()):
+                run = launch.run(trial, plan, runs=runs)
+        except BedFailed as e:
+            return Played(error=str(e))
+        return judged(run)
+
+    return play
+
+
+def judged(run: RunDir) -> Played:
+    verdict = judge_here(History.open(run))
+    counted = verdict.stats("coverage").get("effective", {})
+    error = str(run.state().get("error") or "")
+    played = _played(verdict, sum(counted.values()))
+    return Played(played.verdict, played.codes, played.faults, played.why, error)
+
+
+def _played(verdict: Verdict, faults: int) -> Played:
+    return Played(str(verdict.verdict), tuple(verdict.convicting), faults, verdict.sentence)
+
+
+def asked(case: Case, seed: int, mutant: str) -> tuple[Trial, str]:
+    """The trial of a case and its plan as TOML."""
+    settings = {"settings": {"mutant": mutant}} if mutant else {}
+    name = f"{mutant or 'sound'}-against-{case.mutant}"
+    wanted = request("", {"plan": str(case.plan), "seed": seed, "name": name, **settings})
+    trial = wanted.trial
+    return trial, launch.planned(trial, wanted.plan_text)

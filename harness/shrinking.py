@@ -1,0 +1,127 @@
+"""From a failing run to the shortest that fails the same way, which becomes a run of its own.
+
+What is kept is the first finding that convicts; others may vanish on the way. A stop, by Ctrl-C,
+SIGTERM, a closed terminal or because the time is over, keeps the best so far.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import closing, redirect_stderr
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness import registry
+from harness.errors import BadRequest, BedFailed
+from harness.lifeline import alone
+from harness.rundir import RunDir
+from harness.runner import carry_out
+from harness.runs import start_run
+from harness.session import replayed
+from harness.shrink import Case
+from harness.simulation import Outcome, outcome
+from harness.stopping import stoppable
+from harness.swarm import HOSTS
+from harness.trial import run as story
+from harness.tries import Tries, tried
+from harness.verdict import Verdict
+from harness.workers import carried_out
+
+PREFIX = "shrunk-"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How much is spent: on all, on each candidate, at once."""
+
+    within_s: float = 300.0
+    luck: int = 8
+    jobs: int = 2
+
+
+@dataclass
+class Progress:
+    """The search as it goes on. `took_s` of the real clock; `whole`: it came to its end."""
+
+    start: Case
+    tries: Tries
+    took_s: float = 0.0
+    whole: bool = False
+    stopped: bool = False  # somebody asked for it
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def failing(run: RunDir) -> Case:
+    """The trial and plan of a run that failed. BadRequest when there is nothing to shrink."""
+    hosts = run.trial().hosts
+    if hosts != HOSTS:
+        raise BadRequest(
+            f"{run.path} ran on {hosts} hosts, and only a run on {HOSTS} hosts can be shrunk, "
+            f"since only it fails again; try its plan with --hosts {HOSTS}"
+        )
+    request = replayed(run)
+    if not _failed(run):
+        raise BadRequest(f"{run.path} did not fail, so there is nothing to shrink")
+    faults = registry.nemesis().load(request.plan_text, str(run.plan_file)).faults
+    return Case(replace(request.trial, plan=""), faults)
+
+
+def _failed(run: RunDir) -> bool:
+    """As far as is known: a run without a verdict may have."""
+    if run.state().get("error") or not run.verdict_file.is_file():
+        return True
+    try:
+        return bool(Verdict.read(run.verdict_file).convicting)
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise BadRequest(
+            f"{run.verdict_file} can not be read; seatrial check {run.path} makes it anew"
+        ) from e
+
+
+def searched(case: Case, patience: Patience, watch: Callable[[Progress], None]) -> Progress:
+    """The least that fails like the case. BadRequest when the case does not fail any more."""
+    progress = Progress(case, Tries(case, patience.luck))
+    with stoppable(progress.stop):
+        _search(progress, patience, watch)
+    if progress.stopped and not progress.tries.first:
+        raise KeyboardInterrupt
+    _check(progress.tries, case)
+    return progress
+
+
+def _search(progress: Progress, patience: Patience, watch: Callable[[Progress], None]) -> None:
+    began_s = time.monotonic()
+    with closing(carried_out(tried, progress.tries, patience.jobs)) as results:
+        for done in results:
+            if done:
+                progress.tries.take(done)
+            progress.took_s = time.monotonic() - began_s
+            progress.whole = progress.tries.over
+            watch(progress)
+            if progress.whole or progress.stopped or progress.took_s >= patience.within_s:
+                return
+
+
+def _check(tries: Tries, case: Case) -> None:
+    if tries.first is None:
+        raise BadRequest("the time was over before the run was simulated once; allow more --within")
+    if not tries.failure:
+        why = f" ({tries.first.why})" if tries.first.why else ""
+        raise BadRequest(
+            f"the trial {case.trial.name} does not fail when it is simulated again{why}, so it can "
+            "not be shrunk"
+        )
+
+
+def kept(case: Case, runs: Path) -> Outcome:
+    """The case as a run of its own, with everything that a run has."""
+    name = PREFIX + case.trial.name.removeprefix(PREFIX)
+    trial = replace(case.trial, name=name)
+    with start_run(trial, case.plan_toml, runs) as run:
+        with run.log.open("a") as log, redirect_stderr(log):
+            carry_out(run, story, alone)
+        result = outcome(run)
+    if not result.failure:
+        raise BedFailed(f"the shrunk trial did not fail again; please report it with {run.path}")
+    return result

@@ -1,0 +1,116 @@
+"""One seed in this process: a trial is carried out in a simulated world, and judged here.
+
+What `seatrial run --hosts simulated` does with a runner, a live view and Spark, this does alone:
+the same story, the same folder, the same checkers (their kernels run here). So a folder that it
+leaves is a run like any other, which can be checked, reported and replayed.
+
+A world that stops (it spins, or reached for something real) is a failure of its own class, for it
+is always a bug, of Flotilla's or of ours. A seed whose verdict is *unknown* is no evidence, unless
+what is doubtful are single faults alone: where many overlap, some hit nobody, or nobody's
+operation. Those do not count; the rest was judged all the same.
+"""
+
+from collections.abc import Mapping
+from contextlib import redirect_stderr
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from harness.history import History
+from harness.judge import judge_here
+from harness.lifeline import alone
+from harness.rundir import RunDir
+from harness.runner import carry_out
+from harness.runs import begun
+from harness.trial import Trial
+from harness.trial import run as story
+from harness.verdict import Verdict
+
+STOPPED = "STOPPED"  # the failure class of a world that did not come to its end
+OF_SINGLE_FAULTS = frozenset(
+    {
+        *("FAULT_NOT_OBSERVED", "FAULTS_MISSING", "MASTER_FAULT_UNSEEN", "IDLE_FAULTS"),
+        *("NO_OK_BEFORE", "NO_OK_BETWEEN"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one seed.
+
+    failure   codes of the findings that the contract speaks against, or STOPPED; empty: none
+    unproven  codes of the reasons for which the seed proves nothing; empty: none
+    seconds   that passed in the world; cpu_s: that it took here
+    faults    by kind, those that count: the effect was seen, and an operation was in flight or
+              acknowledged meanwhile; `planned` are all
+    events    of the cluster by kind: election, truncate, set ...
+    """
+
+    seed: int
+    run: RunDir
+    digest: str
+    verdict: Verdict | None
+    failure: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = ()
+    why: str = ""  # it failed, in a sentence
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    planned: int = 0
+    faults: Mapping[str, int] = field(default_factory=dict)
+    events: Mapping[str, int] = field(default_factory=dict)
+    acknowledged: int = 0
+    operations: int = 0
+
+
+def simulated(trial: Trial, plan: str, folder: Path) -> Outcome:
+    """Carry out the trial with this plan (TOML) in `folder`, which is made, and judge it.
+
+    The folder stays; whoever does not want it removes it. The plan is one that makes sense:
+    `harness.swarm.drawn` and `harness.launch.planned` see to it.
+    """
+    folder.mkdir(parents=True)
+    run = begun(trial, plan, folder)
+    with run.log.open("a") as log, redirect_stderr(log):
+        carry_out(run, story, alone)
+    return outcome(run)
+
+
+def outcome(run: RunDir) -> Outcome:
+    """What a simulated run came to, from its folder; judged here."""
+    state, history = run.state(), History.open(run)
+    figures = state.get("simulated", {})
+    known = Outcome(
+        seed=run.trial().seed,
+        run=run,
+        digest=str(state.get("digest", "")),
+        verdict=None,
+        seconds=figures.get("seconds", 0.0),
+        cpu_s=figures.get("cpu_s", 0.0),
+        planned=len(pc.unique(history.read("faults")["id"])),
+        events=_counted(history.read("events")["kind"]),
+    )
+    if error := state.get("error"):
+        return replace(known, failure=(STOPPED,), why=str(error))
+    verdict = judge_here(history)
+    return replace(
+        known,
+        verdict=verdict,
+        failure=verdict.convicting,
+        unproven=_unproven(verdict),
+        why=verdict.sentence if verdict.convicting else "",
+        faults=verdict.stats("coverage").get("effective", {}),
+        acknowledged=verdict.stats("loss").get("acknowledged", 0),
+        operations=verdict.events.get("ops", 0),
+    )
+
+
+def _unproven(verdict: Verdict) -> tuple[str, ...]:
+    codes = {reason.code for reason in verdict.reasons}
+    return tuple(sorted(codes - OF_SINGLE_FAULTS))
+
+
+def _counted(words: pa.ChunkedArray) -> dict[str, int]:
+    return {row["values"]: row["counts"] for row in pc.value_counts(words).to_pylist()}

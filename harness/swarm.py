@@ -1,0 +1,66 @@
+"""What a seed draws: a trial and its plan, each different from those of all other seeds.
+
+A base trial says what is common to a campaign; whatever it sets stays as it is. The rest is drawn,
+by those who know it: the hosts' options by the hosts, sizes and settings by the system, the load by
+the workload, the faults by the nemesis. Each has a function `swarm(random)`, or nothing to draw.
+The plan is explicit, so that it can be replayed and shrunk whatever becomes of the drawing.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from harness import registry
+from harness.contracts import Hosts, System
+from harness.errors import BadRequest
+from harness.trial import Trial
+
+HOSTS = "simulated"  # where a trial costs so little that there can be thousands
+
+
+def drawn(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, str]:
+    """The trial of a seed and its plan, as TOML; with a plan given, that one.
+
+    BadRequest or Unsupported when the base trial makes no sense or can not be simulated.
+    """
+    random = Random(f"{seed}/swarm")
+    trial = replace(base, name=f"seed-{seed}", seed=seed, plan="", hosts=HOSTS, short_faults=True)
+    trial = _sized(trial, random)
+    nemesis = registry.nemesis()
+    system: System = registry.load("system", trial.system)(trial)
+    hosts: Hosts = registry.load("hosts", trial.hosts)(trial, Path())
+    nodes = system.nodes()
+    hosts.check(nodes)
+    if plan is None:
+        faults = nemesis.swarm(random, trial, system.detection_s, nodes, hosts.can)
+    else:
+        faults = nemesis.planned(trial, plan, system.detection_s, nodes, hosts.can)
+    kinds = tuple(sorted({fault.kind for fault in faults}))
+    survives = tuple(dict.fromkeys((*base.survives, *kinds)))
+    return replace(trial, faults=kinds, survives=survives), nemesis.dump(faults)
+
+
+def _sized(trial: Trial, random: Random) -> Trial:
+    """The trial with all that is drawn of it but the faults."""
+    load = _drawn("workload", trial.workload, random)
+    system = _drawn("system", trial.system, random)
+    full = replace(
+        trial,
+        profile=trial.profile or str(system.get("profile", "")),
+        bed={**_drawn("hosts", trial.hosts, random), **trial.bed},
+        load={**load, **trial.load},
+        settings={**system.get("settings", {}), **trial.settings},
+    )
+    sized = replace(full, nodes={**system.get("nodes", {}), **trial.nodes})
+    try:
+        registry.load("system", trial.system)(sized)
+    except BadRequest:
+        return full  # what is set asks for other sizes than these
+    return sized
+
+
+def _drawn(kind: str, name: str, random: Random) -> dict[str, Any]:
+    swarm = getattr(registry.module(kind, name), "swarm", None)
+    own = Random(random.getrandbits(64))  # what one draws is nothing to the others
+    return dict(swarm(own)) if swarm else {}

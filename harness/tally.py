@@ -1,0 +1,172 @@
+"""What a campaign's seeds came to, added up. Pure.
+
+A seed failed, or is unproven, or is clean. One that is unproven is no evidence: what it planned and
+what it took are summed, but its faults do not count, nor does anything else that happened in it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
+from itertools import groupby
+from typing import Any, Self
+
+RARE = {"elections": "election", "truncations": "truncate", "set changes": "set"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One seed. `planned` and `counted` are faults by kind, `events` those of the cluster.
+
+    `digest` is its world's: whatever was asked for, the same world is the same evidence. `unproven`
+    are codes of the reasons for which it proves nothing.
+    """
+
+    seed: int
+    digest: str = ""
+    failure: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = ()
+    why: str = ""
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    planned: Mapping[str, int] = field(default_factory=dict)
+    counted: Mapping[str, int] = field(default_factory=dict)
+    events: Mapping[str, int] = field(default_factory=dict)
+    operations: int = 0
+    acknowledged: int = 0
+
+    @property
+    def words(self) -> str:
+        return ", ".join(self.failure)
+
+    @property
+    def doubtful(self) -> bool:
+        """It proves nothing, neither for nor against."""
+        return bool(self.unproven) and not self.failure
+
+    def plain(self) -> dict[str, Any]:
+        return {key: value for key, value in asdict(self).items() if value}
+
+    @classmethod
+    def read(cls, plain: Mapping[str, Any]) -> Self:
+        """From `plain`. TypeError when it is none."""
+        tuples = {key: tuple(plain.get(key, ())) for key in ("failure", "unproven")}
+        return cls(**{**plain, **tuples})
+
+
+@dataclass(frozen=True)
+class Tally:
+    """The sums over seeds."""
+
+    seeds: int = 0
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    planned: Mapping[str, int] = field(default_factory=dict)
+    counted: Mapping[str, int] = field(default_factory=dict)
+    events: Mapping[str, int] = field(default_factory=dict)
+    operations: int = 0
+    acknowledged: int = 0
+    failures: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # class -> seeds
+    doubtful: int = 0  # seeds
+    unproven: Mapping[str, int] = field(default_factory=dict)  # code -> doubtful seeds
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Self:
+        return reduce(cls.plus, rows, cls())
+
+    def plus(self, row: Row) -> Self:
+        spent = replace(
+            self,
+            seeds=self.seeds + 1,
+            seconds=self.seconds + row.seconds,
+            cpu_s=self.cpu_s + row.cpu_s,
+            planned=_added(self.planned, row.planned),
+        )
+        return spent._doubted(row) if row.doubtful else spent._proved(row)
+
+    def _doubted(self, row: Row) -> Self:
+        unproven = _added(self.unproven, dict.fromkeys(row.unproven, 1))
+        return replace(self, doubtful=self.doubtful + 1, unproven=unproven)
+
+    def _proved(self, row: Row) -> Self:
+        return replace(
+            self,
+            counted=_added(self.counted, row.counted),
+            events=_added(self.events, row.events),
+            operations=self.operations + row.operations,
+            acknowledged=self.acknowledged + row.acknowledged,
+            failures=self._failures_with(row) if row.failure else self.failures,
+        )
+
+    def _failures_with(self, row: Row) -> dict[str, tuple[int, ...]]:
+        seeds = sorted((*self.failures.get(row.words, ()), row.seed))
+        return {**self.failures, row.words: tuple(seeds)}
+
+    @property
+    def failed(self) -> int:
+        """Seeds."""
+        return sum(map(len, self.failures.values()))
+
+    @property
+    def clean(self) -> int:
+        """Seeds."""
+        return self.seeds - self.failed - self.doubtful
+
+    @property
+    def faults(self) -> int:
+        """Those that count."""
+        return sum(self.counted.values())
+
+    @property
+    def faults_per_minute(self) -> float:
+        """And core."""
+        return 60 * self.faults / self.cpu_s if self.cpu_s else 0.0
+
+    @property
+    def pace(self) -> float:
+        """Simulated seconds in a second of one core."""
+        return self.seconds / self.cpu_s if self.cpu_s else 0.0
+
+    def per_thousand(self) -> dict[str, float]:
+        """What makes faults worth something, for each 1,000 of them."""
+        counts = {word: self.events.get(kind, 0) for word, kind in RARE.items()}
+        counts["acknowledged"] = self.acknowledged
+        return {word: round(1000 * n / max(1, self.faults), 1) for word, n in counts.items()}
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "seeds": self.seeds,
+            "seeds_failed": self.failed,
+            "seeds_unproven": self.doubtful,
+            "seeds_clean": self.clean,
+            "simulated_hours": round(self.seconds / 3600, 3),
+            "cpu_s": round(self.cpu_s, 1),
+            "faults": {"planned": dict(self.planned), "counted": dict(self.counted)},
+            "faults_counted": self.faults,
+            "faults_per_minute_and_core": round(self.faults_per_minute),
+            "simulated_s_per_cpu_s": round(self.pace, 1),
+            "operations": self.operations,
+            "acknowledged": self.acknowledged,
+            "events": dict(self.events),
+            "per_1000_faults": self.per_thousand(),
+            "failures": {words: list(seeds) for words, seeds in self.failures.items()},
+            "unproven": dict(self.unproven),
+        }
+
+
+def many(count: int, thing: str) -> str:
+    """1 seed, 1,000 seeds."""
+    return f"{count:,} {thing}{'s' * (count != 1)}"
+
+
+def ranges(seeds: Iterable[int]) -> str:
+    """1..3, 7: as `--seeds` reads it."""
+    spans = []
+    for _, run in groupby(enumerate(sorted(seeds)), lambda pair: pair[1] - pair[0]):
+        numbers = [seed for _, seed in run]
+        first, last = numbers[0], numbers[-1]
+        spans.append(f"{first}..{last}" if last > first else str(first))
+    return ",".join(spans)
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in sorted({**one, **other})}

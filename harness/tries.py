@@ -1,0 +1,138 @@
+"""Who answers what shrinking asks: simulated worlds, some at a time, each in another process.
+
+A question's candidates are tried in their order, and all with one luck before any with the next;
+the answer is the first of that order that fails, however many run at once and whichever is done
+first. So the result depends on nothing but the case, unless somebody stops the search.
+"""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from tempfile import mkdtemp
+
+from harness.errors import BadRequest
+from harness.launch import planned
+from harness.shrink import Case, Dialogue, Found, Question, chances, shrunk
+from harness.simulation import STOPPED, Outcome, simulated
+from harness.story import when_s
+from harness.trial import Trial
+from harness.workers import Done
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One world: trial and plan, as TOML."""
+
+    trial: str
+    plan: str
+
+    @classmethod
+    def of(cls, case: Case) -> "Attempt":
+        return cls(case.trial.to_toml(), case.plan_toml)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How it ended: classes of failure, the first of which counts, and the first in words."""
+
+    failure: tuple[str, ...] = ()
+    why: str = ""
+    about_s: float | None = None  # when, after the load began, as far as is known
+
+
+def tried(attempt: Attempt, scratch: Path) -> Tried:
+    """Carry it out and leave nothing behind. What makes no sense does not fail."""
+    folder = Path(mkdtemp(prefix="try-", dir=scratch))
+    try:
+        trial = Trial.from_toml(attempt.trial)
+        outcome = simulated(trial, planned(trial, attempt.plan), folder / "run")
+        about_s = _about_s(outcome)
+    except BadRequest as e:
+        return Tried(why=str(e))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Tried(classes(outcome.failure, outcome.why), outcome.why, about_s)
+
+
+def _about_s(outcome: Outcome) -> float | None:
+    """When the first thing happened that convicts, after the load began."""
+    at_s = when_s(outcome.verdict.first) if outcome.verdict else None
+    began_ns = outcome.run.state().get("load_began_ns", 0)
+    return at_s - began_ns / 1e9 if at_s is not None else None
+
+
+def classes(failure: tuple[str, ...], why: str) -> tuple[str, ...]:
+    """Worlds that stopped are told apart by what stopped them."""
+    if failure != (STOPPED,):
+        return failure
+    words = why.split(": ", 2)
+    return (": ".join((STOPPED, *words[1:2])),)
+
+
+class Tries(Iterator[Attempt]):
+    """The search under way: what to try next, and the best so far.
+
+    It is asked for attempts, and given their results, by whoever carries them out. There may be
+    none just now, because everything depends on what is being tried.
+    """
+
+    def __init__(self, case: Case, most: int) -> None:
+        self.best, self._origin = case, case.trial.seed
+        self.over = False
+        self.count = 0
+        self.first: Tried | None = None  # how the case itself ended
+        self._search = self._certain(case, most)
+        self._known: dict[Attempt, Tried] = {}
+        self._tried: set[Attempt] = set()
+        self._put(next(self._search))
+
+    @property
+    def failure(self) -> str:
+        """What must be kept."""
+        return next(iter(self.first.failure), "") if self.first else ""
+
+    def __next__(self) -> Attempt:
+        for attempt, _ in () if self.over else self._open:
+            if attempt not in self._tried:
+                self._tried.add(attempt)
+                return attempt
+        raise StopIteration
+
+    def take(self, done: Done[Attempt, Tried]) -> None:
+        """A result. The search goes on as far as it can."""
+        self.count += 1
+        self._known[done.item] = done.result or Tried(why=done.lost)
+        self.first = self.first or self._known[done.item]
+        while not self.over and (answer := self._answer()):
+            self._go_on(*answer)
+
+    def _answer(self) -> tuple[Found | None] | None:
+        """The answer to the question, when there is one."""
+        for attempt, found in self._open:
+            if attempt not in self._known:
+                return None
+            if self.failure and self.failure in self._known[attempt].failure:
+                return (found,)
+        return (None,)
+
+    def _go_on(self, found: Found | None) -> None:
+        if found:
+            self.best = found.case
+        try:
+            self._put(self._search.send(found))
+        except StopIteration as end:
+            self.best, self.over = end.value, True
+
+    def _put(self, question: Question) -> None:
+        lucky = (chances(case, self._origin, question.chances) for case in question.cases)
+        rounds = zip(*lucky, strict=True)
+        places = chain.from_iterable(enumerate(cases) for cases in rounds)
+        self._open = [(Attempt.of(case), Found(at, case)) for at, case in places]
+
+    def _certain(self, case: Case, most: int) -> Dialogue:
+        """First of all, that the case fails."""
+        if (yield Question([case], 1)) is None:
+            return case
+        return (yield from shrunk(case, most, self.first.about_s if self.first else None))

@@ -1,0 +1,304 @@
+"""Clients change what the cluster knows besides its messages, while it breaks: topics are made and
+deleted, group offsets committed and reset, queues locked.
+
+Messages are sent all the while, as the workload `messages` sends them, and read at the end. Beside
+the producers and readers there are
+
+    makers   each with a topic of its own: makes it, deletes it, looks whether it is there
+    keepers  each with a group of its own on a queue: commits offsets, resets them, asks for them
+    owners   two to a lock: take it, keep it for a while, give it back
+
+One process at a time changes a topic or a group's offset, so what was answered is enough to say
+what must be there; in the final phase makers look and keepers ask once more.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from random import Random
+from typing import Any, cast
+
+from harness.contracts import Crew, MetadataClient
+from harness.errors import BadRequest
+from harness.operation import NONE, Completion, F, Type
+from harness.trial import Trial
+from harness.workloads import messages
+from harness.workloads.messages import RETRY_S, Messages, Queue
+
+CHECKERS = (
+    "loss",
+    "phantom",
+    "duplicates",
+    "order",
+    "replicas",
+    "metadata",
+    "groups",
+    "invariants",
+    "recovery",
+    "availability",
+    "coverage",
+)
+OWNERS_OF_ONE = 2
+QUEUES_MADE = 2  # of a maker's topic
+
+
+def workload(trial: Trial) -> "Topics":
+    return Topics(Options.of(trial.load), trial)
+
+
+def swarm(random: Random) -> Mapping[str, Any]:
+    """The load of one seed of a campaign."""
+    return {
+        "makers": random.choice((1, 2, 4)),
+        "keepers": random.choice((1, 2, 4)),
+        "locks": random.choice((0, 1, 2)),
+        "rate": float(random.choice((8, 15, 25))),
+        "every_ms": random.choice((20, 50, 200)),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `load` may say in a trial of this workload."""
+
+    queues: int = 4
+    producers: int = 2
+    makers: int = 4
+    keepers: int = 4
+    locks: int = 2
+    rate: float = 50.0  # sends a second
+    every_ms: int = 50  # between two changes of one process, on average
+
+    @classmethod
+    def of(cls, load: Mapping[str, Any]) -> "Options":
+        """From a trial. BadRequest names the key."""
+        known = {f.name for f in fields(cls)}
+        for key, raw in load.items():
+            if key not in known:
+                names = ", ".join(sorted(known))
+                raise BadRequest(f"load.{key} is no option of the workload topics; it has: {names}")
+            least = 0 if key in ("makers", "keepers", "locks") else 1
+            number = int | float if key == "rate" else int
+            if isinstance(raw, bool) or not isinstance(raw, number) or not least <= raw <= 1000:
+                raise BadRequest(f"load.{key} must be a number from {least} to 1000, not {raw!r}")
+        return cls(**load)
+
+    @property
+    def sends(self) -> dict[str, Any]:
+        """The load of the messages beside."""
+        names = ("queues", "producers", "rate")
+        return {"groups": 0, **{name: getattr(self, name) for name in names}}
+
+
+class _Part:
+    """A crew, as far as some of its processes are concerned."""
+
+    def __init__(self, crew: Crew, processes: Sequence[int]) -> None:
+        self._crew = crew
+        self.processes = processes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._crew, name)
+
+
+class Topics:
+    """The workload; the same value in every crew."""
+
+    def __init__(self, options: Options, trial: Trial) -> None:
+        self._options = options
+        self._within_s = trial.recover_within_s
+        self._beside = Messages(messages.Options.of(options.sends), trial)
+        self._first = self._beside.processes
+        self._roles = [
+            *(("maker", n, n) for n in range(options.makers)),
+            *(("keeper", n, options.makers + n) for n in range(options.keepers)),
+            *(
+                ("owner", n, options.makers + options.keepers + n // OWNERS_OF_ONE)
+                for n in range(options.locks * OWNERS_OF_ONE)
+            ),
+        ]
+        self.processes = self._first + len(self._roles)
+        self.keys: Sequence[str] = [*self._beside.keys, *self._objects()]
+        self.checkers: Sequence[str] = trial.checkers or CHECKERS
+
+    def _objects(self) -> list[str]:
+        options, queues = self._options, self._beside.queues
+        return [
+            *(_topic(n) for n in range(options.makers)),
+            *(f"keep-{n} on {queues[n % len(queues)]}" for n in range(options.keepers)),
+            *(f"lock-{n} on {queues[n % len(queues)]}" for n in range(options.locks)),
+        ]
+
+    def check_options(self) -> None:
+        self._beside.check_options()
+
+    def client_settings(self) -> Mapping[str, Any]:
+        return self._beside.client_settings()
+
+    def who(self, process: int) -> str:
+        if process < self._first:
+            return self._beside.who(process)
+        role, number, _ = self._roles[process - self._first]
+        return f"{role} {number}"
+
+    async def load(self, crew: Crew) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._beside.load(self._senders(crew)))
+            for actor in self._actors(crew):
+                tasks.create_task(actor.run())
+
+    async def drain(self, crew: Crew) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._beside.drain(self._senders(crew)))
+            for actor in self._actors(crew):
+                tasks.create_task(actor.look_back(self._within_s))
+
+    def _senders(self, crew: Crew) -> Crew:
+        return cast(Crew, _Part(crew, [p for p in crew.processes if p < self._first]))
+
+    def _actors(self, crew: Crew) -> list["Actor"]:
+        kinds: Mapping[str, type[Actor]] = {"maker": Maker, "keeper": Keeper, "owner": Owner}
+        queues, every_s = self._beside.queues, self._options.every_ms / 1000
+        actors = []
+        for process in crew.processes:
+            if process < self._first:
+                continue
+            role, number, thing = self._roles[process - self._first]
+            of_lock = number // OWNERS_OF_ONE if role == "owner" else number
+            queue = queues[of_lock % len(queues)]
+            key = len(queues) + thing
+            actors.append(kinds[role](crew, process, key, of_lock, queue, every_s))
+        return actors
+
+
+def _topic(number: int) -> str:
+    return f"made-{number}"
+
+
+class Actor:
+    """One process that changes one thing, an operation at a time."""
+
+    def __init__(
+        self, crew: Crew, process: int, key: int, number: int, queue: Queue, every_s: float
+    ) -> None:
+        self.crew, self.process, self.key, self.number = crew, process, key, number
+        self.client = cast(MetadataClient, crew.client)
+        self.random: Random = crew.random(f"actor-{process}")
+        self.queue, self.every_s = queue, every_s
+        self.loop = asyncio.get_running_loop()
+
+    async def run(self) -> None:
+        while not self.crew.stopping:
+            await self.step()
+            await asyncio.sleep(self.random.expovariate(1 / self.every_s))
+
+    async def step(self) -> None:
+        raise NotImplementedError
+
+    async def look_back(self, within_s: float) -> None:
+        """What is there, in the final phase; asked until there is an answer."""
+        deadline_s = self.loop.time() + within_s
+        seen = await self.look()
+        while seen is not Type.OK and self.loop.time() < deadline_s:
+            await asyncio.sleep(RETRY_S)
+            seen = await self.look()
+
+    async def look(self) -> Type:
+        return Type.OK
+
+    async def do(self, f: F, offset: int, order: Awaitable[Completion]) -> Completion:
+        """One operation, journalled."""
+        op = self.crew.invoke(self.process, f, self.key, NONE, offset)
+        done = await order
+        self.crew.complete(self.process, op, f, self.key, NONE, done)
+        return done
+
+    async def asked(self, f: F, question: Callable[[], Awaitable[int]]) -> Type:
+        """One question, whose answer is journalled as the offset."""
+        return (await self.do(f, NONE, _answer(question))).type
+
+
+async def _answer(question: Callable[[], Awaitable[int]]) -> Completion:
+    try:
+        return Completion(Type.OK, await question())
+    except ConnectionError as e:
+        return Completion(Type.FAIL, error=str(e))
+
+
+class Maker(Actor):
+    """Makes and deletes a topic."""
+
+    async def step(self) -> None:
+        topic = _topic(self.number)
+        match self.random.choice((F.CREATE, F.CREATE, F.DELETE, F.SEE)):
+            case F.CREATE:
+                await self.do(F.CREATE, QUEUES_MADE, self.client.create_topic(topic, QUEUES_MADE))
+            case F.DELETE:
+                await self.do(F.DELETE, NONE, self.client.delete_topic(topic))
+            case _:
+                await self.look()
+
+    async def look(self) -> Type:
+        return await self.asked(F.SEE, self._queues)
+
+    async def _queues(self) -> int:
+        return (await self.client.topics()).get(_topic(self.number), 0)
+
+
+class Keeper(Actor):
+    """Keeps a group's offset: forwards with the queue, and back by a reset."""
+
+    at = 0
+
+    async def step(self) -> None:
+        match self.random.choice((F.COMMIT,) * 6 + (F.RESET, F.QUERY)):
+            case F.COMMIT:
+                await self._commit()
+            case F.RESET:
+                self.at = self.random.randint(0, self.at)
+                await self._change(F.RESET, self.client.reset)
+            case _:
+                await self.look()
+
+    async def _commit(self) -> None:
+        try:
+            _, high = await self.client.range(self.queue.topic, self.queue.number)
+        except ConnectionError:
+            return
+        self.at = max(self.at, self.random.randint(0, high))
+        await self._change(F.COMMIT, self.client.commit)
+
+    async def _change(
+        self, f: F, order: Callable[[str, str, int, int], Awaitable[Completion]]
+    ) -> None:
+        place = (f"keep-{self.number}", self.queue.topic, self.queue.number)
+        await self.do(f, self.at, order(*place, self.at))
+
+    async def look(self) -> Type:
+        return await self.asked(F.QUERY, self._committed)
+
+    async def _committed(self) -> int:
+        topic, number = self.queue.topic, self.queue.number
+        return await self.client.committed(f"keep-{self.number}", topic, number)
+
+
+class Owner(Actor):
+    """Takes a lock, keeps it for some of its leases, gives it back."""
+
+    async def step(self) -> None:
+        keep_until_s = 0.0
+        while not self.crew.stopping:
+            taken = await self.do(F.LOCK, NONE, self.client.lock(*self._place))
+            if taken.type is not Type.OK:
+                return
+            lease_s = taken.offset / 1000
+            keep_until_s = keep_until_s or self.loop.time() + self.random.uniform(0, 2) * lease_s
+            if self.loop.time() >= keep_until_s:
+                break
+            await asyncio.sleep(min(lease_s / 2, keep_until_s - self.loop.time()))
+        await self.do(F.UNLOCK, NONE, self.client.unlock(*self._place))
+
+    @property
+    def _place(self) -> tuple[str, str, str, int]:
+        group, me = f"lock-{self.number}", f"owner-{self.process}"
+        return group, me, self.queue.topic, self.queue.number

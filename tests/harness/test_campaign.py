@@ -1,0 +1,404 @@
+"""Campaigns: seeds in worker processes, deaths among them, and what is made of the results.
+
+Workers do what `seedlings` says, so that every way to fail is to be had; tests/cli/test_simulate.py
+has the real thing.
+"""
+
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from seedlings import WORLD_S, Sow
+
+from harness.campaign import LOG, Campaign, Course, OneSeed, conduct, noted, summed
+from harness.campaign_view import Watched, appended, draw, headline, show
+from harness.errors import BadRequest, BedFailed
+from harness.options import Seeds
+from harness.runs import kept, writable
+from harness.tally import Row, Tally, ranges
+from harness.trial import Trial
+
+BASE = Trial(profile="sync-flush")
+MUTANT = Trial(profile="sync-flush", settings={"mutant": "double-vote"})
+SOON_S = 30.0
+
+
+def campaign(last: int = 6, base: Trial = BASE, jobs: int = 2, **more: object) -> Campaign:
+    return Campaign(base, tuple(range(1, last + 1)), jobs, **more)  # type: ignore[arg-type]
+
+
+def conducted(asked: Campaign, runs: Path, work: Sow) -> Course:
+    return conduct(asked, runs, lambda course: None, work)
+
+
+def shown(course: Course, runs: Path, width: int = 200) -> str:
+    out = StringIO()
+    show(course, summed(course, runs), Console(file=out, width=width, highlight=False))
+    return out.getvalue()
+
+
+def noted_and_summed(asked: Campaign, runs: Path, work: Sow) -> Tally:
+    course = conducted(asked, runs, work)
+    noted(course, runs)
+    return summed(course, runs)
+
+
+# ---------------------------------------------------------------------------------- seeds, done
+
+
+def test_every_seed_is_carried_out_once(tmp_path: Path) -> None:
+    """And added up; what did not fail leaves nothing behind."""
+    course = conducted(campaign(), tmp_path, Sow())
+    assert sorted(row.seed for row in course.rows) == [1, 2, 3, 4, 5, 6]
+    assert course.tally.faults == 12
+    assert course.tally.seconds == 6 * WORLD_S
+    assert course.exit_code == 0
+    assert not list(tmp_path.iterdir())
+    assert course.peak_bytes > 0
+
+
+def test_seeds_that_fail_are_kept(tmp_path: Path) -> None:
+    """As folders among the runs, under their seed's name; the campaign ends with 1."""
+    course = conducted(campaign(), tmp_path, Sow(failing=(2, 5)))
+    assert course.exit_code == 1
+    assert course.tally.failures == {"LOST_ACKED": (2, 5)}
+    for seed, run in course.runs.items():
+        assert run.parent == tmp_path
+        assert run.name.endswith(f"-seed-{seed}")
+        assert (run / "trial.toml").read_text() == f"seed = {seed}\n"
+    text = shown(course, tmp_path)
+    assert "LOST_ACKED: 2,5" in text
+    assert f"report {course.runs[2]}" in text
+
+
+def test_of_many_failures_of_a_class_a_few_are_kept(tmp_path: Path) -> None:
+    """Enough to look into; the others are known by their seeds."""
+    course = conducted(campaign(14), tmp_path, Sow(failing=tuple(range(1, 15))))
+    assert len(course.runs) == 10
+    assert course.tally.failures == {"LOST_ACKED": tuple(range(1, 15))}
+    assert "10 of a class are kept" in shown(course, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [
+        (Sow(deadly=(3,)), "killed by SIGKILL"),
+        (Sow(greedy=(3,)), "MemoryError"),
+        (Sow(broken=(3,)), "RuntimeError: the lead was brought about too hard"),
+    ],
+)
+def test_a_worker_that_fails_loses_one_seed(tmp_path: Path, work: Sow, says: str) -> None:
+    """And says so; a campaign that lost seeds has decided nothing, unless another failed."""
+    course = conducted(campaign(), tmp_path, work)
+    assert list(course.lost) == [3]
+    assert says in course.lost[3]
+    assert sorted(row.seed for row in course.rows) == [1, 2, 4, 5, 6]
+    assert course.exit_code == 2
+    assert "seed 3 was lost" in shown(course, tmp_path)
+
+
+def test_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No new seeds are begun then, and one that never ends is given up after a while."""
+    monkeypatch.setattr("harness.campaign.GRACE_S", 1.0)
+    course = conducted(campaign(4, within_s=2.0), tmp_path, Sow(endless=(2,)))
+    assert 2 not in {row.seed for row in course.rows}
+    assert course.late
+    assert course.took_s < SOON_S
+    assert "as many as fitted into the time" in shown(course, tmp_path)
+
+
+def test_nothing_done_decides_nothing(tmp_path: Path) -> None:
+    """A campaign that had no time for a single seed is undecided."""
+    course = conducted(campaign(within_s=1e-6), tmp_path, Sow())
+    assert not course.rows
+    assert course.exit_code == 2
+
+
+# -------------------------------------------------------------------------------------- mutants
+
+
+def test_a_mutant_should_be_caught(tmp_path: Path) -> None:
+    """It ends at the first failure, and tells after how many counted faults that came."""
+    course = conducted(campaign(100, MUTANT), tmp_path, Sow(failing=(4, 60)))
+    assert course.exit_code == 0
+    assert len(course.rows) < 20
+    assert course.faults_to_catch == 4 * 2
+    text = shown(course, tmp_path)
+    assert "mutant double-vote was caught by seed 4 within 8 counted faults: 5 were lost" in text
+
+
+def test_a_mutant_that_gets_away_is_not_as_expected(tmp_path: Path) -> None:
+    course = conducted(campaign(base=MUTANT), tmp_path, Sow())
+    assert course.exit_code == 1
+    assert "was not caught in 12 faults" in shown(course, tmp_path)
+
+
+@pytest.mark.parametrize("work", [Sow(stopping=(2,)), Sow(doubtful=(2,)), Sow(stopping=(1, 2, 3))])
+def test_a_mutant_is_caught_by_a_finding_only(tmp_path: Path, work: Sow) -> None:
+    """Neither by a world that stopped nor by one that proves nothing: that decides nothing."""
+    course = conducted(campaign(base=MUTANT), tmp_path, work)
+    assert course.caught is None
+    assert len(course.rows) == 6
+    assert course.exit_code == 2
+    assert "nothing is decided" in shown(course, tmp_path)
+
+
+def test_of_a_sound_build_no_world_may_stop(tmp_path: Path) -> None:
+    assert conducted(campaign(), tmp_path, Sow(stopping=(2,))).exit_code == 1
+
+
+def test_a_mutant_may_be_caught_again_and_again(tmp_path: Path) -> None:
+    """When all seeds are asked for."""
+    asked = campaign(base=MUTANT, to_the_end=True)
+    course = conducted(asked, tmp_path, Sow(failing=(1, 6)))
+    assert len(course.rows) == 6
+    assert course.faults_to_catch == 2
+
+
+# ------------------------------------------------------------------------------------- adding up
+
+
+def test_evidence_adds_up_and_no_seed_counts_twice(tmp_path: Path) -> None:
+    """Over campaigns of the same code, profile and mutant; another load makes other worlds."""
+    for asked in (campaign(4), campaign(6), campaign(2, MUTANT)):
+        noted(conducted(asked, tmp_path, Sow()), tmp_path)
+    other = Trial(profile="sync-flush", load={"rate": 1.0})
+    total = noted_and_summed(campaign(3, other), tmp_path, Sow(world="other"))
+    assert total.seeds == 6 + 3
+    assert total.faults == 2 * 9
+
+
+def test_a_world_counts_once_however_it_was_asked_for(tmp_path: Path) -> None:
+    """The same digest is the same evidence; if it was ever judged a failure, it stays one."""
+    noted(conducted(campaign(4), tmp_path, Sow(failing=(2,))), tmp_path)
+    spelled = Trial(profile="sync-flush", recover_within_s=31.0)
+    total = noted_and_summed(campaign(6, spelled), tmp_path, Sow())
+    assert (total.seeds, total.faults) == (6, 12)
+    assert total.failures == {"LOST_ACKED": (2,)}
+
+
+@pytest.mark.parametrize(
+    "part", [{"contract": ("no-loss",)}, {"checkers": ("loss",)}, {"contract": ()}]
+)
+def test_what_is_judged_in_part_is_no_evidence(tmp_path: Path, part: dict[str, Any]) -> None:
+    """Neither a part of the contract nor some of the checkers; that is said."""
+    noted(conducted(campaign(2), tmp_path, Sow()), tmp_path)
+    lenient = conducted(campaign(base=replace(BASE, **part)), tmp_path, Sow())
+    assert summed(lenient, tmp_path).seeds == 2
+    assert "it is not added to the evidence" in shown(lenient, tmp_path)
+    noted(lenient, tmp_path)
+    full = conducted(campaign(2), tmp_path, Sow())
+    assert summed(full, tmp_path).seeds == 2
+    assert "added to the evidence" not in shown(full, tmp_path)
+
+
+def test_what_proves_nothing_does_not_count(tmp_path: Path) -> None:
+    """Its faults neither here nor in the sum; few such seeds change nothing else."""
+    course = conducted(campaign(10), tmp_path, Sow(doubtful=(3,)))
+    assert course.exit_code == 0
+    assert (course.tally.seeds, course.tally.doubtful, course.tally.clean) == (10, 1, 9)
+    assert course.tally.faults == 2 * 9
+    assert course.tally.acknowledged == 5 * 9
+    assert summed(course, tmp_path).seeds == 9
+    text = shown(course, tmp_path)
+    assert "0 failed, 1 unproven, 9 clean" in text
+    assert "CREW_LOST: 1 seed " in text
+    assert course.plain()["unproven"] == {"CREW_LOST": 1, "NO_FINAL_READ": 1}
+    assert "nothing is decided" not in text
+    assert "1 unproven" in headline(course)
+
+
+def test_too_many_that_prove_nothing_decide_nothing(tmp_path: Path) -> None:
+    """More than a tenth of the seeds; but a failure is a failure."""
+    course = conducted(campaign(), tmp_path, Sow(doubtful=(3,)))
+    assert course.exit_code == 2
+    assert "1 seed of 6 proved nothing, which is more than 10%" in shown(course, tmp_path)
+    course = conducted(campaign(), tmp_path, Sow(failing=(3,), doubtful=(3, 4)))
+    assert course.exit_code == 1
+    assert (course.tally.failed, course.tally.doubtful) == (1, 1)
+
+
+def test_other_code_is_other_evidence(tmp_path: Path) -> None:
+    """A line of another edition does not count, nor does one that was cut short."""
+    noted(conducted(campaign(4), tmp_path, Sow()), tmp_path)
+    file = tmp_path / LOG
+    line = json.loads(file.read_text())
+    foreign = json.dumps({**line, "edition": "another"})
+    file.write_text(f"{json.dumps(line)}\n{foreign}\n{foreign[:90]}")
+    course = conducted(campaign(1), tmp_path, Sow(world="other"))
+    assert summed(course, tmp_path).seeds == 4 + 1
+    course.edition = "another"
+    assert summed(course, tmp_path).seeds == 4 + 1
+
+
+def test_a_line_that_was_cut_short_swallows_none(tmp_path: Path) -> None:
+    """The next campaign begins a line of its own, and bytes that mean nothing are passed over."""
+    for world, damage in (("a", b'{"when": '), ("b", b'{"\xff\xfe": 3}\n'), ("c", b"[]\n7\n")):
+        noted(conducted(campaign(2), tmp_path, Sow(world=world)), tmp_path)
+        with (tmp_path / LOG).open("ab") as log:
+            log.write(damage)
+    assert noted_and_summed(campaign(2), tmp_path, Sow(world="d")).seeds == 8
+
+
+@given(st.sets(st.integers(0, 50), min_size=1))
+def test_seeds_are_told_as_they_are_asked_for(seeds: set[int]) -> None:
+    """What a summary says can be given to --seeds."""
+    assert set(Seeds()(ranges(seeds))) == seeds
+
+
+def test_a_row_is_read_as_it_was_written() -> None:
+    row = Row(
+        *(3, "d1", ("LOST_ACKED",), ("CREW_LOST",), "5 lost", 9.5, 1.5),
+        *({"kill": 3}, {"kill": 2}, {"set": 4}, 9, 8),
+    )
+    assert Row.read(json.loads(json.dumps(row.plain()))) == row
+
+
+def test_a_tally_of_nothing_is_nothing() -> None:
+    """No division by what is not there."""
+    tally = Tally.of([])
+    assert (tally.faults_per_minute, tally.pace) == (0, 0)
+    assert set(tally.per_thousand().values()) == {0}
+
+
+@pytest.mark.parametrize("width", [30, 40])
+def test_no_figure_is_cut(tmp_path: Path, width: int) -> None:
+    """On a narrow terminal words go to the next line, and no number loses a digit."""
+    course = conducted(campaign(), tmp_path, Sow(failing=(2,), doubtful=(3,)))
+    course.peak_bytes = 4_321_000_000
+    course.tally = replace(course.tally, operations=123_456_789, acknowledged=98_765_432)
+    text = shown(course, tmp_path, width)
+    for figure in ("123,456,789", "98,765,432", "4,321", "18", "10", "LOST_ACKED", "NO_FINAL_READ"):
+        assert figure in text, text
+    assert "…" not in text
+    figures = text[: text.index("NO_FINAL_READ")].splitlines()
+    assert max(len(line.rstrip()) for line in figures) <= width
+
+
+def test_one_is_not_many(tmp_path: Path) -> None:
+    """1 seed, 1 fault."""
+    text = shown(conducted(campaign(1), tmp_path, Sow(failing=(1,))), tmp_path)
+    assert "1 of 1 seed of flotilla" in text
+    assert "1 seed failed, it is kept" in text
+    assert "1 seeds" not in text
+
+
+def test_progress_is_drawn(tmp_path: Path) -> None:
+    """In a terminal as a panel, elsewhere as lines; a failure has a line of its own."""
+    course = conducted(campaign(), tmp_path, Sow(failing=(2,), deadly=(3,)))
+    out = StringIO()
+    console = Console(file=out, width=150)
+    with Watched(console) as watch:
+        watch(course)
+        watch(course)
+    text = out.getvalue()
+    assert text.count("seed 2: LOST_ACKED: 5 were lost; kept: ") == 1
+    assert text.count("seed 3 was lost: ") == 1
+    console.print(draw(course))
+    assert "LOST_ACKED: 2" in out.getvalue()
+    assert "profile sync-flush" in out.getvalue()
+
+
+def test_a_campaign_without_seeds_is_refused() -> None:
+    with pytest.raises(BadRequest, match="--seeds"):
+        Campaign(BASE, ()).refuse()
+
+
+def test_a_seed_that_does_not_fit_is_found_before_any_runs() -> None:
+    """A target that the first seed has and another has not; with as many nodes everywhere, it is
+    fine."""
+    named = replace(BASE, duration_s=40.0, targets=("broker-3",))
+    first = next(seed for seed in range(1, 40) if _fits(seed, named))
+    with pytest.raises(BadRequest, match=r"seed \d+ draws other sizes: .*broker-3.*--nodes"):
+        Campaign(named, (first, *range(1, 40))).refuse()
+    Campaign(replace(named, nodes={"broker": 3}), (1, 2, 3)).refuse()
+
+
+def _fits(seed: int, base: Trial) -> bool:
+    try:
+        Campaign(base, (seed,)).refuse()
+    except BadRequest:
+        return False
+    return True
+
+
+# ------------------------------------------------------------------------------- nothing is lost
+
+
+def test_other_code_ends_a_campaign(tmp_path: Path) -> None:
+    """A worker that finds another edition does nothing; no more seeds are begun."""
+    asked = campaign(100, jobs=1)
+    course = conduct(asked, tmp_path, lambda course: None, OneSeed(BASE, edition="0ld"))
+    assert not course.rows
+    assert len(course.lost) == 1
+    assert course.exit_code == 2
+    text = shown(course, tmp_path)
+    assert "the code has changed since the campaign began" in text
+    assert "the campaign was ended" in text
+
+
+def test_code_that_changes_during_a_seed_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it imported last may be other code already, so the edition is looked at again."""
+    editions = ["now", "later"]
+    monkeypatch.setattr("harness.campaign._edition_of", lambda modules: editions.pop(0))
+    monkeypatch.setattr(OneSeed, "_judged", lambda self, seed, scratch: (Row(seed), None))
+    with pytest.raises(BadRequest, match="code has changed"):
+        OneSeed(BASE, edition="now")(1, tmp_path)
+
+
+def test_when_no_worker_lives_it_is_given_up(tmp_path: Path) -> None:
+    """The first seeds all lost mean that all would be."""
+    course = conducted(campaign(50, jobs=1), tmp_path, Sow(deadly=tuple(range(1, 51))))
+    assert len(course.lost) == 5
+    assert course.exit_code == 2
+    assert "the first 5 seeds were all lost" in shown(course, tmp_path)
+
+
+def test_a_seed_that_can_not_be_kept_still_counts(tmp_path: Path) -> None:
+    """It is said, the campaign goes on, and nothing is left behind."""
+    blocked = tmp_path / "runs"
+    blocked.write_text("no folder")
+    course = conducted(campaign(), blocked, Sow(failing=(2, 5)))
+    assert sorted(course.unkept) == [2, 5]
+    assert len(course.rows) == 6
+    assert course.exit_code == 1
+    assert "seed 2 failed and is not kept: " in shown(course, tmp_path)
+    assert "seed 2: LOST_ACKED: 5 were lost; not kept: " in _watched(course)
+
+
+def _watched(course: Course) -> str:
+    out = StringIO()
+    with Watched(Console(file=out, width=200)) as watch:
+        watch(course)
+    return out.getvalue()
+
+
+def test_half_a_run_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that gets full while a run is moved leaves nothing of it, and says why in words."""
+    run, runs = tmp_path / "run", tmp_path / "runs"
+    run.mkdir()
+    (run / "trial.toml").write_text("")
+    (run / "plan.toml").symlink_to("/dev/full/nowhere")
+    with pytest.raises(BedFailed, match=r"can not be kept under .*: .*Not a directory"):
+        kept(run, "seed-1", runs)
+    assert not list(runs.iterdir())
+    assert run.exists()
+
+
+def test_what_can_not_be_written_is_known_first(tmp_path: Path) -> None:
+    """Folder of runs and summary, in one sentence that says what to do."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BedFailed, match="free space or choose another folder with --runs"):
+        writable(tmp_path / "file" / "runs")
+    with pytest.raises(BadRequest, match="name another file"), appended(tmp_path / "no" / "page"):
+        raise AssertionError
+    writable(tmp_path / "new" / "runs")
+    assert not list((tmp_path / "new" / "runs").iterdir())

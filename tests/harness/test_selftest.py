@@ -1,0 +1,111 @@
+"""Self-tests: when a mutant is caught, when it survived, and when nothing is decided."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import BadRequest, UnknownName
+from harness.selftest import (
+    ALL_CAUGHT,
+    BLAMED,
+    CAUGHT,
+    DOUBTFUL,
+    NOT_ALL,
+    SURVIVED,
+    UNDECIDED,
+    Answer,
+    Case,
+    Course,
+    Played,
+    answered,
+    cases,
+    cheapest,
+    of_hosts,
+)
+
+CASE = Case("bad", "LOST_ACKED", Path("bad.toml"), "simulated", 1.0)
+VALID = Played("valid", why="Valid: all is well")
+LOST = Played("invalid", ("LOST_ACKED", "SET_LACKS_ACKED"), 2, "Invalid: lost")
+CRASHED = Played("invalid", ("NODE_CRASHED",), 1, "Invalid: crashed")
+BED = Played(error="a host is gone")
+
+
+def answer(mutant: list[Played], sound: Played = VALID) -> Answer:
+    """With these runs of the mutant, one a seed."""
+    runs = iter(mutant)
+    return answered(CASE, lambda case, seed, name: next(runs) if name else sound, range(1, 4))
+
+
+def test_the_expected_finding_catches() -> None:
+    """Among others, with the first seed that shows it; faults add up to there."""
+    caught = answer([CRASHED, LOST])
+    assert (caught.word, caught.seed, caught.faults, caught.sound) == (CAUGHT, 2, 3, "valid")
+
+
+def test_another_finding_catches_nobody() -> None:
+    """A node that crashed, seed after seed, is not what was expected: listed, never hidden."""
+    survived = answer([CRASHED, CRASHED, VALID])
+    assert (survived.word, survived.faults) == (SURVIVED, 2)
+    assert "no LOST_ACKED" in survived.why
+
+
+def test_a_test_bed_that_failed_decides_nothing() -> None:
+    assert answer([VALID, BED, VALID]).word == DOUBTFUL
+    assert answer([BED, LOST]).word == CAUGHT
+
+
+@pytest.mark.parametrize(
+    ("sound", "word"),
+    [
+        (LOST, BLAMED),
+        (Played("unknown", why="Unknown: too short"), DOUBTFUL),
+        (BED, DOUBTFUL),
+        (Played("invalid", ("LOST_ACKED",), error="a host is gone"), DOUBTFUL),
+    ],
+)
+def test_the_sound_build_has_to_be_valid(sound: Played, word: str) -> None:
+    """Under the same plan and seed; else the finding says nothing of the mutant."""
+    assert answer([LOST], sound).word == word
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ([CAUGHT, CAUGHT], ALL_CAUGHT),
+        ([CAUGHT, SURVIVED], NOT_ALL),
+        ([DOUBTFUL, BLAMED], NOT_ALL),
+        ([CAUGHT, DOUBTFUL], UNDECIDED),
+        ([CAUGHT], UNDECIDED),
+        ([], UNDECIDED),
+    ],
+)
+def test_exit_codes(words: list[str], code: int) -> None:
+    """0 all caught, 1 one was not or the sound build was blamed, 2 undecided."""
+    course = Course([CASE, CASE], [Answer(CASE, word=word) for word in words])
+    assert course.exit_code == code
+
+
+def test_what_was_stopped_is_undecided() -> None:
+    course = Course([CASE], [Answer(CASE, word=CAUGHT)], interrupted=True)
+    assert course.exit_code == UNDECIDED
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(UnknownName):
+        cases(["no-such-flaw"])
+    with pytest.raises(BadRequest, match="ssh"):
+        of_hosts(cases(["one-ack"]), "ssh")
+
+
+def test_a_mutant_without_a_plan_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="no plan against the mutant"):
+        cases(["one-ack"], stories=tmp_path)
+
+
+def test_the_quick_ones_are_simulated() -> None:
+    """As many as asked for, in the order of the list."""
+    everything = cases()
+    quick = cheapest(everything, 5)
+    assert len(quick) == 5
+    assert not any(case.is_real for case in quick)
+    assert [case for case in everything if case in quick] == list(quick)

@@ -1,0 +1,78 @@
+"""The story of a run that really failed: what it tells, in which order, what it leaves out."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sinking
+
+from harness.history import History
+from harness.simulation import Outcome
+from harness.story import told, when_s
+from harness.verdict import Finding, Verdict
+
+
+@pytest.fixture(scope="module")
+def sunk(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    outcome: Outcome = sinking.sunk(Path(tmp_path_factory.mktemp("story")) / "run")
+    return outcome
+
+
+def history(sunk: Outcome) -> History:
+    return History.open(sunk.run)
+
+
+def verdict(sunk: Outcome) -> Verdict:
+    assert sunk.verdict
+    return sunk.verdict
+
+
+def timed(lines: list[str]) -> list[float]:
+    return [float(line.split()[0]) for line in lines if line[:9].strip().replace(".", "").isdigit()]
+
+
+def test_the_message_the_faults_and_the_cluster_are_told_in_order(sunk: Outcome) -> None:
+    """From how things stood at first to the law and the verdict; times are the plan's."""
+    lines = told(history(sunk), verdict(sunk))
+    text = "\n".join(lines)
+    assert lines[0].startswith("In seconds after the load began. At first set-1 has the master ")
+    assert timed(lines) == sorted(timed(lines))
+    in_order = (
+        " fault 0: pause, controller-",
+        " sends the message to orders-",
+        " acknowledges the message at offset ",
+        " fault 3: kill, broker-",
+        " master of set-1: epoch 2, SyncStateSet broker-",
+        " fault 3 ends: broker-",
+        " cuts its log from ",
+        "in the end the message is in no broker's log",
+        "The law: what is acknowledged stays in the log.",
+        verdict(sunk).sentence,
+    )
+    places = [text.find(words) for words in in_order]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert " fault 2: partition (isolate, from slave), broker-" in text
+    assert any(line.startswith("    1.500  fault 3: kill") for line in lines)
+    assert "the broker with id" not in text
+
+
+def test_what_tells_least_is_left_out_first(sunk: Outcome) -> None:
+    """The message stays to the last; how much was left out is said."""
+    lines = told(history(sunk), verdict(sunk), most=3)
+    assert len(timed(lines)) == 3
+    assert "sends the message" in lines[1]
+    assert "acknowledges the message" in lines[2]
+    assert "moments that tell less left out" in "\n".join(lines)
+
+
+def test_a_finding_about_no_message_is_told_without_one(sunk: Outcome) -> None:
+    """Around its own time."""
+    evidence = ({"at_s": 3.0, "node": "broker-1"},)
+    finding = Finding("ONE_MASTER", 1, "an epoch had two masters", "integrity", evidence)
+    assert when_s(finding) == 3.0
+    result = replace(verdict(sunk).checkers[0], findings=(finding,))
+    text = "\n".join(told(history(sunk), replace(verdict(sunk), checkers=(result,))))
+    assert "the message" not in text
+    assert "fault 3: kill" in text
+    assert "The law: nothing is made up, changed, or different from one node to the other." in text

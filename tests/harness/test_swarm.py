@@ -1,0 +1,208 @@
+"""What seeds draw: each its own, all of them possible, together everything."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from random import Random
+
+import pytest
+
+from harness import registry
+from harness.contracts import Node
+from harness.errors import BadRequest, UnknownName, Unsupported
+from harness.launch import planned
+from harness.swarm import drawn
+from harness.trial import Trial
+from nemesis import Plan, load, swarm
+
+BASE = Trial(duration_s=20.0)
+SEEDS = range(1, 31)
+DETECTION_S = 1.5
+NODES = [
+    Node(f"{role}-{n}", role)
+    for role, count in {"nameserver": 1, "controller": 3, "broker": 3, "client": 2}.items()
+    for n in range(1, count + 1)
+]
+EVERYTHING = frozenset({"links", "loss", "signal", "restart", "power"})
+TOLD = """
+from harness.swarm import drawn
+from harness.trial import Trial
+trial, plan = drawn(7, Trial())
+print(trial.to_toml() + plan)
+"""
+
+
+def plan_of(seed: int, trial: Trial = BASE, can: frozenset[str] = EVERYTHING) -> Plan:
+    return swarm(Random(seed), trial, DETECTION_S, NODES, can)
+
+
+@pytest.fixture(scope="module")
+def plans() -> list[Plan]:
+    short = Trial(duration_s=20.0, short_faults=True)
+    return [plan_of(seed, short) for seed in range(150)]
+
+
+# ------------------------------------------------------------------------------------- a trial
+
+
+def test_a_seed_always_draws_the_same() -> None:
+    """Also in another process with other hashes, for a seed is all that a campaign notes down."""
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", TOLD],
+            env={**os.environ, "PYTHONHASHSEED": hashes},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hashes in ("1", "2")
+    }
+    trial, plan = drawn(7, Trial())
+    assert told == {trial.to_toml() + plan + "\n"}
+    assert drawn(8, Trial())[1] != plan
+
+
+def test_what_is_drawn_can_be_run() -> None:
+    """The plan passes every check that a plan written by hand does, for the very trial."""
+    for seed in SEEDS:
+        trial, plan = drawn(seed, BASE)
+        assert planned(trial, plan) == plan
+        assert trial == Trial.from_toml(trial.to_toml())
+
+
+def test_every_kind_of_fault_must_be_survived() -> None:
+    """The contract speaks against what any fault of the plan did, power cuts included."""
+    for seed in SEEDS:
+        trial, plan = drawn(seed, BASE)
+        kinds = {fault.kind for fault in load(plan).faults}
+        assert set(trial.faults) == kinds
+        assert kinds <= set(trial.survives)
+
+
+def test_worlds_differ() -> None:
+    """Sizes, load, settings and the hosts' own options are drawn."""
+    trials = [drawn(seed, BASE)[0] for seed in SEEDS]
+    for table in ("nodes", "load", "settings", "bed"):
+        assert len({str(getattr(trial, table)) for trial in trials}) > 5, table
+
+
+def test_what_is_set_stays() -> None:
+    """Whatever the base trial says is the same for every seed."""
+    base = Trial(
+        duration_s=7.0,
+        profile="allack-min2",
+        nodes={"broker": 3},
+        load={"rate": 5.0},
+        settings={"haTransferBatchSize": 2048},
+        bed={"latency_ms": 3.0},
+        faults=("pause",),
+        recover_within_s=11.0,
+    )
+    for seed in SEEDS:
+        trial, plan = drawn(seed, base)
+        for table in ("nodes", "load", "settings", "bed"):
+            assert getattr(base, table).items() <= getattr(trial, table).items()
+        assert (trial.duration_s, trial.recover_within_s) == (7.0, 11.0)
+        assert trial.profile == "allack-min2"
+        assert {fault.kind for fault in load(plan).faults} <= {"pause"}
+
+
+def test_sizes_that_the_settings_forbid_are_not_drawn() -> None:
+    """Three copies need three brokers, so no seed draws two."""
+    for seed in SEEDS:
+        trial, _ = drawn(seed, Trial(settings={"minInSyncReplicas": 3, "inSyncReplicas": 3}))
+        assert trial.nodes.get("broker", 3) >= 3
+
+
+def test_a_plan_that_is_given_is_every_seeds_plan() -> None:
+    """Only the world differs then."""
+    given = '[[fault]]\nkind = "kill"\nat_s = 2.0\nfor_s = 0.1\ntarget = "master"\n'
+    first, second = drawn(1, BASE, given), drawn(2, BASE, given)
+    assert first[1] == second[1]
+    assert load(first[1]).faults == load(given).faults
+    assert first[0].bed != second[0].bed
+
+
+@pytest.mark.parametrize(
+    ("base", "says"),
+    [
+        (Trial(faults=("pauze",)), "did you mean pause"),
+        (Trial(profile="sink-flush"), "did you mean sync-flush"),
+        (Trial(settings={"mutant": "double-vole"}), "double-vo"),
+        (Trial(workload="massages"), "did you mean messages"),
+        (Trial(system="flotila"), "did you mean flotilla"),
+        (Trial(targets=("admiral",)), "admiral"),
+    ],
+)
+def test_what_can_not_be_simulated_is_named(base: Trial, says: str) -> None:
+    """In the words of whoever knows what there is."""
+    with pytest.raises(BadRequest, match=says):
+        drawn(1, base)
+
+
+# -------------------------------------------------------------------------------------- a plan
+
+
+def test_the_end_is_quiet(plans: list[Plan]) -> None:
+    """After half a second of load faults begin; the last stretch has none."""
+    for plan in plans:
+        assert all(fault.at_s >= 0.5 for fault in plan)
+        assert all(fault.at_s + fault.for_s <= 20.0 - DETECTION_S + 0.002 for fault in plan)
+
+
+def test_plans_have_their_own_mixtures(plans: list[Plan]) -> None:
+    """Each kind is in many plans, and missing in many."""
+    kinds = Counter(kind for plan in plans for kind in {fault.kind for fault in plan})
+    assert set(kinds) == set(registry.names("fault"))
+    assert all(len(plans) / 4 < count < len(plans) * 0.9 for count in kinds.values())
+
+
+def test_faults_overlap_and_vary(plans: list[Plan]) -> None:
+    """Some plans have one fault at a time and some many; short ones and long ones."""
+    together = [sum(fault.for_s for fault in plan) / 20.0 for plan in plans]
+    assert min(together) < 0.5
+    assert max(together) > 2.5
+    lasting = sorted(fault.for_s for plan in plans for fault in plan)
+    assert lasting[0] < DETECTION_S / 10
+    assert lasting[-1] > 3 * DETECTION_S
+
+
+def test_every_way_to_cut_is_tried(plans: list[Plan]) -> None:
+    """All shapes, both directions, with clients and without."""
+    cuts = [fault.params for plan in plans for fault in plan if fault.kind == "partition"]
+    shapes = {"halves", "majority", "one", "bridge", "ring", "isolate", "one-way", "between"}
+    assert {cut["shape"] for cut in cuts} == shapes
+    assert {cut["direction"] for cut in cuts if cut["shape"] == "one-way"} == {"in", "out"}
+    assert {cut["clients"] for cut in cuts} == {True, False}
+
+
+def test_parts_roles_and_names_are_hit(plans: list[Plan]) -> None:
+    """Whoever plays a part, several at once, and a node whatever part it plays."""
+    targets = {fault.target for plan in plans for fault in plan}
+    assert targets > {"master", "one slave", "controller-leader", "majority broker", "broker-2"}
+
+
+def test_hosts_decide_what_is_drawn() -> None:
+    """What hosts can not do is left out; asked for by name, it is refused."""
+    can = frozenset({"signal"})
+    short = Trial(short_faults=True)
+    assert {fault.kind for seed in range(20) for fault in plan_of(seed, short, can)} == {"pause"}
+    power = Trial(short_faults=True, faults=("power",))
+    with pytest.raises(Unsupported, match="power"):
+        plan_of(1, power, can)
+    with pytest.raises(UnknownName, match="did you mean power"):
+        plan_of(1, Trial(faults=("powr",)))
+
+
+def test_other_names_of_faults_mean_what_they_mean() -> None:
+    """OpenChaos's names are as good as ours."""
+    plan = plan_of(1, Trial(short_faults=True, faults=("leader-kill",)))
+    assert {(fault.kind, fault.target) for fault in plan} == {("kill", "master")}
+
+
+def test_a_system_without_parts_gets_faults_too() -> None:
+    """Where there are no brokers, none is aimed at."""
+    nodes = [Node("db-1", "db"), Node("db-2", "db")]
+    for seed in range(50):
+        assert swarm(Random(seed), Trial(short_faults=True), DETECTION_S, nodes, EVERYTHING)

@@ -1,0 +1,309 @@
+"""What a plan waits for besides the clock: what may be written, and when it holds."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from harness.contracts import PlannedFault
+from harness.errors import BadRequest, Unsupported
+from harness.sight import Standing, Told
+from harness.trial import Trial
+from nemesis import _conditions, _plan, _targets, carry_out
+from nemesis._conditions import Acks, Event, Until
+
+S = 1_000_000_000
+CAN = frozenset({"links", "loss", "signal", "restart", "events"})
+
+
+# ----------------------------------------------------------------------------------- as written
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("", None),
+        ("1000 acks within 9 s", Acks(1000, 9.0)),
+        ("event truncate within 5 s", Event("truncate", within_s=5.0)),
+        (
+            "event  raft state=leader term=3 within 0.5s",
+            Event("raft", (("state", "leader"), ("term", "3")), within_s=0.5),
+        ),
+        (
+            "event cutting by fault-0 + 0.00004 s within 5 s",
+            Event("cutting", (), "fault-0", 4e-5, 5.0),
+        ),
+        (
+            "event raft state=leader by controller but fault-1 + 1 s within 5 s",
+            Event("raft", (("state", "leader"),), "controller but fault-1", 1.0, 5.0),
+        ),
+        (
+            "event offsets-lowered by broker-1, broker-2 within 5 s",
+            Event("offsets-lowered", (), "broker-1, broker-2", 0.0, 5.0),
+        ),
+    ],
+)
+def test_after_reads(text: str, condition: Any) -> None:
+    """Spaces do not matter; what is left out asks for nothing."""
+    assert _conditions.after(text) == condition
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("", Until()),
+        ("another-master", Until("another-master")),
+        ("next + 2 s", Until("next", 2.0)),
+        ("event election", Until(event=Event("election"))),
+        (
+            "event election epoch=3 by controller + 0.5 s",
+            Until("", 0.5, Event("election", (("epoch", "3"),), "controller", 0.5)),
+        ),
+    ],
+)
+def test_until_reads(text: str, condition: Until) -> None:
+    """An end needs no `within`: the fault's own time bounds it."""
+    assert _conditions.until(text) == condition
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "events truncate within 5 s",
+        "event truncate",
+        "event within 5 s",
+        "event truncate within s",
+        "truncate within 5 s",
+        "event Truncate within 5 s",
+        "event truncate + s within 5 s",
+    ],
+)
+def test_what_after_can_not_mean_is_refused(text: str) -> None:
+    """With both ways to write one."""
+    with pytest.raises(BadRequest, match=r"'1000 acks within 9 s' or 'event truncate within 5 s'"):
+        _conditions.after(text)
+
+
+@pytest.mark.parametrize("text", ["event", "event election within 5 s", "election", "next + 2"])
+def test_what_until_can_not_mean_is_refused(text: str) -> None:
+    """With all that it may be."""
+    with pytest.raises(BadRequest, match="another-master, next or 'event election'"):
+        _conditions.until(text)
+
+
+@pytest.mark.parametrize(
+    ("says", "fits"),
+    [
+        ("", True),
+        ("state=leader", True),
+        ("state=follower", False),
+        ("term=3", True),
+        ("term=4", False),
+        ("set=[1,2]", True),
+        ("clean=true", True),
+        ("leader=null", True),
+        ("nonsense=1", False),
+        ("state=leader term=4", False),
+    ],
+)
+def test_an_event_is_asked_for_what_it_says(says: str, fits: bool) -> None:
+    """Each field named must be there and say just that, written as JSON without spaces."""
+    event = _conditions.event_of(f"event raft {says} within 1 s")
+    fields = {"state": "leader", "term": 3, "set": [1, 2], "clean": True, "leader": None}
+    assert event
+    assert event.fits(Told("controller-1", "raft", fields)) is fits
+    assert not event.fits(Told("controller-1", "role", fields))
+
+
+# ------------------------------------------------------------------------------------- checked
+
+
+def checked(world: Any, *faults: PlannedFault, can: frozenset[str] = CAN) -> None:
+    plan = _plan.load(_plan.dump(faults)).faults
+    _plan.check(plan, Trial(), 0.1, world.bed.nodes, can)
+
+
+def fault(kind: str, at_s: float, target: str, **more: Any) -> PlannedFault:
+    return PlannedFault(kind, at_s, more.pop("for_s", 2.0), target, **more)
+
+
+CUT = "event cutting within 5 s"
+
+
+def test_hosts_that_tell_nothing_refuse_a_plan_that_listens(world: Any) -> None:
+    """By the fault's name and place, before anything has begun; in `after` and in `until`."""
+    silent = CAN - {"events"}
+    for more in ({"after": CUT}, {"until": "event election"}):
+        checked(world, fault("kill", 1.0, "master", **more))
+        with pytest.raises(Unsupported, match=r"fault 0 \(kill at 1 s\) waits for an event, but"):
+            checked(world, fault("kill", 1.0, "master", **more), can=silent)
+
+
+def test_words_of_the_plan_mean_somebody_only_where_they_can(world: Any) -> None:
+    """The teller of an event that was waited for, and those whom an earlier fault hit."""
+    first = fault("kill", 1.0, "master")
+    checked(world, first, fault("kill", 2.0, "slave but fault-0"))
+    checked(world, fault("kill", 2.0, "teller", after=CUT))
+    for wrong in (
+        fault("kill", 2.0, "teller"),
+        fault("kill", 2.0, "fault-1"),
+        fault("kill", 2.0, "fault-0 but teller"),
+        fault("kill", 2.0, "master", after="event cutting by teller within 5 s"),
+    ):
+        with pytest.raises(BadRequest, match=r"fault 1 .*: unknown target '(teller|fault-1)'"):
+            checked(world, first, wrong)
+
+
+@pytest.mark.parametrize("by", ["master", "one broker", "broker but slave", "controller-leader"])
+def test_who_tells_is_not_a_matter_of_the_moment(world: Any, by: str) -> None:
+    """A role, a name, a fault's victims: what can be known when the event comes."""
+    with pytest.raises(BadRequest, match="asks who plays which part, or for a lot"):
+        checked(world, fault("kill", 2.0, "teller", after=f"event cutting by {by} within 5 s"))
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("broker but master", ["broker-2", "broker-3"]),
+        ("controller but controller-leader", ["controller-1", "controller-3"]),
+        ("broker but master but fault-0", ["broker-2"]),
+        ("fault-0", ["broker-3"]),
+        ("teller, fault-0", ["broker-1", "broker-3"]),
+        ("fault-1", []),
+        ("server but broker", ["controller-1", "controller-2", "controller-3"]),
+        ("one slave but fault-0", ["broker-2"]),
+    ],
+)
+def test_but_takes_away(world: Any, selector: str, names: list[str]) -> None:
+    """Those who are the one and not the other, before any lot is drawn."""
+    met = {"fault-0": ["broker-3"], "fault-1": [], "teller": ["broker-1"]}
+    nodes = _targets.resolve(selector, world.bed.nodes, world.standing, Random(1), (), met)
+    assert [node.name for node in nodes] == names
+
+
+# ----------------------------------------------------------------------------------- carried out
+
+
+class Tongue:
+    """Hosts that tell what a test says."""
+
+    can, shares_files = CAN, True
+
+    def __init__(self) -> None:
+        self.told: Callable[[Told], object] = lambda _: None
+
+    def hear(self, told: Callable[[Told], object]) -> None:
+        self.told = told
+
+    def say(self, node: str, kind: str, **fields: Any) -> None:
+        self.told(Told(node, kind, fields))
+
+
+Said = tuple[float, str, str]  # when, by whom, of what kind
+
+
+def played(world: Any, folder: Path, said: list[Said], *faults: PlannedFault) -> None:
+    """Carry out faults while nodes tell this."""
+    tongue = Tongue()
+    world.bed = replace(world.bed, hosts=tongue)
+    plan = _plan.load(_plan.dump(faults)).faults
+
+    async def story(world: Any) -> None:
+        loop, began_s = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+        for at_s, node, kind in said:
+            loop.call_at(began_s + at_s, tongue.say, node, kind)
+        stop, ledger = asyncio.Event(), folder / "ledger"
+        await carry_out(plan, world.bed, ledger, stop, Random(1), round(began_s * S))
+
+    world.run(story)
+
+
+def hit(world: Any, number: int) -> Any:
+    return json.loads(world.last(number)["targets"] or "{}")
+
+
+def test_a_fault_begins_with_its_event(world: Any, tmp_path: Path) -> None:
+    """At its very moment, at who told it; nothing counts that was told before the fault's time."""
+    said = [(0.5, "broker-1", "cutting"), (2.0, "broker-2", "role"), (3.0, "broker-3", "cutting")]
+    played(world, tmp_path, said, fault("kill", 1.0, "teller", after=CUT))
+    assert world.last(0)["begin"] == 3 * S
+    assert hit(world, 0) == {"slave": ["broker-3"]}
+    assert json.loads(world.last(0)["observation"])["told"] == {"by": "broker-3", "at": 3 * S}
+    assert world.last(0)["state"] == "installed"
+    assert world.sound
+
+
+def test_a_fault_may_come_a_little_later(world: Any, tmp_path: Path) -> None:
+    """`+ 0.25 s` after the event."""
+    after = "event cutting + 0.25 s within 5 s"
+    said = [(3.0, "broker-2", "cutting")]
+    played(world, tmp_path, said, fault("kill", 1.0, "teller", after=after))
+    assert world.last(0)["begin"] == 3.25 * S
+
+
+def test_who_tells_may_be_asked_for(world: Any, tmp_path: Path) -> None:
+    """An event of somebody else is not the one; whom a fault hit is known when it was applied."""
+    said = [(2.0, "broker-2", "cutting"), (2.5, "broker-1", "cutting")]
+    after = "event cutting by fault-0 within 5 s"
+    first = fault("partition", 1.0, "master", params={"shape": "isolate"})
+    played(world, tmp_path, said, first, fault("kill", 1.0, "slave", after=after))
+    assert hit(world, 0) == {"master": ["broker-1"]}
+    assert world.last(1)["begin"] == 2.5 * S
+    assert json.loads(world.last(1)["observation"])["told"]["by"] == "broker-1"
+
+
+def test_events_count_from_the_previous_fault_on(world: Any, tmp_path: Path) -> None:
+    """Two faults that wait for the same kind of event take one each, in the order of the plan."""
+    said = [(2.0, "broker-2", "cutting"), (3.0, "broker-3", "cutting")]
+    waiting = fault("kill", 1.0, "teller", after=CUT)
+    played(world, tmp_path, said, waiting, waiting)
+    assert [hit(world, number) for number in (0, 1)] == [{"slave": [f"broker-{n}"]} for n in (2, 3)]
+
+
+def test_without_its_event_a_fault_does_not_happen(world: Any, tmp_path: Path) -> None:
+    """It says what did not come, hits nobody, and the plan goes on."""
+    said = [(7.0, "broker-2", "cutting")]
+    waiting = fault("kill", 1.0, "master", after=CUT)
+    played(
+        world,
+        tmp_path,
+        said,
+        waiting,
+        fault("kill", 1.0, "controller-1", after="1 acks within 1 s"),
+    )
+    row = world.last(0)
+    assert (row["state"], row["begin"], row["applied"]) == ("failed", 6 * S, None)
+    assert json.loads(row["observation"]) == {
+        "error": "no node told of the event cutting within 5 s"
+    }
+    assert world.last(1)["state"] == "installed"
+    assert world.sound
+
+
+@pytest.mark.parametrize(
+    ("until", "lasts_s"),
+    [("event election", 1.0), ("event election + 0.5 s", 1.5), ("event truncate", 4.0)],
+)
+def test_a_fault_ends_with_its_event(
+    world: Any, tmp_path: Path, until: str, lasts_s: float
+) -> None:
+    """Or so much later, or at the latest when its time is over."""
+    said = [(0.5, "controller-1", "election"), (2.0, "controller-1", "election")]
+    cut = fault("partition", 0.9, "master", for_s=4.0, params={"shape": "isolate"}, until=until)
+    played(world, tmp_path, said, cut)
+    row = world.last(0)
+    assert row["heal"] == (2.0 * S + (lasts_s - 1.0) * S if lasts_s < 4 else row["applied"] + 4 * S)
+
+
+def test_an_epoch_is_another_only_if_somebody_reigns() -> None:
+    """A higher epoch without a master is the end of a reign and not the next."""
+    headless = Standing(epochs={"set-1": 2})
+    assert not _conditions.another_master({"set-1": 1}, headless)
+    assert _conditions.another_master(
+        {"set-1": 1}, replace(headless, masters={"set-1": "broker-2"})
+    )

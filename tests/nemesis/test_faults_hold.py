@@ -1,0 +1,78 @@
+"""A process belongs to one fault until that fault's healing was looked for."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from harness.contracts import PlannedFault
+from harness.errors import NodeGone
+from nemesis import _plan, carry_out
+from nemesis._processes import Hold
+
+
+def carried_out(world: Any, folder: Path, *faults: PlannedFault) -> None:
+    plan = _plan.load(_plan.dump(faults)).faults
+
+    async def story(world: Any) -> None:
+        await carry_out(plan, world.bed, folder / "ledger", asyncio.Event(), Random(1), 0)
+
+    world.run(story)
+
+
+def slow_to_look_at(world: Any, node: str) -> None:
+    """Whoever asks for its state waits longer than others wait before they aim again."""
+    agent = world.agents[node]
+    do = agent._do
+
+    async def slowly(verb: str) -> None:
+        await asyncio.sleep(0.2 if verb == "state" else 0)
+        await do(verb)
+
+    agent._do = slowly
+
+
+@pytest.mark.parametrize("first", ["pause", "kill"])
+@pytest.mark.parametrize("second", ["pause", "kill"])
+def test_the_next_fault_waits_until_healing_was_seen(
+    world: Any, tmp_path: Path, first: str, second: str
+) -> None:
+    """Both faults, and the healing of both, are seen, though both want the same node."""
+    slow_to_look_at(world, "broker-1")
+    faults = (PlannedFault(first, 1, 2, "broker-1"), PlannedFault(second, 2, 9, "broker-1"))
+    carried_out(world, tmp_path, *faults)
+    one, other = world.last(0), world.last(1)
+    assert one["state"] == other["state"] == "installed"
+    assert other["healed"]
+    assert one["heal"] < one["healed"] <= other["applied"]
+
+
+def test_a_healing_that_fails_lets_go(world: Any, tmp_path: Path) -> None:
+    """Nobody will look for it, and another fault may have the node."""
+    agent = world.agents["broker-1"]
+    once = [NodeGone("broker-1 did not answer")]
+    signal = agent.signal
+
+    async def fails_once(name: str, number: int) -> None:
+        await signal(name, number)
+        if once and world.bed.now_ns() > 2e9:
+            raise once.pop()
+
+    agent.signal = fails_once
+    faults = (PlannedFault("pause", 1, 2, "broker-1"), PlannedFault("pause", 2, 9, "broker-1"))
+    carried_out(world, tmp_path, *faults)
+    assert world.last(0)["healed"] is None
+    assert world.last(1)["healed"]
+
+
+def test_letting_go_twice() -> None:
+    """The second time takes nothing from whoever has it by then."""
+    held: set[str] = set()
+    one, other = Hold(held, ["a", "b"]), Hold(held, ["a"])
+    one.take()
+    one.let_go()
+    other.take()
+    one.let_go()
+    assert held == {"a"}
