@@ -14,7 +14,7 @@ import pytest
 
 from harness import registry
 from harness.commands._group import COMMANDS, seatrial
-from harness.commands.list import profiles
+from harness.commands.list import mutants, profiles
 
 WRITTEN_BY = "<!-- generated: make docs -->"
 WIDTH = 100
@@ -40,23 +40,18 @@ def catalogue() -> str:
 
 
 def _details(kind: str, name: str) -> Iterator[str]:
-    """A fault's parameters, a system's profiles."""
+    """A fault's parameters, a system's profiles and mutants."""
     if kind == "fault" and (params := registry.module(kind, name).PARAMS):
         yield from ("", f"### Parameters of `{name}`", "")
         yield from ("| parameter | what it is | default | |", "|" + " --- |" * 4)
         for key, param in params.items():
             values = ", ".join(f"`{word}`" for word in param.among) or param.unit
             yield f"| `{key}` | {_cell(param.meaning)} | `{json.dumps(param.default)}` | {values} |"
-    named = list(profiles(kind, name))
-    if named:
-        yield from (
-            "",
-            f"### Profiles of `{name}`",
-            "",
-            "| profile | what it is |",
-            "| --- | --- |",
-        )
-        yield from (f"| `{profile}` | {_cell(about)} |" for profile, about in named)
+    for what, named in (("profile", profiles(kind, name)), ("mutant", mutants(kind, name))):
+        rows = [f"| `{each}` | {_cell(about)} |" for each, about in named]
+        if rows:
+            title = f"### {what.capitalize()}s of `{name}`"
+            yield from ("", title, "", f"| {what} | what it is |", "| --- | --- |", *rows)
 
 
 def _cell(text: str) -> str:
