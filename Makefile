@@ -3,6 +3,7 @@
 #   make demo    a real trial, from nothing to a report        make test    everything CI runs
 #   make check   lint, types, layers, tidiness                 make bench   the numbers
 #   make docs    the web site under site/                      make clean   remove what make made
+#   make campaign   simulated worlds by the hundred, SEEDS=1..150
 #
 # Every target first makes .venv with pinned versions (constraints.txt); the second time is instant.
 
@@ -11,8 +12,9 @@ PYTHONS := python3.11 python3.12 python3.13 python3 python
 READY := .venv/.ready
 BIN := .venv/bin
 SUITE ?= suites/nightly.toml
+SEEDS ?= 1..150
 
-.PHONY: demo test check bench docs nightly install packages clean
+.PHONY: demo test check campaign bench docs nightly install packages clean
 
 demo: install packages
 	@$(BIN)/seatrial run suites/trials/demo.toml
@@ -21,6 +23,8 @@ test: check
 	@.ci/packages test
 	$(BIN)/pytest -n auto -m "not bed and not spark"
 	$(BIN)/pytest --durations=10 -m "bed or spark"
+	$(BIN)/seatrial selftest --quick
+	@$(MAKE) campaign
 
 check: install packages
 	$(BIN)/ruff check .
@@ -28,6 +32,10 @@ check: install packages
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/test_tidy.py tests/test_forbidden.py tests/test_docs.py
+
+# The same seeds every time: what fails here fails for everybody.
+campaign: install
+	$(BIN)/seatrial simulate --seeds $(SEEDS)
 
 bench: install packages
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt --group bench

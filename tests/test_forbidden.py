@@ -63,11 +63,15 @@ class Area:
 EVERYTHING = (*CLOCKS, *DICE, *THREADS, *STREAMS, *SOCKETS, *FILES)
 AREAS = {
     "flotilla": Area(
-        ("clusters/flotilla/**/*.py",),
+        ("clusters/flotilla/**/*.py", "clusters/flotilla_mutants/*.py"),
         EVERYTHING,
         frozenset(),
         # the ports are the world; the mains read one configuration file and hand out ports
-        ("clusters/flotilla/ports.py", "clusters/flotilla/__main__.py"),
+        (
+            "clusters/flotilla/ports.py",
+            "clusters/flotilla/__main__.py",
+            "clusters/flotilla_mutants/__main__.py",
+        ),
     ),
     "schedule and workloads": Area(
         ("harness/schedule.py", "harness/workloads/*.py"),

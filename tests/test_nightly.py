@@ -69,7 +69,13 @@ def test_its_steps_work(tmp_path: Path) -> None:
     suite = tmp_path / "short.toml"
     suite.write_text(textwrap.dedent(SHORT))
     summary = tmp_path / "summary.md"
-    env = {**os.environ, "SUITE": str(suite), "GITHUB_STEP_SUMMARY": str(summary)}
+    env = {
+        **os.environ,
+        "SUITE": str(suite),
+        "CAMPAIGN": "20s",
+        "NIGHT": "0",
+        "GITHUB_STEP_SUMMARY": str(summary),
+    }
     for step in steps():
         if step.startswith("sudo sysctl"):
             continue  # a setting of the machine's own, which a test must not touch
@@ -77,3 +83,4 @@ def test_its_steps_work(tmp_path: Path) -> None:
         ran = subprocess.run(shell, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, f"{step}\n{ran.stdout}\n{ran.stderr}"
     assert "as expected" in summary.read_text()
+    assert "of 10,000 seeds of flotilla" in summary.read_text()

@@ -57,6 +57,7 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["run", "--system", "flotila"], "unknown system 'flotila' (did you mean flotilla?)"),
         (["run", "--hosts", "cloud"], "unknown hosts 'cloud'"),
         (["run", "--faults", "kil,pause"], "unknown fault 'kil' (did you mean kill?)"),
+        (["run", "--faults", "none"], "leave --faults out for a trial without faults"),
         (["run", "--profile", "unsafe"], "unknown profile 'unsafe' (did you mean unsafe-default?)"),
         (["run", "--checkers", "loos"], "unknown checker 'loos' (did you mean loss?)"),
         (["run", "--contract", "no-lost"], "did you mean no-loss?"),

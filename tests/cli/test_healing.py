@@ -1,5 +1,6 @@
 """What a crashed run left open is undone once, and a run in progress is left alone."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -32,7 +33,9 @@ def test_heal_closes_what_a_crashed_run_left(seatrial: Script, tmp_path: Path) -
     assert "kill of broker-2" in healed.stdout
     assert "pause" not in healed.stdout
     assert not open_entries(folder / "ledger.jsonl")
-    assert "Nothing to heal" in seatrial("heal").stdout
+    again = seatrial("heal").stdout
+    assert f"nothing is left of {folder.name}" in again
+    assert re.search(r"Only the newest run was looked at; \S*seatrial heal --all looks", again)
 
 
 def test_heal_spares_a_run_in_progress(seatrial: Script, tmp_path: Path) -> None:
@@ -59,6 +62,17 @@ def test_hosts_that_cannot_be_reached_keep_nobody_else_from_being_healed(
     assert open_entries(away / "ledger.jsonl")
     assert f"{here.name}: kill of broker-2" in healed.stdout
     assert not open_entries(here / "ledger.jsonl")
+
+
+def test_what_keeps_several_runs_from_being_healed_is_said_once(
+    seatrial: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the first of them and how many more there are."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///no/such/socket")
+    first, *_ = sorted(crashed(tmp_path / "runs", "docker").name for _ in range(3))
+    said = seatrial("heal", "--all").stderr.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith(f"seatrial: {first} and 2 other runs: no Docker engine runs at")
 
 
 def test_hosts_of_a_run_that_ended_by_itself_are_asked_only_by_name(

@@ -1,0 +1,158 @@
+"""`seatrial shrink`, by the real command, on a run that really failed."""
+
+import json
+import shutil
+import signal
+import tomllib
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sailing
+import sinking
+
+from harness.rundir import RunDir
+from harness.verdict import Verdict
+
+CALM = """\
+[[fault]]
+kind = "kill"
+at_s = 1.0
+for_s = 0.5
+target = "nameserver"
+"""
+
+
+@pytest.fixture(scope="module")
+def sunk(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """A run that lost messages, by two of its five faults."""
+    outcome = sinking.sunk(tmp_path_factory.mktemp("sunk") / "run")
+    assert "LOST_ACKED" in outcome.failure
+    run: RunDir = outcome.run
+    return run
+
+
+@pytest.fixture
+def copy(sunk: RunDir, tmp_path: Path) -> RunDir:
+    """The same, to be damaged."""
+    shutil.copytree(sunk.path, tmp_path / "copy")
+    return RunDir(tmp_path / "copy")
+
+
+def shrink(run: Path, *arguments: Any, runs: Path) -> sailing.Voyage:
+    return sailing.seatrial("shrink", run, "--runs", runs, *arguments, runs=runs)
+
+
+def faults(run: RunDir) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tomllib.loads(run.plan_file.read_text()).get("fault", [])
+    return found
+
+
+@pytest.mark.bed
+def test_a_shrunk_run_fails_with_less_and_tells_why(sunk: RunDir, tmp_path: Path) -> None:
+    """Fewer faults, nodes and seconds, the same finding; a run of its own, with page and story."""
+    voyage = shrink(sunk.path, "--luck", 2, runs=tmp_path)
+    assert voyage.code == 0, voyage.words
+    run = RunDir(voyage.run)
+    assert run.path.name.endswith("-shrunk-sinking")
+    assert (run.path / "report.html").is_file()
+    assert 1 <= len(faults(run)) <= 3
+    assert run.trial().duration_s < sunk.trial().duration_s
+    assert run.trial().load["rate"] < 60
+    assert Verdict.read(run.verdict_file).convicting[0] == "LOST_ACKED"
+    assert f"5 faults in 4 s of load on 6 nodes became {len(faults(run))} fault" in voyage.out
+    for words in (" sends the message to orders-0", " acknowledges the message at offset "):
+        assert words in voyage.out
+    assert "in the end the message is in no broker's log" in voyage.out
+    assert "The law: what is acknowledged stays in the log." in voyage.out
+    assert f"replay {run.path}" in voyage.out
+    assert len(voyage.out.splitlines()) <= 60
+
+
+@pytest.mark.bed
+@pytest.mark.spark
+def test_a_shrunk_run_can_be_replayed(sunk: RunDir, tmp_path: Path) -> None:
+    """It fails again, event by event, and can be shrunk no more by the beginnings of a search."""
+    voyage = shrink(sunk.path, "--luck", 1, runs=tmp_path)
+    assert voyage.code == 0, voyage.words
+    again = sailing.seatrial("replay", voyage.run, runs=tmp_path / "again")
+    assert again.code == 1, again.words
+    assert "event by event the same run" in again.err
+    assert "LOST_ACKED" in again.findings
+
+
+@pytest.mark.bed
+@pytest.mark.parametrize(
+    "requests",
+    [(signal.SIGINT,), (signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGHUP)],
+)
+def test_a_stopped_search_keeps_the_best_so_far(
+    sunk: RunDir, tmp_path: Path, requests: tuple[signal.Signals, ...]
+) -> None:
+    """Ctrl-C, SIGTERM or a closed terminal, once the run is known to fail: what there is becomes
+    the run."""
+    with closing(sailing.Sailing("shrink", sunk.path, runs=tmp_path)) as command:
+        command.until("LOST_ACKED: 5 faults")
+        for number in requests:
+            command.signal(number)
+        voyage = command.end()
+    assert voyage.code == 0, voyage.words
+    assert "stopped before its end" in voyage.out
+    assert "LOST_ACKED" in Verdict.read(RunDir(voyage.run).verdict_file).convicting
+
+
+# --------------------------------------------------------------------------------- refusals
+
+
+def refused(run: RunDir, words: str, runs: Path) -> None:
+    """One sentence, exit code 254, and no new run."""
+    voyage = shrink(run.path, runs=runs)
+    assert voyage.code == 254, voyage.words
+    assert words in voyage.err, voyage.words
+    assert "Traceback" not in voyage.words
+    assert not (runs / "latest").exists()
+
+
+def test_other_hosts_do_not_fail_again(copy: RunDir, tmp_path: Path) -> None:
+    copy.trial_file.write_text(copy.trial_file.read_text().replace('"simulated"', '"local"'))
+    refused(copy, "only a run on simulated hosts can be shrunk", tmp_path / "runs")
+
+
+def test_another_edition_means_another_run(copy: RunDir, tmp_path: Path) -> None:
+    copy.update_state(edition="0ld")
+    refused(copy, "another version of the code (edition 0ld", tmp_path / "runs")
+
+
+def test_what_is_missing_is_named(copy: RunDir, tmp_path: Path) -> None:
+    copy.plan_file.unlink()
+    refused(copy, "has no plan.toml", tmp_path / "runs")
+    copy.trial_file.unlink()
+    refused(copy, "is not a run: there is no trial.toml in it", tmp_path / "runs")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("verdict.json", "{}", "verdict.json can not be read"),
+        ("verdict.json", "[1", "verdict.json can not be read"),
+        ("run.json", "{", "run.json cannot be read"),
+        ("plan.toml", "[[fault", "is not valid TOML"),
+        ("plan.toml", '[[fault]]\nkind = "kill"', "at_s: is missing"),
+        ("trial.toml", "name = 3", "name must be a string"),
+    ],
+)
+def test_damage_is_named(copy: RunDir, tmp_path: Path, name: str, content: str, words: str) -> None:
+    (copy.path / name).write_text(content)
+    refused(copy, words, tmp_path / "runs")
+
+
+@pytest.mark.bed
+def test_what_did_not_fail_is_left_alone(tmp_path: Path) -> None:
+    """By its verdict, and without one as soon as it was simulated again."""
+    run = sinking.sunk(tmp_path / "calm", CALM).run
+    refused(run, "did not fail", tmp_path / "runs")
+    fields = json.loads(run.verdict_file.read_text())
+    assert fields["verdict"] == "valid"
+    run.verdict_file.unlink()
+    refused(run, "does not fail when it is simulated again", tmp_path / "runs")

@@ -1,0 +1,177 @@
+"""`seatrial simulate` through the real console script, with real worlds: what fails is kept and can
+be repeated, what makes no sense is refused before anything runs, and it can be stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from harness.campaign import LOG
+from harness.rundir import RunDir
+from harness.simulation import simulated
+
+ROOT = Path(__file__).resolve().parents[2]
+SEATRIAL = Path(sys.executable).with_name("seatrial")
+LOSING = (
+    *("--profile", "unsafe-default"),
+    *("--plan", str(ROOT / "suites" / "plans" / "isolate-then-kill.toml")),
+)
+
+Script = Callable[..., "CompletedProcess[str]"]
+
+
+def told(ran: "CompletedProcess[str]") -> dict[str, Any]:
+    return dict(json.loads(ran.stdout))
+
+
+@pytest.mark.bed
+def test_a_campaign_is_carried_out_and_noted(seatrial: Script, tmp_path: Path) -> None:
+    """Its summary counts, each seed once; a line for it is in the folder of runs, with the digests
+    of its worlds; the job's page has it too."""
+    page = tmp_path / "page.md"
+    short = ("simulate", "--seeds", "1..3,2", "--duration", "4s", "--nodes", "broker=3")
+    ran = seatrial(*short, "--json", "--summary", str(page))
+    assert ran.returncode == 0, ran.stderr
+    summary = told(ran)
+    assert summary["seeds"] == 3
+    assert summary["profile"] == "sync-flush"
+    assert sum(summary["faults"]["planned"].values()) > 3
+    assert summary["faults_counted"] > 0
+    assert summary["acknowledged"] > 0
+    assert summary["simulated_hours"] > 0
+    assert summary["failures"] == summary["lost"] == summary["runs"] == {}
+    (line,) = (tmp_path / "runs" / LOG).read_text().splitlines()
+    assert len({row["digest"] for row in json.loads(line)["rows"]}) == 3
+    assert summary["total"]["seeds"] == 3 - summary["seeds_unproven"]
+    assert page.read_text().startswith("## 3 of 3 seeds of flotilla, profile sync-flush")
+
+
+@pytest.mark.bed
+def test_a_seed_that_fails_can_be_repeated(seatrial: Script, tmp_path: Path) -> None:
+    """Its folder is a run: judged, and carried out anew it is the same run."""
+    ran = seatrial("simulate", "--seeds", "5", *LOSING, "--json")
+    assert ran.returncode == 1, ran.stderr
+    (seeds,) = told(ran)["failures"].values()
+    assert seeds == [5]
+    run = RunDir.open(Path(told(ran)["runs"]["5"]))
+    assert json.loads(run.verdict_file.read_text())["verdict"] == "invalid"
+    again = simulated(run.trial(), run.plan_file.read_text(), tmp_path / "again")
+    assert again.digest == run.state()["digest"]
+    assert again.failure
+
+
+@pytest.mark.bed
+def test_ctrl_c_ends_it_with_what_is_done(tmp_path: Path) -> None:
+    """Soon, and what is done counts: it is told and noted. Undecided, for nothing failed."""
+    arguments = ["simulate", "--seeds", "1..9999", "--duration", "3s", "--runs", str(tmp_path)]
+    with subprocess.Popen(
+        [SEATRIAL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr
+        assert "of 9,999 seeds" in running.stderr.readline()  # the first of them is done
+        running.send_signal(signal.SIGINT)
+        out, _ = running.communicate(timeout=60)
+    assert running.returncode == 2
+    assert "stopped by request" in out
+    (line,) = (tmp_path / LOG).read_text().splitlines()
+    assert json.loads(line)["rows"]
+
+
+@pytest.mark.bed
+def test_stopped_by_all_and_again_it_is_noted(tmp_path: Path) -> None:
+    """SIGTERM to the whole group, then a closed terminal: no seed is lost, and all is noted."""
+    arguments = ["simulate", "--seeds", "1..9999", "--duration", "3s", "--runs", str(tmp_path)]
+    with subprocess.Popen(
+        [SEATRIAL, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        assert running.stderr
+        running.stderr.readline()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            os.killpg(running.pid, number)
+        out, _ = running.communicate(timeout=60)
+    assert running.returncode == 2
+    assert "stopped by request" in out
+    assert "lost" not in out
+    (line,) = (tmp_path / LOG).read_text().splitlines()
+    assert json.loads(line)["rows"]
+
+
+@pytest.mark.bed
+def test_unheard_it_is_noted(tmp_path: Path) -> None:
+    """Where the summary can not be said, for a disk is full, the seeds still count."""
+    arguments = ["simulate", "--seeds", "1", "--duration", "3s", "--runs", str(tmp_path)]
+    page = tmp_path / "page.md"
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [SEATRIAL, *arguments, "--summary", str(page)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ran.returncode == 255, ran.stderr
+    assert page.read_text().startswith("## 1 of 1 seed of")
+    assert len((tmp_path / LOG).read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--runs", "file"], 255),
+        (["--summary", "no/such/folder/page.md"], 254),
+        (["--summary", "."], 254),
+    ],
+)
+def test_where_to_write_is_made_sure_of_first(
+    seatrial: Script, tmp_path: Path, arguments: list[str], code: int
+) -> None:
+    """One sentence before a seed has run."""
+    (tmp_path / "file").write_text("no folder")
+    ran = seatrial("simulate", "--seeds", "1..1000", *arguments)
+    assert ran.returncode == code, ran.stderr
+    (line,) = ran.stderr.splitlines()
+    assert arguments[1] in line
+    assert "another" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--faults", "pauze"], "unknown fault 'pauze' (did you mean pause?)"),
+        (["massages"], "unknown workload 'massages' (did you mean messages?)"),
+        (["--system", "flotila"], "unknown system 'flotila' (did you mean flotilla?)"),
+        (["--profile", "sink-flush"], "unknown profile 'sink-flush' (did you mean sync-flush?)"),
+        (["--mutant", "double-vole"], "(did you mean double-vote?)"),
+        (["--targets", "admiral"], "admiral"),
+        (["--load", "weight=3"], "load.weight"),
+        (["--bed", "colour=3"], "bed.colour"),
+        (["--nodes", "broker=0"], "nodes.broker"),
+        (["--duration", "1s"], "no room for a fault"),
+        (["--seeds", "9..1"], "no seed"),
+        (["--jobs", "0"], "--jobs"),
+        (["--time", "soon"], "not a duration"),
+        (["--hosts", "docker"], "--hosts"),
+        (["no-such.toml"], "no-such.toml"),
+        (["--targets", "broker-4"], "broker-4"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    seatrial: Script, tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    """In one sentence, with 254, and before anything has run or been written."""
+    ran = seatrial("simulate", *arguments)
+    assert ran.returncode == 254, ran.stderr
+    (line,) = ran.stderr.splitlines()
+    assert says in line
+    assert not (tmp_path / "runs").exists()
