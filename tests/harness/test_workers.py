@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from seedlings import Sow, whose
+from seedlings import Gated, Sow, whose
 
 from harness import workers
 from harness.workers import SCRATCH, carried_out
@@ -37,15 +37,19 @@ def test_an_item_has_so_much_time_of_the_processor() -> None:
 
 
 @pytest.mark.parametrize("number", workers.TO_ALL)
-def test_what_is_sent_to_all_is_for_the_command_alone(number: signal.Signals) -> None:
+def test_what_is_sent_to_all_is_for_the_command_alone(
+    number: signal.Signals, tmp_path: Path
+) -> None:
     """A worker goes on, even if it has only just begun; whoever started it ends it."""
-    steps = carried_out(whose, (1, 2), 1)
+    gate = tmp_path / "open"
+    steps = carried_out(Gated(gate), (1, 2), 1)
     before = _children(os.getpid())
     with closing(steps):
         while not (started := _children(os.getpid()) - before):
             assert next(steps) is None
         for pid in started:
             os.kill(pid, number)
+        gate.touch()
         assert [done.lost for done in steps if done] == ["", ""]
 
 

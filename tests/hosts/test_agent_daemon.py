@@ -374,5 +374,9 @@ def alive(pid: int) -> bool:
 
 
 def _fd(pipe: IO[bytes] | None) -> int:
+    """Of a pipe that may have been buried meanwhile, by another thread."""
     assert pipe
-    return pipe.fileno()
+    try:
+        return pipe.fileno()
+    except ValueError as e:
+        raise ConnectionAbortedError from e

@@ -66,3 +66,14 @@ class Sow:
 def whose(item: int, scratch: Path) -> int:
     """The process id of the worker."""
     return os.getpid()
+
+
+@dataclass(frozen=True)
+class Gated:
+    """Any item is done once the file `gate` is there."""
+
+    gate: Path
+
+    def __call__(self, item: int, scratch: Path) -> None:
+        while not self.gate.exists():
+            time.sleep(0.01)
