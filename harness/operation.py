@@ -4,6 +4,9 @@ Every outcome is one of three. `OK`: it happened. `FAIL`: it certainly did not a
 `INFO`: nobody knows; it may happen at any later time, so for a checker it never returns. An
 operation with several attempts is INFO when any attempt was, even if the last was refused.
 
+A transaction's micro-operations (GET, PUT, APPEND, LIST) are rows of one `op`, numbered by `mop`; the
+operation itself is the row with neither `key` nor `mop`.
+
 A message's value is `producer << 32 | sequence`: unique, and dense for each producer.
 """
 
@@ -37,6 +40,17 @@ class F(IntEnum):
     QUERY = 9  # group offset asked for: ok with offset, -1 (absent) when there is none
     LOCK = 10  # a queue's lock taken: ok with offset, the ms for which it is ours since the invoke
     UNLOCK = 11  # a lock given back
+    GET = 12  # a register read: ok with its value, absent when it has none
+    PUT = 13  # a register written: value
+    CAS = 14  # a register changed from value to arg; refused by the comparison itself: fail, pos 0
+    APPEND = 15  # value appended to the list, or string, under key; ok may carry the offset
+    LIST = 16  # that list read, and a set: one ok row for each element, pos = its index
+    ADD = 17  # value added to a set, or to a counter (then it may repeat, and be negative)
+    COUNT = 18  # a counter read: ok with value
+    ENQUEUE = 19  # value put into a queue
+    DEQUEUE = 20  # ok with the value taken; absent when the queue was empty
+    ACQUIRE = 21  # a lock taken until it is released: ok, offset = its fencing token
+    RELEASE = 22  # ... and given back; fail: it was not held
 
 
 @dataclass(frozen=True, slots=True)
