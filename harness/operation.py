@@ -4,8 +4,8 @@ Every outcome is one of three. `OK`: it happened. `FAIL`: it certainly did not a
 `INFO`: nobody knows; it may happen at any later time, so for a checker it never returns. An
 operation with several attempts is INFO when any attempt was, even if the last was refused.
 
-A transaction's micro-operations (GET, PUT, APPEND, LIST) are rows of one `op`, numbered by `mop`; the
-operation itself is the row with neither `key` nor `mop`.
+A transaction's micro-operations (GET, PUT, APPEND, LIST) are rows of one `op`, numbered by `mop`;
+the operation itself is the row with neither `key` nor `mop`.
 
 A message's value is `producer << 32 | sequence`: unique, and dense for each producer.
 """
