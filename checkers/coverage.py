@@ -4,8 +4,9 @@ A trial in which nothing happened must never be *valid*. What counts is what the
 without faults, load and a final read. With faults: every planned one has an outcome; at least 80 %
 of them, and one of each kind, were seen in the world with operations invoked while they were in
 force; and something was acknowledged before the first, after the last, and in each gap long enough
-to recover in. A fault that should silence a master counts only if the cluster noticed. Everything
-else is *unknown*, with what to do about it. This checker never convicts the cluster.
+to recover in. A fault that should silence a master counts only if the cluster noticed, unless other
+faults kept the controllers from acting. Everything else is *unknown*, with what to do about it.
+This checker never convicts the cluster.
 """
 
 from collections import Counter
@@ -13,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkers._facts import Facts, facts
+from checkers._facts import Facts, Outline, facts
 from checkers._own_effect import idle_links
 from harness.history import History
-from harness.intervals import SILENCING, Event, FaultInterval
+from harness.intervals import SILENCING, Event, FaultInterval, in_force, overlap
 from harness.operation import F, Type
 from harness.trial import Trial
 from harness.verdict import Reason, Result
@@ -175,7 +176,8 @@ def _worth(known: Facts, fault: FaultInterval | None) -> str:
         return UNOBSERVED
     if not known.answers.in_window(window, kind=Type.INVOKE):
         return IDLE
-    if silences_master(fault) and not noticed(fault, known.outline.events):
+    missed = silences_master(fault) and not noticed(fault, known.outline.events)
+    if missed and not leaderless(fault, known.outline):
         return UNNOTICED
     return INSTALLED
 
@@ -206,6 +208,22 @@ def silences_master(fault: FaultInterval) -> bool:
     whom = str(fault.params.get("from") or "controller")
     deaf = fault.params.get("shape") == "one-way" and fault.params.get("direction") == "in"
     return not deaf and any(word in whom for word in ("controller", "cluster", "server"))
+
+
+def leaderless(fault: FaultInterval, outline: Outline) -> bool:
+    """Could nobody elect a master, for at least half of the time, since other faults had taken the
+    majority of the controllers?"""
+    window = in_force(fault, outline.end)
+    controllers = {node for node, role in outline.roles.items() if role == "controller"}
+    if window is None:
+        return False
+    gone: set[str] = set()
+    for other in outline.applied:
+        if other.id != fault.id and other.kind in (*SILENCING, "partition"):
+            shared = overlap(window, in_force(other, outline.end))
+            if 2 * shared >= window.end - window.begin:
+                gone |= controllers & set(other.names)
+    return 2 * len(controllers - gone) <= len(controllers)
 
 
 def noticed(fault: FaultInterval, events: Sequence[Event]) -> bool:

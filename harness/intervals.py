@@ -93,6 +93,11 @@ def in_force(fault: FaultInterval, end: int) -> Window | None:
     return Window(fault.applied, max(fault.applied, fault.heal if fault.heal is not None else end))
 
 
+def overlap(one: Window, other: Window | None) -> int:
+    """How long two windows are open at the same time, in ns."""
+    return max(0, min(one.end, other.end) - max(one.begin, other.begin)) if other else 0
+
+
 def quiet(faults: Iterable[FaultInterval], load: Window) -> tuple[Window, ...]:
     """The load's stretches between faults, the first and last of them at its ends.
 

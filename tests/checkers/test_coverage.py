@@ -121,6 +121,31 @@ def test_a_silent_master_must_be_noticed(
 
 
 @pytest.mark.parametrize(
+    ("killed", "until", "excused"),
+    [
+        (("controller-1", "controller-2"), 1.0, True),
+        (("controller-1", "controller-2"), 0.4, False),  # the controllers had time enough
+        (("controller-1",), 1.0, False),
+        (("broker-2", "broker-3"), 1.0, False),
+    ],
+)
+def test_nobody_elects_without_controllers(
+    sound: Sketch, killed: tuple[str, ...], until: float, excused: bool
+) -> None:
+    """A silent master may go unnoticed while others keep the controllers from acting."""
+    silent = sound.faults[0] = replace(sound.faults[0], selector="master", kind="pause")
+    assert silent.applied
+    assert silent.heal
+    sound.roles |= dict.fromkeys(("controller-1", "controller-2", "controller-3"), "controller")
+    sound.planned[0] = "pause"
+    sound.events = [e for e in sound.events if e.t < 9e9 or e.t > 17e9]
+    begin, end = silent.applied / 1e9, silent.applied / 1e9
+    end += until * (silent.heal - silent.applied) / 1e9
+    sound.fault("kill", begin, end, targets={"server": killed})
+    assert codes(sound) == (set() if excused else {"MASTER_FAULT_UNSEEN"})
+
+
+@pytest.mark.parametrize(
     ("kind", "fields", "enough"),
     [
         ("expired", {"brokerId": 1, "why": "closed"}, True),
