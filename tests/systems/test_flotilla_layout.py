@@ -18,7 +18,7 @@ from harness.trial import Trial
 REPLICATION, FLUSH = ("sync-replication", "async-replication"), ("sync-flush", "async-flush")
 PROFILES = {
     *("unsafe-default", "allack-min1", "allack-min2", "quorum2of3", "sync-flush", "unclean"),
-    *("semi-sync", "seed-cp", "seed-ap"),
+    *("semi-sync", "seed-cp", "seed-ap", "fast-failover"),
     *(f"{replication}-{flush}" for replication in REPLICATION for flush in FLUSH),
 }
 FAULTS = ("kill", "pause", "cut", "power")
@@ -82,7 +82,8 @@ def test_every_node_can_read_its_configuration(profile: str, scale: float) -> No
         if node.role != "client":
             config = loads(made.config(node, f"/n/{node.name}"))
             assert (config.node, config.role, config.host) == (node.name, node.role, node.address)
-            assert config.heartbeat_timeout_s == pytest.approx(10 * scale)
+            silence_s = 1.5 if profile == "fast-failover" else 10
+            assert config.heartbeat_timeout_s == pytest.approx(silence_s * scale)
     chosen = profiles()[profile].settings
     assert config.min_in_sync_replicas == chosen["minInSyncReplicas"]
     assert config.all_ack_in_sync_state_set == chosen["allAckInSyncStateSet"]
@@ -105,14 +106,20 @@ def test_short_pauses_cause_no_election(profile: str) -> None:
             addressed()[4], "/n"
         )
     )
-    assert config.heartbeat_timeout_s - config.broker_heartbeat_interval_s > 10 * 0.2
-    assert config.raft_election_timeout_s - config.raft_heartbeat_s > 10 * 0.2
+    brokers, controllers = (5, 2) if profile == "fast-failover" else (10, 10)
+    assert config.heartbeat_timeout_s - config.broker_heartbeat_interval_s > brokers * 0.2
+    assert config.raft_election_timeout_s - config.raft_heartbeat_s > controllers * 0.2
     assert config.ha_max_time_slave_not_catchup_s > 10 * 0.2
 
 
 def test_detection_is_the_heartbeats_age_and_a_scan() -> None:
     assert system(Trial()).detection_s == pytest.approx(1.5)
     assert system(Trial(settings={"timeScale": 1})).detection_s == pytest.approx(15)
+
+
+def test_fast_failover_means_the_seconds_of_a_clock() -> None:
+    """Its own timeScale is 1, and a silent master is noticed in less than two of them."""
+    assert system(Trial(profile="fast-failover")).detection_s == pytest.approx(1.75)
 
 
 @pytest.mark.parametrize(
