@@ -11,13 +11,13 @@ import json
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any
+
+from _recorded import rows
 
 from harness import launch
-from harness.journal import read_stream
 from harness.operation import F, Type
 from harness.options import toml_value
 from harness.rundir import RunDir
@@ -54,12 +54,6 @@ def plan() -> str:
             f"params = {KINDS[kind]}\n"
         )
     return "\n".join(faults)
-
-
-def rows(run: RunDir, table: str) -> Iterator[dict[str, Any]]:
-    for path in sorted(run.journal.glob(f"{table}-*.arrows")):
-        for batch in read_stream(path):
-            yield from batch.to_pylist()
 
 
 def phases_s(run: RunDir) -> Mapping[str, float]:
