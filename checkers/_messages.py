@@ -96,12 +96,15 @@ class Scope:
     required   key -> bits of the groups that read it to its end
     replicas   every replica's log was read at the end
     groups     process -> number of its consumer group
+    passed     key -> offset up to which somebody read on, where nobody drained: what stood below
+               it was there for him, so that seen by anybody is found, and seen by nobody is lost
     """
 
     drained: frozenset[int] = frozenset()
     required: dict[int, int] = field(default_factory=dict)
     replicas: bool = False
     groups: dict[int, int] = field(default_factory=dict)
+    passed: dict[int, int] = field(default_factory=dict)
 
 
 def place_of(key: Ints, offset: Ints) -> Ints:
@@ -227,6 +230,7 @@ def _rank(places: Array) -> Array:
 class Classes:
     """A block's messages by what became of them, as masks; `unread` by group."""
 
+    found: Bools  # by whoever's reading counts
     lost: Bools  # acknowledged, and the fresh reader that read everything did not find it
     perhaps_lost: Bools  # the same, where the fresh reader did not read everything
     unread: dict[int, Bools]  # in the log, and never given to a group that read to the end
@@ -251,10 +255,13 @@ def classify(block: Block, scope: Scope) -> Classes:
     seen = has(flags, Seen.READ, Seen.POLLED)
     twice = has(flags, Seen.READ_TWICE)
     caused = has(flags, Seen.RETRIED, Seen.FAILED) | info
-    lost = acked & ~read & drained
+    found = read | (seen & np.isin(key, np.array(sorted(scope.passed), np.int64)))
+    reached = drained | _passed(key, offset_of(block["place"]), scope)
+    lost = acked & ~found & reached
     return Classes(
+        found=found,
         lost=lost,
-        perhaps_lost=acked & ~read & ~drained,
+        perhaps_lost=acked & ~found & ~reached,
         unread=_unread(flags, key, acked & read, scope),
         never_sent=seen & ~invoked,
         refused=seen & has(flags, Seen.FAILED),
@@ -262,9 +269,20 @@ def classify(block: Block, scope: Scope) -> Classes:
         doubled=twice & ~caused & invoked,
         retried=twice & caused,
         moved=has(flags, Seen.MOVED) & ~twice & ~caused & invoked & ~lost,
-        recovered=info & read,
+        recovered=info & found,
         late=info & seen,
     )
+
+
+def _passed(key: Ints, offset: Ints, scope: Scope) -> Bools:
+    """Where somebody read past the message's offset."""
+    keys = np.array(sorted(scope.passed), np.int64)
+    if not len(keys):
+        return np.zeros(len(key), np.bool_)
+    to = np.array([scope.passed[k] for k in keys.tolist()], np.int64)
+    at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+    past: Bools = (keys[at] == key) & (offset >= 0) & (offset < to[at])
+    return past
 
 
 def _unread(flags: Flags, key: Ints, there: Bools, scope: Scope) -> dict[int, Bools]:

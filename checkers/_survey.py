@@ -29,7 +29,6 @@ from checkers._messages import (
     MESSAGE_FIELDS,
     MOST_GROUPS,
     Classes,
-    Flags,
     Rows,
     Scope,
     Seen,
@@ -53,6 +52,7 @@ from checkers._units import (
     units_of,
 )
 from harness.history import DRAINED, NOT_DRAINED, History, Note
+from harness.remarks import PASSED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +69,7 @@ REPORT = pa.schema(
         ("late", pa.binary()),  # values, then their places
     ]
 )
+KEPT = ("unread", "late", "found")  # classes that are not counted as they are
 COUNTED = (Seen.INVOKED, Seen.ACKED, Seen.FAILED, Seen.INFO, Seen.READ, Seen.POLLED)
 
 
@@ -129,6 +130,7 @@ def scope_of(history: History) -> tuple[tuple[str, ...], Scope]:
             required[drain["key"]] = required.get(drain["key"], 0) | bit
     return names, Scope(
         drained=frozenset(d["key"] for d in done if "group" not in d),
+        passed=_passed(history) if history.complete else {},
         required=required,
         replicas=history.complete and _all_replicas(history),
         groups={d["process"]: number[d["group"]] for d in notes if d.get("group") in number},
@@ -139,6 +141,12 @@ def _drain(note: Note, complete: bool) -> dict[str, Any]:
     word, _, rest = note.text.partition(" ")
     said: dict[str, Any] = json.loads(rest)
     return {**said, "process": note.process, "done": word == DRAINED and complete}
+
+
+def _passed(history: History) -> dict[int, int]:
+    """How far somebody read each queue of an imported history."""
+    notes = [json.loads(note.text.partition(" ")[2]) for note in history.notes(PASSED)]
+    return {said["key"]: said["to"] for said in notes}
 
 
 def _all_replicas(history: History) -> bool:
@@ -197,7 +205,7 @@ def report_on(number: int, block: Block, scope: Scope) -> dict[str, Any]:
     summary = {
         "counts": {name: n for name, n in counts.items() if n},
         "samples": {name: some for name, some in samples.items() if some},
-        "extent": _extent(flags, classes.lost),
+        "extent": _extent(classes.found, classes.lost),
     }
     return {
         "block": number,
@@ -210,12 +218,12 @@ def report_on(number: int, block: Block, scope: Scope) -> dict[str, Any]:
 
 def _masks(classes: Classes) -> dict[str, Bools]:
     """Every class by name; those of groups are `unread-0`, `unread-1` ..."""
-    named = {name: mask for name, mask in vars(classes).items() if name not in ("unread", "late")}
+    named = {name: mask for name, mask in vars(classes).items() if name not in KEPT}
     return named | {f"unread-{group}": mask for group, mask in classes.unread.items()}
 
 
-def _extent(flags: Flags, lost: Bools) -> list[int]:
-    reads = np.flatnonzero(flags & np.uint64(Seen.READ))
+def _extent(found: Bools, lost: Bools) -> list[int]:
+    reads = np.flatnonzero(found)
     missing = np.flatnonzero(lost)
     if not len(reads):
         return [0, 0, len(missing), 0]

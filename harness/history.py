@@ -129,11 +129,12 @@ class History:
     def complete(self) -> bool:
         """Everything that was recorded is here, so that what is not here did not happen.
 
-        A client node that died for good may have taken with it what its crew did last.
+        A client node that died for good may have taken with it what its crew did last; a file that
+        was imported may have had lines that could not be read.
         """
         roles = self.names.get("roles", {})
         crew_gone = any(roles.get(node) == CLIENT for node in self._lost(GONE))
-        return self.ended and not self.damage and not crew_gone
+        return self.ended and not self.damage and not crew_gone and not self.state.get("gaps")
 
     @property
     def interrupted(self) -> bool:

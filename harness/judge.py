@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 from harness import registry
 from harness.errors import BedFailed
 from harness.history import History
+from harness.originals import with_originals
 from harness.remarks import DISK_FULL, NODE_GONE
 from harness.rundir import RunDir
 from harness.sealing import seal
-from harness.trial import DEMANDS, Trial
+from harness.trial import Trial
 from harness.verdict import Finding, Judgement, Reason, Result, Verdict, add_up
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verd
     """The contract applied to what the checkers found, and what it adds up to."""
     kinds = outside_kinds(history, trial)
     results = tuple(permitted(result, trial, kinds) for result in results)
+    if "imported" in history.state:
+        results = with_originals(results, history.run, history.names)
     own = tuple(_own_reasons(history))
     said = _codes(own)
     known = said | CONSEQUENT if said & CUT_SHORT else said
@@ -172,7 +175,7 @@ def permitted(result: Result, trial: Trial, outside: Sequence[str]) -> Result:
 
 
 def _permitted(finding: Finding, trial: Trial, outside: Sequence[str]) -> Finding:
-    waived = finding.demand in DEMANDS and finding.demand not in trial.contract
+    waived = not trial.demands(finding.demand)
     return replace(finding, permitted=bool(finding.demand) and (waived or bool(outside)))
 
 
@@ -185,6 +188,8 @@ def _own_reasons(history: History) -> Iterable[Reason]:
         how = "was interrupted" if history.ended else "did not come to its end"
         yield Reason("INTERRUPTED", f"the run {how}, so it proves nothing; run it again")
     yield from history.damage
+    for reason in history.state.get("reasons", ()):  # what an imported file lacks
+        yield Reason(reason["code"], reason["message"])
 
 
 def _codes(reasons: Iterable[Reason]) -> frozenset[str]:

@@ -1,6 +1,7 @@
 """Finds plug-ins by name: the file `nemesis/pause.py` is `--fault pause`.
 
-A module whose name begins with an underscore can not be named on the command line. Outside
+A module whose name begins with an underscore can not be named on the command line; underscores
+within it are dashes there, and one at its end keeps it apart from the standard library. Outside
 packages add theirs through the entry point groups `seatrial.<kind>`, whose value is a module with
 the same function. The first sentence of a module's docstring is what `seatrial list` prints.
 """
@@ -35,6 +36,7 @@ KINDS = {
         Kind("fault", "nemesis", "fault"),
         Kind("checker", "checkers", "check"),
         Kind("report", "reports", "render"),
+        Kind("importer", "harness.importers", "read"),
     )
 }
 
@@ -44,12 +46,17 @@ def _modules(kind: str) -> dict[str, str]:
     """Name -> module path, our own first."""
     package = import_module(KINDS[kind].package)
     own = {
-        module.name: f"{KINDS[kind].package}.{module.name}"
+        _name(module.name): f"{KINDS[kind].package}.{module.name}"
         for module in iter_modules(package.__path__)
         if not module.name.startswith("_")
     }
     others = {entry.name: entry.value for entry in entry_points(group=f"seatrial.{kind}")}
     return others | own
+
+
+def _name(module: str) -> str:
+    """jepsen_set -> jepsen-set, csv_ -> csv."""
+    return module.rstrip("_").replace("_", "-")
 
 
 def names(kind: str) -> tuple[str, ...]:

@@ -7,6 +7,9 @@ stand here, apart from the schema of the tables, because a crew on a node withou
 PHASES = ("raised", "load", "healed", "drain", "collected", "ended", "interrupted")
 
 DRAINED, NOT_DRAINED, CORRUPTED = "DRAINED", "NOT_DRAINED", "CORRUPTED"
+PASSED = "PASSED"  # {"key": 3, "to": 1200}: somebody read that far, and had all before it to read
+# what a process of an imported history reads from, {"keys": [0, 5]}; what it lost; a new client
+ASSIGN, SUBSCRIBE, REBALANCE, CRASH = "ASSIGN", "SUBSCRIBE", "REBALANCE", "CRASH"
 NODE_GONE, DISK_FULL = "NODE_GONE", "DISK_FULL"  # of the runner, and codes of reasons
 
 GONE, FULL = "gone", "full"  # how the bed loses a node: events of its, and keys of run.json

@@ -25,6 +25,7 @@ KIND_TITLES = {
     "fault": "Faults: ways to break things (`--faults`)",
     "checker": "Checkers: who judges (`--checkers`)",
     "report": "Reports: how it is shown (`--format`)",
+    "importer": "Importers: histories of other tools (`--as`)",
 }
 
 

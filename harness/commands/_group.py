@@ -2,6 +2,8 @@
 
 from importlib import import_module
 from importlib.metadata import version
+from keyword import iskeyword
+from types import ModuleType
 
 import click
 
@@ -12,6 +14,7 @@ COMMANDS = (
     "check",
     "report",
     "replay",
+    "import",
     "list",
     "doctor",
     "heal",
@@ -32,8 +35,13 @@ class Seatrial(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if cmd_name not in COMMANDS:
             raise UnknownName("command", cmd_name, COMMANDS)
-        command: click.Command = import_module(f"harness.commands.{cmd_name}").command
+        command: click.Command = _module(cmd_name).command
         return command
+
+
+def _module(name: str) -> ModuleType:
+    """The command's file; a word of Python's own has an underscore at its end."""
+    return import_module(f"harness.commands.{name}{'_' if iskeyword(name) else ''}")
 
 
 @click.group(cls=Seatrial, context_settings={"help_option_names": ["-h", "--help"]})

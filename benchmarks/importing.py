@@ -1,0 +1,143 @@
+"""How fast foreign histories come in: Jepsen-style kafka histories with keys that rotate.
+
+    python benchmarks/importing.py [OPERATIONS] [--check]
+
+Clients send to and poll from a few keys at a time; a key is retired after a while and another takes
+its place, as Jepsen's generator does. Printed are lines a second for reading, pairing and writing,
+the time and memory of the whole, and, with --check, the verdict's.
+"""
+
+import argparse
+import json
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.importers import _folder, jepsen_kafka
+from harness.judge import judge
+from harness.rundir import RunDir
+
+PROCESSES, ACTIVE_KEYS, WRITES_OF_A_KEY, MOST_POLLED = 20, 12, 1024, 32
+
+
+def history(operations: int, seed: int = 1) -> Iterator[str]:
+    """A sound history, line by line."""
+    dice = random.Random(seed)
+    keys = list(range(ACTIVE_KEYS))
+    logs: dict[int, list[int]] = {key: [] for key in keys}
+    values = dict.fromkeys(keys, 0)
+    read: list[dict[int, int]] = [{} for _ in range(PROCESSES)]
+    open_: dict[int, tuple[str, int, int]] = {}
+    index, now, begun = 0, 0, 0
+    while begun < operations or open_:
+        process = dice.randrange(PROCESSES)
+        now += dice.randrange(200_000)
+        if process in open_:
+            f, value = _completed(open_.pop(process), logs, read[process])
+            kind = "ok"
+        elif begun < operations:
+            begun, kind = begun + 1, "invoke"
+            if dice.random() < 0.5:
+                key = dice.choice(keys)
+                values[key] += 1
+                open_[process] = ("send", key, values[key])
+                f, value = "send", f"[[:send {key} {values[key]}]]"
+                if values[key] == WRITES_OF_A_KEY:
+                    _rotate(keys, key, logs, values)
+            else:
+                open_[process] = ("poll", 0, 0)
+                f, value = "poll", "[[:poll]]"
+        else:
+            continue
+        head = f"{{:index {index}, :type :{kind}, :process {process}, :f :{f}, "
+        yield f"{head}:value {value}, :time {now}}}\n"
+        index += 1
+
+
+def _rotate(keys: list[int], key: int, logs: dict[int, list[int]], values: dict[int, int]) -> None:
+    new = len(logs)
+    keys[keys.index(key)] = new
+    logs[new], values[new] = [], 0
+
+
+def _completed(
+    asked: tuple[str, int, int], logs: dict[int, list[int]], read: dict[int, int]
+) -> tuple[str, str]:
+    f, key, value = asked
+    if f == "send":
+        logs[key].append(value)
+        return f, f"[[:send {key} [{len(logs[key]) - 1} {value}]]]"
+    found = []
+    for each in list(logs)[-ACTIVE_KEYS * 2 :]:
+        at, log = read.get(each, 0), logs[each]
+        some = log[at : at + MOST_POLLED // 4]
+        if some:
+            pairs = " ".join(f"[{at + n} {v}]" for n, v in enumerate(some))
+            found.append(f"{each} [{pairs}]")
+            read[each] = at + len(some)
+        if len(found) == 4:
+            break
+    return f, f"[[:poll {{{', '.join(found)}}}]]"
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser()
+    asked.add_argument("operations", nargs="?", type=int, default=1_000_000)
+    asked.add_argument("--check", action="store_true", help="judge it too, with Spark")
+    options = asked.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "history.edn"
+        with path.open("w") as file:
+            file.writelines(history(options.operations))
+        _measure(path, Path(folder) / "run", check=options.check)
+
+
+def _measure(path: Path, out: Path, *, check: bool) -> None:
+    size = path.stat().st_size
+    began = time.perf_counter()
+    recording = jepsen_kafka.read(path)
+    read = time.perf_counter()
+    lines = len(recording.events)
+    run = _folder.write(recording, path, "jepsen-kafka", out)
+    written = time.perf_counter()
+    told = {
+        "lines": lines,
+        "file_mb": round(size / 1e6, 1),
+        "read_s": round(read - began, 2),
+        "lines_read_per_s": round(lines / (read - began)),
+        "pair_and_write_s": round(written - read, 2),
+        "import_s": round(written - began, 2),
+        "lines_per_s": round(lines / (written - began)),
+        "history_mb": round(sum(p.stat().st_size for p in run.history.iterdir()) / 1e6, 1),
+    }
+    if check:
+        told |= _judged(run, began)
+    told["rss_mb"] = {
+        "this": _peak(resource.RUSAGE_SELF),
+        "largest_child": _peak(resource.RUSAGE_CHILDREN),
+    }
+    json.dump(told, sys.stdout, indent=2)
+    print()
+
+
+def _judged(run: RunDir, began: float) -> dict[str, object]:
+    start = time.perf_counter()
+    verdict = judge(run)
+    end = time.perf_counter()
+    return {
+        "check_s": round(end - start, 2),
+        "file_to_verdict_s": round(end - began, 2),
+        "verdict": verdict.sentence,
+    }
+
+
+def _peak(who: int) -> int:
+    return round(resource.getrusage(who).ru_maxrss / 1024)
+
+
+if __name__ == "__main__":
+    main()

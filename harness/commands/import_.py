@@ -1,0 +1,34 @@
+"""`seatrial import`: a history that another tool recorded, as a run's folder."""
+
+from pathlib import Path
+
+import click
+
+MOST_SAID = 5
+
+
+@click.command("import", short_help="Bring in a history that another tool recorded.")
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--as", "name", required=True, metavar="FORMAT", help="`seatrial list importers`.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR")
+def command(file: Path, name: str, out: Path) -> int:
+    """Read the history in FILE, plain or gzipped, and write it to DIR as the folder of a run.
+
+    `seatrial check DIR` judges it then. What breaks a rule is said, with its line; the rest is
+    imported, and the verdict tells what is missing. The exit code is 0 when there is a folder.
+    """
+    from harness import registry
+    from harness.importers import _folder
+    from harness.session import say
+
+    read = registry.load("importer", name)
+    recording = read(file)
+    run = _folder.write(recording, file, name, out)
+    for slip in recording.slips.first[:MOST_SAID]:
+        say(f"{file} {slip}")
+    hidden = sum(recording.slips.counts.values()) - MOST_SAID
+    if hidden > 0:
+        say(f"{file}: and {hidden:,} more such lines; {run.path}/run.json has some of each rule")
+    events = len(recording.events)
+    print(f"{events:,} events of {recording.kind}: seatrial check {out}")
+    return 0

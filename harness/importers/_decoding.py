@@ -1,0 +1,82 @@
+"""Values of a Jepsen history as parts, one event after the other.
+
+A format gives one small function: what an event of this kind, with this value, says. A value that
+has not the shape it must have is a slip; its event then says nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from harness.importers import _edn
+from harness.importers._jepsen import Decode, Decoded, Lines
+from harness.importers._recording import Sheet, Slip, Slips
+
+One = Callable[[Sheet, int, int, str, Any, bool], None]  # sheet, event, type, f, value, error
+
+
+class Odd(ValueError):
+    """A value is not of the shape that its kind of operation has."""
+
+
+def by_rows(one: One) -> Decode:
+    """A decoder that asks `one` about each event."""
+    return _ByRows(one)
+
+
+class _ByRows:
+    """A function that another process can be sent."""
+
+    def __init__(self, one: One) -> None:
+        self._one = one
+
+    def __call__(self, lines: Lines, slips: Slips) -> Decoded:
+        sheet = Sheet()
+        rows = zip(
+            lines.type.tolist(),
+            lines.f.to_pylist(),
+            lines.value.to_pylist(),
+            lines.error.tolist(),
+            strict=True,
+        )
+        for event, (kind, f, text, error) in enumerate(rows):
+            before = len(sheet)
+            try:
+                value = _edn.read(text) if text is not None else None
+                self._one(sheet, event, kind, f, value, error)
+            except (Odd, _edn.Malformed) as e:
+                sheet.cut(before)
+                message = f":value is not what :f :{f} has: {e}"
+                slips.add(Slip("ODD_VALUE", int(lines.line[event]), message, gap=True))
+        return Decoded(sheet.table())
+
+
+def atom(form: Any) -> int | str | None:
+    """A key or a value: numbers as they are, nil as nothing, all else as its text."""
+    if form is None or (isinstance(form, int) and not isinstance(form, bool)):
+        return form
+    return _edn.write(form)
+
+
+def pair(form: Any, what: str) -> tuple[Any, Any]:
+    """Two elements of a vector."""
+    if not isinstance(form, list) or len(form) != 2:
+        raise Odd(f"{_shown(form)} is not {what}")
+    return form[0], form[1]
+
+
+def elements(form: Any, what: str) -> list[Any]:
+    """The elements of a vector, list or set; none of nil."""
+    if form is None:
+        return []
+    if not isinstance(form, list):
+        raise Odd(f"{_shown(form)} is not {what}")
+    return form
+
+
+def _shown(form: Any) -> str:
+    text = _edn.write(form)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def odd(form: Any, what: str) -> Odd:
+    return Odd(f"{_shown(form)} is not {what}")

@@ -1,0 +1,186 @@
+"""A recording as a run's folder, the same as a recorded trial's: `seatrial check` judges it.
+
+trial.toml               what it is about, and the checkers that judge it
+names.json               keys, texts of values ("values"), who is who
+run.json                 ended, imported from where, and what the file lacks: "reasons", "gaps"
+history/*.parquet        ops and notes, as sealed journals are
+origin/messages.parquet  each message's key, value and line in the file
+origin/lines.parquet     for each operation the line on which it completed
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness.errors import BadRequest
+from harness.importers._kinds import KINDS, Kind
+from harness.importers._messages import Originals, passed
+from harness.importers._recording import Recording, Remark, Slip, Slips
+from harness.importers._rows import Rows, ended_ok, rows_of
+from harness.operation import Type
+from harness.remarks import PASSED
+from harness.rundir import RunDir
+from harness.schema import NOTES, SCHEMA_VERSION
+from harness.sealing import ROW_GROUP
+from harness.trial import Trial
+
+MALFORMED, NOTHING_COMPLETED = "HISTORY_MALFORMED", "NOTHING_COMPLETED"
+ROWS_OF_A_FILE = 1 << 19  # more are shared out, so that several tasks can read them
+MOST_FILES = 8
+
+
+def write(recording: Recording, source: Path, name: str, out: Path) -> RunDir:
+    """The folder of a recording. BadRequest when there is something in `out` already."""
+    run = _made(out)
+    rows = rows_of(recording, recording.slips)
+    kind = KINDS[recording.kind]
+    run.history.mkdir()
+    (run.path / "origin").mkdir()
+    _write_ops(run, rows.ops)
+    _write_notes(run, recording, rows)
+    _write_origin(run, recording, rows)
+    names: dict[str, Any] = {"keys": list(rows.keys), "nodes": [], "roles": {}, "processes": {}}
+    if rows.values is not None:
+        names["values"] = list(rows.values)
+    run.write_names(names)
+    trial = Trial(
+        name=source.name.split(".")[0],
+        system="imported",
+        hosts="imported",
+        workload=recording.kind,
+        checkers=kind.checkers,
+    )
+    run.trial_file.write_text(trial.to_toml())
+    run.update_state(
+        schema_version=SCHEMA_VERSION,
+        ended=True,
+        interrupted=False,
+        imported={"file": source.name, "as": name, "events": len(recording.events)},
+        gaps=recording.slips.gaps,
+        slips={"counts": dict(recording.slips.counts), "first": _shown(recording.slips)},
+        reasons=list(_reasons(source, recording.slips, rows.ops, kind)),
+    )
+    return run
+
+
+def _made(out: Path) -> RunDir:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise BadRequest(f"{out} is not an empty folder; name another with --out")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise BadRequest(f"{out} can not be made: {e.strerror}") from e
+    return RunDir(out.resolve())
+
+
+def _reasons(source: Path, slips: Slips, ops: pa.Table, kind: Kind) -> Iterator[dict[str, str]]:
+    """Why the history does not say everything; `judge` tells them with the verdict."""
+    for rule, count in sorted(slips.counts.items()):
+        first = next(slip for slip in slips.first if slip.rule == rule)
+        lines = f"{count:,} lines of {source.name} break a rule ({rule}), the first of them "
+        what = f"{source.name} {first}" if count == 1 else f"{lines}{first}"
+        yield {"code": MALFORMED, "message": what}
+    for fs in kind.needs:
+        if not ended_ok(ops, fs):
+            what = " or ".join(f.name.lower() for f in fs)
+            message = f"no {what} of {source.name} ended ok, so nothing is known about it"
+            yield {"code": NOTHING_COMPLETED, "message": message}
+
+
+def _shown(slips: Slips) -> list[dict[str, Any]]:
+    return [_slip(slip) for slip in slips.first]
+
+
+def _slip(slip: Slip) -> dict[str, Any]:
+    fields = {"rule": slip.rule, "line": slip.line, "message": slip.message}
+    return fields | ({"column": slip.column} if slip.column else {})
+
+
+# --------------------------------------------------------------------------------------- tables
+
+
+def _write_ops(run: RunDir, ops: pa.Table) -> None:
+    """Small histories are one writer's; of large ones each process's rows go to one of several."""
+    files = min(MOST_FILES, 1 + ops.num_rows // ROWS_OF_A_FILE)
+    if files == 1:
+        _write_table(run.history / "ops-import-000.parquet", ops)
+        return
+    process = ops.column("process").to_numpy()
+    _, number = np.unique(process, return_inverse=True)
+
+    def one(file: int) -> None:
+        mine = ops.take(pa.array(np.flatnonzero(number % files == file)))
+        _write_table(run.history / f"ops-import{file}-000.parquet", mine)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(one, range(files)))
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    integers = [f.name for f in table.schema if pa.types.is_integer(f.type)]
+    pq.write_table(
+        table,
+        path,
+        row_group_size=ROW_GROUP,
+        compression="zstd",
+        use_dictionary=[f.name for f in table.schema if f.name not in integers],
+        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
+    )
+
+
+def _write_notes(run: RunDir, recording: Recording, rows: Rows) -> None:
+    numbers = {key: number for number, key in enumerate(rows.keys)}
+    notes = [_note(remark, recording, rows, numbers) for remark in recording.remarks]
+    if recording.kind == "messages":
+        for key, to in sorted(passed(rows.ops).items()):
+            notes.append((rows.end, None, None, f"{PASSED} {json.dumps({'key': key, 'to': to})}"))
+    notes.sort(key=lambda note: note[0])
+    columns: Sequence[Sequence[Any]] = list(zip(*notes, strict=True)) or [()] * len(NOTES)
+    arrays = [pa.array(column, f.type) for column, f in zip(columns, NOTES, strict=True)]
+    table = pa.Table.from_arrays(arrays, schema=NOTES)
+    _write_table(run.history / "notes-import-000.parquet", table)
+
+
+def _note(
+    remark: Remark, recording: Recording, rows: Rows, numbers: Mapping[str, int]
+) -> tuple[int, Any, Any, str]:
+    t = int(rows.t_of_event[remark.event])
+    text = remark.text
+    if remark.keys is not None:
+        keys = [numbers[key] for key in remark.keys if key in numbers]
+        text = f"{text} {json.dumps({'keys': keys})}"
+    if remark.alone:
+        return t, None, None, text
+    process = int(recording.events.process[remark.event])
+    return t, process, int(recording.events.line[remark.event]), text
+
+
+def _write_origin(run: RunDir, recording: Recording, rows: Rows) -> None:
+    folder = run.path / "origin"
+    if rows.originals is not None:
+        _write_table(folder / "messages.parquet", _messages(rows.originals))
+    ops = rows.ops
+    op, kind = ops.column("op").to_numpy(), ops.column("type").to_numpy()
+    line = rows.line
+    ends = np.flatnonzero(kind != Type.INVOKE)
+    _, last = np.unique(op[ends][::-1], return_index=True)
+    at = ends[len(ends) - 1 - last]
+    table = pa.table({"op": pa.array(op[at]), "completed": pa.array(line[at])})
+    _write_table(folder / "lines.parquet", table)
+
+
+def _messages(originals: Originals) -> pa.Table:
+    return pa.table(
+        {
+            "value": pa.array(originals.value),
+            "key": pa.array(originals.key),
+            "original": originals.original,
+            "line": pa.array(originals.line),
+        }
+    )

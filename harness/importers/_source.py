@@ -1,0 +1,71 @@
+"""A history file as pieces of whole lines, plain or gzipped, with what is broken about it.
+
+Compression is told by the file's first bytes, not by its name. A gzip file that breaks off gives
+what can be unpacked, and a slip.
+"""
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.errors import BadRequest
+from harness.importers._recording import Slip, Slips
+
+PIECE_BYTES = 8 << 20
+_GZIP = b"\x1f\x8b"
+_AUTOMATIC = 47  # zlib's word for: gzip or zlib, as the header says
+
+
+def pieces(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[tuple[int, bytes]]:
+    """The number of each piece's first line, from 1, and its bytes: whole lines."""
+    line, rest = 1, b""
+    for block in blocks(path, slips, size):
+        whole, newline, rest_of_it = block.rpartition(b"\n")
+        if not newline:
+            rest += block
+            continue
+        piece = rest + whole + newline
+        yield line, piece
+        line += piece.count(b"\n")
+        rest = rest_of_it
+    if rest:
+        yield line, rest
+
+
+def blocks(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[bytes]:
+    """The unpacked bytes of a file. BadRequest when it can not be read, or holds nothing."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(2)
+            file.seek(0)
+            raw = iter(lambda: file.read(size), b"")
+            found = False
+            for block in _unpacked(raw, slips) if head == _GZIP else raw:
+                found = found or bool(block.strip())
+                yield block
+    except OSError as e:
+        raise BadRequest(f"{path} can not be read: {e.strerror}") from e
+    if not found:
+        raise BadRequest(f"{path} is empty: there is no history in it")
+
+
+def _unpacked(raw: Iterator[bytes], slips: Slips) -> Iterator[bytes]:
+    stream = zlib.decompressobj(_AUTOMATIC)
+    for packed in raw:
+        waiting = packed
+        while waiting:
+            if stream.eof:
+                stream = zlib.decompressobj(_AUTOMATIC)  # a file may hold several members
+            try:
+                yield stream.decompress(waiting)
+            except zlib.error as e:
+                slips.add(Slip("BROKEN_GZIP", 0, f"the gzip data is damaged ({e})", gap=True))
+                return
+            waiting = stream.unused_data
+    if not stream.eof:
+        slips.add(Slip("BROKEN_GZIP", 0, "the gzip data breaks off before its end", gap=True))
+
+
+def text_of(path: Path, slips: Slips) -> str:
+    """A whole file as text; what is not UTF-8 shows as the replacement character."""
+    return b"".join(blocks(path, slips)).decode("utf-8", errors="replace")

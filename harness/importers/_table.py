@@ -1,0 +1,202 @@
+"""Tables of any origin: one row for each event, in the columns of the history itself.
+
+    process  type    f     key     value  offset  pos  time
+    app-1    invoke  send  orders  m-1
+    app-1    ok      send  orders  m-1    0
+    app-2    invoke  poll
+    app-2    ok      poll  orders  m-1    0       0
+    app-2    ok      poll
+
+`process`, `type` (invoke, ok, fail, info) and `f` must be there; `f` is a word of
+`harness.operation.F` in small letters. `key`, `value`, `arg` (the new value of a cas), `offset`,
+`pos`, `mop` and `time` (nanoseconds) are optional, and an empty cell is absent. What one event says
+in several rows, messages of a poll (`pos`) or micro-operations of a transaction (`mop`), comes
+right before the event's own row, which has neither. Which kinds of operation there are tells what
+the history is about.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from harness.errors import BadRequest
+from harness.importers._recording import (
+    PARTS,
+    SAME,
+    UNTIMED,
+    Bools,
+    Events,
+    Ints,
+    Recording,
+    Slip,
+    Slips,
+)
+from harness.operation import F, Type
+
+NEEDED = ("process", "type", "f")
+NUMBERS = ("offset", "pos", "mop", "time")
+KNOWN = (*NEEDED, "key", "value", "arg", *NUMBERS)
+TYPES = {kind.name.lower(): int(kind) for kind in Type}
+FS = {f.name.lower(): int(f) for f in F}
+ABOUT = (  # what a history is about, and the kinds of operation it then may have
+    ("messages", {F.SEND, F.POLL, F.READ}),
+    ("registers", {F.GET, F.PUT, F.CAS, F.APPEND}),
+    ("queue", {F.ENQUEUE, F.DEQUEUE}),
+    ("counter", {F.ADD, F.COUNT}),
+    ("set", {F.ADD, F.LIST}),
+    ("lock", {F.ACQUIRE, F.RELEASE}),
+    ("transactions", {F.GET, F.PUT, F.APPEND, F.LIST}),
+)
+
+
+def recording(table: pa.Table, path: Path, first_line: int, slips: Slips) -> Recording:
+    """A table's events; its first row stands on this line of the file."""
+    columns = _columns(table, path)
+    line = np.arange(first_line, first_line + table.num_rows)
+    kind = _words(columns["type"], TYPES, line, "type", slips)
+    f = _words(columns["f"], FS, line, "f", slips)
+    process, some = _processes(columns["process"], line, slips)
+    good = np.flatnonzero((kind >= 0) & (f >= 0) & some)
+    if not len(good):
+        why = f": {slips.first[0]}" if slips.first else ""
+        raise BadRequest(f"{path} holds no operation{why}")
+    taken = {name: columns[name].take(pa.array(good)) for name in columns}
+    line, kind, f, process = line[good], kind[good], f[good], process[good]
+    about = _about(f, taken, path)
+    inner = pc.or_(taken["pos"].is_valid(), taken["mop"].is_valid())
+    own = ~inner.to_numpy(zero_copy_only=False)
+    event_of, orphaned = _events_of(process, own)
+    at = np.flatnonzero(own)
+    if len(orphaned):
+        what = "rows with pos or mop, and no row of the event itself after them"
+        slips.add(Slip("NO_EVENT", int(line[orphaned[0]]), what, gap=True), len(orphaned))
+    time = taken["time"].fill_null(UNTIMED).to_numpy(zero_copy_only=False)
+    events = Events(line[at], time[at], kind[at], process[at], f[at], np.zeros(len(at), np.bool_))
+    return Recording(about, events, _parts(taken, event_of, f, kind), slips)
+
+
+def _columns(table: pa.Table, path: Path) -> dict[str, pa.Array]:
+    missing = [name for name in NEEDED if name not in table.column_names]
+    if missing:
+        there = ", ".join(table.column_names)
+        raise BadRequest(f"{path} has no column {missing[0]!r}; its columns are: {there}")
+    columns = {}
+    for name in KNOWN:
+        if name not in table.column_names:
+            numbers = name in NUMBERS or name in ("key", "value", "arg")
+            columns[name] = pa.nulls(table.num_rows, pa.int64() if numbers else pa.string())
+            continue
+        column = table.column(name).combine_chunks()
+        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        columns[name] = _typed(column, name, path)
+    texts = any(pa.types.is_string(columns[name].type) for name in ("value", "arg"))
+    for name in ("value", "arg") if texts else ():
+        columns[name] = columns[name].cast(pa.string())
+    return columns
+
+
+def _typed(column: pa.Array, name: str, path: Path) -> pa.Array:
+    """Numbers where there must be some; keys and values as numbers if they all are."""
+    if name in NEEDED:
+        return column.cast(pa.string())
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    try:
+        numbers = column.cast(pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        if name in NUMBERS:
+            raise BadRequest(f"{path}: column {name!r} must hold whole numbers ({e})") from e
+        return column.cast(pa.string())
+    text = pa.types.is_string(column.type)
+    return column if text and name not in NUMBERS and not _same(column, numbers) else numbers
+
+
+def _same(text: pa.Array, numbers: pa.Array) -> bool:
+    """Are the texts just these numbers? 007 is not."""
+    same: bool = pc.all(pc.equal(text, numbers.cast(pa.string()))).as_py() is not False
+    return same
+
+
+def _words(column: pa.Array, known: dict[str, int], line: Ints, name: str, slips: Slips) -> Ints:
+    """The numbers of words; -1, and a slip, for one that is not known."""
+    found = pc.index_in(pc.utf8_lower(column), value_set=pa.array(list(known)))
+    at: Ints = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    strange = np.flatnonzero(at < 0)
+    if len(strange):
+        word = column[int(strange[0])].as_py()
+        what = f"{name} is {word!r}, not one of {', '.join(known)}"
+        slips.add(Slip("UNKNOWN_WORD", int(line[strange[0]]), what, gap=True), len(strange))
+    numbers = np.array([*known.values(), -1])
+    return numbers[at]
+
+
+def _processes(column: pa.Array, line: Ints, slips: Slips) -> tuple[Ints, Bools]:
+    """Process numbers: as they are, or in the order of appearance; and which rows have one."""
+    there = column.is_valid().to_numpy(zero_copy_only=False)
+    absent = np.flatnonzero(~there)
+    if len(absent):
+        slips.add(Slip("NO_PROCESS", int(line[absent[0]]), "no process", gap=True), len(absent))
+    try:
+        numbers = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+        if not len(numbers) or (numbers.min() >= 0 and numbers.max() < 1 << 31):
+            return numbers, there
+    except pa.ArrowInvalid:
+        pass
+    encoded = column.dictionary_encode().indices.fill_null(0)
+    return encoded.to_numpy(zero_copy_only=False).astype(np.int64), there
+
+
+def _about(f: Ints, columns: dict[str, pa.Array], path: Path) -> str:
+    """What the history is about. BadRequest when its kinds of operation do not go together."""
+    there = {F(int(number)) for number in np.unique(f)}
+    if columns["mop"].null_count < len(f):
+        return "transactions"
+    for name, allowed in ABOUT:
+        if there <= allowed:
+            return name
+    words = ", ".join(sorted(f.name.lower() for f in there))
+    raise BadRequest(
+        f"{path} is about several things ({words}), which no checker judges together; make a file"
+        " of each"
+    )
+
+
+def _events_of(process: Ints, own: Bools) -> tuple[Ints, Ints]:
+    """For each row the number of its event: the next row of its process that is an event's own.
+    -1, and which rows those are, where none follows."""
+    order = np.argsort(process, kind="stable")
+    number = np.cumsum(own) - 1  # of an event's own row, in the order of the file
+    event = np.full(len(process), -1, np.int64)
+    following = _next_own(order, own[order], process[order])
+    known = following >= 0
+    event[order[known]] = number[following[known]]
+    return event, np.flatnonzero(event < 0)
+
+
+def _next_own(order: Ints, own: Bools, process: Ints) -> Ints:
+    """In rows sorted by process: the row, of the file, of the next own row of the same process."""
+    at = np.where(own, np.arange(len(order)), len(order))
+    following = np.minimum.accumulate(at[::-1])[::-1]
+    inside = following < len(order)
+    clipped = np.minimum(following, len(order) - 1)
+    same = inside & (process[clipped] == process)
+    return np.where(same, order[clipped], -1)
+
+
+def _parts(columns: dict[str, pa.Array], event: Ints, f: Ints, kind: Ints) -> pa.Table:
+    """All rows as parts of their events, in the events' order."""
+    pos = columns["pos"].is_valid().to_numpy(zero_copy_only=False)
+    kinds = np.where(pos & (kind == Type.OK), Type.OK, SAME)
+    arrays = {
+        "event": pa.array(event, pa.int64()),
+        "f": pa.array(f).cast(pa.int8()),
+        "type": pa.array(kinds).cast(pa.int8()),
+        **{name: columns[name] for name in ("key", "value", "arg")},
+        **{name: columns[name].cast(PARTS[name]) for name in ("offset", "pos", "mop")},
+    }
+    table = pa.table({name: arrays[name] for name in PARTS})
+    at = np.flatnonzero(event >= 0)
+    at = at[np.argsort(event[at], kind="stable")]
+    return table.take(pa.array(at)).combine_chunks()

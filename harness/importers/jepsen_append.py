@@ -1,0 +1,27 @@
+"""Jepsen's list-append transactions: `[[:append k v] [:r k [v ...]]]`, in the manner of Elle.
+
+Each micro-operation is rows of its own, numbered by `mop`; a read list is a row for each element,
+and one that ends it. A key that was never appended to reads as nil, the empty list.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from harness.importers._decoding import by_rows, elements
+from harness.importers._jepsen import Format, recording
+from harness.importers._recording import Recording, Sheet
+from harness.importers._transactions import operation, said
+from harness.operation import F
+
+
+def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
+    for mop, part in enumerate(elements(value, "a vector of micro-operations")):
+        said(sheet, event, kind, mop, part)
+    operation(sheet, event, F.APPEND)
+
+
+FORMAT = Format("jepsen-append", "transactions", ("txn",), by_rows(_one))
+
+
+def read(path: Path) -> Recording:
+    return recording(path, FORMAT)

@@ -1,0 +1,26 @@
+"""Jepsen's counter: `:add n`, also below zero, and `:read` that gives the sum."""
+
+from pathlib import Path
+from typing import Any
+
+from harness.importers._decoding import by_rows, odd
+from harness.importers._jepsen import Format, recording
+from harness.importers._recording import Recording, Sheet
+from harness.operation import F, Type
+
+
+def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
+    if f in ("add", "decrement") or kind == Type.OK:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise odd(value, "a whole number")
+        number = -value if f == "decrement" else value
+        sheet.add(event, F.COUNT if f == "read" else F.ADD, 0, number)
+    else:
+        sheet.add(event, F.COUNT, 0)
+
+
+FORMAT = Format("jepsen-counter", "counter", ("add", "decrement", "read"), by_rows(_one))
+
+
+def read(path: Path) -> Recording:
+    return recording(path, FORMAT)

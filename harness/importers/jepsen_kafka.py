@@ -1,0 +1,132 @@
+"""Jepsen's kafka: `[[:send k [offset v]]]`, `[[:poll {k [[offset v] ...]}]]`, both in one `:txn`.
+
+A message is a key and a value. A poll is a row for each message it returned, numbered by `pos`, and
+one that ends it, without a key, since it asks about all keys that its process has. What is sent
+and polled in one transaction has a number, `mop`, and the transaction ends with a row of its own.
+What a process reads from is a note: `ASSIGN {"keys": [0, 5]}`, `SUBSCRIBE ...`, `REBALANCE ...`
+when its client lost keys, `CRASH` when the client was replaced.
+
+What a history proves lost needs no final reader: messages of a key have offsets, so whoever read
+an offset had all lower ones behind it. A note `PASSED {"key": 3, "to": 1200}` says of each key how
+far somebody read; what was acknowledged below that and was never seen by anybody is lost.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.importers import _edn
+from harness.importers._decoding import Odd, atom, elements, odd, pair
+from harness.importers._jepsen import Decoded, Format, Lines, recording
+from harness.importers._kafka_columns import columns
+from harness.importers._recording import Recording, Remark, Sheet, Slip, Slips, together
+from harness.operation import F, Type
+from harness.remarks import ASSIGN, CRASH, REBALANCE, SUBSCRIBE
+
+OPERATIONS = ("send", "poll", "txn")
+READING = {"assign": ASSIGN, "subscribe": SUBSCRIBE, "crash": CRASH}
+
+
+def decode(lines: Lines, slips: Slips) -> Decoded:
+    """Common shapes as columns, the others one by one."""
+    fast, rest = columns(lines)
+    sheet = Sheet()
+    remarks = [*_rebalances(lines)]
+    for event in rest.tolist():
+        kind, f = int(lines.type[event]), lines.f[event].as_py()
+        text = lines.value[event].as_py() or "nil"
+        before = len(sheet)
+        try:
+            value = _edn.read(text)
+            if f in READING:
+                remarks += _reading(event, kind, f, value)
+            elif f in OPERATIONS:
+                _operation(sheet, event, kind, value)
+        except (Odd, _edn.Malformed) as e:
+            sheet.cut(before)
+            message = f":value is not what :f :{f} has: {e}"
+            slips.add(Slip("ODD_VALUE", int(lines.line[event]), message, gap=True))
+    slow = together([fast, sheet.table()], [0, 0])
+    return Decoded(slow.sort_by([("event", "ascending")]) if len(sheet) else fast, remarks)
+
+
+def _operation(sheet: Sheet, event: int, kind: int, value: Any) -> None:
+    """One or several micro-operations; a single one is the operation itself."""
+    parts = elements(value, "a vector of micro-operations")
+    for mop, part in enumerate(parts):
+        _micro(sheet, event, kind, part, mop if len(parts) > 1 else None)
+    if len(parts) != 1:
+        sheet.add(event, F.SEND if _sends(parts) else F.POLL)
+
+
+def _sends(parts: list[Any]) -> bool:
+    return any(isinstance(part, list) and part[:1] == ["send"] for part in parts)
+
+
+def _micro(sheet: Sheet, event: int, kind: int, part: Any, mop: int | None) -> None:
+    if not isinstance(part, list) or not part:
+        raise odd(part, "[:send k v] or [:poll]")
+    if part[0] == "send" and len(part) == 3:
+        value, offset = part[2], None
+        if isinstance(value, list):
+            offset, value = pair(value, "a pair of offset and value")
+        known = offset if isinstance(offset, int) and offset >= 0 else None
+        key = atom(part[1])
+        if key is None or value is None:
+            raise odd(part, "a message with a key and a value")
+        sheet.add(event, F.SEND, key, atom(value), offset=known, mop=mop)
+    elif part[0] == "poll" and len(part) <= 2:
+        _polled(sheet, event, part[1] if len(part) == 2 else None, mop)
+    else:
+        raise odd(part, "[:send k v] or [:poll]")
+
+
+def _polled(sheet: Sheet, event: int, found: Any, mop: int | None) -> None:
+    if found is not None and not isinstance(found, dict):
+        raise odd(found, "a map of keys to messages")
+    pos = 0
+    for key, messages in (found or {}).items():
+        for message in elements(messages, "a vector of messages"):
+            offset, value = pair(message, "a pair of offset and value")
+            if value is None or not isinstance(offset, int) or offset < 0:
+                raise odd(message, "an offset and a value")
+            sheet.add(
+                event, F.POLL, atom(key), atom(value), offset=offset, pos=pos, mop=mop, type=Type.OK
+            )
+            pos += 1
+    sheet.add(event, F.POLL, mop=mop)
+
+
+def _reading(event: int, kind: int, f: str, value: Any) -> list[Remark]:
+    """What a process reads from once its request has succeeded; a crash, however it ends."""
+    if f == "crash":
+        return [Remark(event, CRASH)] if kind != Type.INVOKE else []
+    if kind != Type.OK:
+        return []
+    return [Remark(event, READING[f], _keys(value))]
+
+
+def _rebalances(lines: Lines) -> Iterator[Remark]:
+    """Keys that a client lost while it operated."""
+    for event in np.flatnonzero(lines.extra.is_valid()).tolist():
+        text = lines.extra[event].as_py()
+        with suppress(_edn.Malformed, Odd):
+            for each in elements(_edn.read(text), "a vector of maps"):
+                if isinstance(each, dict):
+                    yield Remark(event, REBALANCE, _keys(each.get("keys")))
+
+
+def _keys(form: Any) -> tuple[str, ...]:
+    return tuple(str(atom(key)) for key in elements(form, "a vector of keys"))
+
+
+FORMAT = Format(
+    "jepsen-kafka", "messages", OPERATIONS, decode, (*READING, "debug-topic-partitions")
+)
+
+
+def read(path: Path) -> Recording:
+    return recording(path, FORMAT)

@@ -1,0 +1,30 @@
+"""Jepsen's queue: `:enqueue v`, `:dequeue` that gives v, and `:drain` that gives all that is left.
+
+A dequeue that fails took nothing, and tells nothing more. A drain is as many dequeues as it took,
+numbered by `pos`, and a last one that found nothing.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from harness.importers._decoding import atom, by_rows, elements
+from harness.importers._jepsen import Format, recording
+from harness.importers._recording import Recording, Sheet
+from harness.operation import F, Type
+
+
+def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
+    if f == "enqueue":
+        sheet.add(event, F.ENQUEUE, 0, atom(value))
+    elif f == "drain" and kind == Type.OK:
+        taken = [atom(each) for each in elements(value, "a vector of values")]
+        sheet.elements(event, F.DEQUEUE, 0, taken)
+    else:
+        sheet.add(event, F.DEQUEUE, 0, atom(value) if kind == Type.OK else None)
+
+
+FORMAT = Format("jepsen-queue", "queue", ("enqueue", "dequeue", "drain"), by_rows(_one))
+
+
+def read(path: Path) -> Recording:
+    return recording(path, FORMAT)

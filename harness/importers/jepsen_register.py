@@ -1,0 +1,65 @@
+"""Jepsen's registers: `:read`, `:write v` and `:cas [old new]`, of one register or of many by key.
+
+In a history of many (`jepsen.independent`) every value is a pair of key and value; a file is one of
+those when its reads are invoked with a vector. A cas that fails without an error was refused by the
+comparison itself, and so tells that the register did not hold the old value; with an error it did
+not happen, and tells nothing.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from harness.importers._decoding import atom, by_rows, pair
+from harness.importers._jepsen import Decoded, Format, Lines, recording
+from harness.importers._recording import Recording, Sheet, Slips
+from harness.operation import F, Type
+
+REFUSED = 0
+
+
+def _single(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
+    said(sheet, event, kind, f, 0, value, error)
+
+
+def _keyed(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
+    key, inner = pair(value, "a pair of key and value")
+    said(sheet, event, kind, f, atom(key), inner, error)
+
+
+def said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, error: bool) -> None:
+    """What one event says of a register."""
+    if f == "read":
+        sheet.add(event, F.GET, key, atom(value) if kind == Type.OK else None)
+    elif kind > Type.OK and (f == "write" or error):
+        return  # it may carry its error as value, and says no more than its invocation
+    elif f == "write":
+        sheet.add(event, F.PUT, key, atom(value))
+    else:
+        old, new = pair(value, "the old value and the new one")
+        refused = REFUSED if kind == Type.FAIL else None
+        sheet.add(event, F.CAS, key, atom(old), atom(new), pos=refused)
+
+
+_one_register, _many = by_rows(_single), by_rows(_keyed)
+
+
+def _decode(lines: Lines, slips: Slips) -> Decoded:
+    return (_many if _keyed_by(lines) else _one_register)(lines, slips)
+
+
+def _keyed_by(lines: Lines) -> bool:
+    """Every read or write has a vector as value."""
+    plain = pc.is_in(lines.f, value_set=pa.array(["read", "write"], pa.large_string()))
+    asked = plain.to_numpy(zero_copy_only=False) & (lines.type == Type.INVOKE)
+    values = lines.value.filter(pa.array(asked))
+    return bool(len(values)) and bool(pc.all(pc.starts_with(values, "[")).as_py())
+
+
+FORMAT = Format("jepsen-register", "registers", ("read", "write", "cas"), _decode)
+
+
+def read(path: Path) -> Recording:
+    return recording(path, FORMAT)

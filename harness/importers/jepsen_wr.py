@@ -1,0 +1,26 @@
+"""Jepsen's transactions over registers: `[[:w k v] [:r k v]]`, in the manner of Elle's rw-register.
+
+Each micro-operation is a row of its own, numbered by `mop`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from harness.importers._decoding import by_rows, elements
+from harness.importers._jepsen import Format, recording
+from harness.importers._recording import Recording, Sheet
+from harness.importers._transactions import operation, said_of_register
+from harness.operation import F
+
+
+def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
+    for mop, part in enumerate(elements(value, "a vector of micro-operations")):
+        said_of_register(sheet, event, kind, mop, part)
+    operation(sheet, event, F.PUT)
+
+
+FORMAT = Format("jepsen-wr", "transactions", ("txn",), by_rows(_one))
+
+
+def read(path: Path) -> Recording:
+    return recording(path, FORMAT)

@@ -1,0 +1,63 @@
+"""Porcupine's key-value histories: `:put`, `:append` to a string, and `:get`, by key.
+
+    {:process 0, :type :invoke, :f :append, :key "4", :value "x 0 1 y"}
+
+Strings are numbered; `names.json` has them under "values", so `append` and `get` are about texts.
+A key that holds the empty string is one that was never written. There are no times, so a line is a
+microsecond.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from harness.errors import BadRequest
+from harness.importers import _edn
+from harness.importers._recording import UNTIMED, Recording, Sheet, Slip, Slips
+from harness.importers._source import text_of
+from harness.importers.porcupine import TYPES, events_of
+from harness.operation import F, Type
+
+FS = {"get": F.GET, "put": F.PUT, "append": F.APPEND}
+
+
+def read(path: Path) -> Recording:
+    slips = Slips()
+    sheet = Sheet()
+    rows: list[tuple[int, int, int, int, int, bool]] = []
+    for number, line in enumerate(text_of(path, slips).splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            form = _edn.read(line)
+        except _edn.Malformed as e:
+            slips.add(Slip("NOT_EDN", number, f"not EDN: {e.message}", column=e.at + 1, gap=True))
+            continue
+        if why := _wrong(form):
+            slips.add(Slip("ODD_LINE", number, why, gap=True))
+            continue
+        kind, f = TYPES[form["type"]], FS[form["f"]]
+        _said(sheet, len(rows), kind, f, form)
+        rows.append((number, UNTIMED, kind, form["process"], int(f), False))
+    if not rows:
+        why = f": {slips.first[0]}" if slips.first else ""
+        raise BadRequest(f"{path} is no key-value history of Porcupine's{why}")
+    return Recording("registers", events_of(rows), sheet.table(), slips)
+
+
+def _wrong(form: Any) -> str:
+    if not isinstance(form, dict):
+        return "not a map, as every operation is"
+    if form.get("type") not in TYPES or form.get("f") not in FS:
+        return ":type must be :invoke, :ok, :fail or :info, and :f one of :get, :put, :append"
+    if not isinstance(form.get("process"), int) or not 0 <= form["process"] < 1 << 31:
+        return ":process must be a number"
+    if not isinstance(form.get("key"), str | int):
+        return ":key must be a string"
+    return "" if isinstance(form.get("value"), str | None) else ":value must be a string"
+
+
+def _said(sheet: Sheet, event: int, kind: int, f: F, form: dict[str, Any]) -> None:
+    if f is F.GET:
+        sheet.add(event, f, form["key"], (form.get("value") or None) if kind == Type.OK else None)
+    elif kind <= Type.OK:
+        sheet.add(event, f, form["key"], form.get("value") or None)
