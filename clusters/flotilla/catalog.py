@@ -8,7 +8,8 @@ adds the master's, and in between the slave has none (apache/rocketmq#9804).
 
 On disk are `topics.json` (topics and groups) and `consumerOffset.json`, each replaced as a whole,
 with a CRC and the version that it was written at. What is loaded has the older of the two: a lower
-bound, and whoever takes the changes since then once more ends where he was.
+bound, and whoever takes the changes since then once more ends where he was. The first edition kept
+offsets only, as bare rows: they are taken, of no version.
 
 A commit never takes a group back, a reset does. An offset that points behind the end of its queue
 belongs to a fork that was cut: at a promotion it is lowered to the end, or the group would skip
@@ -241,6 +242,8 @@ def _written(version: Version, part: Json) -> bytes:
 def _read(data: bytes) -> Json:
     """What was written. ValueError, KeyError, TypeError: it was not this."""
     table = json.loads(data)
+    if isinstance(table, list):
+        return {"version": Version(), "offsets": table}
     kept: Json = table["is"]
     if table["crc"] != _crc(kept):
         raise ValueError("its CRC does not match")

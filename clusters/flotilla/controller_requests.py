@@ -91,13 +91,15 @@ def register(scene: Scene, fields: Json) -> Decision:
     the set gets another master, or none until this one asks, and in each case a new epoch. Nobody
     from outside the set, even where that is allowed: the best candidate has just come back.
 
-    Who has the id but not its check code has the disk of a broker that was cleaned away.
+    Who has the id but not its check code has the disk of a broker that was cleaned away. A broker
+    of the first edition does not say it, and is believed as it was then.
     """
     name, broker_id = str(fields["brokerName"]), int(fields["brokerId"])
     row = scene.known(name)
     if row is None or broker_id not in row.members:
         return _unregistered(name, broker_id)
-    if row.members[broker_id].check_code != str(fields["checkCode"]):
+    own = row.members[broker_id].check_code
+    if own != str(fields.get("checkCode", own)):
         return _refuse(Status.BROKER_ID_INVALID, f"the id {broker_id} is another broker's")
     events: list[Event] = []
     addr, ha_addr = str(fields["addr"]), str(fields["haAddr"])

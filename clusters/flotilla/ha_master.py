@@ -217,7 +217,8 @@ class HaMaster:
     def _handshake(self, connection: Connection, request: int, hello: Hello) -> None:
         status = self._judge(hello)
         reign, log = self._reign, self._log
-        welcome = Welcome(status, reign.epoch, log.segment_size, reign.last_file(), reign.shape())
+        last_file = reign.last_file() if hello.last_file else None
+        welcome = Welcome(status, reign.epoch, log.segment_size, reign.shape(), last_file)
         self._events.write("handshake", peer=hello.slave_id, epoch=hello.epoch, status=int(status))
         connection.reply(Op.HA_HANDSHAKE, request, welcome.pack())
         if status is Status.SUCCESS:

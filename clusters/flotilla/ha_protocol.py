@@ -1,9 +1,9 @@
 """What a slave and its master say to each other (spec 7.1), on frames of `wire`.
 
     slave -> master   HA_HANDSHAKE   who I am, the epoch of the master that I was told of, the shape
-                                     of my log, and whether I am a learner
+                                     of my log, and whether I am a learner or begin at the last file
     master -> slave   the reply      a status, my epoch, my log's shape, and where the last file
-                                     begins; the slave then cuts its log
+                                     begins if the slave asked for it; the slave then cuts its log
     slave -> master   HA_ACK         what I hold: appended, or durable under SYNC_FLUSH. The first
                                      one comes right after the cut and starts the transfer
     master -> slave   HA_DATA        whole records of one epoch, with that epoch and its start, and
@@ -13,6 +13,9 @@ A shape that no log can have (it ends before it begins, its epochs do not rise) 
 
 Both sides check the master's epoch in the handshake: a master refuses a slave that was told of a
 later one, and a slave refuses a master that is older than what it was told.
+
+What a slave asks beyond copying is a last byte of its handshake, which is left out when it asks for
+nothing: the first edition knew neither, and ends a connection by which more comes.
 """
 
 import struct
@@ -25,8 +28,10 @@ from .wire import Status
 
 _SHAPE = struct.Struct(">QQH")
 _EPOCH = struct.Struct(">IQ")
-_HELLO = struct.Struct(">IIQ?")
-_WELCOME = struct.Struct(">HIIQ")
+_HELLO = struct.Struct(">IIQ")
+_WELCOME = struct.Struct(">HII")
+_LAST_FILE = struct.Struct(">Q")
+_LEARNER, _ASKS_LAST_FILE = 1, 2
 _DATA = struct.Struct(">QIQQ")
 _ACK = struct.Struct(">Q")
 DATA_HEAD = _DATA.size
@@ -39,15 +44,17 @@ def _pack_shape(shape: LogShape) -> bytes:
     return head + b"".join(_EPOCH.pack(epoch, start) for epoch, start in rows)
 
 
-def _unpack_shape(body: bytes, at: int) -> LogShape:
+def _unpack_shape(body: bytes, at: int) -> tuple[LogShape, bytes]:
+    """A shape, and what follows it."""
     min_offset, max_offset, count = _SHAPE.unpack_from(body, at)
     at += _SHAPE.size
-    if len(body) != at + count * _EPOCH.size:
+    end = at + count * _EPOCH.size
+    if len(body) < end:
         raise ValueError("an epoch table of the wrong length")
-    rows = tuple(_EPOCH.iter_unpack(body[at:]))
+    rows = tuple(_EPOCH.iter_unpack(body[at:end]))
     if not min_offset <= max_offset < MOST_OFFSET or not _rise(rows, max_offset):
         raise ValueError("a shape that no log has")
-    return LogShape(min_offset, max_offset, EpochTable(rows))
+    return LogShape(min_offset, max_offset, EpochTable(rows)), body[end:]
 
 
 def _rise(rows: tuple[tuple[int, int], ...], end: int) -> bool:
@@ -58,50 +65,63 @@ def _rise(rows: tuple[tuple[int, int], ...], end: int) -> bool:
 
 @dataclass(frozen=True)
 class Hello:
-    """A slave's handshake. `epoch`: of the master that it was told to follow."""
+    """A slave's handshake. `epoch`: of the master that it was told to follow; `last_file`: it wants
+    to know where that begins."""
 
     slave_id: int
     epoch: int
     confirm_offset: int
     shape: LogShape
     learner: bool = False
+    last_file: bool = False
 
     def pack(self) -> bytes:
-        head = _HELLO.pack(self.slave_id, self.epoch, self.confirm_offset, self.learner)
-        return head + _pack_shape(self.shape)
+        head = _HELLO.pack(self.slave_id, self.epoch, self.confirm_offset)
+        asks = self.learner * _LEARNER | self.last_file * _ASKS_LAST_FILE
+        return head + _pack_shape(self.shape) + (bytes([asks]) if asks else b"")
 
     @classmethod
     def unpack(cls, body: bytes) -> "Hello":
-        slave_id, epoch, confirm_offset, learner = _HELLO.unpack_from(body)
-        return cls(slave_id, epoch, confirm_offset, _unpack_shape(body, _HELLO.size), learner)
+        shape, rest = _unpack_shape(body, _HELLO.size)
+        if len(rest) > 1:
+            raise ValueError(f"{len(rest)} bytes behind the shape")
+        asks = rest[0] if rest else 0
+        learner, last_file = bool(asks & _LEARNER), bool(asks & _ASKS_LAST_FILE)
+        slave_id, epoch, confirm_offset = _HELLO.unpack_from(body)
+        return cls(slave_id, epoch, confirm_offset, shape, learner, last_file)
 
 
 @dataclass(frozen=True)
 class Welcome:
     """The master's reply. Unless `status` is SUCCESS the connection ends here.
 
-    `last_file`: the latest place where a copy may begin; see `MessageStore.last_file`.
+    `last_file`: the latest place where a copy may begin, for who asked; see
+    `MessageStore.last_file`.
     """
 
     status: Status
     epoch: int
     segment_size: int
-    last_file: int
     shape: LogShape
+    last_file: int | None = None
 
     def pack(self) -> bytes:
-        head = _WELCOME.pack(self.status, self.epoch, self.segment_size, self.last_file)
-        return head + _pack_shape(self.shape)
+        head = _WELCOME.pack(self.status, self.epoch, self.segment_size)
+        rest = b"" if self.last_file is None else _LAST_FILE.pack(self.last_file)
+        return head + _pack_shape(self.shape) + rest
 
     @classmethod
     def unpack(cls, body: bytes) -> "Welcome":
-        status, epoch, segment_size, last_file = _WELCOME.unpack_from(body)
-        shape = _unpack_shape(body, _WELCOME.size)
+        status, epoch, segment_size = _WELCOME.unpack_from(body)
+        shape, rest = _unpack_shape(body, _WELCOME.size)
+        (last_file,) = _LAST_FILE.unpack(rest) if rest else (None,)
         if not segment_size or shape.min_offset % segment_size:
             raise ValueError(f"a log that begins at {shape.min_offset}, inside a segment")
-        if not shape.min_offset <= last_file <= shape.max_offset or last_file % segment_size:
+        if last_file is not None and (
+            not shape.min_offset <= last_file <= shape.max_offset or last_file % segment_size
+        ):
             raise ValueError(f"a last file that begins at {last_file}")
-        return cls(Status(status), epoch, segment_size, last_file, shape)
+        return cls(Status(status), epoch, segment_size, shape, last_file)
 
 
 @dataclass(frozen=True)

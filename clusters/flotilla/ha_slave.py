@@ -176,6 +176,7 @@ class HaSlave:
             self._store.confirm_offset,
             self._copy.shape(),
             self._config.async_learner,
+            self._config.sync_from_last_file,
         )
         reply = await connection.call(Op.HA_HANDSHAKE, hello.pack(), timeout_s)
         try:
@@ -196,8 +197,9 @@ class HaSlave:
     async def _prepare(self, welcome: Welcome) -> None:
         """Cut the log as it has to be, and have all that is left acknowledged by the first ack."""
         master, ours = welcome.shape, self._copy.shape()
-        last_file = self._config.sync_from_last_file
-        start = welcome.last_file if last_file else master.min_offset
+        start = master.min_offset
+        if self._config.sync_from_last_file and welcome.last_file is not None:
+            start = welcome.last_file
         planned = plan(ours, master, start, self._rules.find_consistent_point)
         self._tell_case(planned, ours, master)
         if planned.action is Action.HALT:

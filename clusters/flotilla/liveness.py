@@ -54,8 +54,8 @@ class Heartbeat:
             int(fields["maxOffset"]),
             int(fields["confirmOffset"]),
             int(fields["priority"]),
-            int(fields["life"]),
-            int(fields["beat"]),
+            int(fields.get("life", 0)),  # the first edition did not count
+            int(fields.get("beat", 0)),
             str(fields.get("zone", "")),
             int(fields.get("resources", 0)),
             bool(fields.get("learner", False)),

@@ -10,7 +10,7 @@ hold, as a master of an older epoch would give, is refused.
 
 from collections.abc import Callable
 
-from .catalog import Catalog, Change, Version
+from .catalog import Catalog, Change, Version, commit
 from .config import Config
 from .events import EventLog
 from .net import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
@@ -83,6 +83,9 @@ class MetadataSync:
         self._unheard = ""
         if reply["code"] != Status.SUCCESS or self._master() != (address, me):
             return False
+        if "version" not in reply:
+            self._take_older(reply, held)
+            return False
         if not self._take(reply, held):
             return wait_s > 0 and Version.of(reply["version"]) == held
         return True
@@ -92,6 +95,11 @@ class MetadataSync:
         if self._unheard != address:
             self._unheard = address
             self._events.write("metadata-unheard", master=address, why=why)
+
+    def _take_older(self, reply: Json, held: Version) -> None:
+        """A master of the first edition numbers nothing and always gives all offsets."""
+        rows = reply["offsets"]
+        self._catalog.apply((commit((g, t, q), offset) for g, t, q, offset in rows), held)
 
     def _take(self, reply: Json, held: Version) -> bool:
         theirs = Version.of(reply["version"])

@@ -100,7 +100,7 @@ class Nameserver:
             int(fields["stateVersion"]),
             float(fields["timeoutMs"]) / 1000,
             {str(name): int(queues) for name, queues in fields["topics"].items()},
-            int(fields.get("life", 0)),  # the version before did not count
+            int(fields.get("life", 0)),  # the first edition did not count
             int(fields.get("beat", 0)),
         )
         try:

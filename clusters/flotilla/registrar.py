@@ -1,8 +1,9 @@
 """A broker's entries at the nameservers, renewed when its role changes and from time to time.
 
 Between two registrations, which carry all topics, light heartbeats say that the broker is alive; a
-nameserver that answers that it does not know the broker is registered with at once. Heartbeats to
-the controllers go the same way.
+nameserver that answers that it does not know the broker is registered with at once, and so is one
+that hangs up: for it the end of a connection may be a broker's, and one of the first edition, which
+knows no light heartbeats, hangs up at each. Heartbeats to the controllers go the same way.
 
 Each nameserver has its own task and its own connection, so one that is out of reach delays no
 other. The connection stays open: a nameserver takes its end for the broker's.
@@ -80,23 +81,29 @@ class Registrar:
         fields = self._fields()
         if fields is None:
             return True
-        reply = await self._ask(address, Op.REGISTER_BROKER, fields, self._pace.patience_s)
+        try:
+            reply = await self._ask(address, Op.REGISTER_BROKER, fields, self._pace.patience_s)
+        except ConnectionLost:
+            return False
         return reply is not None
 
     async def _beat(self, address: str) -> bool:
-        """False: the nameserver does not know us."""
+        """False: the nameserver does not know us, or us no more."""
         fields = self._fields()
         if fields is None:
             return True
         light = {name: fields[name] for name in LIGHT}
-        reply = await self._ask(address, Op.NAMESERVER_HEARTBEAT, light, self._pace.answer_s)
+        try:
+            reply = await self._ask(address, Op.NAMESERVER_HEARTBEAT, light, self._pace.answer_s)
+        except ConnectionLost:
+            return False
         return reply is None or bool(reply.get("known"))
 
     async def _ask(self, address: str, op: Op, fields: Json, timeout_s: float) -> Json | None:
-        """The answer; None: there is none."""
+        """The answer; None: there is none in time. ConnectionLost: it hung up."""
         try:
             reply = await self._pool.ask(address, op, fields, timeout_s)
-        except (Unreachable, ConnectionLost, CallTimeout):
+        except (Unreachable, CallTimeout):
             if self._loop.time() - self._heard_at[address] > self._pace.patience_s:
                 self._pool.drop(address)
                 self._heard_at[address] = self._loop.time()

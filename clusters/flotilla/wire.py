@@ -242,7 +242,8 @@ class Message:
 class Pulled:
     """An answer to PULL: SUCCESS with messages, PULL_NOT_FOUND, or PULL_OFFSET_MOVED.
 
-    `suggested`: the broker id to pull from next; 0: the master.
+    `suggested`: the broker id to pull from next; 0: the master, and not sent. The first edition
+    ignores it.
     """
 
     status: Status
@@ -252,24 +253,26 @@ class Pulled:
     messages: tuple[Message, ...] = ()
     suggested: int = 0
 
-    _HEAD = struct.Struct(">BqqqII")
+    _HEAD = struct.Struct(">BqqqI")
     _ITEM = struct.Struct(">qiIHI")
+    _SUGGESTED = struct.Struct(">I")
 
     def pack(self) -> bytes:
         offsets = (self.next_offset, self.min_offset, self.max_offset)
-        head = (self.status, *offsets, len(self.messages), self.suggested)
-        parts = [self._HEAD.pack(*head)]
+        parts = [self._HEAD.pack(self.status, *offsets, len(self.messages))]
         for m in self.messages:
             parts += (
                 self._ITEM.pack(m.queue_offset, m.epoch, m.crc, len(m.key), len(m.body)),
                 m.key,
                 m.body,
             )
+        if self.suggested:
+            parts.append(self._SUGGESTED.pack(self.suggested))
         return b"".join(parts)
 
     @classmethod
     def unpack(cls, body: bytes) -> "Pulled":
-        status, next_offset, low, high, count, suggested = cls._HEAD.unpack_from(body)
+        status, next_offset, low, high, count = cls._HEAD.unpack_from(body)
         at = cls._HEAD.size
         messages = []
         for _ in range(count):
@@ -284,6 +287,7 @@ class Pulled:
                 )
             )
             at = body_end
+        (suggested,) = cls._SUGGESTED.unpack(body[at:]) if at < len(body) else (0,)
         return cls(Status(status), next_offset, low, high, tuple(messages), suggested)
 
 

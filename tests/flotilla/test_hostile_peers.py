@@ -286,7 +286,7 @@ class LyingMaster:
 
 def welcome(low: int, high: int, *rows: tuple[int, int], segment: int = 100) -> bytes:
     shape = LogShape(low, high, EpochTable(rows))
-    return Welcome(Status.SUCCESS, 5, segment, low, shape).pack()
+    return Welcome(Status.SUCCESS, 5, segment, shape, low).pack()
 
 
 def huge_queue_offset(at: int, queue: int = 0, queue_offset: int = 2**60) -> bytes:

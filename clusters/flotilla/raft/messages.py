@@ -8,7 +8,12 @@ A request is answered on the connection it came by, once. `stamp` is the leader'
 sent an Append; the reply returns it, so that the leader knows since when it was surely followed.
 `round` is the latest round of reads that had begun by then, and is returned too (thesis 6.4).
 
-    packed     u8 kind | u64 term | u8 length of source | source | fields
+    packed     u8 kind | u64 term | u8 length of source | source | fields | tail
+
+The tail is what the first edition did not say: the round of an Append and the kinds of its entries,
+the round of an AppendReply. That edition ignores what follows the fields, and without a tail the
+round is 0 and all entries are data, so members of both understand each other while a group is
+upgraded. A MEMBERS entry or a snapshot may not come to the first edition: it has neither.
 """
 
 import struct
@@ -68,8 +73,8 @@ class Append:
     round: int = 0
     entries: tuple[Entry, ...] = ()
 
-    FIELDS: ClassVar = struct.Struct(">QQQdQI")
-    ENTRY: ClassVar = struct.Struct(">QBI")
+    FIELDS: ClassVar = struct.Struct(">QQQdI")
+    ENTRY: ClassVar = struct.Struct(">QI")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +94,7 @@ class AppendReply:
     hint_index: int = 0
     hint_term: int = 0
 
-    FIELDS: ClassVar = struct.Struct(">?QdQQQ")
+    FIELDS: ClassVar = struct.Struct(">?QdQQ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +131,7 @@ Request = VoteRequest | Append | SnapshotPart
 Reply = VoteReply | AppendReply | SnapshotReply
 Message = Request | Reply
 _HEAD = struct.Struct(">BQB")
+_ROUND = struct.Struct(">Q")
 _KINDS: tuple[type[Message], ...] = (
     VoteRequest,
     VoteReply,
@@ -145,8 +151,9 @@ def pack(message: Message) -> bytes:
         case VoteReply(granted=granted, pre=pre):
             return head + message.FIELDS.pack(granted, pre)
         case AppendReply(matched=matched, index=index, stamp=stamp):
-            rest = message.round, message.hint_index, message.hint_term
-            return head + message.FIELDS.pack(matched, index, stamp, *rest)
+            hints = message.hint_index, message.hint_term
+            fields = message.FIELDS.pack(matched, index, stamp, *hints)
+            return head + fields + _ROUND.pack(message.round)
         case Append():
             return head + _pack_append(message)
         case SnapshotPart(index=index, offset=offset, total=total, stamp=stamp):
@@ -178,7 +185,8 @@ def _unpack_vote_reply(term: int, source: str, body: bytes, at: int) -> Message:
 
 
 def _unpack_append_reply(term: int, source: str, body: bytes, at: int) -> Message:
-    matched, index, stamp, round_, *hints = AppendReply.FIELDS.unpack_from(body, at)
+    matched, index, stamp, *hints = AppendReply.FIELDS.unpack_from(body, at)
+    round_, _ = _unpack_tail(body, at + AppendReply.FIELDS.size, 0)
     return AppendReply(
         term=term,
         source=source,
@@ -217,23 +225,25 @@ def _unpack_snapshot_reply(term: int, source: str, body: bytes, at: int) -> Mess
 
 def _pack_append(message: Append) -> bytes:
     m = message
-    head = m.prev_index, m.prev_term, m.commit, m.stamp, m.round, len(m.entries)
-    parts = [m.FIELDS.pack(*head)]
+    parts = [m.FIELDS.pack(m.prev_index, m.prev_term, m.commit, m.stamp, len(m.entries))]
     for entry in m.entries:
-        parts += (m.ENTRY.pack(entry.term, entry.kind, len(entry.data)), entry.data)
+        parts += (m.ENTRY.pack(entry.term, len(entry.data)), entry.data)
+    parts += (_ROUND.pack(m.round), bytes(entry.kind for entry in m.entries))
     return b"".join(parts)
 
 
 def _unpack_append(term: int, source: str, body: bytes, at: int) -> Message:
-    prev_index, prev_term, commit, stamp, round_, count = Append.FIELDS.unpack_from(body, at)
+    prev_index, prev_term, commit, stamp, count = Append.FIELDS.unpack_from(body, at)
     at += Append.FIELDS.size
-    entries = []
+    rows = []
     for _ in range(count):
-        entry_term, kind, size = Append.ENTRY.unpack_from(body, at)
+        entry_term, size = Append.ENTRY.unpack_from(body, at)
         at += Append.ENTRY.size + size
         if at > len(body):
             raise ValueError("an Append ends inside an entry")
-        entries.append(_sound(Entry(entry_term, body[at - size : at], Kind(kind))))
+        rows.append((entry_term, body[at - size : at]))
+    round_, kinds = _unpack_tail(body, at, count)
+    entries = [_sound(Entry(*row, Kind(kind))) for row, kind in zip(rows, kinds, strict=True)]
     return Append(
         term=term,
         source=source,
@@ -244,6 +254,17 @@ def _unpack_append(term: int, source: str, body: bytes, at: int) -> Message:
         round=round_,
         entries=tuple(entries),
     )
+
+
+def _unpack_tail(body: bytes, at: int, entries: int) -> tuple[int, bytes]:
+    """The round, and the kind of each entry; of the first edition 0, and data."""
+    if at == len(body):
+        return 0, bytes(entries)
+    (round_,) = _ROUND.unpack_from(body, at)
+    kinds = body[at + _ROUND.size :]
+    if len(kinds) != entries:
+        raise ValueError(f"{len(kinds)} kinds of {entries} entries")
+    return round_, kinds
 
 
 def _sound(entry: Entry) -> Entry:

@@ -1,7 +1,8 @@
 """A member's folder: the snapshot, and the log on disk behind it.
 
     raft.snapshot   replaced as a whole
-    raft.wal        records, added to; replaced as a whole when its beginning is dropped
+    raft.wal        records, added to; replaced as a whole when its beginning is dropped, or when
+                    it is of the first edition
 
 The snapshot is always on disk before the log is cut to what it stands for, so a crash in between
 leaves a log that is longer than it needs to be, or one that a leader's snapshot has overtaken. The
@@ -15,6 +16,7 @@ snapshot, has lost what it promised: it refuses to start.
 from dataclasses import dataclass
 
 from ..ports import Files
+from . import older
 from .effects import Written
 from .log import Log, Place
 from .messages import Entry
@@ -55,6 +57,8 @@ class Storage:
         if snapshot and not files.exists(path):
             raise StorageDamaged(f"{path} is missing, byte 0: the snapshot beside it needs it")
         try:
+            if snapshot is None:
+                await older.renew(files, path)
             wal, found = await Wal.recover(files, path)
         except WalDamaged as e:
             raise StorageDamaged(f"{path}, {e}") from e

@@ -35,14 +35,9 @@ HEAD_BYTES = len(MAGIC) + _BASE.size + _CRC.size
 _HEAD = struct.Struct(">II")
 _TERM = struct.Struct(">QB")
 _RANGE = struct.Struct(">QI")
-_ENTRY = struct.Struct(">QBI")
+ENTRY = struct.Struct(">QBI")
 _LEAST_BODY = _TERM.size + _RANGE.size
 CHUNK = 256 * 1024
-_OLDER = (
-    "byte 0: it is the sound log of an older edition, whose format this one does not read; go on "
-    "with that edition, or begin the whole cluster anew: controllers that are founded anew count "
-    "epochs from 1, which the stores of its brokers have passed"
-)
 
 
 class WalDamaged(Exception):
@@ -116,7 +111,7 @@ def pack(vote: Vote, first: int, entries: tuple[Entry, ...]) -> bytes:
     voted_for = (vote.voted_for or "").encode()
     parts = [_TERM.pack(vote.term, len(voted_for)), voted_for, _RANGE.pack(first, len(entries))]
     for entry in entries:
-        parts += (_ENTRY.pack(entry.term, entry.kind, len(entry.data)), entry.data)
+        parts += (ENTRY.pack(entry.term, entry.kind, len(entry.data)), entry.data)
     body = b"".join(parts)
     return _HEAD.pack(len(body), _checksum(len(body), body)) + body
 
@@ -124,20 +119,26 @@ def pack(vote: Vote, first: int, entries: tuple[Entry, ...]) -> bytes:
 def parse(data: bytes) -> Recovered:
     """Replay all records; WalDamaged when what was surely synced is unreadable."""
     base, with_bytes = _parse_head(data)
-    vote, log, end = Vote(), Log(base=base), HEAD_BYTES
-    for body, next_end in _records(data):
-        vote, first, entries = _unpack(body)
+    return replay(data, HEAD_BYTES, base, ENTRY, HEAD_BYTES + with_bytes)
+
+
+def replay(data: bytes, at: int, base: Place, entry: struct.Struct, least: int) -> Recovered:
+    """The records from byte `at` on, whose entries begin so; those before `least` were synced with
+    what is before them. WalDamaged."""
+    vote, log, end = Vote(), Log(base=base), at
+    for body, next_end in _records(data, at):
+        vote, first, entries = _unpack(body, entry)
         if first:
-            _replay(log, first, entries, end)
+            _put(log, first, entries, end)
         end = next_end
-    if end < HEAD_BYTES + with_bytes:
+    if end < least:
         raise WalDamaged(f"byte {end}: the record that came with the head is unreadable")
     tail = data[end:].rstrip(b"\0")
     _refuse_if_good_follows(data, end, len(tail))
     return Recovered(vote, base, log.since(base.index + 1), end, len(tail))
 
 
-def _replay(log: Log, first: int, entries: tuple[Entry, ...], at: int) -> None:
+def _put(log: Log, first: int, entries: tuple[Entry, ...], at: int) -> None:
     try:
         log.replace(first, entries)
     except ValueError as e:
@@ -146,8 +147,6 @@ def _replay(log: Log, first: int, entries: tuple[Entry, ...], at: int) -> None:
 
 def _parse_head(data: bytes) -> tuple[Place, int]:
     if data[: len(MAGIC)] != MAGIC:
-        if _record_at(data, 0) is not None:
-            raise WalDamaged(_OLDER)
         raise WalDamaged("byte 0: it does not begin as a Raft log does")
     packed = data[len(MAGIC) : len(MAGIC) + _BASE.size]
     if data[len(MAGIC) + _BASE.size : HEAD_BYTES] != _CRC.pack(zlib.crc32(packed)):
@@ -156,14 +155,14 @@ def _parse_head(data: bytes) -> tuple[Place, int]:
     return Place(index, term), with_bytes
 
 
-def _records(data: bytes) -> Iterator[tuple[bytes, int]]:
-    at = HEAD_BYTES
-    while (body := _record_at(data, at)) is not None:
+def _records(data: bytes, at: int) -> Iterator[tuple[bytes, int]]:
+    while (body := record_at(data, at)) is not None:
         at += _HEAD.size + len(body)
         yield body, at
 
 
-def _record_at(data: bytes, at: int) -> bytes | None:
+def record_at(data: bytes, at: int) -> bytes | None:
+    """The body of the sound record there; None when there is none."""
     if at + _HEAD.size > len(data):
         return None
     size, crc = _HEAD.unpack_from(data, at)
@@ -174,7 +173,7 @@ def _record_at(data: bytes, at: int) -> bytes | None:
     return body if _checksum(size, body) == crc else None
 
 
-def _unpack(body: bytes) -> tuple[Vote, int, tuple[Entry, ...]]:
+def _unpack(body: bytes, entry: struct.Struct) -> tuple[Vote, int, tuple[Entry, ...]]:
     term, vote_size = _TERM.unpack_from(body)
     at = _TERM.size + vote_size
     voted_for = body[_TERM.size : at].decode() or None
@@ -182,15 +181,15 @@ def _unpack(body: bytes) -> tuple[Vote, int, tuple[Entry, ...]]:
     at += _RANGE.size
     entries = []
     for _ in range(count):
-        entry_term, kind, size = _ENTRY.unpack_from(body, at)
-        at += _ENTRY.size + size
-        entries.append(Entry(entry_term, body[at - size : at], kind))
+        entry_term, *kind, size = entry.unpack_from(body, at)
+        at += entry.size + size
+        entries.append(Entry(entry_term, body[at - size : at], *kind))
     return Vote(term, voted_for), first, tuple(entries)
 
 
 def _refuse_if_good_follows(data: bytes, bad: int, size: int) -> None:
     for at in range(bad + 1, bad + size):
-        if _record_at(data, at) is not None:
+        if record_at(data, at) is not None:
             raise WalDamaged(f"byte {bad}: the record is unreadable, yet one at {at} is sound")
 
 

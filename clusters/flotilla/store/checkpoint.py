@@ -6,6 +6,9 @@ The slots take turns, so a torn write leaves the other one. What it says may be 
 truth, never newer: so much is confirmed, so much of the log was on disk and must be there again,
 and before the min offset everything may be deleted. A log that ends before `flushed` is damaged,
 not torn: recovery refuses it (see there).
+
+The first edition's slots, u64 sequence | u64 confirmed | u32 CRC, say what is confirmed and nothing
+of the disk: the log begins and ends where records are found.
 """
 
 import struct
@@ -15,6 +18,7 @@ from zlib import crc32
 from ..ports import File, Ports
 
 _SLOT = struct.Struct(">QQQQI")
+_OLDER = struct.Struct(">QQI")
 _STRIDE = 512
 
 
@@ -35,7 +39,7 @@ class Checkpoint:
         self._ports = ports
         self._file: File = ports.files.open(self.path)
         slots = [self._load(0), self._load(_STRIDE)]
-        self._sequence, self.marks = max(slots)
+        self._sequence, self.tells_disk, self.marks = max(slots)
         self._synced = self._sequence
 
     @property
@@ -43,22 +47,25 @@ class Checkpoint:
         """Is there one?"""
         return self._sequence > 0
 
-    def _load(self, at: int) -> tuple[int, Marks]:
+    def _load(self, at: int) -> tuple[int, bool, Marks]:
+        """The sequence, whether it speaks of the disk, and what it says."""
         data = self._file.pread(_SLOT.size, at)
         if not any(data):
-            return 0, Marks()
+            return 0, False, Marks()
+        if older := _older(data):
+            return older
         if len(data) < _SLOT.size or crc32(data[:-4]) != int.from_bytes(data[-4:]):
             self.damage.append(f"the slot at byte {at} of {self.path} is damaged")
-            return 0, Marks()
+            return 0, False, Marks()
         sequence, *marks, _ = _SLOT.unpack(data)
-        return sequence, Marks(*marks)
+        return sequence, True, Marks(*marks)
 
     def write(self, marks: Marks) -> None:
         if marks != self.marks:
             self._put(marks)
 
     def _put(self, marks: Marks) -> None:
-        self._sequence += 1
+        self._sequence, self.tells_disk = self._sequence + 1, True
         self.marks = marks
         head = struct.pack(">QQQQ", self._sequence, *marks)
         try:
@@ -83,6 +90,15 @@ class Checkpoint:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _older(data: bytes) -> tuple[int, bool, Marks] | None:
+    """A slot of the first edition."""
+    slot, rest = data[: _OLDER.size], data[_OLDER.size :]
+    if len(slot) < _OLDER.size or any(rest) or crc32(slot[:-4]) != int.from_bytes(slot[-4:]):
+        return None
+    sequence, confirmed, _ = _OLDER.unpack(slot)
+    return sequence, False, Marks(confirmed)
 
 
 def log_is_whole(end: int, flushed: int) -> bool:

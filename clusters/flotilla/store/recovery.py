@@ -103,7 +103,7 @@ class _Scan:
     def run(self) -> None:
         begin = self._checkpoint.marks.min_offset
         bases = [base for base in self._log.bases() if base >= begin]
-        if bases and not self._checkpoint.known:
+        if bases and not self._checkpoint.tells_disk:
             self.start = self.end = bases[0]
         for base in bases:
             if base != self.end or not self._take(base):
@@ -144,7 +144,7 @@ class _Scan:
         return self.end == end
 
     def _may_trust(self, size: int) -> bool:
-        return self._checkpoint.known and size >= self._place.segment_size
+        return self._checkpoint.tells_disk and size >= self._place.segment_size
 
     def _take_kept(self, kept: SegmentIndex) -> None:
         self.index.take(kept)
