@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Failed(Exception):
@@ -37,7 +37,9 @@ class Servers:
             )
         self._running.append(process)
 
-    async def until(self, what: str, done: Callable[[], Awaitable[bool]]) -> None:
+    async def until(
+        self, what: str, done: Callable[[], Awaitable[bool]], why: Callable[[], str] = str
+    ) -> None:
         """Ask again and again whether it is done. Failed when a server ends, or it takes long."""
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -45,7 +47,8 @@ class Servers:
                     self._check()
                     await asyncio.sleep(0.02)
         except TimeoutError:
-            raise Failed(f"{what}: not within {PATIENCE_S:g} s; {self._words()}") from None
+            late = f"{what}: not within {PATIENCE_S:g} s; {why()} {self._words()}"
+            raise Failed(late) from None
 
     async def listening(self, host: str, port: int) -> None:
         async def connected() -> bool:

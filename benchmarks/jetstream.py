@@ -6,10 +6,11 @@ addresses:
 
     Flotilla    one broker set; a send is acknowledged when all three replicas have it: in the page
                 cache (ASYNC_FLUSH), or after an fdatasync by each of the three (SYNC_FLUSH)
-    JetStream   one stream of three replicas in files, published to by nats-py over a connection to
-                the stream's leader; acknowledged by two of three. Synced to disk at its default
-                interval, or after each write (`sync_interval: always`) where the server knows that.
-                Once more through the thinnest client one can write, to tell what nats-py costs
+    JetStream   one stream of three replicas in files, published to by nats-py (`publish_async`, the
+                quicker of its two ways) over a connection to the stream's leader; acknowledged by
+                two of three. Synced to disk at its default interval, or after each write where the
+                server knows `sync_interval: always`. Once more through the thinnest client one can
+                write, to tell what nats-py costs
     echo        no replica, no disk: a process that sends 1 KB back. Python's own ceiling
 
 The client is the same for all: one process, one event loop, one coroutine for each send in flight,
@@ -150,25 +151,23 @@ def jetstream(program: str, *, sync_always: bool = False, thin: bool = False) ->
     @asynccontextmanager
     async def up(folder: Path) -> AsyncIterator[Running]:
         async with servers(folder) as started:
-            for name in hosts:
+            for name, host in hosts.items():  # one by one: routes that cross confuse 2.10
                 path = folder / f"{name}.conf"
                 path.write_text(configuration(name, hosts, folder, sync_always))
                 started.start(name, [program, "-c", str(path)])
-            for host in hosts.values():
                 await started.listening(host, 4222)
-            leader = hosts[await lead(started, hosts["n1"])]
-            connection = await nats.connect(f"nats://{leader}:4222")
-            try:
+            async with connected(hosts["n1"]) as anywhere:
+                leader = hosts[await lead(started, anywhere)]
+            async with connected(leader) as connection:
                 running = published(started, connection)
                 yield replace(running, send=await thin_sender(leader)) if thin else running
-            finally:
-                await connection.close()
 
     return up
 
 
 def configuration(name: str, hosts: dict[str, str], folder: Path, sync_always: bool) -> str:
-    routes = ", ".join(f'"nats://{host}:6222"' for host in hosts.values())
+    known = [host for other, host in hosts.items() if other <= name]
+    routes = ", ".join(f'"nats://{host}:6222"' for host in known)
     return f"""
 server_name: {name}
 listen: "{hosts[name]}:4222"
@@ -185,31 +184,44 @@ cluster {{
 """
 
 
-async def lead(started: Servers, host: str) -> str:
+@asynccontextmanager
+async def connected(host: str) -> AsyncIterator[Any]:
+    async def silent(error: Exception) -> None:
+        """Calls raise what concerns them."""
+
+    connection = await nats.connect(f"nats://{host}:4222", allow_reconnect=False, error_cb=silent)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def lead(started: Servers, connection: Any) -> str:
     """Make the stream; the name of its leader, once both others are abreast of it."""
-    connection = await nats.connect(f"nats://{host}:4222")
-    manager = connection.jetstream(timeout=1.0)
-    not_yet = (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError)
-    leader = ""
+    manager = connection.jetstream(timeout=2.0)
+    refused = (nats.errors.Error, nats.js.errors.Error, asyncio.TimeoutError)
+    leader = why = ""
 
     async def made() -> bool:
-        with suppress(*not_yet):
+        nonlocal why
+        try:
             await manager.add_stream(name=TOPIC, subjects=[TOPIC], storage="file", num_replicas=3)
-            return True
-        return False
+        except refused as e:
+            why = repr(e) + str(e)
+            return await abreast()  # an answer that came too late is not given again
+        return True
 
     async def abreast() -> bool:
         nonlocal leader
-        with suppress(*not_yet):
+        with suppress(*refused):
             cluster = (await manager.stream_info(TOPIC)).cluster
             others = cluster.replicas or []
             leader = cluster.leader or ""
             return bool(leader) and len(others) == 2 and all(peer.current for peer in others)
         return False
 
-    await started.until("to make a stream of three replicas", made)
+    await started.until("to make a stream of three replicas", made, lambda: why)
     await started.until("the stream's replicas to be current", abreast)
-    await connection.close()
     return leader
 
 
@@ -217,7 +229,7 @@ def published(started: Servers, connection: Any) -> Running:
     stream = connection.jetstream(timeout=PATIENCE_S)
 
     async def send() -> None:
-        await stream.publish(TOPIC, BODY)
+        await (await stream.publish_async(TOPIC, BODY))
 
     async def held() -> int:
         return int((await stream.stream_info(TOPIC)).state.messages)
