@@ -333,10 +333,16 @@ cp -a "$0" "$0.kept"; exit $code
 
 
 def test_a_full_disk_ends_the_run_with_a_sentence(sail: Sail, tmp_path: Path) -> None:
-    """The journal cannot grow: taken down, said why; what was written can be read."""
+    """The journal cannot grow: taken down, said why; what was written can be read. The nodes' disk
+    has room, or so it is said, else they would be the reason."""
     alone = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", SMALL_DISK)
+    df = tmp_path / "bin/df"
+    df.parent.mkdir()
+    df.write_text("#!/bin/sh\necho none 2000000 1000000 1000000 50% /roomy\n")
+    df.chmod(0o755)
+    path = f"PATH={df.parent}{os.pathsep}{os.environ['PATH']}"
     sailing = sail(
-        wrapper=(*alone, str(tmp_path / "runs")),
+        wrapper=("env", path, *alone, str(tmp_path / "runs")),
         duration_s=60.0,
         load={"rate": 0},
         settings={"log": str(tmp_path / "log.jsonl")},
