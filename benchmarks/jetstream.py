@@ -425,12 +425,12 @@ def found_program() -> str | None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="two short rounds: does it work?")
+    parser.add_argument("--quick", action="store_true", help="one short round: does it work?")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each window in each round")
     parser.add_argument("--nats-server", default=found_program(), metavar="PATH")
     options = parser.parse_args()
-    count, seconds = (2, 0.3) if options.quick else (options.rounds, options.seconds)
+    count, seconds = (1, 0.5) if options.quick else (options.rounds, options.seconds)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
