@@ -13,7 +13,7 @@ from harness.doctor import refuse_unready
 from harness.errors import UnknownName
 from harness.launch import planned
 from harness.options import Request
-from harness.trial import DEMANDS, Trial
+from harness.trial import DEMANDS, ISOLATION, Trial
 
 
 def refuse(asked: Request, runs: Path) -> None:
@@ -38,8 +38,8 @@ def refuse_unknown(trial: Trial) -> None:
     ):
         _refuse_unknown(kind, names)
     for demand in trial.contract:
-        if demand not in DEMANDS:
-            raise UnknownName("demand of the contract", demand, DEMANDS)
+        if demand not in (*DEMANDS, *ISOLATION):
+            raise UnknownName("demand of the contract", demand, (*DEMANDS, *ISOLATION))
 
 
 def _refuse_unknown(kind: str, names: Sequence[str]) -> None:

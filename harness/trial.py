@@ -27,6 +27,14 @@ HURRY_S = 10.0  # for each part that is left, after an early end
 
 BYTE_ORDER_MARK = "\ufeff"
 DEMANDS = ("no-loss", "at-least-once", "order-per-queue", "keeps-metadata", "recovers")
+ISOLATION = (  # of transactions, each a promise of all before it
+    "read-uncommitted",
+    "read-committed",
+    "snapshot-isolation",
+    "serializable",
+    "strong-session-serializable",
+    "strict-serializable",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +70,18 @@ class Trial:
     checkers: tuple[str, ...] = ()  # empty: the workload's
     contract: tuple[str, ...] = DEMANDS
     survives: tuple[str, ...] = ("kill", "pause", "partition", "loss")
+
+    @property
+    def isolation(self) -> str:
+        """The level that transactions are held to: the contract's strongest, else the strictest."""
+        named = [level for level in ISOLATION if level in self.contract]
+        return named[-1] if named else ISOLATION[-1]
+
+    def demands(self, word: str) -> bool:
+        """Does the contract speak against a finding with this demand?"""
+        if word in ISOLATION:
+            return ISOLATION.index(word) <= ISOLATION.index(self.isolation)
+        return bool(word) and (word not in DEMANDS or word in self.contract)
 
     def to_toml(self) -> str:
         return tomli_w.dumps(_plain(asdict(self)))

@@ -1,0 +1,114 @@
+"""Columns of integers: segments of them, joins by value, and packing them to be sent."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NULL = int(np.iinfo(np.int64).min)  # an absent value
+
+
+def ints(*numbers: int) -> Ints:
+    return np.array(numbers, np.int64)
+
+
+def ranges(starts: Ints, lengths: Ints) -> Ints:
+    """The numbers start, start + 1 ... of each segment, one segment after the other."""
+    total = int(lengths.sum())
+    before = np.cumsum(lengths) - lengths
+    flat: Ints = np.arange(total, dtype=np.int64) + np.repeat(starts - before, lengths)
+    return flat
+
+
+def starts_of(lengths: Ints) -> Ints:
+    """Where segments of these lengths begin when they lie one after the other."""
+    starts: Ints = np.cumsum(lengths) - lengths
+    return starts
+
+
+def group_starts(*columns: Ints) -> Ints:
+    """Where a new group begins in columns whose groups lie together."""
+    if not len(columns[0]):
+        return np.empty(0, np.int64)
+    change = np.zeros(len(columns[0]), np.bool_)
+    change[0] = True
+    for column in columns:
+        change[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(change)
+
+
+def group_numbers(starts: Ints, count: int) -> Ints:
+    """The number of each row's group."""
+    marks = np.zeros(count, np.int64)
+    marks[starts] = 1
+    numbers: Ints = np.cumsum(marks) - 1
+    return numbers
+
+
+def all_of(good: Bools, lengths: Ints) -> Bools:
+    """Of each segment: is everything in it true? Empty ones are."""
+    bad = np.cumsum(np.concatenate([[0], ~good]))
+    ends = np.cumsum(lengths)
+    answer: Bools = bad[ends] == bad[ends - lengths]
+    return answer
+
+
+class Lookup:
+    """Rows by two columns: where (key, value) is, or -1; of equal rows the first in order."""
+
+    def __init__(self, key: Ints, value: Ints) -> None:
+        self._keys, self._values = np.unique(key), np.unique(value)
+        codes = self._codes(key, value)
+        self._order = np.argsort(codes, kind="stable")
+        self._sorted = codes[self._order]
+        self.repeated: Ints = self._order[1:][self._sorted[1:] == self._sorted[:-1]]
+
+    def _codes(self, key: Ints, value: Ints) -> Ints:
+        k, v = _rank(self._keys, key), _rank(self._values, value)
+        codes: Ints = np.where((k < 0) | (v < 0), -1, k * len(self._values) + v)
+        return codes
+
+    def at(self, key: Ints, value: Ints) -> Ints:
+        """The row of each pair, -1 where there is none."""
+        if not len(self._sorted):
+            return np.full(len(key), -1, np.int64)
+        codes = self._codes(key, value)
+        place = np.minimum(np.searchsorted(self._sorted, codes), len(self._sorted) - 1)
+        rows: Ints = np.where(self._sorted[place] == codes, self._order[place], -1)
+        return rows
+
+
+def _rank(known: Ints, wanted: Ints) -> Ints:
+    if not len(known):
+        return np.full(len(wanted), -1, np.int64)
+    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    ranks: Ints = np.where(known[place] == wanted, place, -1)
+    return ranks
+
+
+def pack(*columns: Ints) -> bytes:
+    """Columns of any lengths as bytes."""
+    head = np.array([len(columns), *(len(column) for column in columns)], np.int64)
+    data = b"".join(np.ascontiguousarray(c, np.int64).tobytes() for c in (head, *columns))
+    squeezed: bytes = pa.compress(data, codec="lz4", asbytes=True)
+    return len(data).to_bytes(8, "little") + squeezed
+
+
+def unpack(data: bytes) -> list[Ints]:
+    """What `pack` was given."""
+    size = int.from_bytes(data[:8], "little")
+    raw = pa.decompress(data[8:], decompressed_size=size, codec="lz4", asbytes=True)
+    numbers = np.frombuffer(raw, np.int64)
+    count = int(numbers[0])
+    ends = 1 + count + np.cumsum(numbers[1 : 1 + count])
+    return [numbers[end - n : end] for end, n in zip(ends, numbers[1 : 1 + count], strict=True)]
+
+
+def joined(parts: list[list[Ints]], width: int) -> list[Ints]:
+    """Several packs of the same columns, put together column by column."""
+    empty: list[Any] = [np.empty(0, np.int64)]
+    return [np.concatenate(empty + [part[i] for part in parts]) for i in range(width)]

@@ -1,0 +1,75 @@
+"""Which lists are prefixes of which: every read of a list is a branch's beginning.
+
+Reads of one list should all be prefixes of the longest. So of all that was read under a key only
+its *branches* are kept, lists that are no prefix of another, and a read is the number of its branch
+and a length. Sound histories have one branch a key, whose elements travel once instead of once for
+each read.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from checkers._cycles.arrays import Bools, Ints, all_of, ranges, starts_of
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Lists of values under keys: `values` holds them one after the other."""
+
+    key: Ints
+    length: Ints
+    values: Ints
+
+    @property
+    def start(self) -> Ints:
+        return starts_of(self.length)
+
+    def at(self, rows: Ints) -> "Lists":
+        flat = ranges(self.start[rows], self.length[rows])
+        return Lists(self.key[rows], self.length[rows], self.values[flat])
+
+
+def branched(lists: Lists) -> tuple[Ints, Ints]:
+    """Of each list its branch, and of each branch the list that is it, longest first in a key.
+
+    Lists of one key are compared with the longest of them; what is no prefix of it is compared
+    with the longest of the rest, and so on.
+    """
+    branch = np.full(len(lists.key), -1, np.int64)
+    order = np.lexsort((np.arange(len(lists.key)), -lists.length, lists.key))
+    found: list[Ints] = []
+    count = 0
+    while len(order):
+        first = np.ones(len(order), np.bool_)
+        first[1:] = lists.key[order][1:] != lists.key[order][:-1]
+        longest = order[first]
+        of = np.cumsum(first) - 1
+        fits = is_prefix(lists, order, longest[of])
+        branch[order[fits]] = count + of[fits]
+        found.append(longest)
+        count += len(longest)
+        order = order[~fits]
+    return branch, np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def is_prefix(lists: Lists, shorter: Ints, longer: Ints) -> Bools:
+    """Is each of these lists a prefix of the other one?"""
+    lengths = lists.length[shorter]
+    start = lists.start
+    equal = lists.values[ranges(start[shorter], lengths)]
+    equal = equal == lists.values[ranges(start[longer], lengths)]
+    return all_of(equal, lengths)
+
+
+def in_common(lists: Lists, some: Ints, others: Ints) -> Ints:
+    """How many elements each pair of lists begins with in common."""
+    lengths = np.minimum(lists.length[some], lists.length[others])
+    start = lists.start
+    differ = lists.values[ranges(start[some], lengths)]
+    differ = differ != lists.values[ranges(start[others], lengths)]
+    pair = np.repeat(np.arange(len(some)), lengths)
+    place = ranges(np.zeros(len(some), np.int64), lengths)
+    common = lengths.copy()
+    np.minimum.at(common, pair[differ], place[differ])
+    return common

@@ -1,0 +1,273 @@
+"""Lists: the longest read of each is the order of its versions, and that gives the edges.
+
+Committed appends stand in the longest read in the order in which they were installed. Appends of
+unknown outcome that somebody saw were committed. Aborted ones that somebody saw are remarked on and
+then left out, as are values from nowhere and the second of two equal ones; of what remains of two
+reads, one must be a prefix of the other.
+
+A committed append that no read shows comes after all that were seen: every reader of the last known
+version came before it. Those are not edges yet but *missing* appends, since one that should have
+been seen is a loss, and the many edges to it are only its echoes.
+
+This is a function of all that is known of some keys; it does not matter which keys are together.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from checkers._cycles.arrays import NULL, Bools, Ints, Lookup
+from checkers._cycles.branches import Lists, branched, in_common
+from checkers._cycles.edges import Edges, Kind, edges, together
+from checkers._cycles.inside import Appends, ListReads
+from checkers._cycles.remarks import Remark, Remarks
+from checkers._cycles.rows import FAIL, Columns
+
+NOWHERE = int(np.iinfo(np.int64).max >> 2)  # the place of an append that no read shows
+
+
+@dataclass(frozen=True)
+class Missing(Columns):
+    """Appends that no read shows. `known`: remarked on as lost, so all else is its echo."""
+
+    key: Ints
+    op: Ints
+    value: Ints
+    known: Ints
+
+
+@dataclass(frozen=True)
+class Ends(Columns):
+    """Who stands at the end of a key's known versions: readers of the last one, or its writer."""
+
+    key: Ints
+    op: Ints
+    value: Ints
+
+
+@dataclass(frozen=True)
+class Found:
+    """What some keys of lists tell."""
+
+    edges: Edges
+    missing: Missing
+    readers: Ends
+    writers: Ends
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The versions of each key: its main branch, cleaned. An element is a row of the appends.
+
+    place   of each append in its key's main branch, or NOWHERE
+    aside   appends that stand in another branch only
+    """
+
+    lists: Lists
+    place: Ints
+    aside: Bools
+
+    def start(self, key: Ints) -> Ints:
+        return self.lists.start[self._row(key)]
+
+    def length(self, key: Ints) -> Ints:
+        return self.lists.length[self._row(key)]
+
+    def known(self, key: Ints) -> Bools:
+        """Has anybody read the key?"""
+        if not len(self.lists.key):
+            return np.zeros(len(key), np.bool_)
+        there: Bools = self.lists.key[self._row(key)] == key
+        return there
+
+    def _row(self, key: Ints) -> Ints:
+        rows: Ints = np.minimum(np.searchsorted(self.lists.key, key), len(self.lists.key) - 1)
+        return rows
+
+
+def dependencies(
+    appends: Appends, reads: ListReads, branches: Lists, witness: Ints, remarks: Remarks
+) -> Found:
+    """Edges and remarks of the lists of some keys. `witness`: who read each branch."""
+    repeated = Lookup(appends.key, appends.value).repeated
+    twice = np.unique(appends.key[repeated])
+    if len(twice):
+        remarks.add(Remark.NOT_UNIQUE, appends.op[repeated], appends.key[repeated], NULL, -1)
+        appends, reads, branches, witness = _without(twice, appends, reads, branches, witness)
+    lists, reads = _cleaned(appends, reads, branches, witness, remarks)
+    versions, reads = _ordered(len(appends), reads, lists, witness, remarks)
+    if len(reads):
+        own = _own_place(appends, reads, versions)
+        ahead = own < reads.length
+        remarks.add(Remark.UNSEEN_OWN, reads.op[ahead], reads.key[ahead], NULL, -1)
+        reads, own = reads.at(~ahead), own[~ahead]
+    else:
+        own = np.empty(0, np.int64)
+    known = np.zeros(len(appends), np.int64)
+    if len(reads):
+        good = _own_kept(appends, reads, versions, known, remarks)
+        reads, own = reads.at(good), own[good]
+        good = _whole(appends, reads, versions, remarks)
+        reads, own = reads.at(good), own[good]
+    if len(reads):
+        behind = _lost_updates(reads, own, remarks)
+        reads = replace(reads, again=reads.again | behind)
+    return _found(appends, reads, versions, known)
+
+
+def _without(
+    keys: Ints, appends: Appends, reads: ListReads, branches: Lists, witness: Ints
+) -> tuple[Appends, ListReads, Lists, Ints]:
+    """Nothing of these keys."""
+    stay = ~np.isin(branches.key, keys)
+    renumbered = np.cumsum(stay) - 1
+    reads = reads.at(~np.isin(reads.key, keys))
+    reads = replace(reads, branch=renumbered[reads.branch])
+    rows = np.flatnonzero(stay)
+    return appends.at(~np.isin(appends.key, keys)), reads, branches.at(rows), witness[rows]
+
+
+def _cleaned(
+    appends: Appends, reads: ListReads, branches: Lists, witness: Ints, remarks: Remarks
+) -> tuple[Lists, ListReads]:
+    """Branches of committed appends, each of them once; reads as long as what is left of them."""
+    branch = np.repeat(np.arange(len(branches.key)), branches.length)
+    key = branches.key[branch]
+    append = Lookup(appends.key, appends.value).at(key, branches.values)
+    phantom = append < 0
+    aborted = np.zeros(len(append), np.bool_)
+    aborted[~phantom] = appends.status[append[~phantom]] == FAIL
+    order = np.lexsort((append, branch))
+    again = np.zeros(len(append), np.bool_)
+    equal = (append[order][1:] == append[order][:-1]) & (branch[order][1:] == branch[order][:-1])
+    again[order[1:]] = equal
+    again &= ~phantom
+    reader = witness[branch]
+    for code, rows in ((Remark.PHANTOM, phantom), (Remark.DUPLICATE, again & ~aborted)):
+        remarks.add(code, reader[rows], key[rows], branches.values[rows], -1)
+    writer = appends.op[append[aborted]]
+    values = branches.values[aborted]
+    remarks.add(Remark.ABORTED, writer, key[aborted], values, reader[aborted])
+    kept = ~(phantom | aborted | again)
+    counted = np.concatenate([[0], np.cumsum(kept)])
+    start = branches.start
+    lengths = counted[start + branches.length] - counted[start]
+    begin = start[reads.branch]
+    reads = replace(reads, length=counted[begin + reads.length] - counted[begin])
+    return Lists(branches.key, lengths, append[kept]), reads
+
+
+def _ordered(
+    count: int, reads: ListReads, lists: Lists, witness: Ints, remarks: Remarks
+) -> tuple[Versions, ListReads]:
+    """The main branch of each key, and the reads that are beginnings of it."""
+    branch, of_branch = branched(lists)
+    found = lists.at(of_branch)
+    _, main = np.unique(found.key, return_index=True)  # the longest of a key comes first
+    side = np.setdiff1d(np.arange(len(found.key)), main)
+    own_main = main[np.searchsorted(found.key[main], found.key[side])]
+    common = found.length.copy()
+    common[side] = in_common(found, side, own_main)
+    is_main = np.zeros(len(found.key), np.bool_)
+    is_main[main] = True
+    on = branch[reads.branch]
+    fits = is_main[on] | (reads.length <= common[on])
+    odd = reads.at(~fits)
+    if len(odd):
+        leader = own_main[np.searchsorted(side, on[~fits])]
+        remarks.add(Remark.INCOMPATIBLE, odd.op, odd.key, NULL, witness[of_branch[leader]])
+    place = np.full(count, NOWHERE, np.int64)
+    chosen = found.at(main)
+    place[chosen.values] = np.arange(len(chosen.values)) - np.repeat(chosen.start, chosen.length)
+    aside = np.zeros(count, np.bool_)
+    aside[found.at(side).values] = True
+    return Versions(chosen, place, aside & (place == NOWHERE)), reads.at(fits)
+
+
+def _own_place(appends: Appends, reads: ListReads, versions: Versions) -> Ints:
+    """The first place of the reader's own appends to the list; NOWHERE: not shown, or none."""
+    if not len(appends):
+        return np.full(len(reads), NOWHERE + 1, np.int64)
+    order = np.argsort(versions.place, kind="stable")
+    first = Lookup(appends.key[order], appends.op[order]).at(reads.key, reads.op)
+    return np.where(first >= 0, versions.place[order][first], NOWHERE + (first < 0))
+
+
+def _own_kept(
+    appends: Appends, reads: ListReads, versions: Versions, known: Ints, remarks: Remarks
+) -> Bools:
+    """Reads whose own appends stand where the transaction saw them, as far as others have read."""
+    start, length = versions.start(reads.key), versions.length(reads.key)
+    beyond = (reads.own > 0) & (reads.length < length)
+    following = versions.lists.values[(start + reads.length)[beyond]]
+    bad = np.zeros(len(reads), np.bool_)
+    bad[beyond] = appends.op[following] != reads.op[beyond]
+    if bad.any():
+        readers = Lookup(reads.key[bad], reads.op[bad])
+        theirs = readers.at(appends.key, appends.op) >= 0
+        lost = theirs & (versions.place == NOWHERE) & ~versions.aside
+        known[lost] = 1
+        remarks.add(Remark.LOST_OWN, appends.op[lost], appends.key[lost], appends.value[lost], -1)
+        moved = theirs & ~lost
+        remarks.add(Remark.INCOMPATIBLE, appends.op[moved], appends.key[moved], NULL, -1)
+    return ~bad
+
+
+def _whole(appends: Appends, reads: ListReads, versions: Versions, remarks: Remarks) -> Bools:
+    """Reads that do not end between two appends of one other transaction."""
+    some = reads.length > 0
+    last = versions.lists.values[(versions.start(reads.key) + reads.length - 1)[some]]
+    within = np.zeros(len(reads), np.bool_)
+    within[some] = (appends.last[last] == 0) & (appends.op[last] != reads.op[some])
+    at = last[within[some]]
+    writer, value = appends.op[at], appends.value[at]
+    remarks.add(Remark.INTERMEDIATE, writer, reads.key[within], value, reads.op[within])
+    return ~within
+
+
+def _lost_updates(reads: ListReads, own: Ints, remarks: Remarks) -> Ints:
+    """Reads whose transaction replaced a version that another one, which read it too, replaced."""
+    rows = np.flatnonzero((own <= NOWHERE) & (reads.own == 0))
+    order = rows[np.lexsort((reads.op[rows], own[rows], reads.length[rows], reads.key[rows]))]
+    key, length, op = reads.key[order], reads.length[order], reads.op[order]
+    same = (key[1:] == key[:-1]) & (length[1:] == length[:-1])
+    behind = np.zeros(len(reads), np.int64)
+    if not same.any():
+        return behind
+    first = np.concatenate([[True], ~same])
+    leader = op[np.flatnonzero(first)][np.cumsum(first) - 1]
+    late = op != leader
+    behind[order[late]] = 1
+    remarks.add(Remark.LOST_UPDATE, op[late], key[late], NULL, leader[late])
+    return behind
+
+
+def _found(appends: Appends, reads: ListReads, versions: Versions, known: Ints) -> Found:
+    lists = versions.lists
+    op, value = appends.op[lists.values], appends.value[lists.values]
+    key = np.repeat(lists.key, lists.length)
+    same = np.flatnonzero(key[1:] == key[:-1])
+    ww = edges(op[same], op[same + 1], Kind.WW, key[same], value[same], value[same + 1])
+    last = (lists.start + lists.length - 1)[lists.length > 0]
+    writers = Ends(key[last], op[last], value[last])
+    missing = (versions.place == NOWHERE) & ~versions.aside & (appends.status != FAIL)
+    missing &= versions.known(appends.key)
+    lost = Missing(
+        appends.key[missing], appends.op[missing], appends.value[missing], known[missing]
+    )
+    if not len(reads):
+        nobody = np.empty(0, np.int64)
+        return Found(ww, lost, Ends(nobody, nobody, nobody), writers)
+    some = reads.length > 0
+    at = versions.start(reads.key) + reads.length
+    before = np.full(len(reads), NULL, np.int64)
+    before[some] = value[at[some] - 1]
+    wr = edges(op[at[some] - 1], reads.op[some], Kind.WR, reads.key[some], before[some])
+    open_end = reads.length == versions.length(reads.key)
+    going_on = ~open_end & (reads.again == 0)
+    ahead = at[going_on]
+    source = reads.op[going_on], op[ahead]
+    rw = edges(*source, Kind.RW, reads.key[going_on], before[going_on], value[ahead])
+    final = open_end & (reads.again == 0)
+    readers = Ends(reads.key[final], reads.op[final], before[final])
+    return Found(together([ww, wr, rw]), lost, readers, writers)

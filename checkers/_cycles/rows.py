@@ -1,0 +1,214 @@
+"""Rows of the history become transactions, appends, reads: what one worker makes of its files.
+
+A transaction is an operation with rows of APPEND, LIST, GET, PUT or CAS; an operation without
+micro-operations is a transaction of one. It committed when it completed `ok`, aborted when it
+failed, and else nobody knows. What it wrote is told by its invocation, what it read by its rows of
+`ok`. A read that follows appends of the transaction's own to that list must end with them, and what
+stands before them is the state that it read.
+
+The operations of one process are one writer's, in time order. Rows are taken in chunks; rows of
+operations that may go on after a chunk's end wait for the next.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from checkers._cycles.arrays import NULL, Bools, Ints
+from harness.history import batches
+from harness.operation import F, Type
+
+COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "arg", "pos", "mop")
+CHUNK_ROWS = 1 << 20
+OK, FAIL, INFO = int(Type.OK), int(Type.FAIL), int(Type.INFO)
+NEVER = int(np.iinfo(np.int64).max >> 2)  # the end of what never ended
+KINDS = np.array([F.APPEND, F.LIST, F.GET, F.PUT, F.CAS], np.int64)
+
+Rows = dict[str, Ints]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Rows by column."""
+
+    def columns(self) -> list[Ints]:
+        return [getattr(self, field.name) for field in fields(self)]
+
+    def at(self, rows: Ints | Bools) -> Self:
+        return type(self)(*(column[rows] for column in self.columns()))
+
+    def __len__(self) -> int:
+        return len(self.columns()[0])
+
+    @classmethod
+    def width(cls) -> int:
+        return len(fields(cls))
+
+
+@dataclass(frozen=True)
+class Transactions(Columns):
+    """`begin` and `end` in nanoseconds; `status`: OK, FAIL or INFO."""
+
+    op: Ints
+    process: Ints
+    begin: Ints
+    end: Ints
+    status: Ints
+
+
+@dataclass(frozen=True)
+class Moves(Columns):
+    """Reads and writes of keys, in the order of the transaction: `step`.
+
+    value   written or read; NULL: the register had none; of a list read: its number
+    """
+
+    op: Ints
+    key: Ints
+    step: Ints
+    value: Ints
+    of: Ints  # number of the transaction among those of the chunk
+
+
+@dataclass(frozen=True)
+class Told:
+    """What complete operations say. `elements` of list i: `length[i]` of them, one after the
+    other."""
+
+    transactions: Transactions
+    appends: Moves
+    lists: Moves
+    length: Ints
+    elements: Ints
+    puts: Moves
+    gets: Moves
+
+
+def told(paths: Iterable[Path]) -> Iterator[Told]:
+    """One writer's files, a chunk at a time."""
+    waiting: list[Rows] = []
+    count = 0
+    for path in paths:
+        for batch in batches(path, COLUMNS):
+            rows = {name: _column(batch, name) for name in COLUMNS}
+            waiting.append(rows)
+            count += len(rows["t"])
+            if count >= CHUNK_ROWS:
+                ready, rest = _settled(_together(waiting))
+                waiting, count = [rest], 0
+                yield of_rows(ready)
+    if waiting:
+        yield of_rows(_together(waiting))
+
+
+def of_rows(rows: Rows) -> Told:
+    """What these rows say, when no more will come of their operations."""
+    order = np.argsort(_ours(rows)["op"], kind="stable")
+    rows = {name: column[order] for name, column in _ours(rows).items()}
+    first = np.ones(len(order), np.bool_)
+    first[1:] = rows["op"][1:] != rows["op"][:-1]
+    of = np.cumsum(first) - 1
+    starts = np.flatnonzero(first)
+    transactions = _transactions(rows, starts)
+    invoked = rows["type"][starts] == Type.INVOKE
+    writing = (rows["type"] == Type.INVOKE) | (~invoked[of] & (rows["type"] == Type.OK))
+    writing &= (rows["key"] >= 0) & ((rows["value"] != NULL) | (rows["f"] == F.CAS))
+    reading = (rows["type"] == Type.OK) & (transactions.status[of] == OK) & (rows["key"] >= 0)
+
+    def moves(mask: Bools, f: F, column: str, step: int) -> Moves:
+        at = np.flatnonzero(mask & (rows["f"] == f))
+        steps = 2 * rows["mop"][at] + step
+        return Moves(rows["op"][at], rows["key"][at], steps, rows[column][at], of[at])
+
+    lists, length, elements = _lists(rows, np.flatnonzero(reading & (rows["f"] == F.LIST)), of)
+    return Told(
+        transactions,
+        moves(writing, F.APPEND, "value", 1),
+        lists,
+        length,
+        elements,
+        _both(moves(writing, F.PUT, "value", 1), moves(writing, F.CAS, "arg", 1)),
+        _both(moves(reading, F.GET, "value", 0), moves(reading, F.CAS, "value", 0)),
+    )
+
+
+def _transactions(rows: Rows, starts: Ints) -> Transactions:
+    """Rows are sorted by operation, and in time order within one."""
+    ends = np.append(starts[1:], len(rows["op"])) - 1 if len(starts) else starts
+
+    def some(kind: Type) -> Bools:
+        if not len(starts):
+            return np.empty(0, np.bool_)
+        found: Bools = np.logical_or.reduceat(rows["type"] == kind, starts)
+        return found
+
+    unknown = some(Type.INFO) | ~(some(Type.OK) | some(Type.FAIL))
+    status = np.where(unknown, INFO, np.where(some(Type.FAIL), FAIL, OK))
+    end = np.where(status == INFO, NEVER, rows["t"][ends])
+    begin = rows["t"][starts]
+    return Transactions(rows["op"][starts], rows["process"][starts], begin, end, status)
+
+
+def _lists(rows: Rows, at: Ints, of: Ints) -> tuple[Moves, Ints, Ints]:
+    """Lists that were read: one row for each element, and one without value at the end."""
+    op, mop, pos = rows["op"][at], rows["mop"][at], rows["pos"][at]
+    place = np.where(pos < 0, np.iinfo(np.int64).max, pos)
+    same = (op[1:] == op[:-1]) & (mop[1:] == mop[:-1])
+    sorted_already = (op[1:] == op[:-1]) & (mop[1:] < mop[:-1]) | same & (place[1:] < place[:-1])
+    if sorted_already.any():
+        order = np.lexsort((place, mop, op))
+        at, op, mop, pos = at[order], op[order], mop[order], pos[order]
+        same = (op[1:] == op[:-1]) & (mop[1:] == mop[:-1])
+    starts = np.flatnonzero(np.concatenate([[True], ~same])) if len(at) else at
+    inside = pos >= 0
+    ends = np.append(starts[1:], len(at)) if len(starts) else starts
+    counted = np.concatenate([[0], np.cumsum(inside)])
+    first = at[starts]
+    lists = Moves(
+        rows["op"][first],
+        rows["key"][first],
+        2 * rows["mop"][first],
+        np.arange(len(first), dtype=np.int64),
+        of[first],
+    )
+    return lists, counted[ends] - counted[starts], rows["value"][at[inside]]
+
+
+def _both(some: Moves, others: Moves) -> Moves:
+    if not len(others):
+        return some
+    pairs = zip(some.columns(), others.columns(), strict=True)
+    return Moves(*(np.concatenate(pair) for pair in pairs))
+
+
+def _ours(rows: Rows) -> Rows:
+    """Rows of transactions; the row of an operation as a whole may say anything in `f`."""
+    ours = np.isin(rows["f"], KINDS)
+    whole = ~ours & (rows["key"] < 0) & (rows["mop"] < 0)
+    if whole.any():
+        ours |= whole & np.isin(rows["op"], rows["op"][ours])
+    return rows if ours.all() else {name: column[ours] for name, column in rows.items()}
+
+
+def _settled(rows: Rows) -> tuple[Rows, Rows]:
+    """Rows of operations that are complete; and the others, or whose rows may go on."""
+    done = rows["op"][(rows["type"] != Type.INVOKE) & (rows["t"] < rows["t"][-1])]
+    open_still = rows["op"][rows["t"] >= rows["t"][-1]]
+    ready = np.isin(rows["op"], done) & ~np.isin(rows["op"], open_still)
+    kept = {name: column[ready] for name, column in rows.items()}
+    return kept, {name: column[~ready] for name, column in rows.items()}
+
+
+def _together(parts: list[Rows]) -> Rows:
+    return {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Ints:
+    """A column as integers; absent: NULL for values, else -1."""
+    absent = NULL if name in ("value", "arg") else -1
+    numbers: Ints = batch.column(name).cast(pa.int64()).fill_null(absent).to_numpy()
+    return numbers

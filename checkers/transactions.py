@@ -1,0 +1,227 @@
+"""Transactions are isolated as the contract says, from read-uncommitted to strict-serializable.
+
+What transactions read of lists and registers tells who depended on whom, and a cycle of that is an
+anomaly after Adya: `G0`, `G1C`, `G_SINGLE`, `G_NONADJACENT`, `G2_ITEM`; with `_PROCESS` and
+`_REALTIME` behind it when it needs the order of a process or real time, which only the two
+strictest levels promise. What shows without a cycle has a name of its own. A finding's demand is
+the weakest level that forbids it. Each root cause counts once, by the rules in `_cycles.peel` and
+`_cycles.remarks`: what follows from it is not counted again.
+
+The level is the strongest that the contract names, and strict-serializable when it names none.
+Transactions of unknown outcome were committed if somebody saw what they wrote.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from checkers._cycles.arrays import NULL, Ints
+from checkers._cycles.edges import Kind, Layer
+from checkers._cycles.gathered import Gathered, gathered
+from checkers._cycles.graph import graph
+from checkers._cycles.peel import Causes, Peeling, Shown
+from checkers._cycles.remarks import Remark, roots
+from checkers._cycles.rows import OK, Transactions
+from checkers._cycles.witness import Story, name
+from checkers._survey import SAMPLE
+from checkers._witness import seconds
+from harness.history import History
+from harness.trial import ISOLATION, Trial
+from harness.verdict import Finding, Reason, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UNCOMMITTED, COMMITTED, SNAPSHOT, SERIALIZABLE, SESSION, STRICT = ISOLATION
+
+REMARKS = {
+    Remark.UNSEEN_OWN: (
+        "INTERNAL",
+        UNCOMMITTED,
+        "did not see its own writes as it had made them",
+        "T{op} read {key} and did not see its own writes as it had made them",
+    ),
+    Remark.PHANTOM: (
+        "PHANTOM_VALUE",
+        UNCOMMITTED,
+        "was read although nobody wrote it",
+        "T{op} read {value} of {key}, which nobody wrote",
+    ),
+    Remark.DUPLICATE: (
+        "DUPLICATE_ELEMENT",
+        UNCOMMITTED,
+        "stood in its list twice",
+        "T{op} read {key} with {value} in it twice, which was appended once",
+    ),
+    Remark.ABORTED: (
+        "G1A",
+        COMMITTED,
+        "was aborted, and others read what it had written",
+        "T{other} read {value} of {key}, which T{op} wrote, and T{op} was aborted",
+    ),
+    Remark.INTERMEDIATE: (
+        "G1B",
+        COMMITTED,
+        "was seen by others halfway",
+        "T{other} read {value} of {key}, which T{op} wrote before it wrote {key} again",
+    ),
+    Remark.INCOMPATIBLE: (
+        "INCOMPATIBLE_ORDER",
+        COMMITTED,
+        "was read in two orders, of which neither goes on from the other",
+        "T{op} and others read {key} in orders of which neither goes on from the other",
+    ),
+    Remark.LOST_OWN: (
+        "LOST_APPEND",
+        COMMITTED,
+        "was seen by its own transaction, and is missing from what others read",
+        "T{op} appended {value} to {key} and read it there; others read {key} on without it",
+    ),
+    Remark.READ_TWICE: (
+        "INTERNAL",
+        SNAPSHOT,
+        "read one object twice and in two states",
+        "T{op} read {key} in two states, and had not changed it in between",
+    ),
+    Remark.LOST_UPDATE: (
+        "LOST_UPDATE",
+        SNAPSHOT,
+        "replaced a version that another, which had read the same one, had replaced",
+        "T{op} and T{other} both read the same version of {key}, and both replaced it",
+    ),
+}
+SUBJECTS = {
+    Remark.PHANTOM: "value",
+    Remark.DUPLICATE: "value",
+    Remark.INCOMPATIBLE: "list",
+    Remark.LOST_OWN: "append",
+}
+CYCLES = {
+    "G0": "a cycle of writes alone",
+    "G1C": "a cycle of writes and of reads of them",
+    "G_SINGLE": "a transaction missed a write that it depends on",
+    "G_NONADJACENT": "a cycle of transactions that missed writes, never two in a row",
+    "G2_ITEM": "a cycle of transactions each of which missed a write of the next",
+    "LOST_APPEND": "an append is in no read, though some transaction after it read on",
+}
+LAYERS = {Layer.DATA: "", Layer.PROCESS: "_PROCESS", Layer.REALTIME: "_REALTIME"}
+
+
+def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
+    return judged(gathered(history, spark, layer_of(trial)), history.names, trial, history.complete)
+
+
+def layer_of(trial: Trial) -> Layer:
+    """What the contract's level of isolation promises to keep."""
+    return {STRICT: Layer.REALTIME, SESSION: Layer.PROCESS}.get(trial.isolation, Layer.DATA)
+
+
+def judged(found: Gathered, names: Any, trial: Trial, complete: bool) -> Result:
+    """The answer, from all dependencies."""
+    layer = layer_of(trial)
+    whole, nodes = graph(found.transactions, found.edges, found.ending, layer)
+    causes = Peeling(whole, nodes, found.ending).run(layer)
+    story = Story(_keys(names), _times(found.transactions, causes))
+    findings = [*_remarked(found, story, complete), *(_cycles(c, story) for c in causes)]
+    findings.sort(key=lambda f: (ISOLATION.index(f.demand), f.code))
+    committed = int((found.transactions.status == OK).sum())
+    stats: dict[str, Any] = {
+        "transactions": len(found.transactions),
+        "committed": committed,
+        "dependencies": int((found.edges.kind != Kind.LINK).sum()),
+        "isolation": trial.isolation,
+    }
+    if committed and not findings:
+        stats["proved"] = f"{committed:,} committed transactions, and no anomaly that " + (
+            f"{trial.isolation} forbids"
+        )
+    return Result("transactions", tuple(findings), tuple(_reasons(found, complete)), stats)
+
+
+def _remarked(found: Gathered, story: Story, complete: bool) -> Iterator[Finding]:
+    """Findings that need no cycle."""
+    for remark, (code, demand, words, sentence) in REMARKS.items():
+        count, rows = roots(found.remarks, remark)
+        if not count or (remark is Remark.PHANTOM and not complete):
+            continue
+        evidence = tuple(_evidence(row, sentence, story) for row in rows[:SAMPLE])
+        subject = SUBJECTS.get(remark, "transaction")
+        many = f"1 {subject}" if count == 1 else f"{count:,} {subject}s, each of which"
+        yield Finding(code, count, f"{many} {words}", demand, evidence)
+
+
+def _evidence(row: dict[str, int], sentence: str, story: Story) -> dict[str, Any]:
+    key, value = story.key(row["key"]), row["value"]
+    words = sentence.format(op=row["op"], other=row["other"], key=key, value=value)
+    shown: dict[str, Any] = {"key": key, "transaction": name(row["op"])}
+    if value != NULL:
+        shown["value"] = value
+    if row["other"] >= 0:
+        shown["other"] = name(row["other"])
+    return {**shown, "explanation": f"{words}."}
+
+
+def _cycles(causes: Causes, story: Story) -> Finding:
+    code = causes.code if causes.code == "LOST_APPEND" else causes.code + LAYERS[causes.layer]
+    times = "once" if causes.count == 1 else f"{causes.count:,} times"
+    kept = {
+        Layer.DATA: "",
+        Layer.PROCESS: ", in the order of its process",
+        Layer.REALTIME: ", in real time",
+    }[causes.layer]
+    evidence = tuple(_told(shown, story) for shown in causes.shown[:SAMPLE])
+    message = f"{times}, {CYCLES[causes.code]}{kept}"
+    return Finding(code, causes.count, message, _demand(causes), evidence)
+
+
+def _told(shown: Shown, story: Story) -> dict[str, Any]:
+    around = " -> ".join(name(op) for op in [*(h.src for h in shown.cycle), shown.cycle[0].src])
+    kinds = " ".join(hop.kind.name.lower() for hop in shown.cycle)
+    told = {"cycle": around, "edges": kinds, "explanation": story.told(shown.cycle)}
+    return told | ({"by_time": story.told(shown.by_time)} if shown.by_time else {})
+
+
+def _demand(causes: Causes) -> str:
+    """The weakest level that forbids this."""
+    if causes.layer is not Layer.DATA:
+        return SESSION if causes.layer is Layer.PROCESS else STRICT
+    return (UNCOMMITTED, COMMITTED, SNAPSHOT, SERIALIZABLE)[causes.step]
+
+
+def _reasons(found: Gathered, complete: bool) -> Iterator[Reason]:
+    if not (found.transactions.status == OK).any():
+        yield Reason(
+            "NO_TRANSACTIONS", "no transaction was committed, so nothing is proven of isolation"
+        )
+    count, _ = roots(found.remarks, Remark.NOT_UNIQUE)
+    if count:
+        yield Reason(
+            "VALUES_NOT_UNIQUE",
+            f"{count:,} objects were written the same value twice, so that nobody can tell who "
+            "read from whom; they were not judged; write each value once",
+        )
+    count, _ = roots(found.remarks, Remark.PHANTOM)
+    if count and not complete:
+        yield Reason(
+            "WRITING_UNRECORDED",
+            f"{count:,} values were read whose writing is not recorded; the history has gaps, so "
+            "this may be the record's fault; run it again",
+        )
+
+
+def _keys(names: Any) -> dict[int, str]:
+    return dict(enumerate(str(key) for key in names.get("keys", ())))
+
+
+def _times(transactions: Transactions, causes: list[Causes]) -> dict[int, tuple[float, float, int]]:
+    """When the transactions of the witnesses were."""
+    shown = [s for c in causes for s in c.shown]
+    hops = [hop for s in shown for hop in (*s.cycle, *s.by_time)]
+    ops = sorted({op for hop in hops for op in (hop.src, hop.dst)})
+    at: Ints = np.searchsorted(transactions.op, np.array(ops, np.int64))
+    t = transactions
+    return {
+        op: (seconds(int(t.begin[row])), seconds(int(t.end[row])), int(t.process[row]))
+        for op, row in zip(ops, at.tolist(), strict=True)
+    }
