@@ -64,9 +64,10 @@ def test_the_intact_store_is_read() -> None:
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32), flips=st.integers(1, 3))
 def test_flipped_bytes_lose_nothing_silently(path: str, seed: int, flips: int) -> None:
-    """The log's and the epochs' stop the node; the rest can be made anew."""
+    """The log's and the epochs' stop the node; the rest can be made anew. Not those of the filler
+    at the end of a full segment, which holds nothing that could be lost and is never read."""
     dice, data = Random(seed), bytearray(FILES[path])
-    end = len(data) if path != LAST else data.rindex(b"-") + 1
+    end = data.rindex(b"-" if path == LAST else b".") + 1 if path in (LOG, LAST) else len(data)
     for _ in range(flips):
         data[dice.randrange(end)] ^= dice.randrange(1, 256)
     said = outcome(FILES | {path: bytes(data)})
