@@ -31,21 +31,17 @@ class _ByRows:
 
     def __call__(self, lines: Lines, slips: Slips) -> Decoded:
         sheet = Sheet()
-        rows = zip(
-            lines.type.tolist(),
-            lines.f.to_pylist(),
-            lines.value.to_pylist(),
-            lines.error.tolist(),
-            strict=True,
-        )
-        for event, (kind, f, text, error) in enumerate(rows):
-            before = len(sheet)
+        for event, (kind, f, error) in enumerate(
+            zip(lines.type.tolist(), lines.f.tolist(), lines.error.tolist(), strict=True)
+        ):
+            name, before = lines.names[f], len(sheet)
             try:
+                text = lines.value[event]
                 value = _edn.read(text) if text is not None else None
-                self._one(sheet, event, kind, f, value, error)
+                self._one(sheet, event, kind, name, value, error)
             except (Odd, _edn.Malformed) as e:
                 sheet.cut(before)
-                message = f":value is not what :f :{f} has: {e}"
+                message = f":value is not what :f :{name} has: {e}"
                 slips.add(Slip("ODD_VALUE", int(lines.line[event]), message, gap=True))
         return Decoded(sheet.table())
 

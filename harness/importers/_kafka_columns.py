@@ -2,28 +2,32 @@
 
     [[:send k v]]  [[:send k [offset v]]]  [[:poll]]  [[:poll {k [[offset v] ...], ...}]]
 
-with whole numbers throughout. Expressions say which values have such a shape, exactly; after that
-only the numbers of a poll have to be found among its bytes, and told apart: a key is what a
-bracket follows, all others are offsets and values in turn.
+with whole numbers throughout. Such a value is its numbers and what stands between them. In a poll
+that is one of four things, and each says what the number before it was and what the next one is:
+
+    k` [[`offset    offset` `v    v`] [`offset    v`]], `k
+
+So a value is a poll exactly when each of its gaps is one of these and they fit one another. A value
+that is anything else is left to the reader.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from harness.importers._bytes import Bytes, digit_runs, numbers, padded, ranges, says
 from harness.importers._jepsen import Lines
 from harness.importers._recording import PARTS, SAME, Bools, Ints
 from harness.operation import F, Type
 
-_N = r"\d{1,18}"
-_SEND = rf"^\[\[:send (?P<key>{_N}) (?P<value>{_N})\]\]$"
-_SENT = rf"^\[\[:send (?P<key>{_N}) \[(?P<offset>{_N}) (?P<value>{_N})\]\]\]$"
-_BARE = pa.array(["[[:poll]]", "[[:poll {}]]"], pa.large_string())
-_PAIRS = rf"{_N} \[\[{_N} {_N}\](?: \[{_N} {_N}\])*\]"
-_POLLED = rf"^\[\[:poll \{{{_PAIRS}(?:, {_PAIRS})*\}}\]\]$"
-ZERO, NINE, SPACE = 48, 57, 32
+KEY, OFFSET, VALUE, NOTHING = 0, 1, 2, 3
+GAPS = (  # between two numbers: what stands there, what is before it, what comes after it
+    (b" [[", KEY, OFFSET),
+    (b" ", OFFSET, VALUE),
+    (b"] [", VALUE, OFFSET),
+    (b"]], ", VALUE, KEY),
+)
 
 
 @dataclass(frozen=True)
@@ -52,22 +56,36 @@ class _Some:
         return pa.table({name: _column(columns.get(name), n, PARTS[name]) for name in PARTS})
 
 
+@dataclass(frozen=True)
+class _Numbers:
+    """The numbers in the values of a piece: spans, and the first and how many in each value."""
+
+    text: Bytes
+    start: Ints
+    end: Ints
+    first: Ints
+    count: Ints
+
+    def at(self, index: Ints) -> Ints:
+        return numbers(self.text, self.start[index], self.end[index])[0]
+
+
 def columns(lines: Lines) -> tuple[pa.Table, Ints]:
     """The parts of all events whose values have a common shape, in order; and the other events."""
-    value = lines.value.fill_null("nil")
-    operations = pc.is_in(lines.f, value_set=pa.array(["send", "poll", "txn"], pa.large_string()))
-    left = operations.to_numpy(zero_copy_only=False)
-    found: list[_Some] = []
-    for expression in (_SEND, _SENT):
-        left = _sends(value, left, expression, found)
-    bare = left & pc.is_in(value, value_set=_BARE).to_numpy(zero_copy_only=False)
-    found.append(_Some(np.flatnonzero(bare), F.POLL))
-    left &= ~bare
-    at = np.flatnonzero(left)
-    polls = value.take(pa.array(at))
-    fits = pc.match_substring_regex(polls, _POLLED).to_numpy(zero_copy_only=False)
-    polled = at[fits]
-    found += [_messages(polls.filter(pa.array(fits)), polled), _Some(polled, F.POLL)]
+    text = padded(lines.value.data)
+    start, end = lines.value.start, lines.value.end
+    asked = lines.named("send", "poll", "txn") & (start >= 0)
+    runs = digit_runs(text)
+    first = np.searchsorted(runs[0], start)
+    there = _Numbers(text, *runs, first, np.searchsorted(runs[0], end) - first)
+    sends = asked & says(text, np.maximum(start, 0), b"[[:send ")
+    polls = asked & says(text, np.maximum(start, 0), b"[[:poll")
+    found = [
+        _send(there, start, end, np.flatnonzero(sends & (there.count == 2))),
+        _sent(there, start, end, np.flatnonzero(sends & (there.count == 3))),
+        *_bare(text, start, end, np.flatnonzero(polls & (there.count == 0))),
+        *_polled(there, start, end, np.flatnonzero(polls & (there.count > 2))),
+    ]
     covered = np.zeros(len(lines), np.bool_)
     for some in found:
         covered[some.event] = True
@@ -76,55 +94,87 @@ def columns(lines: Lines) -> tuple[pa.Table, Ints]:
     return table.take(pa.array(order)).combine_chunks(), np.flatnonzero(~covered)
 
 
-def _sends(value: pa.Array, left: Bools, expression: str, found: list[_Some]) -> Bools:
-    """Adds the sends that the expression describes; what is left then."""
-    at = np.flatnonzero(left)
-    got = pc.extract_regex(value.take(pa.array(at)), expression)
-    fits = got.is_valid().to_numpy(zero_copy_only=False)
-    got = got.filter(pa.array(fits))
-    names = [field.name for field in got.type]
-    numbers = {name: got.field(name).cast(pa.int64()).to_numpy() for name in names}
-    found.append(_Some(at[fits], F.SEND, **numbers))
-    rest = left.copy()
-    rest[at[fits]] = False
-    return rest
+def _send(there: _Numbers, start: Ints, end: Ints, at: Ints) -> _Some:
+    """[[:send k v]]"""
+    key, value = there.first[at], there.first[at] + 1
+    good = there.start[key] == start[at] + 8
+    good &= _between(there, key, b" ") & _closed(there, value, end[at], b"]]")
+    key, value = key[good], value[good]
+    return _Some(at[good], F.SEND, there.at(key), there.at(value))
 
 
-def _messages(polls: pa.Array, events: Ints) -> _Some:
-    """The messages of polls that have the common shape."""
-    if not len(polls):
-        nothing = np.zeros(0, np.int64)
-        return _Some(nothing, F.POLL, nothing, nothing, nothing, nothing)
-    offsets = np.frombuffer(polls.buffers()[1], np.int64)[polls.offset :][: len(polls) + 1]
-    text = np.frombuffer(polls.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
-    starts, ends = _runs((text >= ZERO) & (text <= NINE))
-    numbers = _numbers(text, starts, ends)
-    is_key = (text[ends] == SPACE) & (text[ends + 1] == ord("["))
-    keys, pairs = numbers[is_key], numbers[~is_key]
-    key = keys[np.cumsum(is_key)[~is_key][0::2] - 1]
-    owner = np.searchsorted(offsets - offsets[0], starts[~is_key][0::2], side="right") - 1
-    heads = np.flatnonzero(np.diff(owner, prepend=-1))
-    pos = np.arange(len(owner)) - np.repeat(heads, np.diff(np.append(heads, len(owner))))
-    return _Some(events[owner], F.POLL, key, pairs[1::2], pairs[0::2], pos)
+def _sent(there: _Numbers, start: Ints, end: Ints, at: Ints) -> _Some:
+    """[[:send k [offset v]]]"""
+    key = there.first[at]
+    good = there.start[key] == start[at] + 8
+    good &= _between(there, key, b" [") & _between(there, key + 1, b" ")
+    good &= _closed(there, key + 2, end[at], b"]]]")
+    key = key[good]
+    return _Some(at[good], F.SEND, there.at(key), there.at(key + 2), there.at(key + 1))
 
 
-def _runs(mask: Bools) -> tuple[Ints, Ints]:
-    """Where each run of true begins, and where it has ended."""
-    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
-    return edges[0::2], edges[1::2]
+def _bare(text: Bytes, start: Ints, end: Ints, at: Ints) -> list[_Some]:
+    """[[:poll]] and [[:poll {}]]"""
+    empty = (b"[[:poll]]", b"[[:poll {}]]")
+    same = [says(text, start[at], word) & (end[at] - start[at] == len(word)) for word in empty]
+    return [_Some(at[same[0] | same[1]], F.POLL)]
 
 
-def _numbers(text: np.ndarray[tuple[int], np.dtype[np.uint8]], starts: Ints, ends: Ints) -> Ints:
-    """The numbers that stand there, digit by digit for all of them."""
-    numbers = np.zeros(len(starts), np.int64)
-    length = ends - starts
-    for digit in range(int(length.max(initial=0))):
-        long = np.flatnonzero(length > digit)
-        numbers[long] = numbers[long] * 10 + (text[starts[long] + digit] - ZERO)
-    return numbers
+def _polled(there: _Numbers, start: Ints, end: Ints, at: Ints) -> list[_Some]:
+    """[[:poll {k [[offset v] ...], ...}]]"""
+    last = there.first[at] + there.count[at] - 1
+    good = says(there.text, start[at], b"[[:poll {") & (
+        there.start[there.first[at]] == start[at] + 9
+    )
+    good &= _closed(there, last, end[at], b"]]}]]")
+    at = at[good]
+    index, owner = ranges(there.first[at], there.count[at])
+    role, fits = _roles(there, index, owner)
+    bad = np.unique(owner[~fits])
+    if len(bad):
+        keep = np.ones(len(at), np.bool_)
+        keep[bad] = False
+        return _polled(there, start, end, at[keep])
+    key = there.at(index[role == KEY])
+    offset, value = index[role == OFFSET], index[role == VALUE]
+    whose = owner[role == OFFSET]
+    heads = np.flatnonzero(np.diff(whose, prepend=-1))
+    pos = np.arange(len(whose)) - np.repeat(heads, np.diff(np.append(heads, len(whose))))
+    keys = key[np.cumsum(role == KEY)[role == OFFSET] - 1]
+    messages = _Some(at[whose], F.POLL, keys, there.at(value), there.at(offset), pos)
+    return [messages, _Some(at, F.POLL)]
 
 
-def _column(numbers: Ints | None, n: int, kind: pa.DataType) -> pa.Array:
-    if numbers is None:
+def _roles(there: _Numbers, index: Ints, owner: Ints) -> tuple[Ints, Bools]:
+    """What each number of some polls is, and whether what follows it allows that."""
+    after = np.full(len(index), NOTHING)  # what the gap behind a number says that it is
+    next_ = np.full(len(index), NOTHING)  # and the one after it
+    for word, before, following in GAPS:
+        here = _between(there, index, word)
+        after[here], next_[here] = before, following
+    ends = np.append(owner[1:] != owner[:-1], True)[: len(owner)]
+    after[ends] = VALUE
+    role = np.roll(next_, 1)
+    role[np.flatnonzero(np.roll(ends, 1))] = KEY
+    return role, role == after
+
+
+def _between(there: _Numbers, index: Ints, word: bytes) -> Bools:
+    """Whether just this stands between a number and the next one."""
+    following = np.minimum(index + 1, len(there.start) - 1)
+    near = there.start[following] - there.end[index] == len(word)
+    stands: Bools = near & says(there.text, there.end[index], word)
+    return stands
+
+
+def _closed(there: _Numbers, last: Ints, end: Ints, word: bytes) -> Bools:
+    """Whether the value ends with just this after its last number."""
+    at = there.end[last]
+    closed: Bools = (end - at == len(word)) & says(there.text, at, word)
+    return closed
+
+
+def _column(cells: Ints | None, n: int, kind: pa.DataType) -> pa.Array:
+    if cells is None:
         return pa.nulls(n, kind)
-    return pa.array(numbers).cast(kind)
+    return pa.array(cells).cast(kind)

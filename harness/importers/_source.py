@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.errors import BadRequest
 from harness.importers._recording import Slip, Slips
 
-PIECE_BYTES = 8 << 20
+PIECE_BYTES = 2 << 20  # columns of a piece this size stay in the cache of a processor
 _GZIP = b"\x1f\x8b"
 _AUTOMATIC = 47  # zlib's word for: gzip or zlib, as the header says
 

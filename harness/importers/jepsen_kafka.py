@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from harness.importers import _edn
 from harness.importers._decoding import Odd, atom, elements, odd, pair
 from harness.importers._jepsen import Decoded, Format, Lines, recording
 from harness.importers._kafka_columns import columns
-from harness.importers._recording import Recording, Remark, Sheet, Slip, Slips, together
+from harness.importers._recording import Ints, Recording, Remark, Sheet, Slip, Slips, together
 from harness.operation import F, Type
 from harness.remarks import ASSIGN, CRASH, REBALANCE, SUBSCRIBE
 
@@ -33,14 +34,22 @@ READING = {"assign": ASSIGN, "subscribe": SUBSCRIBE, "crash": CRASH}
 def decode(lines: Lines, slips: Slips) -> Decoded:
     """Common shapes as columns, the others one by one."""
     fast, rest = columns(lines)
+    slow, remarks = one_by_one(lines, rest, slips)
+    if not slow.num_rows:
+        return Decoded(fast, remarks)
+    both = together([fast, slow], [0, 0])
+    order = np.argsort(both.column("event").to_numpy(), kind="stable")
+    return Decoded(both.take(pa.array(order)), remarks)
+
+
+def one_by_one(lines: Lines, events: Ints, slips: Slips) -> tuple[pa.Table, list[Remark]]:
+    """Any shapes, through the reader."""
     sheet = Sheet()
     remarks = [*_rebalances(lines)]
-    for event in rest.tolist():
-        kind, f = int(lines.type[event]), lines.f[event].as_py()
-        text = lines.value[event].as_py() or "nil"
-        before = len(sheet)
+    for event in events.tolist():
+        kind, f, before = int(lines.type[event]), lines.names[lines.f[event]], len(sheet)
         try:
-            value = _edn.read(text)
+            value = _edn.read(lines.value[event] or "nil")
             if f in READING:
                 remarks += _reading(event, kind, f, value)
             elif f in OPERATIONS:
@@ -49,8 +58,7 @@ def decode(lines: Lines, slips: Slips) -> Decoded:
             sheet.cut(before)
             message = f":value is not what :f :{f} has: {e}"
             slips.add(Slip("ODD_VALUE", int(lines.line[event]), message, gap=True))
-    slow = together([fast, sheet.table()], [0, 0])
-    return Decoded(slow.sort_by([("event", "ascending")]) if len(sheet) else fast, remarks)
+    return sheet.table(), remarks
 
 
 def _operation(sheet: Sheet, event: int, kind: int, value: Any) -> None:
@@ -111,8 +119,8 @@ def _reading(event: int, kind: int, f: str, value: Any) -> list[Remark]:
 
 def _rebalances(lines: Lines) -> Iterator[Remark]:
     """Keys that a client lost while it operated."""
-    for event in np.flatnonzero(lines.extra.is_valid()).tolist():
-        text = lines.extra[event].as_py()
+    for event in np.flatnonzero(lines.extra.start >= 0).tolist():
+        text = lines.extra[event] or "nil"
         with suppress(_edn.Malformed, Odd):
             for each in elements(_edn.read(text), "a vector of maps"):
                 if isinstance(each, dict):

@@ -9,8 +9,7 @@ not happen, and tells nothing.
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
 
 from harness.importers._decoding import atom, by_rows, pair
 from harness.importers._jepsen import Decoded, Format, Lines, recording
@@ -52,10 +51,9 @@ def _decode(lines: Lines, slips: Slips) -> Decoded:
 
 def _keyed_by(lines: Lines) -> bool:
     """Every read or write has a vector as value."""
-    plain = pc.is_in(lines.f, value_set=pa.array(["read", "write"], pa.large_string()))
-    asked = plain.to_numpy(zero_copy_only=False) & (lines.type == Type.INVOKE)
-    values = lines.value.filter(pa.array(asked))
-    return bool(len(values)) and bool(pc.all(pc.starts_with(values, "[")).as_py())
+    asked = np.flatnonzero(lines.named("read", "write") & (lines.type == Type.INVOKE))
+    values = (lines.value[event] or "" for event in asked.tolist())
+    return bool(len(asked)) and all(value.startswith("[") for value in values)
 
 
 FORMAT = Format("jepsen-register", "registers", ("read", "write", "cas"), _decode)
