@@ -62,6 +62,12 @@ def standings(told: Sequence[Event], before: int) -> dict[str, Standing]:
     return {name: Standing(s.master, s.members, nodes[name]) for name, s in sets.items()}
 
 
+def set_of_node(told: Sequence[Event]) -> dict[str, str]:
+    """The broker set of each broker that told of its role."""
+    roles = (event for event in told if event.kind == "role" and "brokerName" in event.fields)
+    return {event.node: str(event.fields["brokerName"]) for event in roles}
+
+
 def stretches(faults: Sequence[FaultInterval], end: int) -> Iterator[tuple[Window, frozenset[int]]]:
     """The run up to `end` in pieces, with the ids of the faults that touch each."""
     spans = [

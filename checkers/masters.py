@@ -13,10 +13,11 @@ asked about there is left to them.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from checkers._facts import broker_sets, outline
-from checkers._reigns import Incident, headless, needless, outside, went_back
+from checkers._reigns import Incident, headless, needless, outside, set_of_node, went_back
 from checkers._writers import Writer, writers
 from checkers.invariants import WATCHED
 from harness.history import History
@@ -37,7 +38,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     told, faults = seen.events, seen.faults
     patience = round(trial.recover_within_s * 1e9)
     names, set_of_key = broker_sets(history.names, told)
-    acked = writers(history, set_of_key, spark)
+    acked = placed(writers(history, set_of_key, spark), names, told, history)
     stats: dict[str, Any] = {"writers": len(acked), "overlap_s": round(overlap(acked) / 1e9, 6)}
     found = [*_shared(acked, names, told, history)]
     if not any(event.kind == WATCHED for event in told):
@@ -76,6 +77,18 @@ def _finding(
 
 
 # --------------------------------------------------------------------------- who acknowledged
+
+
+def placed(
+    acked: Sequence[Writer], names: Sequence[str], told: Sequence[Event], history: History
+) -> list[Writer]:
+    """Each broker in its own set, if that was told: each set counts its epochs from 1."""
+    nodes, sets = history.names.get("nodes", ()), set_of_node(told)
+    found = []
+    for writer in acked:
+        name = sets.get(nodes[writer.node] if writer.node < len(nodes) else "", "")
+        found.append(replace(writer, set=names.index(name)) if name in names else writer)
+    return found
 
 
 def _shared(

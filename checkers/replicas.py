@@ -12,8 +12,8 @@ nothing either way, and says so: somebody failed to read the replicas' logs.
 
 Each epoch begins at one byte of the log, whoever tells of it (`EPOCHS_DIFFER`): the master that
 begins it, and each slave that copies it. Tables that differ in that find no common point, or a
-wrong one, at the next handshake. What brokers tell of their epochs is in their event logs; of which
-set a broker is, is not, so with several sets nothing is concluded.
+wrong one, at the next handshake. What brokers tell of their epochs is in their event logs, and of
+which set each of them is; each set counts its epochs from 1.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers._copies import Copies, Row, copies
 from checkers._facts import broker_sets
+from checkers._reigns import set_of_node
 from harness.history import History
 from harness.intervals import Event, events
 from harness.trial import Trial
@@ -36,7 +37,7 @@ MOST_EPOCHS = 20
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     told = events(history.read("events"))
     sets, _ = broker_sets(history.names, told)
-    findings = list(_parted(told)) if len(sets) == 1 else []
+    findings = list(_parted(told))
     if not _came_back(history, told):
         return Result("replicas", tuple(findings), stats={"compared": 0})
     replicas = sum(role == "broker" for role in history.names.get("roles", {}).values())
@@ -82,15 +83,17 @@ def placed(rows: Sequence[Row], names: Mapping[str, Any]) -> tuple[dict[str, Any
 
 def _parted(told: Sequence[Event]) -> Iterator[Finding]:
     """Epochs that begin at two places, by the words of the brokers."""
-    starts: dict[int, tuple[int, str]] = {}
-    rows: dict[int, dict[str, Any]] = {}
+    starts: dict[tuple[str, int], tuple[int, str]] = {}
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    sets = set_of_node(told)
     for event in told:
         if event.kind == "epoch":
             epoch, start = int(event.fields["epoch"]), int(event.fields["start"])
-            known, who = starts.setdefault(epoch, (start, event.node))
+            which = sets.get(event.node, ""), epoch
+            known, who = starts.setdefault(which, (start, event.node))
             if known != start:
                 row = {"epoch": epoch, "start": known, "told_by": who}
-                rows.setdefault(epoch, row | {"other": start, "told_by_other": event.node})
+                rows.setdefault(which, row | {"other": start, "told_by_other": event.node})
     if rows:
         what = "1 epoch begins" if len(rows) == 1 else f"{len(rows):,} epochs begin"
         message = f"{what} at different places of the log, as different replicas tell"

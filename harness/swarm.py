@@ -2,7 +2,9 @@
 
 A base trial says what is common to a campaign; whatever it sets stays as it is. The rest is drawn,
 by those who know it: the hosts' options by the hosts, sizes and settings by the system, the load by
-the workload, the faults by the nemesis. Each has a function `swarm(random)`, or nothing to draw.
+the workload, the faults by the nemesis. Each has a function `swarm(random)`, or nothing to draw. A
+system's, `swarm(random, trial, planned)`, is told what is set, for its sizes depend on each other,
+and whether a plan is given, which was written for some cluster.
 The plan is explicit, so that it can be replayed and shrunk whatever becomes of the drawing.
 """
 
@@ -13,7 +15,6 @@ from typing import Any
 
 from harness import registry
 from harness.contracts import Hosts, System
-from harness.errors import BadRequest
 from harness.trial import Trial
 
 HOSTS = "simulated"  # where a trial costs so little that there can be thousands
@@ -26,7 +27,7 @@ def drawn(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, str]:
     """
     random = Random(f"{seed}/swarm")
     trial = replace(base, name=f"seed-{seed}", seed=seed, plan="", hosts=HOSTS, short_faults=True)
-    trial = _sized(trial, random)
+    trial = _sized(trial, random, plan is not None)
     nemesis = registry.nemesis()
     system: System = registry.load("system", trial.system)(trial)
     hosts: Hosts = registry.load("hosts", trial.hosts)(trial, Path())
@@ -41,26 +42,21 @@ def drawn(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, str]:
     return replace(trial, faults=kinds, survives=survives), nemesis.dump(faults)
 
 
-def _sized(trial: Trial, random: Random) -> Trial:
+def _sized(trial: Trial, random: Random, planned: bool) -> Trial:
     """The trial with all that is drawn of it but the faults."""
     load = _drawn("workload", trial.workload, random)
-    system = _drawn("system", trial.system, random)
-    full = replace(
+    system = _drawn("system", trial.system, random, trial, planned)
+    return replace(
         trial,
         profile=trial.profile or str(system.get("profile", "")),
+        nodes={**system.get("nodes", {}), **trial.nodes},
         bed={**_drawn("hosts", trial.hosts, random), **trial.bed},
         load={**load, **trial.load},
         settings={**system.get("settings", {}), **trial.settings},
     )
-    sized = replace(full, nodes={**system.get("nodes", {}), **trial.nodes})
-    try:
-        registry.load("system", trial.system)(sized)
-    except BadRequest:
-        return full  # what is set asks for other sizes than these
-    return sized
 
 
-def _drawn(kind: str, name: str, random: Random) -> dict[str, Any]:
+def _drawn(kind: str, name: str, random: Random, *told: Any) -> dict[str, Any]:
     swarm = getattr(registry.module(kind, name), "swarm", None)
     own = Random(random.getrandbits(64))  # what one draws is nothing to the others
-    return dict(swarm(own)) if swarm else {}
+    return dict(swarm(own, *told)) if swarm else {}

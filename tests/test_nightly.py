@@ -51,6 +51,9 @@ def test_the_suite_it_runs_exists() -> None:
     for expected in runs:
         refuse_unknown(expected.asked.trial)
     assert {expected.verdict for expected in runs} >= {"valid", "invalid"}
+    on_processes = [one.asked.trial for one in runs if one.asked.trial.hosts == "local"]
+    types = {trial.settings.get("controllerType", "dledger") for trial in on_processes}
+    assert types == {"dledger", "jraft"}
 
 
 SHORT = """\

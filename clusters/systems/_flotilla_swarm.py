@@ -2,34 +2,79 @@
 
 A send that is not patient is answered before its copies are there, and one that is very patient
 still waits when a reign ends: answers that an average cluster hardly ever gives. But a master whose
-patience is shorter than the wires are long would acknowledge nothing, and rightly so.
+patience is shorter than the wires are long would acknowledge nothing, and rightly so. Controllers
+that write snapshots all the time give followers snapshots where they usually give them entries.
+
+How many brokers there are and how many sets they are dealt to belong together, and what is set of
+the two decides what may be drawn of the other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
+from clusters.flotilla.config import CONTROLLER_TYPES
+from clusters.systems._flotilla_layout import BROKER, laid_out
+from clusters.systems._flotilla_profiles import BROKER_SETS, settings
+from harness.trial import Trial
+
+PROFILE = "sync-flush"  # powers are cut, and this is the one that survives it
+SETS = (1, 1, 1, 1, 2, 3)
+BROKERS_ALONE = (2, 3, 3, 3, 4)  # of the only set
+BROKERS_EACH = (2, 2, 3)  # of several: what they cost in all is bounded
 SEGMENT_BYTES = (1 << 16, 1 << 18, 1 << 20)  # small: logs roll over, and a world stays small
 BATCH_BYTES = (1 << 10, 1 << 12, 1 << 15)  # of replication
 PATIENCE_MS = (2000, 3000, 10_000)  # of a send; at timeScale 0.1 even slow wires bring an answer
+SNAPSHOT_ENTRIES = (3, 20, 1000)  # of the controllers' log
 
 
-def swarm(random: Random) -> Mapping[str, Any]:
-    """Sizes and settings by lot. Powers are cut, so the profile is the one that survives it."""
-    drawn: dict[str, Any] = {
-        "profile": "sync-flush",
-        "nodes": {
-            "controller": random.choice((3, 3, 3, 5)),
-            "broker": random.choice((2, 3, 3, 3, 4)),
-            "client": random.choice((1, 2)),
-        },
-        "settings": {
-            "mappedFileSizeCommitLog": random.choice(SEGMENT_BYTES),
-            "haTransferBatchSize": random.choice(BATCH_BYTES),
-            "slaveTimeout": random.choice(PATIENCE_MS),
-            "syncFlushTimeout": random.choice(PATIENCE_MS),
-        },
+def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
+    """Sizes and settings by lot, such as go with what the trial sets. BadRequest: nothing does.
+
+    `planned`: a plan is given, and plans are written for one broker set unless the trial says more.
+    """
+    brokers, sets = _brokers(random, trial, SETS[:1] if planned else SETS)
+    nodes = {
+        "controller": random.choice((3, 3, 3, 5)),
+        "broker": brokers,
+        "client": random.choice((1, 2)),
+        "nameserver": random.choice((1, 1, 2)),
     }
-    drawn["nodes"]["nameserver"] = random.choice((1, 1, 2))
-    drawn["settings"]["liteHeartBeat"] = random.choice((True, True, False))
-    return drawn
+    drawn = {
+        "mappedFileSizeCommitLog": random.choice(SEGMENT_BYTES),
+        "haTransferBatchSize": random.choice(BATCH_BYTES),
+        "slaveTimeout": random.choice(PATIENCE_MS),
+        "syncFlushTimeout": random.choice(PATIENCE_MS),
+        "liteHeartBeat": random.choice((True, True, False)),
+        "controllerType": random.choice(CONTROLLER_TYPES),
+        "raftSnapshotEntries": random.choice(SNAPSHOT_ENTRIES),
+        BROKER_SETS: sets,
+    }
+    return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
+
+
+def _brokers(random: Random, trial: Trial, some: Sequence[int]) -> tuple[int, int]:
+    """How many in all, and in how many sets: as many in each as acknowledgements need."""
+    laid_out(trial.nodes)
+    chosen = settings(replace(trial, profile=trial.profile or PROFILE))
+    least = _copies(chosen.values)
+    total = trial.nodes.get(BROKER)
+    if BROKER_SETS in trial.settings:
+        sets = chosen.broker_sets
+    else:
+        sets = random.choice([n for n in some if total is None or _may_deal(total, n, least)])
+    sizes = BROKERS_ALONE if sets == 1 else BROKERS_EACH
+    each = random.choice([size for size in sizes if size >= least] or [least])
+    return (sets * each if total is None else total), sets
+
+
+def _may_deal(brokers: int, sets: int, least: int) -> bool:
+    """One set takes whatever there is."""
+    return sets == 1 or (brokers % sets == 0 and brokers // sets >= max(least, 2))
+
+
+def _copies(values: Mapping[str, Any]) -> int:
+    """How many brokers of a set have to hold a message."""
+    waited_for = 1 if values.get("allAckInSyncStateSet") else values.get("inSyncReplicas", 1)
+    return max(int(waited_for), int(values.get("minInSyncReplicas", 1)))

@@ -19,6 +19,7 @@ from nemesis import Plan, load, swarm
 BASE = Trial(duration_s=20.0)
 SEEDS = range(1, 31)
 DETECTION_S = 1.5
+GIVEN = '[[fault]]\nkind = "kill"\nat_s = 2.0\nfor_s = 0.1\ntarget = "master"\n'
 NODES = [
     Node(f"{role}-{n}", role)
     for role, count in {"nameserver": 1, "controller": 3, "broker": 3, "client": 2}.items()
@@ -94,7 +95,12 @@ def test_what_is_set_stays() -> None:
         profile="allack-min2",
         nodes={"broker": 3},
         load={"rate": 5.0},
-        settings={"haTransferBatchSize": 2048},
+        settings={
+            "haTransferBatchSize": 2048,
+            "controllerType": "jraft",
+            "raftSnapshotEntries": 7,
+            "brokerSets": 1,
+        },
         bed={"latency_ms": 3.0},
         faults=("pause",),
         recover_within_s=11.0,
@@ -115,12 +121,57 @@ def test_sizes_that_the_settings_forbid_are_not_drawn() -> None:
         assert trial.nodes.get("broker", 3) >= 3
 
 
+def test_every_kind_of_cluster_is_drawn() -> None:
+    """Both ways in which controllers agree, snapshots rare and all the time, one set and several;
+    and whatever is drawn, each set has the two brokers that an acknowledgement needs."""
+    trials = [drawn(seed, BASE)[0] for seed in range(1, 61)]
+    assert _of(trials, "controllerType") == {"dledger", "jraft"}
+    assert _of(trials, "raftSnapshotEntries") == {3, 20, 1000}
+    assert _of(trials, "brokerSets") == {1, 2, 3}
+    for trial in trials:
+        each, rest = divmod(trial.nodes["broker"], trial.settings["brokerSets"])
+        assert rest == 0
+        assert each >= 2
+
+
+@pytest.mark.parametrize(
+    ("base", "sets", "brokers"),
+    [
+        (Trial(settings={"brokerSets": 1}), {1}, {2, 3, 4}),
+        (Trial(settings={"brokerSets": 2}), {2}, {4, 6}),
+        (Trial(settings={"brokerSets": 5}), {5}, {10, 15}),
+        (Trial(nodes={"broker": 1}, profile="allack-min1"), {1}, {1}),
+        (Trial(nodes={"broker": 3}), {1}, {3}),
+        (Trial(nodes={"broker": 6}), {1, 2, 3}, {6}),
+        (Trial(nodes={"broker": 6}, settings={"minInSyncReplicas": 3}), {1, 2}, {6}),
+        (Trial(nodes={"broker": 4}, settings={"brokerSets": 2}), {2}, {4}),
+        (Trial(profile="sync-replication-sync-flush"), {1, 2, 3}, {3, 4, 6, 9}),
+        (Trial(settings={"minInSyncReplicas": 5}), {1, 2, 3}, {5, 10, 15}),
+    ],
+)
+def test_sets_and_their_brokers_go_together(base: Trial, sets: set[int], brokers: set[int]) -> None:
+    """What is set of the two decides what is drawn of the other."""
+    trials = [drawn(seed, base)[0] for seed in range(1, 61)]
+    assert _of(trials, "brokerSets") == sets
+    assert {trial.nodes["broker"] for trial in trials} == brokers
+
+
+def _of(trials: list[Trial], key: str) -> set[object]:
+    return {trial.settings[key] for trial in trials}
+
+
+def test_a_plan_is_written_for_one_set() -> None:
+    """Unless the trial says otherwise: its words for one master would mean several."""
+    assert _of([drawn(seed, BASE, GIVEN)[0] for seed in SEEDS], "brokerSets") == {1}
+    several = Trial(settings={"brokerSets": 2})
+    assert _of([drawn(seed, several, GIVEN)[0] for seed in SEEDS], "brokerSets") == {2}
+
+
 def test_a_plan_that_is_given_is_every_seeds_plan() -> None:
     """Only the world differs then."""
-    given = '[[fault]]\nkind = "kill"\nat_s = 2.0\nfor_s = 0.1\ntarget = "master"\n'
-    first, second = drawn(1, BASE, given), drawn(2, BASE, given)
+    first, second = drawn(1, BASE, GIVEN), drawn(2, BASE, GIVEN)
     assert first[1] == second[1]
-    assert load(first[1]).faults == load(given).faults
+    assert load(first[1]).faults == load(GIVEN).faults
     assert first[0].bed != second[0].bed
 
 
@@ -130,6 +181,9 @@ def test_a_plan_that_is_given_is_every_seeds_plan() -> None:
         (Trial(faults=("pauze",)), "did you mean pause"),
         (Trial(profile="sink-flush"), "did you mean sync-flush"),
         (Trial(settings={"mutant": "double-vole"}), "double-vo"),
+        (Trial(settings={"brokerSets": 0}), "brokerSets"),
+        (Trial(settings={"brokerSets": 2}, nodes={"broker": 3}), "3 brokers can not be dealt"),
+        (Trial(nodes={"broker": "many"}), "nodes.broker"),
         (Trial(workload="massages"), "did you mean messages"),
         (Trial(system="flotila"), "did you mean flotilla"),
         (Trial(targets=("admiral",)), "admiral"),

@@ -201,6 +201,17 @@ def test_one_broker_acknowledges_in_an_epoch(written: Any, files: int) -> None:
     assert finding.evidence == (row,)
 
 
+def test_each_set_counts_its_epochs(written: Any) -> None:
+    """Brokers of two sets acknowledge in epoch 2 of their own; two of one set may not."""
+    told = [slave("broker-1", 1), slave("broker-2", 1, "set-2"), members(2, 1)]
+    told.append(event(2, "controller-1", "set", brokerName="set-2", setEpoch=1, set=[1]))
+    sends = [*SOUND, (7, 2, 0)]
+    sound = masters.check(acked(written, sends, told), Trial(), None)
+    assert (sound.findings, sound.stats["overlap_s"]) == ((), 0.0)
+    together = masters.check(acked(written, sends, [slave("broker-1", 1), *RAISED]), Trial(), None)
+    assert [finding.code for finding in together.findings] == ["EPOCH_SHARED"]
+
+
 def test_who_says_so_is_not_convicted_twice(written: Any) -> None:
     """Where both tell that they are master of the epoch, that is ONE_MASTER's finding."""
     both = [event(4, f"broker-{n}", "role", role="master", brokerId=n, epoch=2) for n in (1, 2)]

@@ -106,6 +106,20 @@ def test_one_message_of_two_epochs_convicts(written: Any) -> None:
     assert [finding.code for finding in judged(told).findings] == ["REPLICAS_DIFFER"]
 
 
+@pytest.mark.parametrize(("other", "codes"), [("set-1", ["EPOCHS_DIFFER"]), ("set-2", [])])
+def test_each_set_counts_its_epochs(written: Any, other: str, codes: list[str]) -> None:
+    """Epoch 6 of another set begins where it begins; of the same set, where it began."""
+    told = history(written, SAME)
+    rows = [
+        (1, "broker-1", "role", '{"role": "master", "brokerName": "set-1"}'),
+        (1, "broker-2", "role", f'{{"role": "master", "brokerName": "{other}"}}'),
+        (2, "broker-1", "epoch", '{"epoch": 6, "start": 200}'),
+        (3, "broker-2", "epoch", '{"epoch": 6, "start": 300}'),
+    ]
+    _write(told.run, "events", "runner-2", rows)
+    assert [finding.code for finding in judged(History.open(told.run)).findings] == codes
+
+
 @pytest.mark.parametrize(("start", "codes"), [(1200, []), (1300, ["EPOCHS_DIFFER"])])
 def test_an_epoch_begins_at_one_place(written: Any, start: int, codes: list[str]) -> None:
     """Spec 7.3: tables whose epochs begin at different places part there. Whoever tells last."""
