@@ -108,7 +108,7 @@ class Cell:
         """What is laid over the profile."""
         values: dict[str, Any] = {"timeScale": 1.0, "controllerType": self.flavour}
         if self.profile == ROCKETMQ:
-            values |= DEFAULTS | (JRAFT if self.flavour == "jraft" else {})
+            values |= {**DEFAULTS, **(JRAFT if self.flavour == "jraft" else {})}
         if self.interval_s:
             values["pollNameServerInterval"] = round(1000 * self.interval_s)
         if self.client == WAITS:  # Flotilla's asks when a send fails, but no sooner than this
