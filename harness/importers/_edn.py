@@ -141,7 +141,7 @@ def _atom(token: str, at: int) -> Any:
     if first == "\\":
         if len(token) < 2:
             raise Malformed(at, "a character is missing")
-        return _CHARACTERS.get(token[1:], token[1:])
+        return _CHARACTERS.get(token[1:]) or _escaped_character(token[1:])
     if token in _CONSTANTS:
         return _CONSTANTS[token]
     if first == ":":
@@ -157,9 +157,13 @@ def _number(token: str, at: int) -> int | float:
     raise Malformed(at, f"{token[:40]} is no number")
 
 
+def _escaped_character(word: str) -> str:
+    return chr(int(word[1:], 16)) if len(word) == 5 else word
+
+
 def _escaped(match: re.Match[str]) -> str:
     word = match[1]
-    return chr(int(word[1:], 16)) if len(word) == 5 else _ESCAPES.get(word, word)
+    return _escaped_character(word) if len(word) == 5 else _ESCAPES.get(word, word)
 
 
 def write(form: Any) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from harness.importers._bytes import Bytes, digit_runs, numbers, padded, ranges, says
+from harness.importers._bytes import MOST_DIGITS, Bytes, digit_runs, numbers, padded, ranges, says
 from harness.importers._jepsen import Lines
 from harness.importers._recording import PARTS, SAME, Bools, Ints
 from harness.operation import F, Type
@@ -162,7 +162,7 @@ def _roles(there: _Numbers, index: Ints, owner: Ints) -> tuple[Ints, Bools]:
 def _between(there: _Numbers, index: Ints, word: bytes) -> Bools:
     """Whether just this stands between a number and the next one."""
     following = np.minimum(index + 1, len(there.start) - 1)
-    near = there.start[following] - there.end[index] == len(word)
+    near = (there.start[following] - there.end[index] == len(word)) & _small(there, index)
     stands: Bools = near & says(there.text, there.end[index], word)
     return stands
 
@@ -170,8 +170,14 @@ def _between(there: _Numbers, index: Ints, word: bytes) -> Bools:
 def _closed(there: _Numbers, last: Ints, end: Ints, word: bytes) -> Bools:
     """Whether the value ends with just this after its last number."""
     at = there.end[last]
-    closed: Bools = (end - at == len(word)) & says(there.text, at, word)
+    closed: Bools = (end - at == len(word)) & says(there.text, at, word) & _small(there, last)
     return closed
+
+
+def _small(there: _Numbers, index: Ints) -> Bools:
+    """Numbers that fit; longer ones are for the reader."""
+    small: Bools = there.end[index] - there.start[index] <= MOST_DIGITS
+    return small
 
 
 def _column(cells: Ints | None, n: int, kind: pa.DataType) -> pa.Array:

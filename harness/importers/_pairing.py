@@ -129,14 +129,16 @@ def _untangle(events: Events, at: Ints, invoke: Ints, orphans: Bools, slips: Sli
                 )
             )
         else:
-            _twice(events, ended, event, invoke, slips)
+            _twice(events, ended, event, invoke, orphans, slips)
 
 
-def _twice(events: Events, first: int, second: int, invoke: Ints, slips: Slips) -> None:
+def _twice(
+    events: Events, first: int, second: int, invoke: Ints, orphans: Bools, slips: Slips
+) -> None:
     line, before = int(events.line[second]), int(events.line[first])
     differ = events.type[first] != events.type[second]
     if differ:
-        invoke[first] = NOBODY
+        invoke[first], orphans[first] = NOBODY, False
     what = "both are dropped, because they differ" if differ else "the second is dropped"
     message = f"process {events.process[second]} completes its operation again after line {before};"
     slips.add(Slip("COMPLETED_TWICE", line, f"{message} {what}", gap=True))

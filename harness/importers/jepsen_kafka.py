@@ -23,7 +23,16 @@ from harness.importers import _edn
 from harness.importers._decoding import Odd, atom, elements, odd, pair
 from harness.importers._jepsen import Decoded, Format, Lines, recording
 from harness.importers._kafka_columns import columns
-from harness.importers._recording import Ints, Recording, Remark, Sheet, Slip, Slips, together
+from harness.importers._recording import (
+    LARGEST,
+    Ints,
+    Recording,
+    Remark,
+    Sheet,
+    Slip,
+    Slips,
+    together,
+)
 from harness.operation import F, Type
 from harness.remarks import ASSIGN, CRASH, REBALANCE, SUBSCRIBE
 
@@ -81,7 +90,7 @@ def _micro(sheet: Sheet, event: int, kind: int, part: Any, mop: int | None) -> N
         value, offset = part[2], None
         if isinstance(value, list):
             offset, value = pair(value, "a pair of offset and value")
-        known = offset if isinstance(offset, int) and offset >= 0 else None
+        known = offset if _is_offset(offset) else None
         key = atom(part[1])
         if key is None or value is None:
             raise odd(part, "a message with a key and a value")
@@ -92,6 +101,10 @@ def _micro(sheet: Sheet, event: int, kind: int, part: Any, mop: int | None) -> N
         raise odd(part, "[:send k v] or [:poll]")
 
 
+def _is_offset(form: Any) -> bool:
+    return isinstance(form, int) and 0 <= form < LARGEST
+
+
 def _polled(sheet: Sheet, event: int, found: Any, mop: int | None) -> None:
     if found is not None and not isinstance(found, dict):
         raise odd(found, "a map of keys to messages")
@@ -99,7 +112,7 @@ def _polled(sheet: Sheet, event: int, found: Any, mop: int | None) -> None:
     for key, messages in (found or {}).items():
         for message in elements(messages, "a vector of messages"):
             offset, value = pair(message, "a pair of offset and value")
-            if value is None or not isinstance(offset, int) or offset < 0:
+            if value is None or not _is_offset(offset):
                 raise odd(message, "an offset and a value")
             sheet.add(
                 event, F.POLL, atom(key), atom(value), offset=offset, pos=pos, mop=mop, type=Type.OK
