@@ -1,0 +1,44 @@
+"""Where compiled kernels come from: the only module that knows of numba.
+
+A kernel is a plain function over arrays. Compiling one costs seconds, so the result is kept in the
+user's cache folder, next to the other things that are made once for each machine; `NUMBA_CACHE_DIR`
+names another place. With `NUMBA_DISABLE_JIT=1` the same functions run as plain Python: slowly, but
+with tracebacks and without a compiler. A compiled kernel gives up the interpreter's lock, so a
+timer in another thread can stop it.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from harness.java import cache_folder
+
+os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))  # numba reads it once
+
+import numba
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_compile: Any = numba.njit  # some of its options are not in its types
+
+
+def kernel(function: Function) -> Function:
+    """The function, compiled when it is first called."""
+    compiled: Function = _compile(cache=True, nogil=True, error_model="numpy")(function)
+    return compiled
+
+
+def part(function: Function) -> Function:
+    """The same for what only kernels call: a part of them, which neither makes nor returns arrays.
+
+    It is put in its caller's place, so it has no door for Python, and counts no references.
+    """
+    compiled: Function = _compile(
+        nogil=True,
+        error_model="numpy",
+        forceinline=True,
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        _nrt=False,
+    )(function)
+    return compiled

@@ -1,0 +1,143 @@
+"""Which method for which key, in rounds of growing budgets, until everything is decided.
+
+Registers whose writes are all different go to `zones`, the others to `search`, strings to
+`strings`. A search gets few failures at first, then eight times as many, and so on: a key that is
+easily refuted ends the judging before a hard one has used up the machine. For one illegal key
+outranks every unknown one; only with `exhaustive` are the others decided nevertheless.
+
+An illegal verdict that rests on a hash (the table of failures, or the hash of a string) is
+confirmed with other random numbers.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from checkers._linear import search, strings, zones
+from checkers._linear.batch import ILLEGAL, LEGAL, UNKNOWN, Array, Batch
+from checkers._linear.room import Room, dice, extent, power, room_for
+from checkers._linear.search import NO_ROOM
+
+FIRST_ROUND = 2_000
+GROWTH = 8
+SEEDS = (1, 2)
+REGISTER, STRING = "register", "string"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """`failures`: of one key's search. `seconds`: in all, absent for as long as it takes."""
+
+    failures: int = 1 << 20
+    seconds: float | None = None
+    exhaustive: bool = False
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict for each key of the batch. `passed`: returns that some order explains."""
+
+    verdicts: Array
+    passed: Array
+    stats: Mapping[str, int] = field(default_factory=dict)
+    witnesses: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> int:
+        return int(self.verdicts.max(initial=LEGAL))
+
+
+def judge(
+    batch: Batch, kind: str = REGISTER, budget: Budget | None = None, texts: Sequence[str] = ()
+) -> Judged:
+    """Judge every key. `texts`: the strings that the values of string keys number."""
+    budget = budget or Budget()
+    count = len(batch.starts) - 1
+    verdicts, passed = np.full(count, UNKNOWN, np.int8), np.zeros(count, np.int64)
+    left = np.arange(count)
+    witnesses: dict[int, tuple[int, ...]] = {}
+    if kind == REGISTER:
+        found = np.empty((count, 6), np.int64)
+        _, values, ranks = extent(batch, left)
+        zones.sweep(batch, values, ranks, verdicts, found)
+        for k in np.flatnonzero(verdicts == ILLEGAL).tolist():
+            witnesses[k] = tuple(sorted({i for i in found[k].tolist() if i >= 0}))
+        left = np.flatnonzero(verdicts == UNKNOWN)
+    stats = {"keys": count, "zones": count - len(left), "searched": len(left), "steps": 0}
+    with _deadline(budget.seconds) as stop:
+        for failures in _rounds(budget.failures):
+            decided = budget.exhaustive or not (verdicts == ILLEGAL).any()
+            if not len(left) or stop[0] or not decided:
+                break
+            out = _search(batch, kind, left, failures, stop, texts)
+            verdicts[left], passed[left] = out[:, 0], out[:, 2]
+            stats["steps"] += int(out[:, 1].sum())
+            left = left[out[:, 0] == UNKNOWN]
+    return Judged(verdicts, passed, stats, witnesses)
+
+
+def _rounds(most: int) -> Iterator[int]:
+    failures = FIRST_ROUND
+    while failures < most:
+        yield failures
+        failures *= GROWTH
+    yield most
+
+
+def _search(
+    batch: Batch, kind: str, which: Array, failures: int, stop: Array, texts: Sequence[str]
+) -> Array:
+    """Search some keys: rows of verdict, steps, returns passed, hits."""
+    out = _round(batch, kind, which, failures, stop, texts, SEEDS[0])
+    doubtful = (out[:, 0] == ILLEGAL) & ((out[:, 3] > 0) | (kind == STRING))
+    if doubtful.any():
+        at = np.flatnonzero(doubtful)
+        again = _round(batch, kind, which[at], 2 * failures, stop, texts, SEEDS[1])
+        out[at, 0] = again[:, 0]
+    return out
+
+
+def _round(
+    batch: Batch,
+    kind: str,
+    which: Array,
+    failures: int,
+    stop: Array,
+    texts: Sequence[str],
+    seed: int,
+) -> Array:
+    n, values, ranks = extent(batch, which)
+    out, choices = np.zeros((len(which), 4), np.int64), 4 * n + 2 * values + 1024
+    rolled = strings.texts_of(batch, texts, seed) if kind == STRING else None
+    thrown = dice(power(n + values), seed)
+    left = np.arange(len(which))
+    while len(left):
+        room: Room = room_for(n, values, ranks, failures, choices)
+        part = np.zeros((len(left), 4), np.int64)
+        if rolled is None:
+            search.search(room, batch, which[left], thrown, failures, stop, part)
+        else:
+            strings.search(room, batch, which[left], rolled, thrown, failures, stop, part)
+        out[left] = part
+        left = left[part[:, 0] == NO_ROOM]
+        choices *= 4
+    return out
+
+
+@contextmanager
+def _deadline(seconds: float | None) -> Iterator[Array]:
+    """An array whose first element becomes 1 when the time is over."""
+    stop = np.zeros(1, np.int8)
+    if seconds is None:
+        yield stop
+        return
+    timer = threading.Timer(seconds, stop.fill, (1,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield stop
+    finally:
+        timer.cancel()

@@ -1,0 +1,140 @@
+"""Registers whose writes are all different: decided by a sweep, without any search.
+
+Where every value is written once, each read tells which write it saw. A write and its reads form a
+*cluster*, which occupies the register without interruption: from before the first return in it (f)
+until after the last call in it (s). If f < s it is a *forward zone* [f, s]: all that time the
+register held this value. Otherwise it is a *backward zone* [s, f]: there is an instant in between
+at which it may have held it. A history is legal exactly when no read returns before its write is
+called, forward zones of a key are disjoint, and no backward zone lies inside a forward one (Gibbons
+and Korach, Testing shared memories, 1997).
+
+The initial value is a write before everything. A write of unknown outcome counts if it was read,
+and then it may have ended at any time. Ranks are numbered densely, so nothing needs to be sorted.
+"""
+
+import numpy as np
+
+from checkers._compiled import kernel, part
+from checkers._linear.batch import (
+    CALL,
+    ILLEGAL,
+    KIND,
+    LEGAL,
+    NEVER,
+    OK,
+    READ,
+    RET,
+    STATUS,
+    UNKNOWN,
+    WRITE,
+    A,
+    Array,
+    Batch,
+)
+
+_NOBODY = -1
+
+
+# rows of clusters, by value: who wrote it, returned first, was called last; that return, that call
+WRITER, ENDED, CALLED, END, LAST = range(5)
+
+
+@part
+def _gather(ops: Array, first: int, last: int, values: int, clusters: Array) -> bool:
+    """Fill in a key's clusters. False if it is not of this kind."""
+    for v in range(values):
+        clusters[WRITER, v] = clusters[ENDED, v] = clusters[CALLED, v] = _NOBODY
+        clusters[END, v], clusters[LAST, v] = NEVER, -1
+    clusters[END, 0] = -1
+    for i in range(first, last):
+        v = ops[i, A]
+        if ops[i, KIND] == WRITE:
+            if v == 0 or clusters[WRITER, v] != _NOBODY:
+                return False
+            clusters[WRITER, v] = i
+        elif ops[i, KIND] != READ:
+            return False
+        if ops[i, CALL] < 0:  # several may begin before everything: not distinct ranks
+            return False
+        if ops[i, STATUS] == OK and ops[i, RET] < clusters[END, v]:
+            clusters[END, v], clusters[ENDED, v] = ops[i, RET], i
+        if ops[i, CALL] > clusters[LAST, v]:
+            clusters[LAST, v], clusters[CALLED, v] = ops[i, CALL], i
+    return True
+
+
+@part
+def _premature(ops: Array, first: int, last: int, clusters: Array) -> int:
+    """A read that returned before its value's write was called, if there is one at all."""
+    for i in range(first, last):
+        if ops[i, KIND] == READ and ops[i, A] != 0:
+            writer = clusters[WRITER, ops[i, A]]
+            if writer == _NOBODY or ops[i, RET] < ops[writer, CALL]:
+                return int(i)
+    return _NOBODY
+
+
+@part
+def _collision(values: int, clusters: Array, at_rank: Array) -> tuple[int, int]:
+    """A value that had to be there at a time when another was there without interruption.
+
+    Zones are met in the order of their lower ends; only the latest forward zone can still be open.
+    """
+    ranks = 0
+    for v in range(values):
+        if clusters[END, v] != NEVER:
+            ranks = max(ranks, clusters[END, v] + 2, clusters[LAST, v] + 2)
+    for rank in range(ranks):
+        at_rank[rank] = _NOBODY
+    for v in range(values):
+        if clusters[END, v] != NEVER and clusters[LAST, v] >= 0:
+            at_rank[min(clusters[END, v], clusters[LAST, v]) + 1] = v
+    holder, until = _NOBODY, -2
+    for rank in range(ranks):
+        v = at_rank[rank]
+        if v == _NOBODY:
+            continue
+        end, call = clusters[END, v], clusters[LAST, v]
+        if end < until:
+            return int(v), int(holder)
+        if end < call:
+            holder, until = v, call
+    return _NOBODY, _NOBODY
+
+
+@part
+def _one(
+    ops: Array, first: int, last: int, values: int, clusters: Array, at_rank: Array, witness: Array
+) -> int:
+    """Judge one key."""
+    if not _gather(ops, first, last, values, clusters):
+        return UNKNOWN
+    read = _premature(ops, first, last, clusters)
+    if read != _NOBODY:
+        witness[0], witness[1] = read, clusters[WRITER, ops[read, A]]
+        return ILLEGAL
+    v, holder = _collision(values, clusters, at_rank)
+    if v == _NOBODY:
+        return LEGAL
+    for row in range(3):
+        witness[row], witness[3 + row] = clusters[row, v], clusters[row, holder]
+    return ILLEGAL
+
+
+@kernel
+def sweep(batch: Batch, values: int, ranks: int, verdicts: Array, witnesses: Array) -> None:
+    """Judge every key: LEGAL, ILLEGAL, or UNKNOWN for a key that is not of this kind.
+
+    `values`, `ranks`: the most of any key. `witnesses`: up to six operations, as places in the
+    batch, that are illegal by themselves; -1 for nobody.
+    """
+    clusters, at_rank = np.empty((5, values), np.int64), np.empty(ranks + 3, np.int64)
+    witness, ops = np.empty(6, np.int64), batch.ops
+    for k in range(len(verdicts)):
+        first, last = batch.starts[k], batch.starts[k + 1]
+        mine = batch.value_starts[k + 1] - batch.value_starts[k]
+        for row in range(6):
+            witness[row] = _NOBODY
+        verdicts[k] = _one(ops, first, last, mine, clusters, at_rank, witness)
+        for row in range(6):
+            witnesses[k, row] = witness[row]
