@@ -15,6 +15,9 @@ import pyarrow as pa
 from harness.importers._recording import Ints, Slip, Slips
 from harness.operation import SEQUENCE_BITS, F, Type
 
+TWICE = (
+    "this value was sent to this key before; nobody can tell the two apart, so they are left out"
+)
 FEW_PROCESSES = 1024  # as many keep their own numbers
 
 
@@ -38,7 +41,13 @@ def renumbered(table: pa.Table, slips: Slips) -> tuple[pa.Table, Originals]:
     sent = (f[at] == F.SEND) & (kind[at] == Type.INVOKE)
     process, op = table.column("process").to_numpy()[at], table.column("op").to_numpy()[at]
     rows = np.flatnonzero(sent)
-    _once(message[rows], op[rows], key[at][rows], slips)
+    again = _again(message[rows])
+    if len(again):
+        where = int(op[rows[again]].min())
+        slips.add(Slip("SENT_TWICE", where, TWICE), len(again))
+        kept = np.ones(table.num_rows, np.bool_)
+        kept[at[np.isin(message, message[rows[again]])]] = False
+        return renumbered(table.filter(pa.array(kept)), slips)
     count = int(message.max()) + 1 if len(message) else 0
     sending = _first_of_each(message[rows], rows, count)
     number = _numbers(sending, process, count)
@@ -75,14 +84,11 @@ def _identities(key: Ints, code: Ints) -> tuple[Ints, Ints]:
     return rank[inverse], first[order]
 
 
-def _once(message: Ints, op: Ints, key: Ints, slips: Slips) -> None:
-    """Nobody can tell two messages of one key with one value apart."""
+def _again(message: Ints) -> Ints:
+    """Where a message is sent that was sent before."""
     order = np.argsort(message, kind="stable")
-    again = order[1:][np.diff(message[order]) == 0]
-    if len(again):
-        line = int(op[again].min())
-        message_text = "this value was sent to this key before, so they can not be told apart"
-        slips.add(Slip("SENT_TWICE", line, message_text), len(again))
+    again: Ints = order[1:][np.diff(message[order]) == 0]
+    return again
 
 
 def _first_of_each(message: Ints, rows: Ints, count: int) -> Ints:

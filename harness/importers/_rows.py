@@ -54,15 +54,14 @@ def rows_of(recording: Recording, slips: Slips) -> Rows:
         "process": events.process[event],
         "op": events.line[invoke],
         "type": kind,
+        "line": events.line[event],
     }
     table = pa.table({name: pa.array(array) for name, array in columns.items()})
     for name in ("f", "key", "value", "arg", "offset", "pos", "mop"):
         table = table.append_column(name, parts.column(name))
-    line = events.line[event]
     if early is not None:
-        line = np.concatenate([early.column("op").to_numpy(), line])
         table = pa.concat_tables([early, table])
-    return _named(table, recording, slips, pairs, line)
+    return _named(table, recording, slips, pairs)
 
 
 def _completed(parts: pa.Table, events: Events, pairs: Paired) -> pa.Table:
@@ -99,6 +98,7 @@ def _early(parts: pa.Table, events: Events, pairs: Paired) -> pa.Table | None:
         "process": events.process[event],
         "op": events.line[event],
         "type": np.full(len(at), Type.INVOKE, np.int64),
+        "line": events.line[event],
     }
     table = pa.table({name: pa.array(array) for name, array in columns.items()})
     for name in ("f", "key", "value", "arg", "offset", "pos", "mop"):
@@ -106,7 +106,7 @@ def _early(parts: pa.Table, events: Events, pairs: Paired) -> pa.Table | None:
     return table
 
 
-def _named(table: pa.Table, recording: Recording, slips: Slips, pairs: Paired, line: Ints) -> Rows:
+def _named(table: pa.Table, recording: Recording, slips: Slips, pairs: Paired) -> Rows:
     """Keys numbered; values as their kind of history needs them."""
     keys, key = _keys(table.column("key"))
     table = table.set_column(table.column_names.index("key"), "key", key)
@@ -116,6 +116,7 @@ def _named(table: pa.Table, recording: Recording, slips: Slips, pairs: Paired, l
         table, originals = renumbered(table, slips)
     else:
         table, values = _values(table, negative=KINDS[recording.kind].negative)
+    line = table.column("line").to_numpy()
     return Rows(_as_ops(table), keys, values, originals, line, pairs.t, int(pairs.t[-1]))
 
 

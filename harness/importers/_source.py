@@ -6,6 +6,7 @@ what can be unpacked, and a slip.
 
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from harness.errors import BadRequest
@@ -13,6 +14,7 @@ from harness.importers._recording import Slip, Slips
 
 PIECE_BYTES = 2 << 20  # columns of a piece this size stay in the cache of a processor
 _GZIP = b"\x1f\x8b"
+_STEP = 64
 _AUTOMATIC = 47  # zlib's word for: gzip or zlib, as the header says
 
 
@@ -56,14 +58,23 @@ def _unpacked(raw: Iterator[bytes], slips: Slips) -> Iterator[bytes]:
         while waiting:
             if stream.eof:
                 stream = zlib.decompressobj(_AUTOMATIC)  # a file may hold several members
+            before = stream.copy()
             try:
                 yield stream.decompress(waiting)
             except zlib.error as e:
+                yield from _until_damage(before, waiting)
                 slips.add(Slip("BROKEN_GZIP", 0, f"the gzip data is damaged ({e})", gap=True))
                 return
             waiting = stream.unused_data
     if not stream.eof:
         slips.add(Slip("BROKEN_GZIP", 0, "the gzip data breaks off before its end", gap=True))
+
+
+def _until_damage(stream: "zlib._Decompress", packed: bytes) -> Iterator[bytes]:
+    """What can be unpacked in front of the damage, in small steps."""
+    with suppress(zlib.error):
+        for at in range(0, len(packed), _STEP):
+            yield stream.decompress(packed[at : at + _STEP])
 
 
 def text_of(path: Path, slips: Slips) -> str:

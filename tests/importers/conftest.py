@@ -1,0 +1,28 @@
+"""Small histories as files, imported."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import registry
+from harness.importers import _folder
+from harness.rundir import RunDir
+
+Import = Callable[..., RunDir]
+
+
+@pytest.fixture
+def imported(tmp_path: Path) -> Import:
+    """`imported("jepsen-set", text)`: the run folder of a history with this text."""
+
+    def make(name: str, text: str | bytes, *, packed: bool = False) -> RunDir:
+        number = len(list(tmp_path.iterdir()))
+        path = tmp_path / f"history-{number}"
+        data = text.encode() if isinstance(text, str) else text
+        path.write_bytes(gzip.compress(data) if packed else data)
+        recording = registry.load("importer", name)(path)
+        return _folder.write(recording, path, name, tmp_path / f"run-{number}")
+
+    return make

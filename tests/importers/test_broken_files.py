@@ -1,0 +1,185 @@
+"""Files that break rules: one sentence with line and rule; the rest is judged for what it is."""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness import registry
+from harness.errors import BadRequest
+from harness.history import History
+from harness.importers import _source
+from harness.importers._recording import Slips
+from harness.judge import judge_here
+from harness.rundir import RunDir
+from harness.verdict import Judgement
+
+Import = Callable[..., RunDir]
+
+INVOKE = "{{:type :invoke, :process {}, :f :send, :value [[:send k {}]]}}\n"
+OK = "{{:type :ok, :process {}, :f :send, :value [[:send k [{} {}]]]}}\n"
+ASK = "{:type :invoke, :process 9, :f :poll, :value [[:poll]]}\n"
+GOT = "{{:type :ok, :process 9, :f :poll, :value [[:poll {{k [{}]}}]]}}\n"
+
+
+def sound(messages: int = 3) -> list[str]:
+    """Lines of a history in which everything that was sent is seen."""
+    sends = [line for v in range(messages) for line in (INVOKE.format(1, v), OK.format(1, v, v))]
+    return [*sends, ASK, GOT.format(" ".join(f"[{v} {v}]" for v in range(messages)))]
+
+
+def test_a_sound_file_has_nothing_to_say(imported: Import) -> None:
+    """The history that the other tests break is valid."""
+    run = imported("jepsen-kafka", "".join(sound()))
+    assert run.state()["reasons"] == []
+    assert judge_here(History.open(run)).verdict is Judgement.VALID
+
+
+@pytest.mark.parametrize(
+    ("at", "line", "rule", "says"),
+    [
+        (2, "{:type :ok, :process\n", "NOT_EDN", "line 3, column 1: not EDN: { is never closed"),
+        (2, "[1 2]\n", "NOT_A_MAP", "line 3: not a map"),
+        (1, "{:type :ok, :process 1, :f :send, :value [[:send k]]}\n", "ODD_VALUE", "line 2"),
+        (3, "{:type :okay, :process 1, :f :send}\n", "NO_TYPE", "line 4: :type is :okay"),
+        (3, "{:type :ok, :f :send}\n", "NO_PROCESS", "line 4: :process is nil"),
+        (2, "{:type :invoke, :process 5, :f :leap}\n", "UNKNOWN_KIND", "no operation :leap"),
+        (2, OK.format(7, 0, 0), "NOT_INVOKED", "line 3: process 7 completes"),
+        (2, OK.format(1, 0, 0), "COMPLETED_TWICE", "line 3: process 1 completes"),
+        (1, INVOKE.format(1, 7), "OVERLAP", "line 2: process 1 invokes"),
+        (1, "{:type :ok, :process 1, :f :poll}\n", "OTHER_KIND", "line 2: process 1 completes"),
+        (2, INVOKE.format(4, 0), "SENT_TWICE", "line 3: this value was sent to this key before"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.isupper() else "",
+)
+def test_each_rule_is_named(imported: Import, at: int, line: str, rule: str, says: str) -> None:
+    """A line that breaks a rule is named, and makes the verdict unknown: neither valid, nor the
+    system's fault."""
+    lines = sound()
+    run = imported("jepsen-kafka", "".join([*lines[:at], line, *lines[at:]]))
+    state = run.state()
+    assert rule in state["slips"]["counts"]
+    verdict = judge_here(History.open(run))
+    assert verdict.verdict is Judgement.UNKNOWN, verdict.sentence
+    told = [reason.message for reason in verdict.reasons if reason.code == "HISTORY_MALFORMED"]
+    assert any(rule in state["slips"]["counts"] and says in message for message in told), told
+
+
+def test_times_that_go_back_are_named(imported: Import) -> None:
+    """The first line whose time is before an earlier one is named."""
+    lines = [line.replace("}\n", f", :time {t}}}\n") for line, t in zip(sound(), T, strict=True)]
+    (reason,) = imported("jepsen-kafka", "".join(lines)).state()["reasons"]
+    assert reason["code"] == "HISTORY_MALFORMED"
+    assert "line 4: the time 15 is before 20" in reason["message"]
+
+
+T = (5, 10, 20, 15, 30, 35, 40, 45)
+
+
+def test_what_is_certain_outweighs_what_is_missing(imported: Import) -> None:
+    """One offset with two messages convicts, whatever else is wrong with the file."""
+    twice = GOT.format("[0 0] [1 1]") + ASK + GOT.format("[0 2] [1 1]")
+    lines = [*sound()[:-1], twice, "{:broken\n"]
+    verdict = judge_here(History.open(imported("jepsen-kafka", "".join(lines))))
+    assert "OFFSET_CONFLICT" in verdict.convicting
+    assert "HISTORY_MALFORMED" in [reason.code for reason in verdict.reasons]
+
+
+def test_nothing_is_lost_where_lines_are_missing(imported: Import) -> None:
+    """A message that nobody saw may be in the line that could not be read."""
+    lines = sound()
+    lines[-1] = GOT.format("[0 0] [2 2]")
+    assert judge_here(History.open(imported("jepsen-kafka", "".join(lines)))).convicting == (
+        "LOST_ACKED",
+    )
+    lines[-1:] = [lines[-1], ASK, "{:type :ok, :process 9, :f :poll, :value [[:poll {k [[1 1\n"]
+    verdict = judge_here(History.open(imported("jepsen-kafka", "".join(lines))))
+    assert verdict.verdict is Judgement.UNKNOWN
+
+
+def test_a_gzip_file_that_breaks_off(imported: Import) -> None:
+    """What can be unpacked is imported; that the rest is missing is said."""
+    text = "".join(INVOKE.format(v, v) + OK.format(v, v, v * 7919) for v in range(5000))
+    packed = gzip.compress(text.encode())
+    for data, says in (
+        (packed[: len(packed) // 2], "breaks off"),
+        (packed[:9000] + b"\xff" * 999, "damaged"),
+    ):
+        run = imported("jepsen-kafka", data)
+        state = run.state()
+        assert 100 < state["imported"]["events"] < 10_000
+        assert state["slips"]["counts"]["BROKEN_GZIP"] == 1
+        assert any(says in slip["message"] for slip in state["slips"]["first"])
+        assert judge_here(History.open(run)).verdict is Judgement.UNKNOWN
+
+
+def test_many_slips_are_counted_and_few_are_kept(imported: Import) -> None:
+    """Counts are exact, over all pieces of a file; words are kept of the first."""
+    broken = "{:type :ok, :process\n" * 30_000
+    run = imported("jepsen-kafka", "".join(sound()) + broken)
+    slips = run.state()["slips"]
+    assert slips["counts"] == {"NOT_EDN": 30_000}
+    assert [slip["line"] for slip in slips["first"]] == list(range(9, 29))
+    assert "30,000 lines" in run.state()["reasons"][0]["message"]
+
+
+def test_where_nothing_succeeded_nothing_is_known(imported: Import) -> None:
+    """A history without an acknowledged send proves nothing about loss."""
+    text = INVOKE.format(1, 1) + ASK + GOT.format("")
+    verdict = judge_here(History.open(imported("jepsen-kafka", text)))
+    assert verdict.verdict is Judgement.UNKNOWN
+    assert [reason.code for reason in verdict.reasons] == ["NOTHING_COMPLETED"]
+
+
+@pytest.mark.parametrize("name", registry.names("importer"))
+@pytest.mark.parametrize(
+    "data", [b"", b"  \n\n", b"\x00\xff\xfe" * 50, b"hello\nworld\n", b"[", b"{}\n"]
+)
+def test_no_importer_takes_what_is_no_history(tmp_path: Path, name: str, data: bytes) -> None:
+    """What is not of the format is refused in one sentence that names the file."""
+    path = tmp_path / "strange"
+    path.write_bytes(data)
+    with pytest.raises(BadRequest, match="strange") as raised:
+        registry.load("importer", name)(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_history_of_another_format_says_which_line(tmp_path: Path) -> None:
+    """--as jepsen-kafka of a queue's history names a line, what is on it, and what was expected."""
+    path = tmp_path / "queue.edn"
+    path.write_text("{:type :invoke, :process 0, :f :enqueue, :value 5}\n")
+    with pytest.raises(BadRequest, match="line 1 has :f :enqueue, and jepsen-kafka knows :send"):
+        registry.load("importer", "jepsen-kafka")(path)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1 << 20])
+@pytest.mark.parametrize("packed", [False, True])
+def test_pieces_are_whole_lines(tmp_path: Path, size: int, packed: bool) -> None:
+    """However a file is cut, its lines and their numbers are the same."""
+    lines = [b"a" * n + b"\n" for n in (0, 3, 70, 1, 0, 9)] + [b"no newline"]
+    data = b"".join(lines)
+    path = tmp_path / "lines"
+    path.write_bytes(gzip.compress(data[:50]) + gzip.compress(data[50:]) if packed else data)
+    slips = Slips()
+    found = list(_source.pieces(path, slips, size))
+    assert b"".join(piece for _, piece in found) == data
+    assert all(piece.endswith(b"\n") for _, piece in found[:-1])
+    numbers = [number for number, piece in found for _ in piece.splitlines()]
+    assert [number for number, _ in found] == sorted(set(numbers))
+    assert found[-1][0] + found[-1][1].count(b"\n") == data.count(b"\n") + 1
+    assert not slips
+
+
+def test_large_files_are_read_by_several_processes(tmp_path: Path) -> None:
+    """A file of many pieces gives the same as one of a single piece."""
+    from harness.importers import _jepsen, jepsen_kafka
+
+    path = tmp_path / "large.edn"
+    path.write_text("".join(sound(4000)))
+    many = _jepsen.recording(path, jepsen_kafka.FORMAT, size=1 << 15)
+    one = _jepsen.recording(path, jepsen_kafka.FORMAT)
+    assert many.parts.equals(one.parts)
+    assert many.events.line.tolist() == one.events.line.tolist()
+    assert json.dumps(many.slips.counts) == json.dumps(one.slips.counts)
