@@ -42,6 +42,12 @@ REMARKS = {
         "did not see its own writes as it had made them",
         "T{op} read {key} and did not see its own writes as it had made them",
     ),
+    Remark.SHUFFLED: (
+        "INTERNAL",
+        UNCOMMITTED,
+        "made appends that stand in another order",
+        "T{op} appended {value} to {key} later than what follows it there, which is T{op}'s, too",
+    ),
     Remark.PHANTOM: (
         "PHANTOM_VALUE",
         UNCOMMITTED,

@@ -96,6 +96,7 @@ def dependencies(
         appends, reads, branches, witness = _without(twice, appends, reads, branches, witness)
     lists, reads = _cleaned(appends, reads, branches, witness, remarks)
     versions, reads = _ordered(len(appends), reads, lists, witness, remarks)
+    _shuffled(appends, versions, remarks)
     if len(reads):
         own = _own_place(appends, reads, versions)
         ahead = own < reads.length
@@ -182,6 +183,15 @@ def _ordered(
     aside = np.zeros(count, np.bool_)
     aside[found.at(side).values] = True
     return Versions(chosen, place, aside & (place == NOWHERE)), reads.at(fits)
+
+
+def _shuffled(appends: Appends, versions: Versions, remarks: Remarks) -> None:
+    """A transaction's appends are rows in the order in which it made them."""
+    row = versions.lists.values
+    back = np.flatnonzero((appends.op[row[1:]] == appends.op[row[:-1]]) & (row[1:] < row[:-1]))
+    back = back[appends.key[row[back]] == appends.key[row[back + 1]]]
+    at = row[back]
+    remarks.add(Remark.SHUFFLED, appends.op[at], appends.key[at], appends.value[at], -1)
 
 
 def _own_place(appends: Appends, reads: ListReads, versions: Versions) -> Ints:

@@ -12,7 +12,7 @@ from checkers._cycles.arrays import Ints
 
 
 class Remark(IntEnum):
-    """In the order of the levels they offend."""
+    """What is wrong; the numbers only have to differ."""
 
     UNSEEN_OWN = 0  # a transaction did not see its own writes as it made them
     PHANTOM = 1  # a value came out that nobody wrote
@@ -24,6 +24,7 @@ class Remark(IntEnum):
     READ_TWICE = 7  # a transaction read one key in two states
     LOST_UPDATE = 8  # two transactions read one version and both replaced it
     NOT_UNIQUE = 9  # a value was written twice to one key: the key can not be judged
+    SHUFFLED = 10  # appends of a transaction stand in another order than it made them
 
 
 ROOTS = {
@@ -37,6 +38,7 @@ ROOTS = {
     Remark.READ_TWICE: ("op",),
     Remark.LOST_UPDATE: ("op", "key"),
     Remark.NOT_UNIQUE: ("key",),
+    Remark.SHUFFLED: ("op",),
 }
 NAMES = ("code", "op", "key", "value", "other")
 

@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from checkers._cycles.arrays import NULL
+from checkers._cycles.rows import NEVER, Moves, Told
+from checkers._cycles.rows import Transactions as Table
 from harness.journal import Journal
 from harness.operation import F, Type
 from harness.rundir import RunDir
@@ -92,6 +96,43 @@ def table(transactions: Iterable[Transaction]) -> pa.Table:
     absent = dict.fromkeys(OPS.names)
     whole = [absent | {k: v if v is None else int(v) for k, v in row.items()} for row in rows]
     return pa.Table.from_pylist(whole, schema=OPS)
+
+
+def told(transactions: list[Transaction]) -> Told:
+    """What their rows say, without the rows: for many histories at once."""
+    ordered = sorted(transactions, key=lambda t: t.op)
+    heads = [
+        (t.op, t.process, t.begin, NEVER if t.status is Type.INFO else t.end, t.status)
+        for t in ordered
+    ]
+    moves: dict[F, list[tuple[int, ...]]] = {F.APPEND: [], F.LIST: [], F.PUT: [], F.GET: []}
+    lengths: list[int] = []
+    elements: list[int] = []
+    for number, t in enumerate(ordered):
+        for mop, move in enumerate(t.moves):
+            reads = move.f in (F.LIST, F.GET)
+            if reads and t.status is not Type.OK:
+                continue
+            value = NULL if move.value is None else move.value
+            if move.f is F.LIST:
+                value = len(lengths)
+                lengths.append(len(move.seen))
+                elements.extend(move.seen)
+            moves[move.f].append((t.op, move.key, 2 * mop + (not reads), value, number))
+
+    def columns(rows: list[tuple[int, ...]], width: int) -> list[Any]:
+        return list(np.array(rows, np.int64).reshape(-1, width).T)
+
+    lists = Moves(*columns(moves[F.LIST], 5))
+    return Told(
+        Table(*columns(heads, 5)),
+        Moves(*columns(moves[F.APPEND], 5)),
+        lists,
+        np.array(lengths, np.int64),
+        np.array(elements, np.int64),
+        Moves(*columns(moves[F.PUT], 5)),
+        Moves(*columns(moves[F.GET], 5)),
+    )
 
 
 def write_run(path: Path, transactions: list[Transaction], writers: int = 1) -> RunDir:

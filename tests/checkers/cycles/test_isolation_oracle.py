@@ -1,0 +1,111 @@
+"""The checker and the naive truth agree on tens of thousands of small histories."""
+
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+from isolation_dice import KEYS_OF_ONE, drawn, placed
+from isolation_oracle import SERIALIZABLE, SESSION, STRICT, serializable, weakest
+from transacting import Transaction, told
+
+from checkers import transactions as checker
+from checkers._cycles import peel
+from checkers._cycles.edges import Layer
+from checkers._cycles.gathered import gathered_here
+from checkers._cycles.graph import graph
+from checkers._cycles.remarks import Remark, roots
+from harness.trial import ISOLATION
+
+HISTORIES, BATCH = 20_000, 4_000
+REGISTERS = 4_000
+EACH = 200  # at least, of every class
+
+Told = set[tuple[str, str]]  # codes and demands
+
+
+def judged(histories: list[list[Transaction]]) -> list[Told]:
+    """What the checker finds in each of them, in one table."""
+    together = [t for n, history in enumerate(histories) for t in placed(history, n)]
+    found = gathered_here([told(together)], Layer.REALTIME)
+    whole, nodes = graph(found.transactions, found.edges, found.ending, Layer.REALTIME)
+    answers: list[Told] = [set() for _ in histories]
+    for causes in peel.Peeling(whole, nodes, found.ending).run(Layer.REALTIME):
+        finding = checker._cycles(causes, checker.Story({}, {}))
+        assert causes.count == len(causes.shown)
+        for shown in causes.shown:
+            answers[shown.cycle[0].src // 10].add((finding.code, finding.demand))
+    for remark, (code, demand, *_) in checker.REMARKS.items():
+        for row in roots(found.remarks, remark)[1]:
+            answers[row["key"] // KEYS_OF_ONE].add((code, demand))
+    assert not roots(found.remarks, Remark.NOT_UNIQUE)[0]
+    return answers
+
+
+def lowest(answer: Told) -> str:
+    return min((demand for _, demand in answer), key=ISOLATION.index, default="")
+
+
+def batches(count: int, registers: bool) -> Iterator[tuple[list[list[Transaction]], Counter[str]]]:
+    dice = Random(20 + registers)
+    for _ in range(0, count, BATCH):
+        pairs = [drawn(dice, registers) for _ in range(min(BATCH, count))]
+        yield [history for _, history in pairs], Counter(name for name, _ in pairs)
+
+
+@pytest.fixture
+def shows_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peel, "MOST_SHOWN", 10 * BATCH)
+
+
+def truth(history: list[Transaction]) -> str:
+    """The weakest level that a history of lists offends."""
+    if serializable(history, STRICT):
+        return ""
+    level = weakest(history)
+    assert bool(level) is not serializable(history), history
+    if level:
+        return level
+    return STRICT if serializable(history, SESSION) else SESSION
+
+
+@pytest.mark.usefixtures("shows_all")
+def test_lists_offend_what_all_orders_and_the_definitions_say() -> None:
+    """The weakest level that is offended is exactly that of the naive search, for every history."""
+    codes: Counter[str] = Counter()
+    levels: Counter[str] = Counter()
+    spoilt: Counter[str] = Counter()
+    for histories, names in batches(HISTORIES, registers=False):
+        spoilt += names
+        for history, answer in zip(histories, judged(histories), strict=True):
+            expected = truth(history)
+            assert lowest(answer) == expected, (answer, history)
+            codes.update({code for code, _ in answer})
+            levels[expected] += 1
+    print(f"\nspoilt {dict(spoilt)}\nlevels {dict(levels)}\ncodes {dict(codes)}")
+    expected_codes = {"INTERNAL", "PHANTOM_VALUE", "DUPLICATE_ELEMENT", "INCOMPATIBLE_ORDER"}
+    expected_codes |= {"G0", "G1A", "G1B", "G1C", "G_SINGLE", "G2_ITEM", "G_SINGLE_PROCESS"}
+    expected_codes |= {"G_SINGLE_REALTIME", "G_NONADJACENT", "LOST_APPEND", "LOST_UPDATE"}
+    assert {code: codes[code] for code in expected_codes if codes[code] < EACH} == {}
+    assert {level: levels[level] for level in ISOLATION if levels[level] < EACH} == {}
+    assert levels[""] >= EACH
+
+
+@pytest.mark.usefixtures("shows_all")
+def test_registers_are_convicted_only_of_what_no_order_explains() -> None:
+    """Every level that is told to be offended is, and nearly all that are offended are told."""
+    told_of, missed = Counter[str](), Counter[str]()
+    codes: Counter[str] = Counter()
+    for histories, _ in batches(REGISTERS, registers=True):
+        for history, answer in zip(histories, judged(histories), strict=True):
+            codes.update({code for code, _ in answer})
+            demand = lowest(answer)
+            for level in (SERIALIZABLE, SESSION, STRICT):
+                convicted = bool(demand) and ISOLATION.index(demand) <= ISOLATION.index(level)
+                possible = serializable(history, level)
+                assert not (convicted and possible), (level, answer, history)
+                told_of[level] += convicted
+                missed[level] += not convicted and not possible
+    print(f"\ntold {dict(told_of)} missed {dict(missed)}\ncodes {dict(codes)}")
+    for level in (SERIALIZABLE, SESSION, STRICT):
+        assert missed[level] <= told_of[level] // 10

@@ -1,0 +1,273 @@
+"""Small random histories of transactions, most of them with something wrong in them.
+
+A history is made by executing transactions one after the other, each at a moment of its own inside
+its interval. Then it is spoilt: one of `SPOILERS` changes what somebody saw, what became of a
+transaction, or when it was.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from transacting import Move, Transaction, parsed
+
+from harness.operation import F, Type
+
+MOST = 6
+KEYS_OF_ONE = 3
+KEYS_DRAWN = 2
+OFTEN = {
+    "elsewhere": 8,
+    "longer": 3,
+    "sequential": 4,
+    "moved": 2,
+    "by the book": 6,
+}  # what rarely comes of itself
+
+
+def drawn(dice: Random, registers: bool) -> tuple[str, list[Transaction]]:
+    """A history, and what was done to it; operations from 0, keys from 0, times from 0 to 99."""
+    history = _executed(dice, registers)
+    name = dice.choices(sorted(SPOILERS), [OFTEN.get(name, 1) for name in sorted(SPOILERS)])[0]
+    return name, SPOILERS[name](dice, history)
+
+
+def placed(history: list[Transaction], number: int) -> list[Transaction]:
+    """The history as the number-th of a table: with operations, keys, processes, times of its
+    own."""
+    return [
+        replace(
+            t,
+            op=t.op + 10 * number,
+            process=t.process + MOST * number,
+            begin=t.begin + 1000 * number,
+            end=t.end + 1000 * number,
+            moves=tuple(replace(m, key=m.key + KEYS_OF_ONE * number) for m in t.moves),
+        )
+        for t in history
+    ]
+
+
+def _executed(dice: Random, registers: bool) -> list[Transaction]:
+    state: dict[int, tuple[int, ...]] = {}
+    older: list[dict[int, tuple[int, ...]]] = [{}]
+    free: dict[int, int] = {}
+    history: list[Transaction] = []
+    values = iter(range(1, 1000))
+    lag = dice.random() < 0.5
+    for op in range(dice.randint(2, MOST)):
+        at = 10 + 12 * op
+        begin, end = at - dice.randint(0, 24), at + dice.randint(1, 24)
+        process = dice.choice([p for p in range(MOST) if free.get(p, -99) < at])
+        begin = max(begin, free.get(process, -99) + 1)
+        free[process] = end
+        status = dice.choices([Type.OK, Type.INFO, Type.FAIL], [8, 1, 1])[0]
+        seen = dict(dice.choice(older[-3:]) if lag and dice.random() < 0.5 else state)
+        own: dict[int, tuple[int, ...]] = {}
+        moves = []
+        for _ in range(dice.randint(1, 3)):
+            key = dice.randrange(KEYS_DRAWN)
+            if dice.random() < 0.5:
+                value = next(values)
+                own[key] = (value,) if registers else (*own.get(key, ()), value)
+                moves.append(Move(F.PUT if registers else F.APPEND, key, value))
+            elif registers:
+                now = own.get(key) or seen.get(key) or (None,)
+                moves.append(Move(F.GET, key, now[-1]))
+            else:
+                moves.append(Move(F.LIST, key, seen=(*seen.get(key, ()), *own.get(key, ()))))
+        if status is Type.OK or (status is Type.INFO and dice.random() < 0.5):
+            for key, new in own.items():
+                state[key] = new if registers else (*state.get(key, ()), *new)
+        older.append(dict(state))
+        history.append(Transaction(op, process, begin, end, status, tuple(moves)))
+    return history
+
+
+def _reads(history: list[Transaction]) -> list[tuple[int, int]]:
+    return [
+        (i, j)
+        for i, t in enumerate(history)
+        for j, move in enumerate(t.moves)
+        if move.f in (F.LIST, F.GET) and t.status is Type.OK
+    ]
+
+
+def _changed(history: list[Transaction], where: tuple[int, int], move: Move) -> list[Transaction]:
+    i, j = where
+    one = history[i]
+    moves = (*one.moves[:j], move, *one.moves[j + 1 :])
+    return [*history[:i], replace(one, moves=moves), *history[i + 1 :]]
+
+
+def _one_read(
+    change: Callable[[Random, Move, list[Transaction]], Move],
+) -> Callable[[Random, list[Transaction]], list[Transaction]]:
+    def spoil(dice: Random, history: list[Transaction]) -> list[Transaction]:
+        reads = _reads(history)
+        if not reads:
+            return history
+        i, j = dice.choice(reads)
+        return _changed(history, (i, j), change(dice, history[i].moves[j], history))
+
+    return spoil
+
+
+def _values(history: list[Transaction], key: int) -> list[int]:
+    moves = (move for t in history for move in t.moves)
+    return [m.value or 0 for m in moves if m.key == key and m.f in (F.APPEND, F.PUT)]
+
+
+def _shorter(dice: Random, move: Move, history: list[Transaction]) -> Move:
+    if move.f is F.GET:
+        return replace(move, value=dice.choice([None, *_values(history, move.key)]))
+    return replace(move, seen=move.seen[: dice.randint(0, len(move.seen))])
+
+
+def _longer(dice: Random, move: Move, history: list[Transaction]) -> Move:
+    if move.f is F.GET:
+        return _shorter(dice, move, history)
+    more = [v for v in _values(history, move.key) if v not in move.seen]
+    return replace(move, seen=(*move.seen, *more[: dice.randint(1, 2)]))
+
+
+def _swapped(dice: Random, move: Move, history: list[Transaction]) -> Move:
+    if move.f is F.GET or len(move.seen) < 2:
+        return _shorter(dice, move, history)
+    i = dice.randrange(len(move.seen) - 1)
+    a, b = move.seen[i : i + 2]
+    return replace(move, seen=(*move.seen[:i], b, a, *move.seen[i + 2 :]))
+
+
+def _twice(dice: Random, move: Move, history: list[Transaction]) -> Move:
+    if move.f is F.GET or not move.seen:
+        return _shorter(dice, move, history)
+    return replace(move, seen=(*move.seen, dice.choice(move.seen)))
+
+
+def _phantom(dice: Random, move: Move, history: list[Transaction]) -> Move:
+    value = 5000 + dice.randrange(99)
+    return (
+        replace(move, value=value) if move.f is F.GET else replace(move, seen=(*move.seen, value))
+    )
+
+
+def _everywhere(
+    change: Callable[[Random, int, tuple[int, ...], list[int]], tuple[int, ...]],
+) -> Callable[[Random, list[Transaction]], list[Transaction]]:
+    """The same change to all reads of a key."""
+
+    def spoil(dice: Random, history: list[Transaction]) -> list[Transaction]:
+        key = dice.randrange(KEYS_DRAWN)
+        values = _values(history, key)
+        if not values:
+            return history
+        value, seed = dice.choice(values), dice.randrange(1 << 30)
+        for i, j in _reads(history):
+            move = history[i].moves[j]
+            if move.key == key and move.f is F.LIST:
+                seen = change(Random(seed), value, move.seen, values)
+                history = _changed(history, (i, j), replace(move, seen=seen))
+        return history
+
+    return spoil
+
+
+def _without(dice: Random, value: int, seen: tuple[int, ...], values: list[int]) -> tuple[int, ...]:
+    return tuple(v for v in seen if v != value)
+
+
+def _elsewhere(
+    dice: Random, value: int, seen: tuple[int, ...], values: list[int]
+) -> tuple[int, ...]:
+    """The value a place or two further on, for everybody who saw so much."""
+    if value not in seen or seen[-1] == value:
+        return seen
+    rest = [v for v in seen if v != value]
+    return (*rest[: seen.index(value) + 1], value, *rest[seen.index(value) + 1 :])
+
+
+def _status(to: Type) -> Callable[[Random, list[Transaction]], list[Transaction]]:
+    def spoil(dice: Random, history: list[Transaction]) -> list[Transaction]:
+        i = dice.randrange(len(history))
+        return [*history[:i], replace(history[i], status=to), *history[i + 1 :]]
+
+    return spoil
+
+
+def _moved(dice: Random, history: list[Transaction]) -> list[Transaction]:
+    """Two transactions change their times, and their processes."""
+    i, j = dice.randrange(len(history)), dice.randrange(len(history))
+    a, b = history[i], history[j]
+    history = list(history)
+    history[i] = replace(a, begin=b.begin, end=b.end, process=b.process)
+    if i != j:
+        history[j] = replace(b, begin=a.begin, end=a.end, process=a.process)
+    return history
+
+
+def _sequential(dice: Random, history: list[Transaction]) -> list[Transaction]:
+    """All by one process, one after the other, in any order, or by many."""
+    order = list(range(len(history)))
+    dice.shuffle(order)
+    one = dice.random() < 0.5
+    return [
+        replace(t, begin=10 * at, end=10 * at + 5, process=0 if one else t.op)
+        for t, at in zip(history, order, strict=True)
+    ]
+
+
+def _both(dice: Random, history: list[Transaction]) -> list[Transaction]:
+    for name in dice.sample(sorted(set(SPOILERS) - {"two"}), 2):
+        history = SPOILERS[name](dice, history)
+    return history
+
+
+# What goes wrong by the book, in the words of `transacting`; times and processes are drawn.
+BY_THE_BOOK = (
+    "append x 1, append y 1; append x 2, append y 2; list x 1 2, list y 2 1",  # G0
+    "append x 1, list y 2; append y 2, list x 1",  # G1c
+    "append x 1, list z 3; list x 1, append y 2; append z 3, list y 2",
+    "list x, append x 1; list x, append x 2; list x 1 2",  # a lost update
+    "list x, list y 2; append x 1, append y 2; list x 1",  # read skew
+    "list x, append y 1; list y, append x 2; list x 2, list y 1",  # write skew
+    "append x 1; append y 2; list x 1, list y; list x, list y 2",  # long fork
+    "append x 1; list x; list x 1",  # stale
+)
+
+
+def _by_the_book(dice: Random, history: list[Transaction]) -> list[Transaction]:
+    if any(move.f in (F.GET, F.PUT) for t in history for move in t.moves):
+        return _sequential(dice, history)
+    texts = dice.choice(BY_THE_BOOK).split(";")
+    if dice.random() < 0.5:
+        dice.shuffle(texts)
+    planted = parsed("\n".join(f"T{op}: {text}" for op, text in enumerate(texts)))
+    if dice.random() < 0.4:
+        return [replace(t, process=0) for t in planted]
+    free: dict[int, int] = {}
+    drawn_anew = []
+    for t in planted:
+        begin, end = 10 * t.op - dice.randint(0, 9), 10 * t.op + dice.randint(1, 19)
+        process = dice.choice([p for p in range(MOST) if free.get(p, -99) < begin])
+        free[process] = end
+        drawn_anew.append(replace(t, process=process, begin=begin, end=end))
+    return drawn_anew
+
+
+SPOILERS: dict[str, Callable[[Random, list[Transaction]], list[Transaction]]] = {
+    "nothing": lambda dice, history: history,
+    "shorter": _one_read(_shorter),
+    "longer": _one_read(_longer),
+    "swapped": _one_read(_swapped),
+    "twice": _one_read(_twice),
+    "phantom": _one_read(_phantom),
+    "lost": _everywhere(_without),
+    "elsewhere": _everywhere(_elsewhere),
+    "by the book": _by_the_book,
+    "aborted": _status(Type.FAIL),
+    "unknown": _status(Type.INFO),
+    "moved": _moved,
+    "sequential": _sequential,
+    "two": _both,
+}
