@@ -8,7 +8,8 @@ of it exact:
    changes nothing) is ordered at once: nothing is lost by it, so there is no choice.
 2. A write waits until somebody in the window wants to see its value, or until its return forces
    it. A forced write may *hide*: if it was called before the latest write was ordered, then it can
-   have happened just before that one, and nobody saw it.
+   have happened just before that one, and nobody saw it. A write of the value that is there anyway
+   may also go before a compare-and-set takes the value away, for then it can hide no longer.
 3. Of pending writes of one value, or compare-and-sets from and to the same values, only the one
    that returns first is tried; those of unknown outcome never return, so they come last.
 4. Operations of unknown outcome are used only when somebody in the window wants their value, or the
@@ -296,6 +297,15 @@ def _choose_infos(
 
 
 @part
+def _leads_away(choices: Array, ops: Array, base: int, top: int) -> bool:
+    """One of these choices is a compare-and-set."""
+    found = False
+    for at in range(base, top):
+        found |= ops[choices[at], KIND] == CAS
+    return found
+
+
+@part
 def _choose(
     now: Array,
     op: Array,
@@ -324,6 +334,8 @@ def _choose(
             if v != state:
                 wants = _want(now, value, v, wants)
     top = _choose_infos(now, op, value, choices, ops, wants, limit, pairs)
+    if cases or _leads_away(choices, ops, int(now[TOP]), top):
+        _want(now, value, state, wants)
     for at in range(writes):
         v = value[WRITES, at]
         if value[WANTED, v] == now[TICK] and value[WRITE_BEST, v] != forced:
