@@ -1,0 +1,75 @@
+"""`seatrial import` and `seatrial check` after it, through the real console script."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+Script = Callable[..., "CompletedProcess[str]"]
+
+SENDS = "".join(
+    f"{{:type :invoke, :process 1, :f :send, :value [[:send x {v}]], :time {2 * v}}}\n"
+    f"{{:type :ok, :process 1, :f :send, :value [[:send x [{v} {v}]]], :time {2 * v + 1}}}\n"
+    for v in range(3)
+)
+POLL = """\
+{{:type :invoke, :process 2, :f :poll, :value [[:poll]], :time 8}}
+{{:type :ok, :process 2, :f :poll, :value [[:poll {{x [{}]}}]], :time 9}}
+"""
+ENDINGS = [
+    ("[0 0] [1 1] [2 2]", "", 0, "Valid: all 3 acknowledged messages"),
+    ("[0 0] [2 2]", "", 1, "Invalid: 1 message was acknowledged and then lost"),
+    ("[0 0] [1 1] [2 2]", "{:type :ok", 2, "line 9, column 1: not EDN: { is never closed"),
+]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("pairs", "more", "code", "says"), ENDINGS)
+def test_a_history_is_imported_and_judged(
+    seatrial: Script, tmp_path: Path, pairs: str, more: str, code: int, says: str
+) -> None:
+    """Valid, invalid and unknown are 0, 1 and 2, as of any run; importing is 0."""
+    text = SENDS + POLL.format(pairs) + more
+    (tmp_path / "history.edn.gz").write_bytes(gzip.compress(text.encode()))
+    made = seatrial("import", "history.edn.gz", "--as", "jepsen-kafka", "--out", "run")
+    assert made.returncode == 0, made.stderr
+    assert "8 events of messages: seatrial check run" in made.stdout
+    assert ("line 9" in made.stderr) is bool(more)
+    checked = seatrial("check", "run")
+    assert checked.returncode == code, checked.stdout + checked.stderr
+    assert says in " ".join(checked.stdout.split())
+    assert seatrial("report", "run").returncode == 0
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nothing.edn", "--as", "jepsen-kafka", "--out", "run"], "nothing.edn can not be read"),
+        (["a.edn", "--as", "jepsen-kafca", "--out", "run"], "did you mean jepsen-kafka?"),
+        (["a.edn", "--as", "jepsen-queue", "--out", "run"], "line 1 has :f :send"),
+        (["a.edn", "--as", "jepsen-kafka", "--out", "full"], "full is not an empty folder"),
+        (["a.edn", "--as", "jepsen-kafka", "--out", "a.edn/b"], "a.edn/b can not be made"),
+        (["a.edn", "--as", "csv", "--out", "run"], "a.edn"),
+        (["a.edn", "--as", "parquet", "--out", "run"], "a.edn can not be read as Parquet"),
+        (["empty.edn", "--as", "jepsen-kafka", "--out", "run"], "empty.edn is empty"),
+        (["a.edn", "--out", "run"], "--as"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_import_that_makes_no_sense_is_254(
+    seatrial: Script, tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    """One sentence that says what to do about it, and no folder is left behind."""
+    (tmp_path / "a.edn").write_text(SENDS)
+    (tmp_path / "empty.edn").write_text("\n")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "something").write_text("")
+    made = seatrial("import", *arguments)
+    (line,) = made.stderr.splitlines()
+    assert made.returncode == 254, made.stderr
+    assert line.startswith("seatrial: ")
+    assert says in line
+    assert not (tmp_path / "run").exists()
