@@ -295,6 +295,7 @@ class Broker:
             **Locks(self._desk).table(),
             **self._groups.table(),
             **self._tuning.table(),
+            **self._metadata.table(),
             Op.NOTIFY_ROLE: self._notify_role,
             Op.NOTIFY_MIN_BROKER_ID: self._notify_min_broker_id,
             Op.DESCRIBE: self._describe,
@@ -474,10 +475,11 @@ class Broker:
 
     def _begin_changes(self, epoch: int) -> None:
         """A reign's changes; those of the one before, if it goes on, come to an end."""
-        if self._changes is not None:
-            self._changes.end()
-        catalog = self._replica.catalog
+        before, catalog = self._changes, self._replica.catalog
         self._changes = Changes(self._config, catalog, epoch, self._electable, self.progressed)
+        if before is not None:
+            self._changes.addresses |= before.addresses  # nobody connects anew
+            before.end()
         self._changes.on_topics = self._registrar.renew
 
     def _electable(self) -> tuple[int, ...] | None:

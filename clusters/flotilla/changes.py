@@ -101,6 +101,14 @@ class Changes:
         """May this slave enter the SyncStateSet, as far as metadata goes?"""
         return not self.strict or self._held.get(slave, Version()) >= self._catalog.version
 
+    def has_all(self, slave: int) -> bool:
+        """Does this slave hold whatever was offered, and does nothing wait for its turn?
+
+        One that never asked in this way, as those of the first edition, is not waited for.
+        """
+        held = self._held.get(slave, Version()) >= self._offered
+        return not self._waiting and (held or slave not in self.addresses)
+
     def end(self) -> None:
         """What was offered may survive, what was not certainly does not."""
         self._over = True

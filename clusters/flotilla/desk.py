@@ -2,11 +2,13 @@
 
 A *desk* serves the requests of one matter (queues, locks, topics ...): a class in a module of its
 own, made with a `Desk`, whose `table()` says which operations it serves. The broker lays the tables
-side by side. What only a master may do is refused by `not_master`.
+side by side. What only a master may do is refused by `not_master`. While a handover is under way,
+changes of the metadata wait, for what the successor has not heard of would be lost with the reign.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .catalog import Change
 from .changes import Changes
@@ -39,9 +41,15 @@ class Desk:
     events: EventLog
     is_master: Callable[[], bool]
     changes: Callable[[], Changes | None]  # of the reign's metadata, while there is one
+    may_change: asyncio.Event = field(default_factory=asyncio.Event)  # set: no handover
+
+    def __post_init__(self) -> None:
+        self.may_change.set()
 
     async def make(self, *changes: Change) -> Json:
         """Change the metadata; the answer."""
+        while not self.may_change.is_set():
+            await self.may_change.wait()
         reign = self.changes()
         if reign is None:
             return not_master()

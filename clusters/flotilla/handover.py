@@ -1,20 +1,23 @@
 """A broker's part in a planned handover (spec 5.1, the operator's election): nobody notices it.
 
     the controllers ask the master     it holds the sends that come, appends nothing, and answers as
-                                       soon as its successor has everything and all sends are told
+                                       soon as its successor has everything and all sends are told;
+                                       the same goes for metadata, of which it tells the successor
+                                       that there may be news
     they elect the successor           the old master becomes its slave; what it holds it goes on
                                        holding, and whatever else comes
     the new master takes us for slave  it serves, then: once the nameservers know it, held sends are
                                        refused, and clients, which ask for a route, find it there
 
-Nothing that is held is in any log, so to refuse it is the truth. A successor that does not catch up
-in time is not elected, and the held sends are appended as if they had come just now. The same
-happens when the controllers fall silent. All this decides nothing: the election is an ordinary one
-out of the SyncStateSet, safe whenever it comes.
+Nothing that is held is in any log or catalog, so to refuse it is the truth. A successor that does
+not catch up in time is not elected, and the held sends are appended as if they had come just now.
+The same happens when the controllers fall silent. All this decides nothing: the election is an
+ordinary one out of the SyncStateSet, safe whenever it comes.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from .desk import Desk, Table
 from .net import CallTimeout, Connection, ConnectionLost, Pool, Tasks, Unreachable, refusal
@@ -76,6 +79,7 @@ class Handover:
     def end(self) -> None:
         """Serve what was held, as what we are now."""
         held, self._held = self._held, None
+        self._desk.may_change.set()
         if self._timer:
             self._timer.cancel()
             self._timer = None
@@ -93,6 +97,8 @@ class Handover:
         if self._held is not None:
             return refusal(Status.SYSTEM_BUSY, "another handover is under way")
         self._held = []
+        self._desk.may_change.clear()
+        self._tasks.start(self._tell_news(to))
         if await self._caught_up(to, self._loop.time() + timeout_s):
             self._timer = self._loop.call_later(timeout_s, self.end)  # whoever wins must come soon
             return {"maxOffset": self._desk.replica.store.log.max_offset}
@@ -101,14 +107,26 @@ class Handover:
 
     async def _caught_up(self, to: int, deadline: float) -> bool:
         may, log = self._desk.rules.may_hand_over, self._desk.replica.store.log
-        while self._held is not None and self._desk.is_master():
-            if may(self._acks().get(to), log.max_offset, self._waiting()):
+        while self._held is not None and (reign := self._desk.changes()) is not None:
+            ready = may(self._acks().get(to), log.max_offset, self._waiting())
+            if ready and reign.has_all(to):
                 return True
             left_s = deadline - self._loop.time()
             if left_s <= 0:
                 return False
             await self._news.wait(left_s)
         return False
+
+    async def _tell_news(self, to: int) -> None:
+        """Slaves ask now and then, this one at once. If it does not hear of it, time will tell."""
+        reign, timeout_s = self._desk.changes(), self._desk.config.heartbeat_rpc_timeout_s
+        address = reign.addresses.get(to) if reign else None
+        if address is None:
+            return
+        pool = Pool(timeout_s)
+        with suppress(Unreachable, ConnectionLost, CallTimeout):
+            await pool.ask(address, Op.METADATA_NEWS, {}, timeout_s)
+        pool.close()
 
     async def _resume(self, connection: Connection, fields: Json) -> Json:
         if self._desk.is_master() and int(fields["masterEpoch"]) == self._epoch():

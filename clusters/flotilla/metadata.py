@@ -4,16 +4,16 @@ A slave asks when it has connected and then every `syncSlaveMetadataPeriod`, nam
 it holds; the answer is nothing, the changes since, or everything. Under `strictMetadata` the master
 may keep the question until there is news, and the next question says that it is on disk here: it
 is the acknowledgement for which the master waits (`changes`), so while the disk is full it is not
-put. A copy that is not newer than what we
-hold, as a master of an older epoch would give, is refused.
+put. A copy that is not newer than what we hold, as a master of an older epoch would give, is
+refused. Before a master hands over to a slave it has it ask at once (`handover`).
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from .catalog import Catalog, Change, Version, commit
 from .config import Config
 from .events import EventLog
-from .net import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
+from .net import CallTimeout, Connection, ConnectionLost, Pool, Tasks, Unreachable
 from .pace import Bell
 from .rules import Rules
 from .wire import Json, Op, Status
@@ -52,6 +52,13 @@ class MetadataSync:
 
     def sync_now(self) -> None:
         self._bell.ring()
+
+    def table(self) -> Mapping[int, Callable[[Connection, Json], Awaitable[Json]]]:
+        return {Op.METADATA_NEWS: self._news}
+
+    async def _news(self, connection: Connection, fields: Json) -> Json:
+        self.sync_now()
+        return {}
 
     async def _keep(self) -> None:
         while True:

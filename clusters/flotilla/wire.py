@@ -108,6 +108,8 @@ class Op(IntEnum):
     # controller -> broker
     HAND_OVER = 70  # masterEpoch, to, timeoutMs -> maxOffset; sends are held from then on
     RESUME = 71  # one-way: masterEpoch; the handover came to nothing
+    # master -> slave
+    METADATA_NEWS = 72  # -> (nothing); METADATA_SYNC is due at once
     # anyone -> any node
     DESCRIBE = 80  # -> see each node's describe()
     PING = 81  # -> (nothing)

@@ -47,6 +47,39 @@ def test_a_key_finds_its_messages_before_and_after_a_restart(
     lone.close()
 
 
+def test_a_key_is_found_once_while_a_segments_file_finds_no_room() -> None:
+    """The keys of that segment and of all behind it stay in memory, and those behind it have their
+    files too; after a restart the first is scanned. In the order of the log all the same."""
+    lone = LoneStore()
+
+    async def story(life: Life) -> None:
+        await fill(life, 0, 12)
+        lone.disk.room_bytes = 10
+        await life.store.seal()
+        lone.disk.room_bytes = None
+        assert not life.store.segments.ends
+        await fill(life, 12, 40)
+        await life.store.seal()
+        assert len(life.store.segments.ends) > 1
+        await check(life)
+
+    async def fill(life: Life, first: int, end: int) -> None:
+        for i in range(first, end):
+            life.store.append((b"t", 0), b"a", b"%d" % i + bytes(400), 1)
+        life.store.log.write_out()
+        life.store.confirm(life.store.log.max_offset)
+        await life.store.flush()
+
+    async def check(life: Life) -> None:
+        found = await life.store.find(b"t", b"a", 99)
+        assert [int(one.payload.body.rstrip(b"\0")) for one in found] == [*range(40)]
+        assert [one.entry.queue_offset for one in await life.store.find(b"t", b"a", 3)] == [0, 1, 2]
+
+    assert lone.live(story) == ""
+    assert lone.live(check) == ""
+    lone.close()
+
+
 def test_nothing_is_found_that_consumers_may_not_see() -> None:
     """Or a query would show what the next master may cut."""
     lone = LoneStore()

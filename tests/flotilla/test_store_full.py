@@ -94,6 +94,34 @@ def test_a_file_of_a_full_segment_that_finds_no_room_is_left_out() -> None:
     assert lone.image(segment_path(0))
 
 
+@pytest.mark.parametrize("room_bytes", [0, 520])
+def test_a_checkpoint_that_finds_no_room_is_written_when_there_is_some(room_bytes: int) -> None:
+    """None at all, or a torn one, says nothing: so the log may be cut, and the next process reads
+    it as it is, and shows nothing that may not be confirmed."""
+    lone = LoneStore()
+
+    async def story(life: Life) -> None:
+        starts = life.fill(6)
+        life.store.confirm(life.store.log.max_offset)
+        lone.disk.room_bytes = room_bytes
+        await life.store.flush()
+        await life.store.truncate(starts[4])
+
+    async def after(life: Life) -> None:
+        assert not life.store.checkpoint.known
+        assert life.store.index.queues[KEY].end == 4
+        assert life.bodies() == []
+        lone.disk.room_bytes = None
+        life.store.confirm(life.store.log.max_offset)
+        await life.store.flush()
+
+    async def at_last(life: Life) -> None:
+        assert life.bodies() == [b"1-%d-" % number for number in range(4)]
+
+    for part in (story, after, at_last):
+        assert lone.live(part) == ""
+
+
 @given(st.integers(0, 20 * PAGE_BYTES), st.floats(0, 20))
 def test_the_log_goes_to_disk_by_pages_or_by_time(dirty: int, since_s: float) -> None:
     """Spec 8.5: at least so many pages, or whatever there is after the thorough interval."""
@@ -220,6 +248,27 @@ def test_full_disks_do_not_end_one_new_master_after_the_other() -> None:
         await sailor.healthy()
         assert acknowledged(await sailor.send(8))
         assert (await sailor.standing()).masters[BROKER_SET] == new
+
+    fleet.sail(scenario)
+
+
+def test_a_broker_without_a_checkpoint_lives_on_a_full_disk() -> None:
+    """It refuses sends until there is room, as one does that has a checkpoint."""
+    late = {"flushIntervalCommitLog": 200_000, "flushCommitLogThoroughInterval": 200_000}
+    fleet = Fleet(seed=3, profile="allack-min2", settings=SMALL | late)
+
+    async def scenario(sailor: Sailor) -> None:
+        await sailor.healthy()
+        got = acknowledged(await sailor.send(8))
+        fill_disks(fleet, 0)
+        sent = await sailor.send(300)
+        assert any("disk is full" in r.error for r in sent.values())
+        await asyncio.sleep(30)
+        assert living(fleet) == {*fleet.nodes("broker")}
+        fill_disks(fleet, None)
+        await sailor.healthy()
+        got |= acknowledged(await sailor.send(8))
+        assert got <= set(await sailor.read_all())
 
     fleet.sail(scenario)
 

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged, eventually
+from simulated_fleet import BROKER_SET, TOPIC, Fleet, Sailor, acknowledged, eventually
 
 from clusters.flotilla.client import Outcome
+from clusters.flotilla.client.calls import ERRORS
 from clusters.flotilla.client.kv import Registers
 from clusters.flotilla.controllers import Controllers
 from clusters.flotilla.net import Pool, Unreachable
@@ -280,6 +282,68 @@ def test_a_master_whose_controllers_fall_silent_goes_on() -> None:
 
     fleet = sail("dledger", 8, scenario)
     assert len(elections(fleet)) == 1
+
+
+SELDOM = {"syncSlaveMetadataPeriod": 600_000}  # a minute here: no slave asks by itself
+
+
+async def committed(sailor: Sailor, group: str) -> int:
+    """How far the group has come, once somebody says so."""
+
+    async def look() -> tuple[int] | None:
+        with suppress(*ERRORS):
+            return (await sailor.client.consumer.committed(group, TOPIC, 0),)
+        return None
+
+    return (await eventually(look))[0]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_metadata_goes_with_the_mastership(strict: bool) -> None:
+    """Spec 10.4: the successor asks for what is new before the old master gives up, however seldom
+    slaves do; also at the second time, when all slaves have connected long ago."""
+
+    async def scenario(sailor: Sailor) -> None:
+        await sailor.healthy()
+        await sailor.send(40)
+        for turn in range(1, 4):
+            await sailor.client.consumer.commit("g", TOPIC, 0, turn)
+            await sailor.client.topics.create(f"made-{turn}", 2)
+            reply = await drill(sailor)
+            assert reply["code"] == Status.SUCCESS, reply
+            await sailor.healthy()
+            assert await committed(sailor, "g") == turn
+            assert f"made-{turn}" in await sailor.client.topics.all()
+
+    sail("dledger", 3, scenario, strictMetadata=strict, **SELDOM)
+
+
+def test_a_commit_waits_while_the_mastership_moves() -> None:
+    """Or it would be answered by a master whose successor has stopped asking it."""
+
+    async def scenario(sailor: Sailor) -> None:
+        await sailor.healthy()
+        await sailor.send(400, every_s=0.001)
+
+        async def until_refused() -> int:
+            """The last offset that was committed."""
+            with suppress(*ERRORS):
+                for offset in range(1, 101):
+                    await sailor.client.consumer.commit("g", TOPIC, 0, offset)
+            return offset - 1
+
+        for _ in range(3):
+            committing = asyncio.ensure_future(until_refused())
+            await asyncio.sleep(0.01)
+            reply = await drill(sailor)
+            assert reply["code"] == Status.SUCCESS, reply
+            latest = await committing
+            assert await committed(sailor, "g") >= latest > 0
+            await sailor.healthy()
+            await sailor.client.consumer.reset("g", TOPIC, 0, 0)
+
+    for seed in range(4):
+        sail("dledger", seed, scenario, **SELDOM)
 
 
 # registers

@@ -7,15 +7,18 @@ truth, never newer: so much is confirmed, so much of the log was on disk and mus
 and before the min offset everything may be deleted. A log that ends before `flushed` is damaged,
 not torn: recovery refuses it (see there).
 
+A disk may have no room for it. Then the last one stays, and if there is none, that says nothing and
+is older than any truth. Only who is about to cut the log can not do with an older one.
+
 The first edition's slots, u64 sequence | u64 confirmed | u32 CRC, say what is confirmed and nothing
 of the disk: the log begins and ends where records are found.
 """
 
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 from zlib import crc32
 
-from ..ports import File, Ports
+from ..ports import File, Ports, no_room
 
 _SLOT = struct.Struct(">QQQQI")
 _OLDER = struct.Struct(">QQI")
@@ -61,23 +64,33 @@ class Checkpoint:
         return sequence, True, Marks(*marks)
 
     def write(self, marks: Marks) -> None:
+        """If there is room; else the last one stays, and the next call tries again."""
         if marks != self.marks:
             self._put(marks)
 
-    def _put(self, marks: Marks) -> None:
-        self._sequence, self.tells_disk = self._sequence + 1, True
-        self.marks = marks
-        head = struct.pack(">QQQQ", self._sequence, *marks)
+    def _put(self, marks: Marks) -> str:
+        """Why there is no room for it, if so; the other slot is as it was."""
+        sequence = self._sequence + 1
+        head = struct.pack(">QQQQ", sequence, *marks)
         try:
-            self._file.pwrite(head + crc32(head).to_bytes(4), self._sequence % 2 * _STRIDE)
+            self._file.pwrite(head + crc32(head).to_bytes(4), sequence % 2 * _STRIDE)
         except OSError as e:
-            self._ports.exit.fatal(f"{self.path} can not be written: {e}")
+            if not no_room(e):
+                self._fail(str(e))
+            return str(e)
+        self._sequence, self.tells_disk, self.marks = sequence, True, marks
+        return ""
 
     async def settle(self, marks: Marks) -> None:
         """Both slots, durably: no older one may speak of a log that is about to be cut."""
         for _ in range(2):
-            self._put(marks)
+            why = self._put(marks)
+            if why and self.known:
+                self._fail(why)
             await self.sync()
+
+    def _fail(self, why: str) -> NoReturn:
+        self._ports.exit.fatal(f"{self.path} can not be written: {why}")
 
     async def sync(self) -> None:
         if self._synced == self._sequence:

@@ -189,15 +189,22 @@ class MessageStore:
         return found
 
     async def _candidates(self, wanted: int) -> AsyncIterator[int]:
-        for base in sorted(self.segments.ends):
-            if self._is_sealed(base):
-                kept = self.segments.load(base)
-                if kept is not None:
-                    for position in key_index.find(kept.hashes, kept.places, wanted):
-                        yield position
-                await asyncio.sleep(0)
-        for position in key_index.find(self.keys.hashes, self.keys.places, wanted):
+        """In the order of the log, each once: memory may still have what a segment's file has."""
+        at = 0
+        while (base := self._first_sealed(at)) is not None:
+            for position in key_index.find(*self.keys.segment(at, base), wanted):
+                yield position
+            kept = self.segments.load(base)
+            for position in key_index.find(kept.hashes, kept.places, wanted) if kept else ():
+                yield position
+            at = base + self.log.segment_size
+            await asyncio.sleep(0)
+        for position in key_index.find(*self.keys.segment(at, self.log.max_offset), wanted):
             yield position
+
+    def _first_sealed(self, at: int) -> int | None:
+        """The first segment from here on whose keys are in its file."""
+        return min((b for b in self.segments.ends if b >= at and self._is_sealed(b)), default=None)
 
     def _record(self, position: int) -> Found:
         data = self.log.read(position, record.HEAD_SIZE)
