@@ -16,7 +16,7 @@ The search is plain Python and knows nothing of the object, so it is for histori
 operations at once, and the second opinion on the kernels in their tests.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,23 +67,47 @@ class Model:
 
 def judge(model: Model, operations: Sequence[Operation], most: int = STATES) -> int:
     """LEGAL, ILLEGAL, or UNKNOWN after so many configurations."""
+    try:
+        found = next(_ends(model, operations, most), None) is not None
+    except _TooMany:
+        return UNKNOWN
+    return LEGAL if found else ILLEGAL
+
+
+def ends(
+    model: Model, operations: Sequence[Operation], most: int = STATES
+) -> list[tuple[int, State]] | None:
+    """Every way in which all that happened for certain can have ended; None if there are too many.
+
+    A way is the operations that took effect, as bits by their places, and the state they lead to.
+    """
+    try:
+        return [(taken, state) for taken, state in _ends(model, operations, most)]
+    except _TooMany:
+        return None
+
+
+class _TooMany(Exception):
+    """There are more configurations than somebody wanted to see."""
+
+
+def _ends(model: Model, operations: Sequence[Operation], most: int) -> Iterator[tuple[int, State]]:
     lasting = sum(1 << i for i, operation in enumerate(operations) if operation.done)
     seen: set[tuple[int, State]] = set()
     waiting: list[tuple[int, State]] = [(0, model.start)]
     while waiting:
         taken, state = waiting.pop()
-        if taken & lasting == lasting:
-            return LEGAL
         if (taken, state) in seen:
             continue
         if len(seen) >= most:
-            return UNKNOWN
+            raise _TooMany
         seen.add((taken, state))
+        if taken & lasting == lasting:
+            yield taken, state
         for i in window(operations, taken):
             after = model.step(state, operations[i])
             if after is not None:
                 waiting.append((taken | 1 << i, after))
-    return ILLEGAL
 
 
 def window(operations: Sequence[Operation], taken: int) -> list[int]:
