@@ -14,6 +14,7 @@ send may have failed. Ends with 1 at a deviation. Run it with PYTHONPATH=tests/l
 import argparse
 import asyncio
 import io
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -161,6 +162,7 @@ def main() -> int:
     if outcome.deviations:
         print(f"kept in {kept}")
         return 1
+    shutil.rmtree(kept)
     return 0
 
 

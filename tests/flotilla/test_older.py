@@ -29,7 +29,7 @@ from clusters.flotilla.ha_protocol import Hello, Welcome
 from clusters.flotilla.identity import Claim
 from clusters.flotilla.liveness import Heartbeat
 from clusters.flotilla.metadata import MetadataSync
-from clusters.flotilla.net import Connection, JsonHandler
+from clusters.flotilla.net import Connection, JsonHandler, Pool
 from clusters.flotilla.ports import real
 from clusters.flotilla.raft import messages as raft
 from clusters.flotilla.raft.log import Place
@@ -172,6 +172,7 @@ def test_processes_go_on_with_the_folders(
     for life in (1, 2):
         nodes = processes(raise_node, life, broker, controller)
         asyncio.run(serves_everything(nodes[0].address, life))
+        asyncio.run(tells_older_slaves(nodes[2].address))
         for node in reversed(nodes):
             assert node.stop(15) == 0
 
@@ -224,6 +225,14 @@ async def serves_everything(nameserver: str, life: int) -> None:
         assert await client.consumer.committed(EXPECTED["group"], topic, 1) == 7
     finally:
         client.close()
+
+
+async def tells_older_slaves(master: str) -> None:
+    """They ask without a word, and take the rows of all offsets out of the answer."""
+    pool = Pool(10)
+    reply = await pool.ask(master, Op.METADATA_SYNC, {}, 10)
+    assert [EXPECTED["group"], EXPECTED["topic"], 1, 7] in reply["offsets"]
+    pool.close()
 
 
 # frames
