@@ -6,7 +6,11 @@ is under way wait and share the next one; of a broker that beats twice meanwhile
 counts. But no command goes before a heartbeat that came before it: a check or an election must not
 take for silent whom the leader has heard.
 
-What each controller hears itself still counts for one thing. A follower does not tell that a
+After a silence of a whole set (liveness.py) its first heartbeat goes into the log together with the
+last ones of the others, said once more: so their time begins anew, and controllers that know of no
+such patience come to the same.
+
+What each controller hears itself still counts for one thing more. A follower does not tell that a
 broker's connections have closed; if it becomes leader, it does, unless the broker has been heard of
 in another life since.
 """
@@ -19,7 +23,7 @@ from typing import Any
 from .agreed import Command, Taken, decide, scene
 from .controller_requests import READS, Scene
 from .flavour import Ground, answer_of, second_look
-from .liveness import Heartbeat, Key
+from .liveness import Heartbeat, Key, Sparing
 from .net import refusal
 from .raft.node import Indeterminate, NotLeader
 from .wire import Json, Op, Status, nested
@@ -32,6 +36,7 @@ class Jraft:
         self._ground = ground
         self._loop = asyncio.get_running_loop()
         self._unsaid: dict[Key, Heartbeat] = {}
+        self._sparing = Sparing()
         self._saying = False
         self._reigns = 0
         self._led = False  # `lead` of this reign is applied
@@ -59,7 +64,7 @@ class Jraft:
         self._ground.liveness.heard(heartbeat, connection, self._loop.time())
         if not (self._led and self._ground.leads()) or (known and heartbeat.precedes(known)):
             return
-        self._unsaid[heartbeat.key] = heartbeat
+        self._unsaid = self._repeated(heartbeat) | self._unsaid | {heartbeat.key: heartbeat}
         if not self._saying:
             self._say()
 
@@ -117,6 +122,17 @@ class Jraft:
             if self._unsaid:
                 self._say()
 
+    def _repeated(self, first: Heartbeat) -> dict[Key, Heartbeat]:
+        """The last heartbeats of those whom this one, after a silence of all, speaks for."""
+        last = {}
+        living = self._ground.agreed().living
+        for key, agreed in self._sparing.by(first, living, self._loop.time()).items():
+            said, own = agreed.heartbeat, self._ground.liveness.known(key)
+            if own is None or (own.heartbeat.life == said.life and not own.gone):
+                newer = own and said.precedes(own.heartbeat)
+                last[key] = own.heartbeat if own and newer else said
+        return last
+
     async def _answered(self, kind: str, content: Any, why: str = "") -> Json:
         outcome = self._propose(kind, content, why)
         done, _ = await asyncio.wait([outcome], timeout=self._ground.write_timeout_s)
@@ -133,7 +149,7 @@ class Jraft:
 
     def _late(self) -> list[Key]:
         expired = self._ground.rules.heartbeat_expired
-        late = self._ground.agreed().living.late(self._loop.time(), expired)
+        late = self._ground.agreed().living.silenced(self._loop.time(), expired)
         return [key for key in late if key not in self._unsaid]
 
     def _expire(self, keys: list[Key]) -> None:

@@ -14,6 +14,12 @@ for a moment, when a broker has just started again, and the last one that comes 
 A broker counts as DEAD when its heartbeats stopped for longer than it announced, or its process is
 known to be gone. A broker never heard of is UNKNOWN for one heartbeat timeout after a controller
 became leader, and DEAD after that: a new leader neither deposes nor elects on ignorance.
+
+When nobody of a set is heard, it may be the controllers that are cut off; and there is nobody to
+elect in any case. So the silence of all kills nobody for `DEAF_FOR` timeouts, and when one of them
+is heard again, each has its whole timeout once more: the master may have served all the while, and
+must not be deposed because another broker's heartbeat came first. All of this is the leader's own
+patience. What an entry of a log means does not depend on it, nor on the edition that reads it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +28,7 @@ from dataclasses import asdict, dataclass, field, replace
 from .elect import Candidate, Standing
 from .wire import Json
 
+DEAF_FOR = 12.0  # heartbeat timeouts; after them silence counts, whoever is to blame
 Key = tuple[str, int]  # brokerName, brokerId
 Expired = Callable[[float, float, float], bool]
 
@@ -121,6 +128,34 @@ class Living:
             if not pulse.gone and expired(now, pulse.at, pulse.heartbeat.timeout_s)
         ]
 
+    def of_set(self, name: str) -> dict[Key, Pulse]:
+        """A set's brokers, as far as they are not known to be gone."""
+        return {k: pulse for k, pulse in self.pulses.items() if k[0] == name and not pulse.gone}
+
+    def deaf_to(self, name: str, now: float) -> bool:
+        """Nobody of the set was heard for half of its time."""
+        return all(
+            now - pulse.at > pulse.heartbeat.timeout_s / 2 for pulse in self.of_set(name).values()
+        )
+
+    def silenced(self, now: float, expired: Expired) -> list[Key]:
+        """Those who are late, and not only because nobody of their set is heard."""
+        late = self.late(now, expired)
+        deaf = {name for name in {name for name, _ in late} if self.deaf_to(name, now)}
+        return [k for k in late if k[0] not in deaf or _too_long(self.pulses[k], now)]
+
+    def spared(self, heartbeat: Heartbeat, now: float) -> dict[Key, Pulse]:
+        """Who was silent together with the sender of this heartbeat."""
+        key, known = heartbeat.key, self.pulses.get(heartbeat.key)
+        if known and heartbeat.precedes(known.heartbeat):
+            return {}
+        if known and not known.gone and now - known.at <= known.heartbeat.timeout_s / 2:
+            return {}  # as almost always
+        if not self.deaf_to(key[0], now):
+            return {}
+        others = self.of_set(key[0])
+        return {k: p for k, p in others.items() if k != key and not _too_long(p, now)}
+
     def candidate(self, name: str, broker_id: int, now: float, grace_s: float) -> Candidate:
         pulse = self.pulses.get((name, broker_id))
         if pulse is None:
@@ -157,6 +192,28 @@ class Living:
         return cls({pulse.heartbeat.key: pulse for pulse in pulses}, fields["leaderSince"])
 
 
+def _too_long(pulse: Pulse, now: float) -> bool:
+    """Silent for so long that it has to answer for it itself."""
+    return now - pulse.at > DEAF_FOR * pulse.heartbeat.timeout_s
+
+
+class Sparing:
+    """Gives those who were silent together their time anew, with the first heartbeat of one.
+
+    Once after each heartbeat of theirs: a broker must not live on by what others say, where these
+    are heard seldom, too.
+    """
+
+    def __init__(self) -> None:
+        self._spared: dict[Key, Heartbeat] = {}
+
+    def by(self, heartbeat: Heartbeat, living: Living, now: float) -> dict[Key, Pulse]:
+        silent = living.spared(heartbeat, now)
+        spared = {k: p for k, p in silent.items() if self._spared.get(k) != p.heartbeat}
+        self._spared |= {key: pulse.heartbeat for key, pulse in spared.items()}
+        return spared
+
+
 class Liveness:
     """One controller's own table."""
 
@@ -164,13 +221,19 @@ class Liveness:
         self._grace_s = grace_s
         self._expired = expired
         self._living = Living()
+        self._sparing = Sparing()
+        self._first_at: dict[str, float] = {}  # when somebody of a set was heard for the first time
 
     def leading_since(self, now: float | None) -> None:
         self._living = replace(self._living, leader_since=now)
 
     def heard(self, heartbeat: Heartbeat, connection: int, now: float) -> bool:
         """A heartbeat. True when the broker was not known to be alive before."""
-        self._living, fresh = self._living.heard([heartbeat], now, connection)
+        self._first_at.setdefault(heartbeat.key[0], now)
+        spared = self._sparing.by(heartbeat, self._living, now)
+        renewed = {key: replace(pulse, at=now) for key, pulse in spared.items()}
+        living = replace(self._living, pulses={**self._living.pulses, **renewed})
+        self._living, fresh = living.heard([heartbeat], now, connection)
         return bool(fresh)
 
     def gone(self, key: Key) -> bool:
@@ -180,7 +243,7 @@ class Liveness:
 
     def late(self, now: float) -> list[Key]:
         """Brokers whose heartbeats have stopped and that are not yet declared gone."""
-        return self._living.late(now, self._expired)
+        return self._living.silenced(now, self._expired)
 
     def by_connection(self, connection: int) -> dict[Key, str]:
         """Brokers whose newest connection this is, with their addresses."""
@@ -191,7 +254,17 @@ class Liveness:
         }
 
     def candidate(self, name: str, broker_id: int, now: float) -> Candidate:
-        return self._living.candidate(name, broker_id, now, self._grace_s)
+        return self._living.candidate(name, broker_id, now, self._patience_s(name))
+
+    def _patience_s(self, name: str) -> float:
+        """With a broker never heard of: from the beginning of a reign, or since we hear its set."""
+        since = self._living.leader_since
+        if since is None or name not in self._first_at:
+            return DEAF_FOR * self._grace_s
+        return self._grace_s + max(0.0, self._first_at[name] - since)
+
+    def known(self, key: Key) -> Pulse | None:
+        return self._living.pulses.get(key)
 
     def all(self) -> Iterable[Pulse]:
         return self._living.pulses.values()

@@ -15,7 +15,7 @@ from clusters.flotilla.elect import (
     may_hand_over,
     needs_election,
 )
-from clusters.flotilla.liveness import Heartbeat, Liveness, heartbeat_expired
+from clusters.flotilla.liveness import Heartbeat, Key, Liveness, heartbeat_expired
 
 ALIVE, UNKNOWN, DEAD = Standing.ALIVE, Standing.UNKNOWN, Standing.DEAD
 KEY = ("b", 1)
@@ -146,8 +146,11 @@ def test_a_set_that_had_a_master_needs_one() -> None:
 # liveness
 
 
-def heartbeat(max_offset: int = 0, *, life: int = 7, beat: int = 1) -> Heartbeat:
-    return Heartbeat(KEY, "ip:1", 10, 2, max_offset, 0, 0, life, beat)
+MATE, STRANGER = (KEY[0], 2), ("another set", 1)
+
+
+def heartbeat(max_offset: int = 0, *, life: int = 7, beat: int = 1, key: Key = KEY) -> Heartbeat:
+    return Heartbeat(key, "ip:1", 10, 2, max_offset, 0, 0, life, beat)
 
 
 def table() -> Liveness:
@@ -158,6 +161,8 @@ def test_a_broker_is_late_when_silent_for_longer_than_it_announced() -> None:
     """Spec 4.4 and bug 11: late after the timeout, not before."""
     liveness = table()
     assert liveness.heard(heartbeat(), 1, now=0)
+    liveness.heard(heartbeat(key=MATE), 2, now=4)
+    liveness.heard(heartbeat(beat=2, key=MATE), 2, now=8)
     assert liveness.late(now=10) == []
     assert liveness.late(now=10.1) == [KEY]
     assert liveness.candidate(*KEY, now=10.1).standing is ALIVE
@@ -214,7 +219,82 @@ def test_a_new_leader_has_patience_for_one_timeout() -> None:
     liveness = table()
     assert liveness.candidate(*KEY, now=5).standing is DEAD
     liveness.leading_since(5)
+    liveness.heard(heartbeat(key=MATE), 1, now=4)
     assert liveness.candidate(*KEY, now=14.9).standing is UNKNOWN
     assert liveness.candidate(*KEY, now=15).standing is DEAD
     liveness.leading_since(None)
     assert liveness.candidate(*KEY, now=6).standing is DEAD
+
+
+def test_who_is_silent_with_its_whole_set_is_not_late_for_a_long_time() -> None:
+    """It may be the controllers that are cut off. Another set is none of its concern."""
+    liveness = table()
+    liveness.heard(heartbeat(), 1, now=0)
+    liveness.heard(heartbeat(key=MATE), 2, now=1)
+    for now in range(5, 120, 5):
+        liveness.heard(heartbeat(beat=now, key=STRANGER), 3, now=now)
+        assert liveness.late(now=now) == []
+    assert liveness.late(now=120.1) == [KEY]
+    assert liveness.late(now=121.1) == [KEY, MATE]
+
+
+def test_a_lone_broker_is_late_after_a_long_time_too_and_gone_at_once() -> None:
+    """There is nobody to elect in its place; a closed connection is no silence."""
+    liveness = table()
+    liveness.heard(heartbeat(), 1, now=0)
+    assert liveness.late(now=120) == []
+    assert liveness.late(now=120.1) == [KEY]
+    assert liveness.gone(KEY)
+    assert liveness.late(now=120.1) == []
+
+
+@pytest.mark.parametrize("known_gone", [False, True])
+def test_the_first_heartbeat_after_a_silence_of_all_renews_the_others_time(
+    known_gone: bool,
+) -> None:
+    """The master may have served all the while. If it died meanwhile, one timeout shows it. Whose
+    end is known stays dead, and who comes back from it renews the others' time as well."""
+    liveness = table()
+    third = (KEY[0], 3)
+    for connection, key in enumerate([KEY, MATE, third]):
+        liveness.heard(heartbeat(key=key), connection, now=0)
+    if known_gone:
+        liveness.gone(MATE)
+    liveness.heard(heartbeat(beat=2, key=MATE), 1, now=30)
+    assert liveness.late(now=40) == []
+    liveness.heard(heartbeat(beat=3, key=MATE), 1, now=35)
+    liveness.heard(heartbeat(beat=4, key=MATE), 1, now=39)
+    assert liveness.late(now=40.1) == [KEY, third]
+    assert liveness.by_connection(0) == {KEY: "ip:1"}
+    liveness.gone(third)
+    liveness.heard(heartbeat(beat=5, key=MATE), 1, now=70)
+    assert liveness.candidate(*third, now=70).standing is DEAD
+
+
+def test_nobody_lives_on_by_the_heartbeats_of_others() -> None:
+    """Even where these come so seldom that each might be the first one after a silence of all."""
+    liveness = table()
+    liveness.heard(heartbeat(), 1, now=0)
+    for beat in range(1, 4):
+        liveness.heard(heartbeat(beat=beat, key=MATE), 2, now=9 * beat)
+    assert liveness.late(now=27) == [KEY]
+
+
+def test_what_a_kernel_delivers_late_is_no_sign_of_life_for_anybody() -> None:
+    liveness = table()
+    liveness.heard(heartbeat(), 1, now=0)
+    liveness.heard(heartbeat(beat=9, key=MATE), 2, now=0)
+    liveness.heard(heartbeat(beat=8, key=MATE), 3, now=100)
+    assert liveness.late(now=120.1) == [KEY, MATE]
+
+
+def test_a_new_leader_that_hears_nobody_of_a_set_is_patient_until_it_does() -> None:
+    """One that started while it was cut off knows nobody: the master has a timeout from then on."""
+    liveness = table()
+    liveness.leading_since(5)
+    liveness.heard(heartbeat(key=STRANGER), 1, now=5)
+    assert liveness.candidate(*KEY, now=124.9).standing is UNKNOWN
+    assert liveness.candidate(*KEY, now=125).standing is DEAD
+    liveness.heard(heartbeat(key=MATE), 2, now=60)
+    assert liveness.candidate(*KEY, now=69.9).standing is UNKNOWN
+    assert liveness.candidate(*KEY, now=70).standing is DEAD

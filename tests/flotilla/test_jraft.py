@@ -181,6 +181,50 @@ async def test_what_closed_before_this_controller_led_is_told_when_it_leads() ->
 
 
 @scenario
+async def test_after_a_silence_of_all_the_first_heartbeat_speaks_for_the_others() -> None:
+    """In the log, so that controllers of every edition come to the same: the others' time begins
+    anew, whose end is known stays dead, and nobody was late before."""
+    raft = Raft(agreed=Agreed(living=silent_set(gone=3)))
+    raft.flavour.look_for_late()
+    await turns()
+    assert raft.kinds == []
+    await raft.lead()
+    raft.agreed = Agreed(living=silent_set(gone=3))
+    raft.flavour.look_for_late()
+    await asyncio.sleep(0)
+    raft.hear(9, broker_id=2)
+    assert raft.kinds == ["hear"]
+    await raft.commit()
+    pulses = raft.agreed.living.pulses
+    assert [pulses["b", i].heartbeat.beat for i in (1, 2, 3)] == [5, 9, 5]
+    assert pulses["b", 1].at == pulses["b", 2].at
+    assert pulses["b", 3].gone
+    raft.hear(10, broker_id=2)
+    [(data, _)] = raft.waiting
+    assert len(json.loads(data)["content"]) == 1
+
+
+@scenario
+async def test_nobody_is_spoken_for_in_another_life() -> None:
+    """Its bytes are not those of which it told then, and which life is the later is not known."""
+    raft = Raft()
+    await raft.lead()
+    raft.agreed = Agreed(living=silent_set())
+    raft.liveness.heard(Heartbeat(("b", 1), "ip:1", 10, 1, 5, 0, 9, 2, 1), 1, 0.0)
+    raft.hear(9, broker_id=2)
+    [(data, _)] = raft.waiting
+    assert sorted(row["key"] for row in json.loads(data)["content"]) == [["b", 2], ["b", 3]]
+
+
+def silent_set(gone: int | None = None) -> Living:
+    """Of three brokers, none of whom was heard for two timeouts."""
+    heard_at = asyncio.get_running_loop().time() - 20
+    beats = [Heartbeat(("b", i), "ip:1", 10, 1, 5, 0, 9, 1, 5) for i in (1, 2, 3)]
+    living, _ = Living().heard(beats, heard_at)
+    return living.without([("b", gone)])[0] if gone else living
+
+
+@scenario
 async def test_answers_say_what_is_certain() -> None:
     """Replaced: certainly not. Leadership lost, or no majority in time: unknown."""
     raft = Raft()

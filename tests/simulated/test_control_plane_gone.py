@@ -1,6 +1,6 @@
 """The control plane may fail as a whole: brokers that have a master serve without it.
 
-All controllers of a simulated cluster are killed, stopped or hard to reach, for several
+All controllers of a simulated cluster are killed, stopped, cut off or hard to reach, for several
 times as long as any timeout of theirs. Nothing that clients see may hang on it.
 """
 
@@ -41,6 +41,26 @@ async def paused(sailor: Sailor) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def cut_off(sailor: Sailor) -> AsyncIterator[None]:
+    """From everybody; they have each other."""
+    network = sailor.fleet.network
+    for source, sink in links(sailor):
+        network.cut(source, sink)
+    yield
+    for source, sink in links(sailor):
+        network.heal(source, sink)
+
+
+@asynccontextmanager
+async def restarted_and_cut_off(sailor: Sailor) -> AsyncIterator[None]:
+    """They know of no broker's heartbeats when the first ones come."""
+    async with cut_off(sailor):
+        async with killed(sailor):
+            pass
+        yield
+
+
+@asynccontextmanager
 async def hard_to_reach(sailor: Sailor) -> AsyncIterator[None]:
     """Four of five packets are lost, each way."""
     network = sailor.fleet.network
@@ -77,7 +97,7 @@ def sail(flavour: str, seed: int, scenario: Callable[[Sailor], Awaitable[None]])
 
 
 @FLAVOURS
-@pytest.mark.parametrize("fault", [killed, paused])
+@pytest.mark.parametrize("fault", [killed, paused, cut_off, restarted_and_cut_off])
 def test_no_send_fails_without_controllers(fault: Fault, flavour: str) -> None:
     """Nor when they come back: what they missed meanwhile is no reason to depose a master."""
 
