@@ -17,6 +17,7 @@ from harness.trial import Trial
 from harness.verdict import Finding, Result, Verdict
 
 LEAD_NS = 1_000_000_000  # of the picture, before the load
+IMPORTED = "imported"  # in place of a system: the history is another tool's
 LANES = ("ok", "fail", "info", "delivered", "read", "p50_ms", "p99_ms")
 
 
@@ -115,9 +116,10 @@ def read(run: RunDir) -> Told:
     )
 
 
-def rerun_command(path: str, seatrial: str = "seatrial") -> str:
-    """The command that carries out the same plan again."""
-    return f"{seatrial} replay {path}"
+def rerun_command(told: Told, path: str, seatrial: str = "seatrial") -> str:
+    """The command that carries out the same plan again; an imported history is judged again."""
+    verb = "check" if told.trial.system == IMPORTED else "replay"
+    return f"{seatrial} {verb} {path}"
 
 
 def _numbers(words: str) -> list[float | None]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from harness.verdict import Finding, Judgement
-from reports._run import Told, rank
+from reports._run import IMPORTED, Told, rank
 
 VERDICT_WORDS = {
     Judgement.VALID: "valid",
@@ -58,6 +58,8 @@ def numbers(told: Told) -> Iterator[Number]:
 def one_line(told: Told) -> str:
     """What was tried."""
     trial = told.trial
+    if trial.system == IMPORTED:
+        return f"{trial.workload}, imported from {trial.name}"
     profile = f" ({trial.profile})" if trial.profile else ""
     return (
         f"{trial.workload} on {trial.system}{profile}, hosts {trial.hosts}, seed {trial.seed}, "

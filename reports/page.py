@@ -68,7 +68,7 @@ def html(told: Told) -> str:
         timeline=timeline(told),
         lanes=_lanes(told),
         trial=tomli_w.dumps(_filled(told.run.trial_file)),
-        command=rerun_command(f"runs/{told.run.path.name}"),
+        command=rerun_command(told, f"runs/{told.run.path.name}"),
         style=_asset("style.css"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

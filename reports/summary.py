@@ -47,7 +47,7 @@ def _lines(told: Told) -> Iterator[str]:
     for result, finding in told.findings():
         yield from _finding(result.checker, finding)
     yield from _faults(told)
-    yield f"Again: `{_code(rerun_command(f'runs/{told.run.path.name}'))}`"
+    yield f"Again: `{_code(rerun_command(told, f'runs/{told.run.path.name}'))}`"
 
 
 def _finding(checker: str, finding: Finding) -> Iterator[str]:

@@ -127,7 +127,7 @@ def _places(told: Told) -> Table:
     table.add_column(overflow="fold")
     if told.run.report_file.is_file():
         table.add_row("  report", Text(_from_here(told.run.report_file)))
-    table.add_row("  again", Text(rerun_command(_from_here(told.run.path), seatrial())))
+    table.add_row("  again", Text(rerun_command(told, _from_here(told.run.path), seatrial())))
     return table
 
 

@@ -54,6 +54,7 @@ def write(recording: Recording, source: Path, name: str, out: Path) -> RunDir:
         system="imported",
         hosts="imported",
         workload=recording.kind,
+        duration_s=max(rows.end, 1) / 1e9,
         checkers=kind.checkers,
     )
     run.trial_file.write_text(trial.to_toml())
