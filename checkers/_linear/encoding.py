@@ -40,6 +40,7 @@ from harness.operation import F, Type
 KINDS = {F.GET: READ, F.PUT: WRITE, F.CAS: CAS, F.APPEND: APPEND}
 
 _DENSE = 1 << 22  # more keys or processes than this are numbered by sorting
+_SPARSE = 8  # names spread wider than so many times their number are compared by sorting
 
 
 class Rule(IntEnum):
@@ -60,7 +61,7 @@ RULES = {
     Rule.UNKNOWN_TYPE: "its type is none of invoke, ok, fail and info",
     Rule.UNKNOWN_KIND: "nobody knows this kind of operation",
     Rule.NO_KEY: "it names no key",
-    Rule.INVOKED_TWICE: "it invokes an operation that is open already",
+    Rule.INVOKED_TWICE: "it invokes an operation that was invoked before",
     Rule.NEVER_INVOKED: "it completes an operation that was never invoked",
     Rule.COMPLETED_TWICE: "it completes an operation that has completed already",
     Rule.ANOTHER_KIND: "it completes an operation of another kind, or on another key",
@@ -164,26 +165,44 @@ def _room_for(most: int) -> Pairs:
         b=np.empty(most, np.int64),
         names=np.empty(most, np.int64),
         slot=np.empty(most, np.int32),
+        row=np.empty(most, np.int32),
         overlap=np.zeros(most, np.int32),
     )
 
 
 def _settle(pairs: Pairs, orphans: Array, rules: Array) -> None:
-    """Name who overlapped with itself, and make sense of completions without an open operation.
+    """Name who overlapped with itself or came twice, and make sense of lonely completions.
 
-    A second completion makes nothing sure any more. An operation never seen may have been invoked
-    at any time before, which is how it was put down.
+    A second completion, or invocation, makes nothing sure any more. An operation never seen may
+    have been invoked at any time before, which is how it was put down.
     """
-    overlaps = pairs.overlap[np.flatnonzero(pairs.overlap)]
-    rules[overlaps - 1] = Rule.OVERLAPS_ITSELF
-    by_name = np.argsort(pairs.names, kind="stable") if len(orphans) else orphans
+    _name(rules, pairs.overlap[np.flatnonzero(pairs.overlap)] - 1, Rule.OVERLAPS_ITSELF)
+    lonely = set(orphans[:, 1].tolist())
+    for number in _repeated(pairs.names).tolist():
+        if number not in lonely:
+            _name(rules, pairs.row[number], Rule.INVOKED_TWICE)
+            _doubt(pairs.ops[number])
+    by_name = np.argsort(pairs.names, kind="stable") if lonely else orphans
     for row, number in orphans.tolist():
         at = int(np.searchsorted(pairs.names, pairs.names[number], sorter=by_name))
         known = int(by_name[at])
-        rules[row] = Rule.NEVER_INVOKED if known == number else Rule.COMPLETED_TWICE
+        _name(rules, row, Rule.NEVER_INVOKED if known == number else Rule.COMPLETED_TWICE)
         if known != number:
             pairs.ops[number, STATUS] = GONE
             _doubt(pairs.ops[known])
+
+
+def _name(rules: Array, rows: Array | int, rule: Rule) -> None:
+    """The first rule that a row breaks is the one that is told."""
+    rules[rows] = np.where(rules[rows] == 0, rule, rules[rows])
+
+
+def _repeated(names: Array) -> Array:
+    """Operations whose name an earlier one has too."""
+    if not len(names) or int(names.max()) - int(names.min()) < _SPARSE * len(names):
+        return pairing.repeated(names) if len(names) else np.empty(0, np.int64)
+    order = np.argsort(names, kind="stable")
+    return np.sort(order[1:][names[order[1:]] == names[order[:-1]]])
 
 
 def _doubt(op: Array) -> None:

@@ -69,6 +69,7 @@ class Pairs(NamedTuple):
     b: Array
     names: Array
     slot: Array
+    row: Array  # the first one of it
     overlap: Array  # 1 + the row by which the process invoked something else meanwhile
 
 
@@ -192,7 +193,7 @@ def pair(
     ts, ops_of, types, fs, keys = columns.t, columns.op, columns.type, columns.f, columns.key
     values, args, poss = columns.value, columns.arg, columns.pos
     ops, a, b, names = pairs.ops, pairs.a, pairs.b, pairs.names
-    slot_of, overlap = pairs.slot, pairs.overlap
+    slot_of, row, overlap = pairs.slot, pairs.row, pairs.overlap
     ranks, last = np.zeros(shape[0], np.int32), np.full(shape[1], -1, np.int32)
     ids, at = np.empty(_FIRST_SLOTS, np.int64), np.full(_FIRST_SLOTS, _FREE, np.int32)
     orphans = np.empty((16, 2), np.int64)
@@ -203,7 +204,7 @@ def pair(
             continue
         rule = _flaw(type_, keys[i], kind)
         if rule:
-            rules[i] = rule
+            rules[i] = rules[i] or rule
             continue
         slot, process = slots[i], processes[i]
         rank = ranks[slot]
@@ -214,7 +215,7 @@ def pair(
             ops[count, KIND], ops[count, STATUS] = kind, GONE if kind == READ else INFO
             ops[count, CALL], ops[count, RET] = rank, NEVER
             a[count], b[count] = values[i], args[i]
-            slot_of[count], names[count] = slot, ops_of[i]
+            slot_of[count], names[count], row[count] = slot, ops_of[i], i
             if type_ != _INVOKE:
                 ops[count, CALL] = -1
                 _close(ops, count, type_, poss[i], rank)
@@ -222,9 +223,7 @@ def pair(
                     orphans = np.concatenate((orphans, np.empty_like(orphans)))
                 orphans[lost, 0], orphans[lost, 1] = i, count
                 lost += 1
-            elif number != _FREE:
-                rules[i] = INVOKED_TWICE
-            else:
+            elif number == _FREE:
                 ids[here], at[here] = ops_of[i], count
                 opened += 1
                 if last[process] >= 0 and not pipelined:
@@ -241,12 +240,23 @@ def pair(
         if last[process] == number:
             last[process] = -1
         if kind != ops[number, KIND] or slot != slot_of[number]:
-            rules[i] = ANOTHER_KIND
+            rules[i] = rules[i] or ANOTHER_KIND
             continue
         _close(ops, number, type_, poss[i], rank)
         if kind == READ:
             a[number] = values[i]
     return count, orphans[:lost]
+
+
+@kernel
+def repeated(names: Array) -> Array:
+    """Places whose name an earlier place has too, if names lie so densely that it costs little."""
+    low, high = names.min(), names.max()
+    seen, found = np.zeros(high - low + 1, np.int8), np.zeros(len(names), np.int8)
+    for i in range(len(names)):
+        found[i] = seen[names[i] - low]
+        seen[names[i] - low] = 1
+    return np.flatnonzero(found)
 
 
 @kernel

@@ -1,0 +1,101 @@
+"""Registers against every order tried one by one, and what a search does when it may not go on."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from checkers._linear import models, search
+from checkers._linear.batch import ILLEGAL, LEGAL, UNKNOWN
+from checkers._linear.encoding import encode
+from checkers._linear.judge import Budget, judge
+from checkers._linear.room import dice, extent, power, room_for
+from harness.operation import F, Type
+
+ALL = Budget(exhaustive=True)
+BATCH = 2_500  # keys of one table
+
+
+def searched(batch):
+    """Verdicts of the search alone, also for keys that need none."""
+    which = np.arange(len(batch.starts) - 1)
+    n, values, ranks = extent(batch, which)
+    out, stop = np.zeros((len(which), 4), np.int64), np.zeros(1, np.int8)
+    room = room_for(n, values, ranks, 2_000, 4_096)
+    search.search(room, batch, which, dice(power(n + values), 7), 2_000, stop, out)
+    return out[:, 0]
+
+
+def test_a_search_agrees_with_all_orders(registers, table, oracle) -> None:
+    """20,000 histories of up to eight operations, with reads that lie, writes that are lost or
+    undead, and compare-and-sets told the opposite: the verdict is that of trying every order."""
+    illegal, legal = Counter(), 0
+    for seed in range(8):
+        games = registers(seed, BATCH)
+        encoded = encode(table([row for game in games for row in game.rows]), pipelined=True)
+        verdicts = judge(encoded.batch, budget=ALL).verdicts
+        alone = searched(encoded.batch)
+        assert not encoded.flaws
+        for game, verdict, second in zip(games, verdicts, alone, strict=True):
+            expected = LEGAL if oracle(game.ops) else ILLEGAL
+            assert verdict == second == expected, game
+            legal += expected == LEGAL
+            illegal[game.anomaly] += expected == ILLEGAL
+    print(f"{legal} legal; illegal by what was planted: {dict(illegal)}")
+    assert illegal.pop("") == 0
+    assert len(illegal) == 5
+    assert min(illegal.values()) >= 200
+
+
+def test_zones_agree_with_all_orders(written_once, table, oracle) -> None:
+    """Where all writes differ there is no search, and the verdict is the same."""
+    counts = Counter()
+    for seed in range(100, 104):
+        games = written_once(seed, BATCH)
+        batch = encode(table([row for game in games for row in game.rows]), pipelined=True).batch
+        judged = judge(batch, budget=ALL)
+        assert judged.stats["zones"] > 0.9 * BATCH
+        for k, (game, verdict) in enumerate(zip(games, judged.verdicts, strict=True)):
+            assert verdict == (LEGAL if oracle(game.ops) else ILLEGAL), game
+            counts[int(verdict)] += 1
+            if k in judged.witnesses:
+                assert set(judged.witnesses[k]) <= set(range(batch.starts[k], batch.starts[k + 1]))
+    print(counts)
+    assert counts[ILLEGAL] > 200
+
+
+def test_the_model_agrees_with_all_orders(registers, table, oracle) -> None:
+    """The second opinion, a search over a step function that anybody can write, is right too."""
+    games = registers(1_000, 2_000)
+    batch = encode(table([row for game in games for row in game.rows]), pipelined=True).batch
+    for k, game in enumerate(games):
+        verdict = models.judge(models.REGISTER, models.operations_of(batch, k))
+        assert verdict == (LEGAL if oracle(game.ops) else ILLEGAL), game
+
+
+@pytest.fixture
+def crowd(registers, table):
+    """One key with some sixty operations open at once, and answers that are dice."""
+    dice, rows = np.random.default_rng(5), []
+    for t in range(400):
+        f = (F.GET, F.PUT, F.CAS)[dice.integers(3)]
+        value, arg = int(dice.integers(6)), int(dice.integers(6)) if f is F.CAS else None
+        asked = None if f is F.GET else value
+        rows.append((t, t, t, Type.INVOKE, f, 0, asked, arg, None))
+        rows.append((t + int(dice.integers(40, 90)), t, t, Type.OK, f, 0, value, arg, None))
+    rows.sort()
+    return encode(table(rows)).batch
+
+
+def test_a_spent_budget_is_unknown(crowd) -> None:
+    """A key that is too hard for its budget is neither legal nor illegal, but says how far it
+    came."""
+    judged = judge(crowd, budget=Budget(failures=50))
+    assert judged.verdicts.tolist() == [UNKNOWN]
+    assert judged.passed[0] > 0
+
+
+def test_a_deadline_is_unknown(crowd) -> None:
+    """When the time is over the search stops, however large its budget."""
+    judged = judge(crowd, budget=Budget(failures=1 << 22, seconds=0.05))
+    assert judged.verdicts.tolist() == [UNKNOWN]
