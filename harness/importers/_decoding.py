@@ -4,6 +4,7 @@ A format gives one small function: what an event of this kind, with this value, 
 has not the shape it must have is a slip; its event then says nothing.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,16 +19,17 @@ class Odd(ValueError):
     """A value is not of the shape that its kind of operation has."""
 
 
-def by_rows(one: One) -> Decode:
-    """A decoder that asks `one` about each event."""
-    return _ByRows(one)
+def by_rows(one: One, *heads: str) -> Decode:
+    """A decoder that asks `one` about each event; `heads`: words that begin its vectors."""
+    found = rf"\[:({'|'.join(map(re.escape, heads))})(?=[ \]])" if heads else ""
+    return _ByRows(one, re.compile(found) if heads else None)
 
 
 class _ByRows:
     """A function that another process can be sent."""
 
-    def __init__(self, one: One) -> None:
-        self._one = one
+    def __init__(self, one: One, heads: re.Pattern[str] | None) -> None:
+        self._one, self._heads = one, heads
 
     def __call__(self, lines: Lines, slips: Slips) -> Decoded:
         sheet = Sheet()
@@ -37,7 +39,7 @@ class _ByRows:
             name, before = lines.names[f], len(sheet)
             try:
                 text = lines.value[event]
-                value = _edn.read(text) if text is not None else None
+                value = _edn.read_vectors(text, self._heads) if text is not None else None
                 self._one(sheet, event, kind, name, value, error)
             except (Odd, _edn.Malformed) as e:
                 sheet.cut(before)

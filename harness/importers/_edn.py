@@ -8,8 +8,10 @@ their order; a collection that is a map's key becomes its text.
 `write` is the inverse up to tags, comments and white space.
 """
 
+import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 DEEPEST = 200
@@ -53,6 +55,7 @@ _TOKEN = re.compile(
 )
 _INTEGER = re.compile(r"[+-]?\d+N?\Z")
 _DECIMAL = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?M?\Z")
+_NOT_PLAIN = re.compile(r'["#{};\\()]|null|\d\.|[eE]\d')
 _CLOSES = {"[": "]", "(": ")", "{": "}", "#{": "}"}
 _CONSTANTS: dict[str, Any] = {"nil": None, "true": True, "false": False}
 _CHARACTERS = {"newline": "\n", "space": " ", "tab": "\t", "return": "\r"}
@@ -83,6 +86,21 @@ def read(text: str) -> Any:
     if len(forms) != 1:
         raise Malformed(0, "nothing is there" if not forms else "more than one form is there")
     return forms[0]
+
+
+def read_vectors(text: str, heads: re.Pattern[str] | None = None) -> Any:
+    """As `read`, and several times as fast for vectors of numbers and nil, which JSON's reader can
+    take over. `heads` finds keywords that may begin a vector, and come as plain strings."""
+    plain = heads.sub(r'["\1"', text) if heads is not None else text
+    if text[:1] == "[" and not _NOT_PLAIN.search(text) and ":" not in plain:
+        words = plain.replace(", ", " ").replace(" ", ",").replace("nil", "null")
+        with suppress(ValueError, RecursionError):
+            return json.loads(words, parse_constant=_refuse)
+    return read(text)
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(word)
 
 
 def forms_in(text: str, *, inside: bool = False) -> Iterator[tuple[int, Any]]:

@@ -40,10 +40,11 @@ class Rows:
 
 
 def rows_of(recording: Recording, slips: Slips) -> Rows:
-    """The rows of a recording, in time order."""
+    """The rows of a recording, in time order. Its parts are used up: they may be most of memory."""
     events = recording.events
     pairs = paired(events, slips)
     parts = _completed(recording.parts, events, pairs)
+    recording.parts = parts.slice(0, 0)
     event = parts.column("event").to_numpy()
     kind = parts.column("type").to_numpy()
     kind = np.where(kind == SAME, events.type[event], kind)
@@ -79,7 +80,10 @@ def _completed(parts: pa.Table, events: Events, pairs: Paired) -> pa.Table:
     length = np.where(kept & ~without, counts[source], 0)
     owner = np.repeat(np.arange(n), length)
     within = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
-    taken = parts.take(pa.array(starts[source[owner]] + within))
+    at = starts[source[owner]] + within
+    if len(at) == parts.num_rows and bool((np.diff(at, prepend=-1) == 1).all()):
+        return parts
+    taken = parts.take(pa.array(at))
     return taken.set_column(0, "event", pa.array(owner, pa.int64()))
 
 

@@ -20,7 +20,7 @@ def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -
     operation(sheet, event, F.APPEND)
 
 
-FORMAT = Format("jepsen-append", "transactions", ("txn",), by_rows(_one))
+FORMAT = Format("jepsen-append", "transactions", ("txn",), by_rows(_one, "append", "r"))
 
 
 def read(path: Path) -> Recording:

@@ -19,7 +19,7 @@ def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -
     operation(sheet, event, F.PUT)
 
 
-FORMAT = Format("jepsen-wr", "transactions", ("txn",), by_rows(_one))
+FORMAT = Format("jepsen-wr", "transactions", ("txn",), by_rows(_one, "w", "r"))
 
 
 def read(path: Path) -> Recording:

@@ -1,6 +1,7 @@
 """EDN is read as it was printed, and what is wrong with a text is said with its place."""
 
 import math
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -95,6 +96,30 @@ def test_no_text_is_too_odd(text: str) -> None:
     """Whatever a file holds, it is read or Malformed, and nothing else."""
     with suppress(Malformed):
         _edn.read(text)
+
+
+vectors = st.recursive(
+    st.one_of(
+        st.integers(-5, 10**20).map(str),
+        st.sampled_from(
+            ["nil", "null", "NaN", "Infinity", "007", "-0", "1.5", "1e5", "5N", ":r", ":x", "true"]
+        ),
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=4).map(lambda some: f"[{' '.join(some)}]")
+        | st.lists(inner, max_size=3).map(lambda some: f"[:r {', '.join(some)}]")
+        | st.lists(inner, max_size=3).map(lambda some: f"[:rest  {' '.join(some)}]")
+    ),
+    max_leaves=12,
+)
+
+
+@given(text=vectors)
+def test_the_quick_reader_of_vectors_means_the_same(text: str) -> None:
+    """Whatever JSON's reader takes over, it is what the reader reads, of the same types."""
+    quick, slow = _edn.read_vectors(text, re.compile(r"\[:(r)(?=[ \]])")), _edn.read(text)
+    assert quick == slow
+    assert repr(quick) == repr(slow)
 
 
 def test_the_forms_of_a_collection_come_one_by_one() -> None:
