@@ -332,6 +332,8 @@ def test_csv(imported: Import) -> None:
         "3 ok poll",
     ]
     assert run.names()["keys"] == ["007"]
+    without = "\n".join(line for line in TABLE.splitlines() if '""' not in line)
+    assert judge_here(History.open(imported("csv", without))).verdict is Judgement.VALID
 
 
 @pytest.mark.parametrize(

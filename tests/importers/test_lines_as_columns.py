@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from harness.importers import _heads
 from harness.importers._heads import Heads, heads_of
 from harness.importers._jepsen import Lines, read_piece
+from harness.importers._kafka_columns import columns
 from harness.importers._recording import Slips
 from harness.importers.jepsen_kafka import FORMAT, decode, one_by_one
 
@@ -159,6 +160,28 @@ def test_parts_are_those_that_the_reader_finds(texts: list[str], kind: int) -> N
 def _as_text(parts: pa.Table) -> list[dict[str, Any]]:
     rows = parts.to_pylist()
     return [{k: str(v) if k in ("key", "value") else v for k, v in r.items()} for r in rows]
+
+
+def test_common_shapes_are_left_to_nobody() -> None:
+    """Lines of the shapes that fill a history never go through the reader: it is the slow way."""
+    common = [
+        "[[:send 4 17]]",
+        "[[:send 4 [0 17]]]",
+        "[[:poll]]",
+        "[[:poll {}]]",
+        "[[:poll {4 [[0 17]]}]]",
+        "[[:poll {4 [[0 17] [1 18] [2 19]], 5 [[7 1]], 11 [[8 1] [9 2]]}]]",
+    ]
+    head = "{{:index 3, :type :ok, :process 2, :f :send, :value {}, :time 12}}\n"
+    data = "".join(head.format(value) for value in common * 20).encode()
+    slips = Slips()
+    heads = heads_of(data, 1, NAMES, slips)
+    assert heads.value.data is data
+    values = heads.value
+    lines = Lines(heads.line, heads.type, heads.f, NAMES, values, heads.error, heads.extra)
+    parts, rest = columns(lines)
+    assert not len(rest)
+    assert parts.num_rows == 20 * (1 + 1 + 1 + 1 + 2 + 7)
 
 
 def test_a_piece_says_where_it_is_in_the_file() -> None:
