@@ -1,0 +1,121 @@
+"""Counters: increments of one size are decided by matching, others by bounds and then by search.
+
+A read of c lies between what was surely added before it and what may have been: else it is out of
+range, which is certain whatever the steps are. If all steps are equal a counter is a log whose
+entries nobody has seen: the c-th increment was there before a read of c returned, and the next one
+was not when it was called. What is left to find is an increment for each that was counted, and a
+place for each increment that had returned before the last read. Of unequal steps only the range is
+judged here; keys that pass are left undecided.
+"""
+
+import numpy as np
+
+from checkers._cycles.arrays import Bools, Ints
+from checkers._linear.batch import INFO
+from checkers._linear.objects import Objects
+from checkers._linear.slots import Slots, matched, room, spread, windows
+from checkers._linear.wrongs import Code, Judged, Wrongs, spoilt, wrongs
+from harness.operation import F
+
+
+def judge(counters: Objects) -> Judged:
+    """Judge all keys."""
+    operations = counters.operations
+    adds = np.concatenate([operations.of(F.ADD), operations.of(F.ADD, status=INFO)])
+    adds = adds[operations.value[adds] != 0]
+    reads = operations.of(F.COUNT)
+    beyond = _out_of_range(counters, adds, reads)
+    bad = spoilt(len(counters.keys), [beyond])
+    step, even = _steps(counters, adds)
+    undecided = ~even & ~bad
+    adds, reads = (places[(even & ~bad)[operations.key[places]]] for places in (adds, reads))
+    # a read between two steps
+    odd = operations.value[reads] % step[operations.key[reads]] != 0
+    between = wrongs(Code.COUNTER_OUT_OF_RANGE, operations.key[reads[odd]], reads[odd])
+    whole = ~spoilt(len(counters.keys), [between])
+    adds, reads = (places[whole[operations.key[places]]] for places in (adds, reads))
+    found = _counted(counters, adds, reads, operations.value[reads] // step[operations.key[reads]])
+    return Judged([beyond, between, *found], undecided)
+
+
+def _out_of_range(counters: Objects, adds: Ints, reads: Ints) -> Wrongs:
+    """Reads of less than what was surely there, or of more than can have been."""
+    operations = counters.operations
+    call, ret = operations.call[reads], operations.ret[reads]
+    begin = np.concatenate([[-1], counters.never[:-1]])[operations.key[reads]]
+    least = np.zeros(len(reads), np.int64)
+    most = np.zeros(len(reads), np.int64)
+    for sign in (1, -1):
+        mine = adds[np.sign(operations.value[adds]) == sign]
+        value = operations.value[mine]
+        surely = _sum(operations.ret[mine], value, begin, call)
+        perhaps = _sum(operations.call[mine], value, begin - 1, ret)
+        least += surely if sign > 0 else perhaps
+        most += perhaps if sign > 0 else surely
+    value = operations.value[reads]
+    bad = reads[(value < least) | (value > most)]
+    return wrongs(Code.COUNTER_OUT_OF_RANGE, operations.key[bad], bad)
+
+
+def _sum(at: Ints, value: Ints, after: Ints, before: Ints) -> Ints:
+    """The sum of the values after one rank and before another."""
+    order = np.argsort(at, kind="stable")
+    total = np.concatenate([[0], np.cumsum(value[order])])
+    first = np.searchsorted(at[order], after, side="right")
+    sums: Ints = total[np.searchsorted(at[order], before)] - total[first]
+    return sums
+
+
+def _steps(counters: Objects, adds: Ints) -> tuple[Ints, Bools]:
+    """By key: what an increment adds, and whether all add the same."""
+    operations = counters.operations
+    step = np.ones(len(counters.keys), np.int64)
+    step[operations.key[adds]] = operations.value[adds]
+    even = np.ones(len(counters.keys), np.bool_)
+    even[operations.key[adds[operations.value[adds] != step[operations.key[adds]]]]] = False
+    return step, even
+
+
+def _counted(counters: Objects, adds: Ints, reads: Ints, value: Ints) -> list[Wrongs]:
+    """Counters by equal steps: an increment for each that was counted, and no other."""
+    operations = counters.operations
+    key = operations.key[reads]
+    counts = np.zeros(len(counters.keys), np.int64)
+    np.maximum.at(counts, key, value)
+    slots = room(counts, counters.never)
+    place = slots.first[key] + value
+    np.maximum.at(slots.lower, place, operations.call[reads])
+    some = value > 0
+    np.minimum.at(slots.upper, place[some] - 1, operations.ret[reads[some]])
+    slots = spread(slots)
+    back = np.flatnonzero(slots.lower > slots.upper)
+    later, earlier = counters.owner[slots.lower[back]], counters.owner[slots.upper[back]]
+    found = _one_each(wrongs(Code.NOT_LINEARIZABLE, operations.key[later], later, earlier))
+    whole = ~spoilt(len(counters.keys), [found])
+    adds = adds[whole[operations.key[adds]]]
+    sound = np.repeat(whole, np.diff(slots.first))
+    sound[slots.beyond] = False
+    return [found, *_matched(counters, adds, slots, np.flatnonzero(sound))]
+
+
+def _matched(counters: Objects, adds: Ints, slots: Slots, holes: Ints) -> list[Wrongs]:
+    operations = counters.operations
+    first, last = windows(slots, holes, operations.call[adds], operations.ret[adds])
+    given = matched(first, last, len(holes))
+    empty = holes[np.isin(np.arange(len(holes)), given, invert=True)]
+    reader = counters.owner[slots.upper[empty]]
+    key = operations.key[adds]
+    must = operations.ret[adds] < slots.lower[slots.beyond][key]
+    own = matched(first[must], last[must], len(holes))
+    missing = adds[must][own < 0]
+    witness = counters.owner[slots.lower[slots.beyond][operations.key[missing]]]
+    return [
+        wrongs(Code.NOT_LINEARIZABLE, operations.key[reader], reader),
+        wrongs(Code.NOT_LINEARIZABLE, operations.key[missing], missing, witness),
+    ]
+
+
+def _one_each(found: Wrongs) -> Wrongs:
+    """One row for each operation that is the second of a pair."""
+    _, heads = np.unique(found.ops[:, 0], return_index=True)
+    return Wrongs(found.code, found.key[heads], found.ops[heads])

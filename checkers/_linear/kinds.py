@@ -1,0 +1,168 @@
+"""Which kind of object a key is, by what was asked of it; and its judgement.
+
+Keys of one kind are judged together. What a kind's own method leaves undecided (a value put twice,
+steps of several sizes, locks with loose ends) is searched by a model when it is short; what is left
+then is unknown.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from checkers._cycles.arrays import Bools, Ints
+from checkers._linear import appends, counters, fifo, locks, models, sets
+from checkers._linear.batch import ABSENT, ILLEGAL, INFO, LEGAL, NEVER, OK
+from checkers._linear.models import Model, Operation
+from checkers._linear.objects import REFUSED, Objects
+from checkers._linear.wrongs import Code, Judged, Wrongs, wrongs
+from harness.operation import F
+
+SHORT = 64  # operations of a key that is searched
+STATES = 5_000
+
+
+class Kind(StrEnum):
+    QUEUE = "queue"
+    SET = "set"
+    COUNTER = "counter"
+    LOG = "log"
+    LOCK = "lock"
+
+
+class Verdicts(NamedTuple):
+    """`kind`: by key, the number of its kind or -1. `unknown`: keys that nobody could decide."""
+
+    kind: Ints
+    wrongs: list[tuple[Kind, Wrongs]]
+    unknown: Bools
+
+
+def judge(objects: Objects) -> Verdicts:
+    """Judge all keys, each by its kind."""
+    kind = _kinds(objects)
+    unknown = np.zeros(len(objects.keys), np.bool_)
+    found: list[tuple[Kind, Wrongs]] = []
+    for number, (name, method) in enumerate(_METHODS.items()):
+        if (kind == number).any():
+            mine = objects.only(kind == number)
+            judged = method(mine)
+            found += [(name, each) for each in judged.wrongs if len(each.key)]
+            more, unknown_here = _searched(mine, name, judged)
+            found += [(name, each) for each in more]
+            unknown |= unknown_here
+    return Verdicts(kind, found, unknown)
+
+
+_METHODS: Mapping[Kind, Callable[[Objects], Judged]] = {
+    Kind.QUEUE: fifo.judge,
+    Kind.SET: sets.judge,
+    Kind.COUNTER: counters.judge,
+    Kind.LOG: appends.judge,
+    Kind.LOCK: locks.judge,
+}
+
+
+def _kinds(objects: Objects) -> Ints:
+    """By key: its kind's number, the last that applies; -1 for adds that nobody reads."""
+    f, key = objects.operations.f, objects.operations.key
+    telling = {
+        Kind.SET: (F.LIST,),
+        Kind.LOG: (F.APPEND,),
+        Kind.COUNTER: (F.COUNT,),
+        Kind.QUEUE: (F.ENQUEUE, F.DEQUEUE),
+        Kind.LOCK: (F.ACQUIRE, F.RELEASE),
+    }
+    kind = np.full(len(objects.keys), -1, np.int64)
+    numbers = list(_METHODS)
+    for name, fs in telling.items():
+        kind[key[np.isin(f, fs)]] = numbers.index(name)
+    return kind
+
+
+# -------------------------------------------------------------------- searching what is left
+
+
+def _searched(objects: Objects, kind: Kind, judged: Judged) -> tuple[list[Wrongs], Bools]:
+    """Short keys by search; which are still unknown."""
+    bad = np.zeros(len(objects.keys), np.bool_)
+    for each in judged.wrongs:
+        bad[each.key] = True
+    unknown = judged.undecided & ~bad
+    illegal: list[tuple[int, int]] = []
+    for key, places in _places(objects, np.flatnonzero(unknown)):
+        if len(places) > SHORT:
+            continue
+        operations = [_operation(objects, place) for place in places]
+        verdict = models.judge(_MODELS[kind], operations, STATES)
+        unknown[key] = verdict not in (LEGAL, ILLEGAL)
+        if verdict == ILLEGAL:
+            illegal.append((key, _latest(operations, places)))
+    table = np.array(illegal, np.int64).reshape(-1, 2)
+    return ([wrongs(Code.NOT_LINEARIZABLE, table[:, 0], table[:, 1])] if illegal else []), unknown
+
+
+def _places(objects: Objects, keys: Ints) -> Iterator[tuple[int, list[int]]]:
+    """Each key's operations that may have happened, or observed something."""
+    operations = objects.operations
+    kept = np.flatnonzero(np.isin(operations.status, (OK, INFO, REFUSED)))
+    order = kept[np.lexsort((operations.call[kept], operations.key[kept]))]
+    for key in keys.tolist():
+        first, last = np.searchsorted(operations.key[order], (key, key + 1))
+        yield key, order[first:last].tolist()
+
+
+def _operation(objects: Objects, place: int) -> Operation:
+    o = objects.operations
+    value: Any = int(o.value[place])
+    value = None if value == ABSENT else value
+    if o.f[place] == F.LIST:
+        value = objects.elements.value[objects.elements.list == place].tolist()
+    offset = int(o.offset[place])
+    status = int(o.status[place])
+    done = status != INFO
+    return Operation(
+        f=F(int(o.f[place])),
+        value=(value, int(o.process[place])) if o.f[place] in (F.ACQUIRE, F.RELEASE) else value,
+        arg=None if offset == ABSENT else offset,
+        call=int(o.call[place]),
+        ret=int(o.ret[place]) if done else NEVER,
+        done=done,
+        refused=status == REFUSED,
+        op=int(o.op[place]),
+    )
+
+
+def _latest(operations: list[Operation], places: list[int]) -> int:
+    """The operation that returned last."""
+    return max(zip(operations, places, strict=True), key=lambda p: (p[0].done, p[0].ret))[1]
+
+
+def _owned(state: tuple[int | None, int], operation: Operation) -> tuple[int | None, int] | None:
+    """A lock: who holds it, and the last token."""
+    holder, token = state
+    process = operation.value[1]
+    if operation.f is F.ACQUIRE:
+        fresh = operation.arg is None or operation.arg > token
+        after = token if operation.arg is None else operation.arg
+        return (process, after) if holder is None and fresh else None
+    if operation.refused:
+        return state if holder != process else None
+    return (None, token) if holder == process else None
+
+
+def _appended(state: tuple[int, ...], operation: Operation) -> tuple[int, ...] | None:
+    if operation.f is F.LIST:
+        return state if tuple(operation.value) == state else None
+    told = operation.arg is None or operation.arg == len(state)
+    return (*state, operation.value) if told else None
+
+
+_MODELS = {
+    Kind.QUEUE: models.QUEUE,
+    Kind.SET: models.SET,
+    Kind.COUNTER: models.COUNTER,
+    Kind.LOG: Model("log", (), _appended),
+    Kind.LOCK: Model("owned lock", (None, -(1 << 62)), _owned),
+}
