@@ -26,8 +26,8 @@ KINDS = {
     ),
     "registers": Kind(("linearizable",), ((F.PUT, F.CAS, F.APPEND), (F.GET,))),
     "transactions": Kind(("transactions",), ((F.APPEND, F.PUT), (F.LIST, F.GET))),
-    "queue": Kind(("queue",), ((F.ENQUEUE,), (F.DEQUEUE,))),
-    "set": Kind(("set",), ((F.ADD,), (F.LIST,))),
-    "counter": Kind(("counter",), ((F.ADD,), (F.COUNT,)), negative=True),
-    "lock": Kind(("lock",), ((F.ACQUIRE,), (F.RELEASE,))),
+    "queue": Kind(("objects",), ((F.ENQUEUE,), (F.DEQUEUE,))),
+    "set": Kind(("objects",), ((F.ADD,), (F.LIST,))),
+    "counter": Kind(("objects",), ((F.ADD,), (F.COUNT,)), negative=True),
+    "lock": Kind(("objects",), ((F.ACQUIRE,), (F.RELEASE,))),
 }
