@@ -10,6 +10,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NULL = int(np.iinfo(np.int64).min)  # an absent value
+MOST_CODES = 1 << 62
 
 
 def ints(*numbers: int) -> Ints:
@@ -61,15 +62,17 @@ class Lookup:
     """Rows by two columns: where (key, value) is, or -1; of equal rows the first in order."""
 
     def __init__(self, key: Ints, value: Ints) -> None:
-        self._keys, self._values = np.unique(key), np.unique(value)
+        self._keys, self._values = _Scale(key), _Scale(value)
+        if self._keys.size * self._values.size > MOST_CODES:
+            self._values = _Ranks(value)
         codes = self._codes(key, value)
         self._order = np.argsort(codes, kind="stable")
         self._sorted = codes[self._order]
         self.repeated: Ints = self._order[1:][self._sorted[1:] == self._sorted[:-1]]
 
     def _codes(self, key: Ints, value: Ints) -> Ints:
-        k, v = _rank(self._keys, key), _rank(self._values, value)
-        codes: Ints = np.where((k < 0) | (v < 0), -1, k * len(self._values) + v)
+        k, v = self._keys.of(key), self._values.of(value)
+        codes: Ints = np.where((k < 0) | (v < 0), -1, k * self._values.size + v)
         return codes
 
     def at(self, key: Ints, value: Ints) -> Ints:
@@ -82,12 +85,29 @@ class Lookup:
         return rows
 
 
-def _rank(known: Ints, wanted: Ints) -> Ints:
-    if not len(known):
-        return np.full(len(wanted), -1, np.int64)
-    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    ranks: Ints = np.where(known[place] == wanted, place, -1)
-    return ranks
+class _Scale:
+    """Numbers counted from the least of them; -1: beyond them all."""
+
+    def __init__(self, known: Ints) -> None:
+        self._least, self._most = (int(known.min()), int(known.max())) if len(known) else (0, -1)
+        self.size = self._most - self._least + 1
+
+    def of(self, wanted: Ints) -> Ints:
+        inside = (wanted >= self._least) & (wanted <= self._most)
+        return np.where(inside, wanted, self._least - 1) - self._least
+
+
+class _Ranks(_Scale):
+    """The same for numbers that lie far apart: their ranks."""
+
+    def __init__(self, known: Ints) -> None:
+        self._known = np.unique(known)
+        self.size = len(self._known)
+
+    def of(self, wanted: Ints) -> Ints:
+        place = np.minimum(np.searchsorted(self._known, wanted), self.size - 1)
+        ranks: Ints = np.where(self._known[place] == wanted, place, -1)
+        return ranks
 
 
 def pack(*columns: Ints) -> bytes:

@@ -90,7 +90,9 @@ def graph(
         parts.append(_time(transactions))
     all_edges = together(parts)
     points = np.concatenate([all_edges.src, all_edges.dst])
-    others = np.unique(points[(points < 0) | (points >= MOMENT)])
+    timed = int((transactions.status == OK).sum()) if layer >= Layer.REALTIME else 0
+    moments = MOMENT + np.arange(timed, dtype=np.int64)
+    others = np.concatenate([np.unique(points[points < 0]), moments])
     ids = np.concatenate([transactions.op, others])
     order = np.argsort(ids, kind="stable")
     ranked = ids[order]

@@ -276,7 +276,8 @@ class Peeling:
 
     def _anti_on_cycles(self, layer: Layer) -> Ints:
         rows = np.unique(self._on_cycles(layer, Step.APART).rows)
-        return rows[self.graph.kind[rows] == Kind.RW]
+        anti: Ints = rows[self.graph.kind[rows] == Kind.RW]
+        return anti
 
     def _outdated(self, layer: Layer, rows: Ints, base: Ints, *, by_time: bool) -> None:
         """Tell of these rw edges by their readers, and take the readers' rw edges of the keys

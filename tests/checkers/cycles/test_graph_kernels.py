@@ -7,7 +7,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from checkers._cycles.arrays import ranges
+from checkers._cycles.arrays import NULL, Lookup, ranges
 from checkers._cycles.branches import Lists, branched, in_common
 from checkers._cycles.graph import Graph, Nodes, parts, suspects
 from checkers._cycles.reach import Dag
@@ -133,6 +133,18 @@ def test_branches_are_the_lists_that_are_no_prefix(seed: int) -> None:
     for n, (a, b) in zip(common.tolist(), pairwise(texts), strict=True):
         same = [x == y for x, y in zip(a[1], b[1], strict=False)]
         assert n == (same.index(False) if False in same else len(same))
+
+
+@pytest.mark.parametrize("far", [1, 1 << 40])
+def test_lookups_find_the_first_of_equal_rows(far: int) -> None:
+    """And nothing else, however far apart the values lie."""
+    key, value = ints([3, 1, 3, 3]), ints([5, 5, -7, 5]) * far
+    found = Lookup(key, value)
+    asked = ints([3, 1, 3, 1, 3, 9]), ints([5, 5, -7, -7, 6, 5]) * far
+    assert found.at(*asked).tolist() == [0, 1, 2, -1, -1, -1]
+    assert found.at(ints([3]), ints([NULL])).tolist() == [-1]
+    assert found.repeated.tolist() == [3]
+    assert Lookup(NOTHING, NOTHING).at(key, value).tolist() == [-1] * 4
 
 
 def test_ranges_of_nothing_are_nothing() -> None:
