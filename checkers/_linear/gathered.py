@@ -1,0 +1,197 @@
+"""From a history's files to what is wrong with its objects: the two stages that Spark spreads.
+
+Every writer's rows of objects are packed by bucket of keys; the rows of a bucket meet in one task,
+where all its keys are judged at once. What comes back are counts, and a few witnesses in words.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers._cycles.arrays import Ints, joined, pack, unpack
+from checkers._linear import kinds
+from checkers._linear.batch import ABSENT
+from checkers._linear.kinds import Kind
+from checkers._linear.objects import COLUMNS, Objects, Rows, columns_of, objects, ours
+from checkers._linear.wrongs import Wrongs
+from checkers._survey import SAMPLE
+from checkers._units import PARTIALS, Batches, Unit, reduced, units_of
+from checkers._witness import seconds
+from harness.history import History, batches
+from harness.operation import F, Type
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BUCKETS = 64  # of keys
+CHUNK_ROWS = 1 << 20
+
+Evidence = dict[str, Any]
+
+
+@dataclass
+class Found:
+    """What is wrong, by kind and code, and how many keys of each kind there were."""
+
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    samples: dict[tuple[str, str], list[Evidence]] = field(default_factory=dict)
+    keys: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, list[int]] = field(default_factory=dict)
+    operations: int = 0
+
+
+def gathered(history: History, spark: "SparkSession | None") -> Found:
+    """What is wrong with all objects of a history."""
+    by = ("block",)
+    units = units_of(history, "ops")
+    table = reduced(spark, units, scan, PARTIALS, merge, PARTIALS, by, by)
+    rows = zip(table.column("block").to_pylist(), table.column("packed").to_pylist(), strict=True)
+    return _added_up(json.loads(line) for _, line in sorted(rows))
+
+
+def scan(unit: Unit) -> Batches:
+    """A writer's rows of objects, by bucket."""
+    waiting: list[Rows] = []
+    count = 0
+    for path in unit[1]:
+        for batch in batches(path, COLUMNS):
+            waiting.append(ours(columns_of(batch)))
+            count += len(waiting[-1]["t"])
+            if count >= CHUNK_ROWS:
+                yield from _packed(waiting)
+                waiting, count = [], 0
+    yield from _packed(waiting)
+
+
+def _packed(parts: list[Rows]) -> Batches:
+    if not any(len(part["t"]) for part in parts):
+        return
+    rows = {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
+    bucket = rows["key"] % BUCKETS
+    order = np.argsort(bucket, kind="stable")
+    heads = np.searchsorted(bucket[order], np.arange(BUCKETS + 1))
+    for number in np.unique(bucket).tolist():
+        mine = order[heads[number] : heads[number + 1]]
+        data = pack(*(rows[name][mine] for name in COLUMNS))
+        yield pa.record_batch([[number], [data]], schema=PARTIALS)
+
+
+def merge(partials: Batches) -> Batches:
+    """Sorted partials in, a line for each bucket out."""
+    for number, parts in _by_bucket(partials):
+        line = json.dumps(told(dict(zip(COLUMNS, joined(parts, len(COLUMNS)), strict=True))))
+        yield pa.record_batch([[number], [line.encode()]], schema=PARTIALS)
+
+
+def _by_bucket(partials: Batches) -> Iterator[tuple[int, list[list[Ints]]]]:
+    number = -1
+    parts: list[list[Ints]] = []
+    for batch in partials:
+        rows = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+        for block, data in rows:
+            if block != number and parts:
+                yield number, parts
+                parts = []
+            number = block
+            parts.append(unpack(data))
+    if parts:
+        yield number, parts
+
+
+def told(rows: Rows) -> dict[str, Any]:
+    """What is wrong with the objects of some rows: numbers, and witnesses of the first of each."""
+    table = objects(rows)
+    verdicts = kinds.judge(table)
+    counts: dict[tuple[Kind, str], list[Wrongs]] = {}
+    for kind, wrong in verdicts.wrongs:
+        counts.setdefault((kind, wrong.code), []).append(wrong)
+    words = _Words(table, rows, [w for _, w in verdicts.wrongs])
+    names = list(Kind)
+    return {
+        "operations": len(table.operations),
+        "keys": {k: int((verdicts.kind == kinds.number(k)).sum()) for k in names},
+        "unknown": {
+            k: table.keys[verdicts.unknown & (verdicts.kind == kinds.number(k))].tolist()
+            for k in names
+        },
+        "wrong": [
+            [kind, code, sum(len(w.key) for w in some), list(words.samples(some))]
+            for (kind, code), some in counts.items()
+        ],
+    }
+
+
+def _shown(wrong: Wrongs) -> Ints:
+    """The first rows, in the order of keys and operations."""
+    return np.lexsort((wrong.ops[:, 0], wrong.key))[:SAMPLE]
+
+
+class _Words:
+    """The operations of witnesses, as evidence says them."""
+
+    def __init__(self, table: Objects, rows: Rows, found: Iterable[Wrongs]) -> None:
+        self._table = table
+        places = [wrong.ops[_shown(wrong)].ravel() for wrong in found]
+        ops = table.operations.op[np.unique(np.concatenate([np.empty(0, np.int64), *places]))]
+        mine = np.isin(rows["op"], ops)
+        self._span: dict[int, tuple[int, int]] = {}
+        for op, t, kind in zip(*(rows[n][mine].tolist() for n in ("op", "t", "type")), strict=True):
+            first, last = self._span.get(op, (t, -1))
+            ended = t if kind in (Type.OK, Type.FAIL) else -1
+            self._span[op] = (min(first, t), max(last, ended))
+
+    def samples(self, found: Iterable[Wrongs]) -> Iterator[Evidence]:
+        for wrong in found:
+            for at in _shown(wrong).tolist():
+                yield self._row(wrong, at)
+
+    def _row(self, wrong: Wrongs, at: int) -> Evidence:
+        operations = self._table.operations
+        places = [place for place in wrong.ops[at].tolist() if place >= 0]
+        told: Evidence = {"key": int(self._table.keys[wrong.key[at]])}
+        if places:
+            value = int(operations.value[places[0]])
+            told |= {"op": int(operations.op[places[0]])}
+            told |= {} if value == ABSENT else {"value": value}
+        return told | {"explanation": "; ".join(self._said(p) for p in dict.fromkeys(places))}
+
+    def _said(self, place: int) -> str:
+        o = self._table.operations
+        f, op, process = F(int(o.f[place])), int(o.op[place]), int(o.process[place])
+        begin, end = self._span[op]
+        until = f"to {seconds(end)} s" if end >= 0 else "on, outcome unknown"
+        when = f"from {seconds(begin)} s {until}"
+        return f"{f.name.lower()}{self._what(place, f)} (process {process}, op {op}, {when})"
+
+    def _what(self, place: int, f: F) -> str:
+        o, parts = self._table.operations, self._table.elements
+        if f is F.LIST:
+            return f" of {int((parts.list == place).sum())} elements"
+        value, offset = int(o.value[place]), int(o.offset[place])
+        if value == ABSENT and f is F.DEQUEUE and self._span[int(o.op[place])][1] >= 0:
+            return ' "empty"'
+        number = "" if value == ABSENT else f" {value}"
+        extra = "token" if f is F.ACQUIRE else "at offset"
+        return number + ("" if offset == ABSENT else f", {extra} {offset}")
+
+
+def _added_up(lines: Iterable[dict[str, Any]]) -> Found:
+    found = Found()
+    for line in lines:
+        found.operations += line["operations"]
+        for kind, count in line["keys"].items():
+            found.keys[kind] = found.keys.get(kind, 0) + count
+        for kind, keys in line["unknown"].items():
+            found.unknown.setdefault(kind, []).extend(keys)
+        for kind, code, count, samples in line["wrong"]:
+            name = (kind, code)
+            found.counts[name] = found.counts.get(name, 0) + count
+            found.samples.setdefault(name, []).extend(samples)
+    for rows in found.samples.values():
+        rows.sort(key=lambda row: (row["key"], row.get("op", -1)))
+        del rows[SAMPLE:]
+    return found

@@ -1,0 +1,127 @@
+"""Queues, sets, counters, locks and logs are linearizable: all that was done with each of them fits
+one order that respects real time.
+
+What a key is shows by what was asked of it: enqueue and dequeue, add and list, add and count,
+acquire and release, append and list. Each kind has a method of its own (`_linear`), with operations
+of unknown outcome that may have happened at any time since, or never. A witness is the two or three
+operations that contradict each other; each root cause counts once.
+
+`ELEMENT_LOST` of a queue and some others say that something is missing, so they need a history
+without gaps: where it has some, they are told as a reason, and convict nobody.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from checkers._linear.gathered import Found, gathered
+from checkers._linear.kinds import Kind
+from checkers._linear.wrongs import Code
+from harness.history import History
+from harness.trial import Trial
+from harness.verdict import Finding, Reason, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ALWAYS = "linearizable"  # no contract can waive it
+LOSS, ORDER = "no-loss", "order-per-queue"
+
+MEANINGS: Mapping[Code, tuple[str, str, str]] = {
+    Code.NOT_LINEARIZABLE: (ALWAYS, "contradiction", "that no order of its operations explains"),
+    Code.PHANTOM_ELEMENT: (ALWAYS, "element", "that came out and had not been put in by then"),
+    Code.DUPLICATE_ELEMENT: (ALWAYS, "element", "that was put in once and came out twice"),
+    Code.ELEMENT_LOST: (LOSS, "element", "that was acknowledged and is not there"),
+    Code.QUEUE_ORDER: (ORDER, "element", "that came out of its queue in the wrong order"),
+    Code.NOT_EMPTY: (ALWAYS, 'answer "empty"', "while there was something in the queue"),
+    Code.STALE_READ: (ALWAYS, "read", "that did not show what had been there before"),
+    Code.OFFSET_CONFLICT: (ALWAYS, "offset", "of a log that held two values"),
+    Code.LOG_HOLE: (ALWAYS, "offset", "of a log at which nobody can have appended"),
+    Code.COUNTER_OUT_OF_RANGE: (ALWAYS, "read", "of a counter that no sum of what was added gives"),
+    Code.LOCK_HELD_TWICE: (ALWAYS, "hold", "of a lock that somebody else held as well"),
+    Code.LOCK_NOT_HELD: (ALWAYS, "release", "that succeeded although the lock was not held"),
+    Code.LOCK_LOST: (ALWAYS, "hold", "of a lock that was gone before it was given back"),
+    Code.FENCING_BROKEN: (ALWAYS, "fencing token", "that is not greater than the one before"),
+}
+# what may be the record's fault when it has gaps
+MISSING = {
+    *((kind, Code.PHANTOM_ELEMENT) for kind in Kind),
+    *((Kind.COUNTER, code) for code in Code),
+    *((Kind.LOCK, code) for code in Code if code is not Code.FENCING_BROKEN),
+    *((Kind.LOG, code) for code in (Code.LOG_HOLE, Code.ELEMENT_LOST, Code.NOT_LINEARIZABLE)),
+    *((Kind.QUEUE, code) for code in (Code.ELEMENT_LOST, Code.NOT_LINEARIZABLE)),
+}
+NOUNS = {
+    Kind.QUEUE: "queues",
+    Kind.SET: "sets",
+    Kind.COUNTER: "counters",
+    Kind.LOG: "logs",
+    Kind.LOCK: "locks",
+}
+
+
+def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
+    found = gathered(history, spark)
+    findings = tuple(_findings(found, history))
+    keys = sum(found.keys.values())
+    stats: dict[str, Any] = {"operations": found.operations}
+    stats |= {NOUNS[Kind(kind)]: count for kind, count in found.keys.items() if count}
+    reasons = tuple(_reasons(found, history))
+    if keys and not findings and not reasons:
+        stats["proved"] = f"{found.operations:,} operations on {keys:,} objects fit one order each"
+    return Result("objects", findings, reasons, stats)
+
+
+def _findings(found: Found, history: History) -> Iterator[Finding]:
+    """One for each code, with the witnesses of all kinds."""
+    certain = [name for name in found.counts if _certain(name, history)]
+    for code, (demand, noun, meaning) in MEANINGS.items():
+        names = [(kind, code) for kind in Kind if (kind, code) in certain]
+        if not names:
+            continue
+        count = sum(found.counts[name] for name in names)
+        what = f"1 {noun}" if count == 1 else f"{count:,} {_plural(noun)}"
+        rows = [_row(history, name[0], row) for name in names for row in found.samples[name]]
+        yield Finding(code, count, f"{what} {meaning}", demand, tuple(rows[:20]))
+
+
+def _plural(noun: str) -> str:
+    return noun.replace("answer", "answers") if noun.startswith("answer") else f"{noun}s"
+
+
+def _certain(name: tuple[str, str], history: History) -> bool:
+    return history.complete or name not in MISSING
+
+
+def _row(history: History, kind: Kind, row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "key": _named(history, row["key"]), "kind": str(kind)}
+
+
+def _named(history: History, key: int) -> str:
+    keys = history.names.get("keys", ())
+    return str(keys[key]) if 0 <= key < len(keys) else "?"
+
+
+def _reasons(found: Found, history: History) -> Iterator[Reason]:
+    if not sum(found.keys.values()):
+        yield Reason(
+            "NO_OBJECTS",
+            "nothing was asked of a queue, set, counter, lock or log, so none is proven",
+        )
+    unknown = {kind: keys for kind, keys in found.unknown.items() if keys}
+    if unknown:
+        count = sum(len(keys) for keys in unknown.values())
+        kind, keys = next(iter(sorted(unknown.items())))
+        which = f"{kind} {_named(history, min(keys))}"
+        yield Reason(
+            "OBJECTS_NOT_DECIDED",
+            f"{count:,} objects were not decided, {which} among them: a value was put in twice, a "
+            "counter's steps differ, or a process went on after an unknown outcome; write each "
+            "value once, count in equal steps, give a process a new number after a time-out",
+        )
+    doubtful = [name for name in found.counts if not _certain(name, history)]
+    if doubtful:
+        count = sum(found.counts[name] for name in doubtful)
+        yield Reason(
+            "OPERATIONS_UNRECORDED",
+            f"{count:,} contradictions may be the record's fault, which has gaps; run it again",
+        )
