@@ -38,7 +38,7 @@ from .metadata import MetadataSync
 from .net import Connection, JsonHandler
 from .opening import leave_in_order, open_replica
 from .pace import Every
-from .ports import Ports
+from .ports import Ports, life_of
 from .pulls import Pulls, unavailable
 from .queues import Queues
 from .quorum import Patience
@@ -53,8 +53,6 @@ from .sync_state import SyncState
 from .topics import Topics
 from .tuning import Tuning
 from .wire import Json, Op, Pull, Send, Sent, Status
-
-PID_BITS = 22  # Linux has no more
 
 
 async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str], None]) -> None:
@@ -75,12 +73,6 @@ async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str]
             server.close()
         await broker.close()
         leave_in_order(config, ports)
-
-
-def life_of(ports: Ports) -> int:
-    """A number that no other process of this broker has: not of its dice, which a seed makes alike
-    in every life."""
-    return ports.clock.wall_ms() << PID_BITS | ports.process.pid()
 
 
 class Broker:

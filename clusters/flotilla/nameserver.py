@@ -19,7 +19,7 @@ from .config import Config
 from .doorbell import Doorbell
 from .events import EventLog
 from .net import Connection, JsonHandler, Pool, Tasks, Unreachable, refusal
-from .ports import Ports
+from .ports import Ports, life_of
 from .routes import MASTER, Registration, RouteTable, Sign, Stale
 from .rules import Rules
 from .tuning import Tuning
@@ -45,6 +45,7 @@ async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str]
 class Nameserver:
     def __init__(self, config: Config, ports: Ports, rules: Rules) -> None:
         self._config = config
+        self._life = life_of(ports)  # that of the process which counts the changes of topics
         self._loop = asyncio.get_running_loop()
         self._routes = RouteTable(rules.displaces, rules.deaf, config.channel_expired_s)
         self._least: dict[str, tuple[int, str]] = {}  # set -> lowest id and its address
@@ -138,8 +139,14 @@ class Nameserver:
         return {"members": {str(i): addr for i, addr in members.items()}}
 
     async def _route(self, connection: Connection, fields: Json) -> Json:
+        """All topics are many, and change seldom: who has them is told of brokers only."""
         topic = fields.get("topic")
-        return self._routes.route(None if topic is None else str(topic))
+        if topic is not None:
+            return self._routes.route(str(topic))
+        as_of, route = f"{self._life}.{self._routes.topics_version}", self._routes.route(None)
+        if fields.get("topicsAsOf") == as_of:
+            del route["topics"]
+        return {**route, "topicsAsOf": as_of}
 
     async def _describe(self, connection: Connection, fields: Json) -> Json:
         return {"role": "nameserver", "node": self._config.node, **self._routes.route(None)}

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 Buffer = bytes | bytearray | memoryview
+PID_BITS = 22  # Linux has no more
 
 
 class File(Protocol):
@@ -284,3 +285,9 @@ def _sync_folder(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def life_of(ports: Ports) -> int:
+    """A number that no other process of this node has: not of its dice, which a seed makes alike
+    in every life."""
+    return ports.clock.wall_ms() << PID_BITS | ports.process.pid()

@@ -103,12 +103,17 @@ class RouteTable:
         self._deaf_at = -math.inf
         self._groups: dict[str, _Group] = {}
         self._beats: dict[str, tuple[int, int]] = {}  # address -> life, its last count
+        self.topics_version = 0  # another one whenever who serves which topics changes
+        self._topics: dict[str, list[Json]] | None = None  # all of them, until then
 
     def register(self, new: Registration, via: Hashable, now: float) -> Registration | None:
         """Enter a broker; the set's master if there is one. Stale: it was refused."""
         if self._is_late(new.addr, new.life, new.beat):
             raise Stale(f"{new.addr} has been heard since this was sent")
-        group = self._groups.setdefault(new.name, _Group(new.cluster))
+        if new.name not in self._groups:
+            self._groups[new.name] = _Group(new.cluster)
+            self._topics_changed()
+        group = self._groups[new.name]
         group.brokers = group.without_addr(new.addr)
         if new.broker_id == MASTER:
             if not self._displaces(group.version, new.state_version):
@@ -117,7 +122,7 @@ class RouteTable:
             group.version = new.state_version
         group.brokers[new.broker_id] = _Live(new, now, via)
         if new.broker_id == MASTER or (new.broker_id == min(group.brokers) and not group.topics):
-            group.topics = dict(new.topics)
+            self._serve(group, new.topics)
         master = group.brokers.get(MASTER)
         return master.registration if master else None
 
@@ -164,18 +169,40 @@ class RouteTable:
 
     def route(self, topic: str | None) -> Json:
         """Who serves a topic, or all topics."""
-        topics: dict[str, list[Json]] = {}
-        for name, group in sorted(self._groups.items()):
-            for served, queues in sorted(group.topics.items()):
-                if topic in (None, served):
-                    topics.setdefault(served, []).append({"brokerName": name, "queues": queues})
-        serving = {row["brokerName"] for rows in topics.values() for row in rows}
+        topics = self._of_topic(topic) if topic is not None else self._of_all_topics()
+        serving = {row["brokerName"] for row in topics.get(topic, ())} if topic is not None else {}
         brokers = {
             name: self._addresses(group)
             for name, group in sorted(self._groups.items())
             if topic is None or name in serving
         }
         return {"topics": topics, "brokers": brokers}
+
+    def _of_topic(self, topic: str) -> dict[str, list[Json]]:
+        rows = [
+            {"brokerName": name, "queues": group.topics[topic]}
+            for name, group in sorted(self._groups.items())
+            if topic in group.topics
+        ]
+        return {topic: rows} if rows else {}
+
+    def _of_all_topics(self) -> dict[str, list[Json]]:
+        if self._topics is None:
+            self._topics = {}
+            for name, group in sorted(self._groups.items()):
+                for topic, queues in sorted(group.topics.items()):
+                    row = {"brokerName": name, "queues": queues}
+                    self._topics.setdefault(topic, []).append(row)
+        return self._topics
+
+    def _serve(self, group: _Group, topics: Mapping[str, int]) -> None:
+        if group.topics != topics:
+            group.topics = dict(topics)
+            self._topics_changed()
+
+    def _topics_changed(self) -> None:
+        self.topics_version += 1
+        self._topics = None
 
     def _addresses(self, group: _Group) -> Json:
         addrs = {str(i): b.registration.addr for i, b in sorted(group.brokers.items())}
@@ -199,6 +226,7 @@ class RouteTable:
     def _drop_if_empty(self, name: str) -> None:
         if not self._groups[name].brokers:
             del self._groups[name]
+            self._topics_changed()
 
 
 class Stale(Exception):

@@ -69,8 +69,9 @@ class Op(IntEnum):
     REGISTER_BROKER = 32  # cluster, brokerName, brokerId, addr, haAddr, stateVersion, timeoutMs,
     #                       topics: {name: queues}, life, beat -> masterAddr, masterHaAddr
     # anyone -> nameserver
-    ROUTE = 34  # topic (null: all) -> topics: {name: [{brokerName, queues}]},
-    #             brokers: {brokerName: {cluster, addrs: {brokerId: addr}, stateVersion}}
+    ROUTE = 34  # topic (null: all), topicsAsOf -> topics: {name: [{brokerName, queues}]},
+    #             brokers: {brokerName: {cluster, addrs: {brokerId: addr}, stateVersion}},
+    #             topicsAsOf; no topics for who asks for all and has them as of now
     MEMBER_GROUP = 35  # brokerName -> members: {brokerId: addr}
     # nameserver -> broker
     NOTIFY_MIN_BROKER_ID = 36  # one-way: brokerName, minBrokerId, minBrokerAddr, stateVersion

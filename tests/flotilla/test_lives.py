@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from clusters.flotilla.broker import life_of
-from clusters.flotilla.ports import Ports, real
+from clusters.flotilla.ports import Ports, life_of, real
 
 
 @dataclass(frozen=True)

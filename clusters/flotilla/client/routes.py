@@ -7,11 +7,15 @@ an old story, so a broker set's route never goes back to a lower stateVersion, w
 master's epoch. One that has started again may tell nothing yet, so what it does not speak of stays
 as it was, and the next one is asked too.
 
+All topics are many and change seldom. A nameserver that is told as of when we have its topics
+leaves them out if they are the same, and its answer is completed with what it told then: it means
+what the whole one would have meant.
+
 A topic's queues are numbered through all its broker sets, in the order of their names.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from clusters.flotilla.net import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
@@ -24,13 +28,15 @@ from .settings import Settings
 @dataclass(frozen=True)
 class Table:
     """A route table. `masters`: broker set -> address; `versions`: broker set -> stateVersion;
-    `slaves`: broker set -> broker id -> address; `complete`: the nameserver knew all of them."""
+    `slaves`: broker set -> broker id -> address; `complete`: the nameserver knew all of them;
+    `told`: the topics as they were told, the last time."""
 
     topics: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     masters: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
     slaves: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     complete: bool = True
+    told: Json = field(default_factory=dict, repr=False, compare=False)
 
     def updated(self, reply: Json) -> "Table":
         """This table after a nameserver's answer. KeyError, TypeError, ValueError: malformed."""
@@ -47,22 +53,28 @@ class Table:
             if master:
                 masters[name] = str(master)
             slaves[name] = {int(i): str(addr) for i, addr in broker["addrs"].items() if i != "0"}
-        topics = {
-            topic: self._owners(topic, owners, brokers) for topic, owners in reply["topics"].items()
-        }
-        return Table({**self.topics, **topics}, masters, versions, slaves, complete)
+        topics = self._topics_after(reply["topics"], brokers)
+        return Table(topics, masters, versions, slaves, complete, reply["topics"])
 
     def places(self) -> dict[tuple[str, int], Place]:
         """Every (topic, queue) that has a master now."""
-        found = {}
-        for topic, owners in self.topics.items():
-            first = 0
-            for name, queues in owners:
-                if name in self.masters:
-                    for queue in range(queues):
-                        found[topic, first + queue] = Place(name, self.masters[name], queue)
-                first += queues
-        return found
+        return {(topic, at): place for topic in self.topics for at, place in self.places_of(topic)}
+
+    def places_of(self, topic: str) -> Iterator[tuple[int, Place]]:
+        """A topic's queues that have a master now, with their numbers."""
+        first = 0
+        for name, queues in self.topics.get(topic, ()):
+            if name in self.masters:
+                for queue in range(queues):
+                    yield first + queue, Place(name, self.masters[name], queue)
+            first += queues
+
+    def _topics_after(self, told: Json, brokers: Json) -> Mapping[str, tuple[tuple[str, int], ...]]:
+        """The very same if they were told last time, too."""
+        if told is self.told:
+            return self.topics
+        news = {topic: self._owners(topic, owners, brokers) for topic, owners in told.items()}
+        return {**self.topics, **news}
 
     def _owners(self, topic: str, told: list[Json], of: Json) -> tuple[tuple[str, int], ...]:
         """A topic's broker sets: those the answer speaks of as it says, the others as before."""
@@ -79,8 +91,9 @@ class Routes:
         self._pool = Pool(settings.connect_timeout_s)
         self._tasks = Tasks()
         self._table = Table()
-        self._places: dict[tuple[str, int], Place] = {}
-        self._of_topic: dict[str, list[Place]] = {}
+        self._of_topic: dict[str, Mapping[int, Place]] = {}  # those that were asked for
+        self._in_order: dict[str, Sequence[Place]] = {}  # the same
+        self._told: dict[str, tuple[str, Json]] = {}  # nameserver -> its topics, and as of when
         self._current = 0  # the nameserver that answered last
         self._timer: asyncio.TimerHandle | None = None
         self._asking = False
@@ -97,11 +110,15 @@ class Routes:
 
     def place(self, topic: str, queue: int) -> Place | None:
         """Where the queue is, or None while nobody is known to own it."""
-        return self._places.get((topic, queue))
+        if topic not in self._of_topic:
+            self._look_up(topic)
+        return self._of_topic.get(topic, {}).get(queue)
 
     def places(self, topic: str) -> Sequence[Place]:
         """All queues of a topic that have a master now, in their order."""
-        return self._of_topic.get(topic, ())
+        if topic not in self._in_order:
+            self._look_up(topic)
+        return self._in_order.get(topic, ())
 
     def masters(self) -> Mapping[str, str]:
         """The master of each broker set that has one, by the sets' names."""
@@ -123,6 +140,11 @@ class Routes:
         due = max(loop.time(), self._asked_at + self._settings.retry_backoff_s)
         if self._timer is None or self._timer.when() > due:
             self._schedule(due - loop.time())
+
+    def _look_up(self, topic: str) -> None:
+        if found := dict(self._table.places_of(topic)):
+            self._of_topic[topic] = found
+            self._in_order[topic] = tuple(found.values())
 
     def _schedule(self, delay_s: float) -> None:
         if self._timer:
@@ -161,9 +183,17 @@ class Routes:
     async def _route(self, address: str, known: Table) -> Table | None:
         """A nameserver's answer, taken into the table; None when it gives none that makes sense."""
         timeout_s = self._settings.request_timeout_s
+        as_of, topics = self._told.get(address, ("", None))
+        fields = {"topic": None} | ({"topicsAsOf": as_of} if as_of else {})
         try:
-            reply = await self._pool.ask(address, Op.ROUTE, {"topic": None}, timeout_s)
-            return known.updated(reply) if reply["code"] == Status.SUCCESS else None
+            reply = await self._pool.ask(address, Op.ROUTE, fields, timeout_s)
+            if reply["code"] != Status.SUCCESS:
+                return None
+            if as_of and reply.get("topicsAsOf") == as_of:
+                reply = {"topics": topics} | reply
+            table = known.updated(reply)
+            self._told[address] = str(reply.get("topicsAsOf", "")), reply["topics"]
+            return table
         except CallTimeout:
             self._pool.drop(address)  # it may have been cut off: dial anew next time
             return None
@@ -171,12 +201,9 @@ class Routes:
             return None
 
     def _install(self, table: Table) -> None:
-        places, masters = table.places(), self._table.masters
-        self._table = table
-        if places != self._places or table.masters != masters:
-            self._places = places
-            self._of_topic = {}
-            for (topic, _), place in places.items():
-                self._of_topic.setdefault(topic, []).append(place)
+        before, self._table = self._table, table
+        same_topics = table.topics is before.topics or table.topics == before.topics
+        if table.masters != before.masters or not same_topics:
+            self._of_topic, self._in_order = {}, {}
             for tell in self.on_change:
                 tell()
