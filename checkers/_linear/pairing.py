@@ -115,7 +115,7 @@ def placed(keys: Array, place: Array) -> Array:
 
 @part
 def _home(op: int, mask: int) -> int:
-    return (op ^ (op >> 15) ^ (op >> 32)) & mask
+    return int((((op & 0x7FFFFFFF) * 0x9E3779B1) >> 16) ^ (op >> 31)) & mask
 
 
 @part

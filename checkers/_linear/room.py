@@ -38,7 +38,7 @@ WIDTH = 12
 # more columns of `now`: what goes on, whatever is taken back
 TICK, STEPS, FAILURES, NODES, DEEPEST, HITS, GENERATION, HANDS = range(WIDTH, WIDTH + 8)
 
-_COMPARED = 64  # failures looked at for one configuration: more would cost more than they save
+_COMPARED = 64  # steps of one comparison with failures: more would cost more than they save
 
 
 # rows of `op`, by operation
@@ -214,15 +214,17 @@ def note_use(now: Array, node: Array, i: int) -> None:
 
 @part
 def _includes(node: Array, more: int, less: int) -> bool:
-    """The list `more` holds every operation of the list `less`."""
-    mine, its = more, less
-    while mine != its:  # where the tails are shared, nothing differs
-        if node[NODE_DEPTH, mine] > node[NODE_DEPTH, its]:
+    """The list `more` holds every operation of the list `less`; False if that costs too much."""
+    mine, its, left = more, less, _COMPARED
+    while mine != its and left:  # where the tails are shared, nothing differs
+        deeper = node[NODE_DEPTH, mine] - node[NODE_DEPTH, its]
+        if deeper >= 0:
             mine = node[NODE_NEXT, mine]
-        elif node[NODE_DEPTH, mine] < node[NODE_DEPTH, its]:
+        if deeper <= 0:
             its = node[NODE_NEXT, its]
-        else:
-            mine, its = node[NODE_NEXT, mine], node[NODE_NEXT, its]
+        left -= 1
+    if mine != its:
+        return False
     common, its = mine, less
     while its != common:
         mine = more

@@ -306,6 +306,40 @@ def _leads_away(choices: Array, ops: Array, base: int, top: int) -> bool:
 
 
 @part
+def _promise(choice: int, ops: Array, forced: int, wanted: bool) -> int:
+    """How soon to try a choice: what the next return needs, and what costs nothing later.
+
+    `wanted`: somebody wants to see the value of the write that is forced.
+    """
+    if choice == HIDE:
+        return 3 if wanted else 9
+    if choice == forced:
+        return 4 if ops[forced, KIND] == WRITE else 8
+    leads = ops[choice, A] if ops[choice, KIND] == WRITE else ops[choice, B]
+    needed = ops[forced, KIND] != WRITE and leads == ops[forced, A]
+    if ops[choice, STATUS] == INFO:
+        return 2 if needed else 0
+    if ops[choice, KIND] == CAS:
+        return 7 if needed else 6
+    return 3 if needed else 1
+
+
+@part
+def _sort_choices(
+    choices: Array, base: int, top: int, ops: Array, forced: int, wanted: bool
+) -> None:
+    """The most promising choice last, where it is taken first."""
+    for at in range(base + 1, top):
+        choice = choices[at]
+        promise = _promise(choice, ops, forced, wanted)
+        to = at
+        while to > base and _promise(choices[to - 1], ops, forced, wanted) > promise:
+            choices[to] = choices[to - 1]
+            to -= 1
+        choices[to] = choice
+
+
+@part
 def _choose(
     now: Array,
     op: Array,
@@ -350,6 +384,7 @@ def _choose(
         if needs != state and ops[forced, CALL] < now[HORIZON]:
             choices[top] = HIDE
             top += 1
+    _sort_choices(choices, int(now[TOP]), top, ops, forced, value[WANTED, needs] == now[TICK])
     return top
 
 
