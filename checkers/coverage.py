@@ -4,8 +4,8 @@ A trial in which nothing happened must never be *valid*. What counts is what the
 without faults, load and a final read. With faults: every planned one has an outcome; at least 80 %
 of them, and one of each kind, were seen in the world with operations invoked while they were in
 force; and something was acknowledged before the first, after the last, and in each gap long enough
-to recover in. A fault that should silence a master counts only if the cluster noticed, unless other
-faults kept the controllers from acting. Everything else is *unknown*, with what to do about it.
+to recover in. A fault that should silence a master counts only if the cluster noticed, unless
+nobody could have been elected. Everything else is *unknown*, with what to do about it.
 This checker never convicts the cluster.
 """
 
@@ -177,7 +177,7 @@ def _worth(known: Facts, fault: FaultInterval | None) -> str:
     if not known.answers.in_window(window, kind=Type.INVOKE):
         return IDLE
     missed = silences_master(fault) and not noticed(fault, known.outline.events)
-    if missed and not leaderless(fault, known.outline):
+    if missed and not unelectable(fault, known.outline):
         return UNNOTICED
     return INSTALLED
 
@@ -210,20 +210,26 @@ def silences_master(fault: FaultInterval) -> bool:
     return not deaf and any(word in whom for word in ("controller", "cluster", "server"))
 
 
-def leaderless(fault: FaultInterval, outline: Outline) -> bool:
-    """Could nobody elect a master, for at least half of the time, since other faults had taken the
-    majority of the controllers?"""
+def unelectable(fault: FaultInterval, outline: Outline) -> bool:
+    """Could nobody elect a master, for at least half of the time? Other faults had taken the
+    majority of the controllers, or all brokers were silent: then there is nobody to elect, and
+    controllers do not take the silence of all for everybody's death."""
     window = in_force(fault, outline.end)
-    controllers = {node for node, role in outline.roles.items() if role == "controller"}
     if window is None:
         return False
-    gone: set[str] = set()
+    cut_off: set[str] = set()
+    silent = set(fault.names) if fault.kind in SILENCING else set()
     for other in outline.applied:
         if other.id != fault.id and other.kind in (*SILENCING, "partition"):
             shared = overlap(window, in_force(other, outline.end))
             if 2 * shared >= window.end - window.begin:
-                gone |= controllers & set(other.names)
-    return 2 * len(controllers - gone) <= len(controllers)
+                cut_off |= set(other.names)
+                silent |= set(other.names) if other.kind in SILENCING else set()
+    controllers = {node for node, role in outline.roles.items() if role == "controller"}
+    brokers = {node for node, role in outline.roles.items() if role == "broker"}
+    return 2 * len(controllers - cut_off) <= len(controllers) or (
+        bool(brokers) and brokers <= silent
+    )
 
 
 def noticed(fault: FaultInterval, events: Sequence[Event]) -> bool:

@@ -126,13 +126,14 @@ def test_a_silent_master_must_be_noticed(
         (("controller-1", "controller-2"), 1.0, True),
         (("controller-1", "controller-2"), 0.4, False),  # the controllers had time enough
         (("controller-1",), 1.0, False),
-        (("broker-2", "broker-3"), 1.0, False),
+        (("broker-2",), 1.0, False),
+        (("broker-2", "broker-3"), 1.0, True),  # nobody is left to elect
     ],
 )
-def test_nobody_elects_without_controllers(
+def test_nobody_can_be_elected(
     sound: Sketch, killed: tuple[str, ...], until: float, excused: bool
 ) -> None:
-    """A silent master may go unnoticed while others keep the controllers from acting."""
+    """A silent master may go unnoticed while others keep the controllers from electing."""
     silent = sound.faults[0] = replace(sound.faults[0], selector="master", kind="pause")
     assert silent.applied
     assert silent.heal
@@ -162,6 +163,19 @@ def test_what_notices_a_master(
     sound.events = [e for e in sound.events if e.t < 9e9 or e.t > 17e9 or e.kind == "exit"]
     sound.event(12, "controller-1", kind, brokerName="a", **fields)
     assert codes(sound) == (set() if enough else {"MASTER_FAULT_UNSEEN"})
+
+
+@pytest.mark.parametrize("survivors", [0, 1])
+def test_nobody_is_elected_where_all_are_silent(sound: Sketch, survivors: int) -> None:
+    """All brokers at once lose their power: there is nobody to elect, nothing to notice."""
+    brokers = [node for node, role in sound.roles.items() if role == "broker"][survivors:]
+    all_of_them = {"master": (brokers[0],), "slave": tuple(brokers[1:])}
+    sound.faults[0] = replace(
+        sound.faults[0], selector="all broker", kind="power", targets=all_of_them
+    )
+    sound.planned[0] = "power"
+    sound.events = [e for e in sound.events if e.t < 9e9 or e.t > 17e9]
+    assert codes(sound) == ({"MASTER_FAULT_UNSEEN"} if survivors else set())
 
 
 def test_four_of_five_are_enough_when_each_kind_is_there(sketch: Sketch) -> None:
