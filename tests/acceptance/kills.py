@@ -22,12 +22,12 @@ import sailing
 
 GONE_WITHIN_S = 5.0
 TRIAL = """\
-duration_s = 7.0
+duration_s = 10.0
 faults = ["kill", "pause", "partition", "loss"]
 [rhythm]
 quiet_s = 1.0
 fault_s = 5.0
-recovery_s = 0.5
+recovery_s = 3.0
 """
 # what the command says when the moment begins, and for how long it lasts, about
 MOMENTS = {
