@@ -4,7 +4,6 @@ Coverage, recovery and availability are pure functions of `Facts`. The windows a
 about are laid out here, once, so that one pass over the operations serves all three.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +22,7 @@ from harness.intervals import (
     in_force,
     quiet,
 )
+from harness.plans import planned_kinds
 from harness.remarks import FULL, GONE
 from harness.roles import SetSize, set_sizes
 from harness.trial import Trial
@@ -221,15 +221,6 @@ def bin_ns(end: int) -> int:
         if end <= width_s * 1e9 * MOST_BINS:
             return int(width_s * 1e9)
     return end // MOST_BINS
-
-
-def planned_kinds(text: str) -> tuple[str, ...]:
-    """Kinds of the faults in a plan file; an unreadable plan has none."""
-    try:
-        faults = tomllib.loads(text).get("fault", [])
-    except tomllib.TOMLDecodeError:
-        return ()
-    return tuple(str(fault.get("kind", "")) for fault in faults if isinstance(fault, dict))
 
 
 def _stuck(fault: FaultInterval) -> bool:

@@ -28,6 +28,7 @@ from typing import Any
 
 from harness import registry
 from harness.errors import BadRequest, BedFailed, SeatrialError
+from harness.plans import planned_kinds
 from harness.preflight import refuse_unknown
 from harness.runs import kept
 from harness.simulation import STOPPED, Outcome, simulated
@@ -221,7 +222,6 @@ class OneSeed:
 
 
 def row_of(outcome: Outcome, plan: str) -> Row:
-    faults = tomllib.loads(plan).get("fault", [])
     return Row(
         seed=outcome.seed,
         digest=outcome.digest,
@@ -230,7 +230,7 @@ def row_of(outcome: Outcome, plan: str) -> Row:
         why=outcome.why,
         seconds=outcome.seconds,
         cpu_s=outcome.cpu_s,
-        planned=dict(Counter(fault["kind"] for fault in faults)),
+        planned=dict(Counter(planned_kinds(plan))),
         counted=outcome.faults,
         events=outcome.events,
         operations=outcome.operations,

@@ -8,7 +8,6 @@ outweighs it. Judging needs nothing but the run's folder, and twice gives the sa
 
 import os
 import threading
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -18,6 +17,7 @@ from harness import registry
 from harness.errors import BedFailed
 from harness.history import History
 from harness.originals import with_originals
+from harness.plans import planned_kinds
 from harness.remarks import DISK_FULL, NODE_GONE
 from harness.rundir import RunDir
 from harness.sealing import seal
@@ -157,16 +157,8 @@ def outside_kinds(history: History, trial: Trial) -> tuple[str, ...]:
     kinds = {row["kind"] for row in history.read("faults").to_pylist() if row["kind"]}
     plan = history.run.plan_file
     if plan.is_file():
-        kinds |= {str(fault.get("kind", "")) for fault in _planned(plan.read_text())}
+        kinds |= set(planned_kinds(plan.read_text()))
     return tuple(sorted(kinds - set(trial.survives) - {""}))
-
-
-def _planned(text: str) -> Sequence[dict[str, Any]]:
-    try:
-        faults: list[dict[str, Any]] = tomllib.loads(text).get("fault", [])
-    except tomllib.TOMLDecodeError:
-        return ()
-    return faults
 
 
 def permitted(result: Result, trial: Trial, outside: Sequence[str]) -> Result:

@@ -6,14 +6,26 @@ is left is then no plan, which whoever carries it out will say.
 """
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from harness.contracts import PlannedFault
 
 Faults = tuple[PlannedFault, ...]
 _NUMBER = re.compile(r"\bfault-(\d+)\b")
 GONE = "left-out"
+
+
+@lru_cache(maxsize=4)  # several ask the same of a plan, which may be long
+def planned_kinds(text: str) -> tuple[str, ...]:
+    """Kinds of the faults in a plan file; an unreadable plan has none."""
+    try:
+        faults = tomllib.loads(text).get("fault", [])
+    except tomllib.TOMLDecodeError:
+        return ()
+    return tuple(str(fault.get("kind", "")) for fault in faults if isinstance(fault, dict))
 
 
 def first(plan: Faults, count: int) -> Faults:

@@ -157,15 +157,17 @@ def check(
 
     BadRequest or Unsupported otherwise, before anything has started. `text`: the file it is from.
     """
+    earlier: list[str] = []
     for number, fault in enumerate(plan):
         where = partial(_where, fault, number, trial, text)
         try:
-            _check_targets(fault, number, nodes)
+            _check_targets(fault, earlier, nodes)
         except BadRequest as e:
             raise BadRequest(f"{where()}: {e}") from e
         _check_times(fault, trial, detection_s, where)
         if can is not None:
             _check_possible(fault, can, trial, where)
+        earlier.append(f"{_targets.FAULT}{number}")
 
 
 def _where(fault: PlannedFault, number: int, trial: Trial, text: str) -> str:
@@ -174,15 +176,16 @@ def _where(fault: PlannedFault, number: int, trial: Trial, text: str) -> str:
     return f"{place}fault {number} ({fault.kind} at {fault.at_s:g} s)"
 
 
-def _check_targets(fault: PlannedFault, number: int, nodes: Sequence[Node]) -> None:
+def _check_targets(fault: PlannedFault, earlier: list[str], nodes: Sequence[Node]) -> None:
+    """`earlier`: names of the faults before this one."""
     module = registry.module("fault", fault.kind)
     module.check(fault)
-    words = [f"{_targets.FAULT}{earlier}" for earlier in range(number)]
+    words = earlier
     for event in filter(None, _events(fault)):
         if event.by:
             _targets.check_lasting(event.by, nodes, words)
     if _conditions.event_of(fault.after):
-        words.append(_targets.TELLER)
+        words = [*earlier, _targets.TELLER]
     params: Mapping[str, Param] = module.PARAMS
     named = [fault.params[name] for name, param in params.items() if param.unit == "selector"]
     for selector in filter(None, (fault.target, *named)):

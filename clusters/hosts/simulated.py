@@ -100,6 +100,7 @@ class SimulatedHosts:
         driver = Driver(self._world, self._network)
         began_s = time.process_time()
         gc.freeze()  # what is there by now stays, and need not be looked through again and again
+        gc.disable()  # the world collects its garbage itself, the last of it when it closes
         try:
             code = driver.sail(lambda _: main)
         except Exception as e:
@@ -114,6 +115,7 @@ class SimulatedHosts:
             for machine in self._machines:
                 machine.sink()
             self._world.close()
+            gc.enable()
             gc.unfreeze()
         self._run.update_state(digest=self._world.digest(), simulated=self._figures(took_s))
         return code
