@@ -37,7 +37,11 @@ from checkers._linear.models import Model, Operation, operations_of
 from harness.operation import F
 
 BUDGET = Budget(failures=20_000)
+EFFORT = 100_000_000  # operations and steps of all probes for one key
 CONFIGURATIONS = 20_000
+LOOKED_THROUGH = 128  # operations; of longer prefixes no frontier is told
+HEAVY = 10_000  # operations; longer probes end after a while, whatever their budget
+HEAVY_S = 20.0
 WORDS = {
     F.GET: "read {value}",
     F.PUT: "write {value}",
@@ -59,7 +63,7 @@ class Counterexample:
     """`failing`: the operation whose return nothing explains; `core` holds it too.
 
     `prefix`: how many operations were called before that return. `frontier` is empty when there
-    were too many ways to look at them all.
+    were too many operations, or ways, to look at them all.
     """
 
     key: int
@@ -75,19 +79,21 @@ def explain(
     kind: str = REGISTER,
     texts: Sequence[str] = (),
     witness: Sequence[int] = (),
-    budget: Budget = BUDGET,
+    effort: int = EFFORT,
 ) -> Counterexample | None:
     """The contradiction in the key at place `key`; None if the budget is too small to find it.
 
     `witness`: operations, as places in the batch, that are known to be illegal by themselves.
+    `effort`: when it is spent the core is no longer made smaller.
     """
     keep = [place - int(batch.starts[key]) for place in witness] or None
     alone = only(batch, key, keep)
-    cut = _prefix(alone, kind, texts, budget)
+    probe = _Probe(kind, texts, effort)
+    cut = _prefix(alone, probe)
     if cut is None:
         return None
     small, failing = cut
-    core = _core(small, kind, texts, budget)
+    core = _core(small, probe)
     named = _operations(small, kind, texts)
     frontier = _frontier(named, int(small.names[failing]), _model(kind))
     return Counterexample(
@@ -108,8 +114,20 @@ def told(operation: Operation) -> str:
     return words if operation.done else f"{words} (outcome unknown)"
 
 
-def _illegal(batch: Batch, kind: str, texts: Sequence[str], budget: Budget) -> bool:
-    return judge(batch, kind, budget, texts).worst == ILLEGAL
+@dataclass
+class _Probe:
+    """Is it still illegal? And how much may still be asked."""
+
+    kind: str
+    texts: Sequence[str]
+    left: int
+
+    def illegal(self, batch: Batch) -> bool:
+        heavy = len(batch.ops) > HEAVY
+        budget = replace(BUDGET, seconds=HEAVY_S) if heavy else BUDGET
+        judged = judge(batch, self.kind, budget, self.texts)
+        self.left -= len(batch.ops) + judged.stats["steps"]
+        return judged.worst == ILLEGAL
 
 
 def _with(batch: Batch, ops: Array, keep: Array) -> Batch:
@@ -127,15 +145,13 @@ def _cut(batch: Batch, limit: int) -> Batch:
     return _with(batch, ops, keep)
 
 
-def _prefix(
-    batch: Batch, kind: str, texts: Sequence[str], budget: Budget
-) -> tuple[Batch, int] | None:
+def _prefix(batch: Batch, probe: _Probe) -> tuple[Batch, int] | None:
     """The smallest failing prefix, and the place in it of the operation that fails."""
     rets = np.sort(batch.ops[batch.ops[:, STATUS] == OK, RET])
     low, high = 0, len(rets)
     while low < high:
         middle = (low + high) // 2
-        if _illegal(_cut(batch, int(rets[middle])), kind, texts, budget):
+        if probe.illegal(_cut(batch, int(rets[middle]))):
             high = middle
         else:
             low = middle + 1
@@ -145,15 +161,17 @@ def _prefix(
     return cut, int(np.flatnonzero(cut.ops[:, RET] == rets[low])[0])
 
 
-def _core(batch: Batch, kind: str, texts: Sequence[str], budget: Budget) -> list[int]:
+def _core(batch: Batch, probe: _Probe) -> list[int]:
     """Places of the operations that can not be relaxed: many are tried at once, then fewer."""
     names, left = batch.names.tolist(), batch
     chunk = max(1, len(names) // 2)
     while chunk:
         firm = left.names[left.ops[:, CALL] >= 0].tolist()
         for at in range(0, len(firm), chunk):
+            if probe.left <= 0:
+                break
             tried = _relaxed(left, firm[at : at + chunk])
-            if _illegal(tried, kind, texts, budget):
+            if probe.illegal(tried):
                 left = tried
         chunk //= 2
     kept = set(left.names[left.ops[:, CALL] >= 0].tolist())
@@ -175,15 +193,22 @@ def _model(kind: str) -> Model:
 
 
 def _operations(batch: Batch, kind: str, texts: Sequence[str]) -> list[Operation]:
-    """Operations as people and models read them: with strings, not their numbers."""
+    """Operations as people and models read them: with texts, where values are numbers of them."""
     found = operations_of(batch, 0)
-    if kind != STRING:
+    if not texts and kind != STRING:
         return found
-    return [replace(o, value="" if o.value is None else texts[o.value]) for o in found]
+    empty = "" if kind == STRING else None
+    return [replace(o, value=_text(o.value, texts, empty), arg=_text(o.arg, texts)) for o in found]
+
+
+def _text(value: int | None, texts: Sequence[str], empty: str | None = None) -> str | None:
+    return empty if value is None else texts[value]
 
 
 def _frontier(operations: list[Operation], failing: int, model: Model) -> tuple[Dead, ...]:
     """The states in which everything that returned before can leave the object."""
+    if len(operations) > LOOKED_THROUGH:
+        return ()
     others = [o for o in operations if o.op != failing]
     last = next(o for o in operations if o.op == failing)
     ends = models.ends(model, others, CONFIGURATIONS)
