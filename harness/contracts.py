@@ -440,7 +440,9 @@ class Crew(Protocol):
         """Seconds since the load began."""
         ...
 
-    def invoke(self, process: int, f: int, key: int, value: int = -1, offset: int = -1) -> int:
+    def invoke(
+        self, process: int, f: int, key: int, value: int = -1, offset: int = -1, arg: int = -1
+    ) -> int:
         """Journal an invocation; the operation's number."""
         ...
 

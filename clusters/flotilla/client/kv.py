@@ -19,11 +19,13 @@ from .outcomes import Outcome
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request. `value`: the register's, where the answer tells it."""
+    """What became of a request. `value`: the register's, where the answer tells it; `differs`: that
+    is why a compare-and-set was refused."""
 
     outcome: Outcome
     value: str | None = None
     error: str = ""
+    differs: bool = False
 
 
 class Registers:
@@ -61,4 +63,5 @@ class Registers:
             return Answer(Outcome.UNKNOWN, error=str(e))
         if reply["code"] == Status.SUCCESS:
             return Answer(Outcome.HAPPENED, reply.get("value"))
-        return Answer(Outcome.REFUSED, reply.get("value"), str(reply["remark"]))
+        differs = reply["code"] == Status.KV_VALUE_DIFFERS
+        return Answer(Outcome.REFUSED, reply.get("value"), str(reply["remark"]), differs)
