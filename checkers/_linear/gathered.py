@@ -15,6 +15,7 @@ from checkers._linear import kinds
 from checkers._linear.batch import ABSENT
 from checkers._linear.buckets import by_bucket
 from checkers._linear.kinds import Kind
+from checkers._linear.leases import without_leases
 from checkers._linear.objects import COLUMNS, Objects, Rows, columns_of, objects, ours
 from checkers._linear.wrongs import Wrongs
 from checkers._survey import SAMPLE
@@ -41,11 +42,15 @@ class Found:
 
 def gathered(history: History, spark: "SparkSession | None") -> Found:
     """What is wrong with all objects of a history."""
-    return _added_up(by_bucket(history, spark, COLUMNS, _selected, lambda: told))
+    return _added_up(by_bucket(history, spark, (*COLUMNS, "arg"), _selected, lambda: _told))
 
 
 def _selected(batch: pa.RecordBatch, place: int) -> Rows:
-    return ours(columns_of(batch))
+    return ours(columns_of(batch, (*COLUMNS, "arg")))
+
+
+def _told(rows: Rows) -> dict[str, Any]:
+    return told(without_leases(rows))
 
 
 def told(rows: Rows) -> dict[str, Any]:
