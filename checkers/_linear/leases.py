@@ -2,8 +2,9 @@
 
 Nothing more is known of a lease from that moment on, or from when its holder asked for the lock
 again: as if he had called for its release then and nobody had answered. What is said of it later,
-a release that came too late, tells nothing. A lease that was over before its holder heard of it was
-never certain at all. Where a release was called for in time, the lease is a hold like others.
+a release that came too late, tells nothing, and neither does one that failed. A lease that was over
+before its holder heard of it was never certain at all. Where a release was called for in time, the
+lease is a hold like others.
 """
 
 import numpy as np
@@ -42,8 +43,10 @@ def without_leases(rows: Rows) -> Rows:
 
 
 def _calls(rows: Rows) -> Ints:
-    """Invocations of each process on each lock, in their order."""
-    calls = np.flatnonzero((rows["type"] == Type.INVOKE) & np.isin(rows["f"], LOCK))
+    """Invocations of each process on each lock, in their order; not of what did not happen."""
+    undone = rows["op"][(rows["type"] == Type.FAIL) & (rows["pos"] != 0)]
+    asked = (rows["type"] == Type.INVOKE) & np.isin(rows["f"], LOCK)
+    calls = np.flatnonzero(asked & ~np.isin(rows["op"], undone))
     return calls[np.lexsort([rows[name][calls] for name in ("op", "t", "process", "key")])]
 
 

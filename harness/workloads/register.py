@@ -2,8 +2,9 @@
 
 Each *client* does one thing at a time, on a register drawn from the seed: it reads it, writes a
 value that nobody ever wrote before (or, with `distinct`, one of few), or changes it from the value
-that it saw last. A change that was refused by the comparison itself tells of the register's value
-and is journalled as such; a read has no effect, so one that gave nothing simply failed.
+that it saw last. *Watchers* only read: nothing ever tells them that another node leads now. A
+change that was refused by the comparison itself tells of the register's value and is journalled as
+such; a read has no effect, so one that gave nothing simply failed.
 
 After some operations a register is given up for a new one, since whoever searches for an order of
 its operations takes longer the more there are. That happens by the clock, so that crews agree. At
@@ -30,6 +31,7 @@ MOST_REGISTERS = 100_000  # in a run
 WISHES = (F.GET,) * 4 + (F.PUT,) * 3 + (F.CAS,) * 3
 RANGES = {
     "clients": (1, 1000),
+    "watchers": (0, 1000),
     "registers": (1, 1000),
     "operations": (1, 1_000_000),
     "distinct": (0, 1_000_000),
@@ -67,6 +69,7 @@ def swarm(random: Random) -> Mapping[str, Any]:
     """The load of one seed of a campaign."""
     return {
         "clients": random.choice((2, 4, 8)),
+        "watchers": random.choice((1, 3)),
         "registers": random.choice((1, 2, 4)),
         "rate": float(random.choice((15, 30, 60))),
         "distinct": random.choice((0, 0, 0, 3)),
@@ -78,8 +81,9 @@ class Options:
     """What `load` may say in a trial of this workload."""
 
     clients: int = 6
+    watchers: int = 3  # beside them
     registers: int = 4  # at a time
-    rate: float = 60.0  # operations a second, of all clients together
+    rate: float = 90.0  # operations a second, of all clients and watchers together
     operations: int = 150  # about so many on a register, then it is given up
     distinct: int = 0  # how many values there are to write; 0: each is written once
 
@@ -96,7 +100,8 @@ class Register:
         count = self._turns * options.registers
         self.keys: Sequence[str] = [f"register-{n}" for n in range(min(count, MOST_REGISTERS + 1))]
         self.checkers: Sequence[str] = trial.checkers or CHECKERS
-        self.processes = options.clients + READERS
+        self.operating = options.clients + options.watchers
+        self.processes = self.operating + READERS
 
     def check_options(self) -> None:
         if len(self.keys) > MOST_REGISTERS:
@@ -109,21 +114,23 @@ class Register:
         return {}
 
     def who(self, process: int) -> str:
-        reader = process - self.options.clients
-        return f"reader {reader}" if reader >= 0 else f"client {process}"
+        if process >= self.operating:
+            return f"reader {process - self.operating}"
+        watcher = process - self.options.clients
+        return f"watcher {watcher}" if watcher >= 0 else f"client {process}"
 
     async def load(self, crew: Crew) -> None:
         async with asyncio.TaskGroup() as tasks:
             for process in crew.processes:
-                if process < self.options.clients:
-                    tasks.create_task(Writer(self, crew, process).run())
+                if process < self.operating:
+                    tasks.create_task(Operator(self, crew, process).run())
 
     async def drain(self, crew: Crew) -> None:
         async with asyncio.TaskGroup() as tasks:
             for process in crew.processes:
-                if process >= self.options.clients:
+                if process >= self.operating:
                     reader = Reader(self, crew, process)
-                    mine = share(range(self.used(crew)), process - self.options.clients, READERS)
+                    mine = share(range(self.used(crew)), process - self.operating, READERS)
                     tasks.create_task(reader.read(mine))
 
     def turn(self, crew: Crew) -> int:
@@ -158,20 +165,21 @@ class Reader(Client):
                 await asyncio.sleep(RETRY_S)
 
 
-class Writer(Reader):
-    """A client of the load. It remembers what it saw last."""
+class Operator(Reader):
+    """A client of the load, or a watcher. It remembers what it saw last."""
 
     def __init__(self, workload: Register, crew: Crew, process: int) -> None:
         super().__init__(workload, crew, process)
+        self._wishes = WISHES if process < workload.options.clients else (F.GET,)
         self._fresh = values(process)
         self._seen: dict[int, int] = {}
 
     async def run(self) -> None:
         options = self.workload.options
-        while await self.due(options.rate / options.clients):
+        while await self.due(options.rate / self.workload.operating):
             turn = self.workload.turn(self.crew)
             key = turn * options.registers + self.random.randrange(options.registers)
-            match self.random.choice(WISHES):
+            match self.random.choice(self._wishes):
                 case F.GET:
                     done, value = await self.get(key)
                     if done.type is Type.OK:
