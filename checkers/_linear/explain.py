@@ -7,18 +7,24 @@
    write or compare-and-set may happen at any time or never. (Deleting writes would not do: reads of
    their values would then be the contradiction.) What is left, some five operations as a rule,
    can not be right together, whatever the others did.
-3. The *frontier*: all states in which everything that returned before can leave the object, and in
+3. The *window*: of values that are written again and again each write would be in that core. So
+   everything that returned before some instant is left out, the latest instant is found after which
+   the rest is a contradiction whatever the register held then, and that is reduced to its core. The
+   smaller one of both is told.
+4. The *frontier*: all states in which everything that returned before can leave the object, and in
    each of them why no operation that is open can make the failing one possible.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from checkers._linear import models
 from checkers._linear.batch import (
+    ABSENT,
     CALL,
+    CAS,
     ILLEGAL,
     INFO,
     KIND,
@@ -28,7 +34,10 @@ from checkers._linear.batch import (
     REFUSED,
     RET,
     STATUS,
+    WRITE,
+    A,
     Array,
+    B,
     Batch,
     only,
 )
@@ -36,10 +45,12 @@ from checkers._linear.judge import REGISTER, STRING, Budget, judge
 from checkers._linear.models import Model, Operation, operations_of
 from harness.operation import F
 
-BUDGET = Budget(failures=20_000)
+FAILURES = 20_000
 EFFORT = 100_000_000  # operations and steps of all probes for one key
 CONFIGURATIONS = 20_000
 LOOKED_THROUGH = 128  # operations; of longer prefixes no frontier is told
+FIRST_WINDOW = 16  # events
+MOST_ROWS = 1 << 21  # of a window, once for each value: more would be too much to try
 HEAVY = 10_000  # operations; longer probes end after a while, whatever their budget
 HEAVY_S = 20.0
 WORDS = {
@@ -62,7 +73,8 @@ class Dead:
 class Counterexample:
     """`failing`: the operation whose return nothing explains; `core` holds it too.
 
-    `prefix`: how many operations were called before that return. `frontier` is empty when there
+    `whatever`: the core is a contradiction whatever the key held before its operations. `prefix`:
+    how many operations were called before that return. `frontier` is empty when there
     were too many operations, or ways, to look at them all.
     """
 
@@ -70,6 +82,7 @@ class Counterexample:
     failing: Operation
     core: tuple[Operation, ...]
     prefix: int
+    whatever: bool = False
     frontier: tuple[Dead, ...] = ()
 
 
@@ -93,7 +106,7 @@ def explain(
     if cut is None:
         return None
     small, failing = cut
-    core = _core(small, probe)
+    core, whatever = _smaller(small, probe)
     named = _operations(small, kind, texts)
     frontier = _frontier(named, int(small.names[failing]), _model(kind))
     return Counterexample(
@@ -101,6 +114,7 @@ def explain(
         failing=named[failing],
         core=tuple(named[i] for i in core),
         prefix=len(named),
+        whatever=whatever,
         frontier=frontier,
     )
 
@@ -123,11 +137,22 @@ class _Probe:
     left: int
 
     def illegal(self, batch: Batch) -> bool:
-        heavy = len(batch.ops) > HEAVY
-        budget = replace(BUDGET, seconds=HEAVY_S) if heavy else BUDGET
+        return ILLEGAL in self._verdicts(batch)
+
+    def illegal_whatever(self, batch: Batch) -> bool:
+        """Also whatever the register held before."""
+        values = _named(batch)
+        if len(values) * len(batch.ops) > MOST_ROWS:
+            return False
+        return set(self._verdicts(_from_each(batch, values))) == {ILLEGAL}
+
+    def _verdicts(self, batch: Batch) -> list[int]:
+        seconds = HEAVY_S if len(batch.ops) > HEAVY else None
+        budget = Budget(FAILURES, seconds, exhaustive=True)
         judged = judge(batch, self.kind, budget, self.texts)
         self.left -= len(batch.ops) + judged.stats["steps"]
-        return judged.worst == ILLEGAL
+        verdicts: list[int] = judged.verdicts.tolist()
+        return verdicts
 
 
 def _with(batch: Batch, ops: Array, keep: Array) -> Batch:
@@ -161,21 +186,89 @@ def _prefix(batch: Batch, probe: _Probe) -> tuple[Batch, int] | None:
     return cut, int(np.flatnonzero(cut.ops[:, RET] == rets[low])[0])
 
 
-def _core(batch: Batch, probe: _Probe) -> list[int]:
-    """Places of the operations that can not be relaxed: many are tried at once, then fewer."""
-    names, left = batch.names.tolist(), batch
-    chunk = max(1, len(names) // 2)
+def _smaller(batch: Batch, probe: _Probe) -> tuple[list[int], bool]:
+    """The places of the smaller core, and whether it is one whatever the key held before."""
+    window = _window(batch, probe) if probe.kind == REGISTER else None
+    late = set() if window is None else _core(window, probe.illegal_whatever, probe)
+    if len(batch.ops) <= LOOKED_THROUGH or not late:
+        early = _core(batch, probe.illegal, probe)
+        if not late or len(early) <= len(late):
+            return _places(batch, early), False
+    return _places(batch, late), True
+
+
+def _places(batch: Batch, names: set[int]) -> list[int]:
+    return [at for at, name in enumerate(batch.names.tolist()) if name in names]
+
+
+def _window(batch: Batch, probe: _Probe) -> Batch | None:
+    """The shortest end of a history that is illegal whatever the key held before; None if there is
+    none, or if it is so long that it would be too much to look for it."""
+    last = int(batch.ops[batch.ops[:, RET] != NEVER, RET].max())
+    length, shortest = FIRST_WINDOW, 0
+    while not probe.illegal_whatever(_since(batch, last - length)):
+        if length > last or probe.left <= 0:
+            return None
+        shortest, length = length, 2 * length
+    while length - shortest > 1:
+        middle = (length + shortest) // 2
+        if probe.illegal_whatever(_since(batch, last - middle)):
+            length = middle
+        else:
+            shortest = middle
+    return _since(batch, last - length)
+
+
+def _since(batch: Batch, rank: int) -> Batch:
+    """Without what returned before; what was open then may happen at any time or never."""
+    ops = batch.ops.copy()
+    open_then = (ops[:, CALL] < rank) & (ops[:, RET] >= rank)
+    ops[open_then, STATUS], ops[open_then, CALL], ops[open_then, RET] = INFO, -1, NEVER
+    keep = (ops[:, RET] >= rank) & ~(open_then & np.isin(ops[:, KIND], (READ, REFUSED)))
+    return _in_order(_with(batch, ops, keep))
+
+
+def _named(batch: Batch) -> Array:
+    """The numbers of values that a register can have held before, and of one that nobody names."""
+    pairs = np.isin(batch.ops[:, KIND], (CAS, REFUSED))
+    named = np.unique(np.concatenate([batch.ops[:, A], batch.ops[pairs, B]]))
+    return np.append(named, len(batch.values))
+
+
+def _from_each(batch: Batch, values: Array) -> Batch:
+    """A key for each of these values, which a write before everything puts there."""
+    ops = batch.ops.copy()
+    ops[ops[:, CALL] >= 0, CALL] += 2
+    ops[ops[:, RET] != NEVER, RET] += 2
+    first = int(np.count_nonzero(ops[:, CALL] < 0))
+    whole = np.insert(ops, first, (WRITE, 0, 0, OK, 0, 1), axis=0)
+    tiled = np.tile(whole, (len(values), 1))
+    tiled[first :: len(whole), A] = values
+    keys = np.arange(len(values) + 1)
+    return Batch(
+        keys[:-1],
+        keys * len(whole),
+        tiled,
+        np.tile(np.insert(batch.names, first, -1), len(values)),
+        keys * (len(batch.values) + 1),
+        np.tile(np.append(batch.values, ABSENT), len(values)),
+    )
+
+
+def _core(batch: Batch, illegal: Callable[[Batch], bool], probe: _Probe) -> set[int]:
+    """The names of operations that can not be relaxed: many are tried at once, then fewer."""
+    left = batch
+    chunk = max(1, len(batch.names) // 2)
     while chunk:
         firm = left.names[left.ops[:, CALL] >= 0].tolist()
         for at in range(0, len(firm), chunk):
             if probe.left <= 0:
                 break
             tried = _relaxed(left, firm[at : at + chunk])
-            if probe.illegal(tried):
+            if illegal(tried):
                 left = tried
         chunk //= 2
-    kept = set(left.names[left.ops[:, CALL] >= 0].tolist())
-    return [at for at, name in enumerate(names) if name in kept]
+    return set(left.names[left.ops[:, CALL] >= 0].tolist())
 
 
 def _relaxed(batch: Batch, names: Sequence[int]) -> Batch:
@@ -183,9 +276,12 @@ def _relaxed(batch: Batch, names: Sequence[int]) -> Batch:
     ops, chosen = batch.ops.copy(), np.isin(batch.names, names)
     ops[chosen, STATUS], ops[chosen, CALL], ops[chosen, RET] = INFO, -1, NEVER
     keep = ~(chosen & np.isin(ops[:, KIND], (READ, REFUSED)))
-    relaxed = _with(batch, ops, keep)
-    order = np.argsort(relaxed.ops[:, CALL], kind="stable")
-    return relaxed._replace(ops=relaxed.ops[order], names=relaxed.names[order])
+    return _in_order(_with(batch, ops, keep))
+
+
+def _in_order(batch: Batch) -> Batch:
+    order = np.argsort(batch.ops[:, CALL], kind="stable")
+    return batch._replace(ops=batch.ops[order], names=batch.names[order])
 
 
 def _model(kind: str) -> Model:

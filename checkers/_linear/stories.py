@@ -87,6 +87,8 @@ def _story(example: Counterexample, kind: str, rows: Rows) -> Story:
     shown = core if len(core) <= MOST_TOLD else _last(core, example.failing)
     spans = _spans(rows, [o.op for o in shown])
     words = [f"{_words(o, kind)} ({_when(spans, o.op)})" for o in shown]
+    if example.whatever:
+        words.insert(0, "whatever it held before, and whatever others did that were open since")
     if len(shown) < len(core):
         words.insert(0, f"{len(core) - len(shown):,} earlier operations")
     return Story(
