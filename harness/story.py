@@ -47,7 +47,7 @@ def told(history: History, verdict: Verdict, most: int = MOST) -> list[str]:
     cast = Cast.of(history)
     finding = verdict.first
     message = _message(history, finding)
-    moments = [*_faults(history), *_cluster(history, cast, began), *message]
+    moments = [*faults_told(history), *cluster_told(history, cast, began), *message]
     shown = _shown(moments, round((when_s(finding) or 0.0) * 1e9), most)
     lines = [f"In seconds after the load began. {_before(history, cast, began)}"]
     lines += [f"{(moment.t - began) / 1e9:9.3f}  {moment.words}" for moment in shown]
@@ -94,7 +94,7 @@ class Cast:
 # ------------------------------------------------------------------------------------- the faults
 
 
-def _faults(history: History) -> Iterator[Moment]:
+def faults_told(history: History) -> Iterator[Moment]:
     for fault in fault_intervals(history.read("faults")):
         if fault.applied is None:
             if fault.begin is not None:
@@ -202,13 +202,17 @@ KINDS: Mapping[str, Words] = {
 }
 
 
-def _cluster(history: History, cast: Cast, began: int) -> Iterator[Moment]:
-    """What the nodes told since the load began, each thing once."""
+def cluster_told(
+    history: History, cast: Cast, began: int, broker_set: str = ""
+) -> Iterator[Moment]:
+    """What the nodes told since the load began, each thing once; of one broker set, if asked."""
     last = history.phases().get("collected", 0)
     drained = history.phases().get("drain", last)
     seen: set[str] = set()
     laws: set[str] = set()
     for event in events(history.read("events")):
+        if broker_set and event.fields.get("brokerName", broker_set) != broker_set:
+            continue
         words, weight = KINDS.get(event.kind, _nothing)(event, cast)
         if (law := str(event.fields.get("law", ""))) in laws:
             continue  # it was broken before

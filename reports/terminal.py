@@ -127,6 +127,8 @@ def _places(told: Told) -> Table:
     table.add_column(overflow="fold")
     if told.run.report_file.is_file():
         table.add_row("  report", Text(_from_here(told.run.report_file)))
+    if told.verdict.first:
+        table.add_row("  explain", Text(f"{seatrial()} explain {_from_here(told.run.path)}"))
     table.add_row("  again", Text(rerun_command(told, _from_here(told.run.path), seatrial())))
     return table
 
