@@ -479,7 +479,8 @@ class Workload(Protocol):
         ...
 
     def client_settings(self) -> Mapping[str, Any]:
-        """What the system must prepare for: {"topics": {name: queues}, "body_bytes": at most}."""
+        """What the system must prepare for: {"topics": {name: queues}, "body_bytes": at most,
+        "once": may clients not send anything a second time}."""
         ...
 
     async def load(self, crew: Crew) -> None:

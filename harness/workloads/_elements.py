@@ -4,13 +4,16 @@ An object is a queue of messages; an element is a message. *Writers* put element
 each; at the end *readers* that have never read before read every object from its first message to
 its last, each in one operation: a read that fails on its way begins anew as another operation.
 
+A client that tries again may put an element in twice. In a set nobody can tell; in a log it shows,
+so nothing is tried again there.
+
 Objects are read in the final phase alone. Brokers show what is confirmed, and a master that was
 deposed may still serve pulls: while faults last, what a queue shows may be older than what was
 acknowledged, which is no promise broken (the workload `messages` judges such reads by offsets).
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -70,8 +73,11 @@ class Elements:
         """They were checked when this was made."""
 
     def client_settings(self) -> Mapping[str, Any]:
-        topics = {self.topic: self.options.objects}
-        return {"topics": topics, "body_bytes": self.options.body_bytes}
+        return {
+            "topics": {self.topic: self.options.objects},
+            "body_bytes": self.options.body_bytes,
+            "once": self.put is F.APPEND,
+        }
 
     def who(self, process: int) -> str:
         reader = process - self.options.writers
@@ -137,15 +143,23 @@ class Reader(Client):
         except ConnectionError as e:
             self.complete(op, F.LIST, key, NONE, Completion(Type.FAIL, error=str(e)))
             return False
-        for message in found:
-            value = value_in(message.body)
-            if value == NONE:
-                self.crew.note(f'{CORRUPTED} {{"offset": {message.offset}}}', self.process, op)
-                value = -2 - message.offset  # which nobody ever put in
-            crew, pos = self.crew, message.offset
-            crew.received(self.process, op, F.LIST, key, pos, value, _BARE)
+        for pos, value in self._placed([(m.offset, self._value(m, op)) for m in found]):
+            self.crew.received(self.process, op, F.LIST, key, pos, value, _BARE)
         self.complete(op, F.LIST, key, NONE, Completion(Type.OK))
         return True
+
+    def _value(self, message: Received, op: int) -> int:
+        """What a message carries; of a damaged one, what nobody ever put in."""
+        value = value_in(message.body)
+        if value == NONE:
+            self.crew.note(f'{CORRUPTED} {{"offset": {message.offset}}}', self.process, op)
+        return -2 - message.offset if value == NONE else value
+
+    def _placed(self, found: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+        """In a log an element is where it is; in a set it has no place, and is there but once."""
+        if self.workload.put is F.APPEND:
+            return found
+        return enumerate(dict.fromkeys(value for _, value in found))
 
     async def _found(self, key: int) -> Sequence[Received]:
         """ConnectionError: not all of it could be read."""
