@@ -92,21 +92,26 @@ def explain(
     kind: str = REGISTER,
     texts: Sequence[str] = (),
     witness: Sequence[int] = (),
+    passed: int | None = None,
     effort: int = EFFORT,
 ) -> Counterexample | None:
     """The contradiction in the key at place `key`; None if the budget is too small to find it.
 
     `witness`: operations, as places in the batch, that are known to be illegal by themselves.
-    `effort`: when it is spent the core is no longer made smaller.
+    `passed`: how many returns a search that found it illegal could explain at most. `effort`: when
+    it is spent the core is no longer made smaller.
     """
     keep = [place - int(batch.starts[key]) for place in witness] or None
     alone = only(batch, key, keep)
     probe = _Probe(kind, texts, effort)
-    cut = _prefix(alone, probe)
-    if cut is None:
+    limit = _limit(alone, probe, None if witness else passed)
+    if limit is None:
         return None
-    small, failing = cut
+    small = _cut(alone, limit)
+    failing = int(np.flatnonzero(small.ops[:, RET] == limit)[0])
     core, whatever = _smaller(small, probe)
+    if not core:
+        return None
     named = _operations(small, kind, texts)
     frontier = _frontier(named, int(small.names[failing]), _model(kind))
     return Counterexample(
@@ -170,27 +175,30 @@ def _cut(batch: Batch, limit: int) -> Batch:
     return _with(batch, ops, keep)
 
 
-def _prefix(batch: Batch, probe: _Probe) -> tuple[Batch, int] | None:
-    """The smallest failing prefix, and the place in it of the operation that fails."""
-    rets = np.sort(batch.ops[batch.ops[:, STATUS] == OK, RET])
+def _limit(batch: Batch, probe: _Probe, passed: int | None) -> int | None:
+    """The return with which the smallest failing prefix ends."""
+    rets = np.sort(batch.ops[batch.ops[:, STATUS] == OK, RET]).tolist()
     low, high = 0, len(rets)
+    if passed is not None and passed < high and probe.illegal(_cut(batch, rets[passed])):
+        high = passed
+        low = passed if passed == 0 or not probe.illegal(_cut(batch, rets[passed - 1])) else 0
     while low < high:
         middle = (low + high) // 2
-        if probe.illegal(_cut(batch, int(rets[middle]))):
+        if probe.illegal(_cut(batch, rets[middle])):
             high = middle
         else:
             low = middle + 1
-    if low == len(rets):
-        return None
-    cut = _cut(batch, int(rets[low]))
-    return cut, int(np.flatnonzero(cut.ops[:, RET] == rets[low])[0])
+    if low < len(rets):
+        return int(rets[low])
+    return None if passed is None or passed >= len(rets) else int(rets[passed])
 
 
 def _smaller(batch: Batch, probe: _Probe) -> tuple[list[int], bool]:
-    """The places of the smaller core, and whether it is one whatever the key held before."""
+    """The places of the smaller core, and whether it is one whatever the key held before. None, if
+    nothing shows that this prefix fails."""
     window = _window(batch, probe) if probe.kind == REGISTER else None
     late = set() if window is None else _core(window, probe.illegal_whatever, probe)
-    if len(batch.ops) <= LOOKED_THROUGH or not late:
+    if len(batch.ops) <= LOOKED_THROUGH or (not late and probe.illegal(batch)):
         early = _core(batch, probe.illegal, probe)
         if not late or len(early) <= len(late):
             return _places(batch, early), False

@@ -48,7 +48,7 @@ DTYPES = (  # for which kernels are compiled
     *(np.int64, np.int64, np.int32),
 )
 
-FAILURES = 1 << 20  # of one key's search
+FAILURES = 1 << 22  # of one key's search: half a gigabyte in the last round
 SECONDS = 240.0  # of one task
 LETTERS = 1 << 25  # of the strings of one key, and of keys that are judged together
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +13,7 @@ from checkers._linear.buckets import Line, Rows, by_bucket
 from checkers._linear.explain import WORDS, Counterexample, explain
 from checkers._linear.judge import Budget, judge
 from checkers._linear.models import Operation
-from checkers._linear.registers import COLUMNS, Part, parts_of, selected
+from checkers._linear.registers import COLUMNS, FAILURES, SECONDS, Part, parts_of, selected
 from checkers._witness import seconds
 from harness.history import History
 from harness.operation import Type
@@ -22,7 +22,7 @@ from harness.rundir import RunDir
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BUDGET = Budget(failures=20_000, seconds=60.0)
+BUDGET = Budget(FAILURES, SECONDS / 2, exhaustive=True)
 EFFORT = 100_000_000  # visits of operations, for all keys that are explained
 MOST_TOLD = 12  # operations; a reader does not follow more
 MOST_STATES = 6
@@ -74,10 +74,11 @@ class Explaining:
 
     def _stories(self, part: Part, rows: Rows) -> Iterator[Story]:
         """Of a key that turns out too hard to explain, nothing is told."""
-        found = judge(part.batch, part.kind, replace(BUDGET, exhaustive=True), part.texts)
+        found = judge(part.batch, part.kind, BUDGET, part.texts)
         for k in np.flatnonzero(found.verdicts == ILLEGAL).tolist():
             witness = found.witnesses.get(k, ())
-            example = explain(part.batch, k, part.kind, part.texts, witness, self._effort)
+            passed = int(found.passed[k])
+            example = explain(part.batch, k, part.kind, part.texts, witness, passed, self._effort)
             if example is not None:
                 yield _story(example, part.kind, rows)
 
