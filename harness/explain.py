@@ -126,14 +126,16 @@ def _told(history: History, verdict: Verdict, about: Asked) -> Told:
 
 
 def _found(history: History, wanted: Wanted) -> tuple[Wanted, list[Row]]:
-    """The rows; where places are wanted, of the messages that stood there, too."""
+    """The rows; where places are wanted, of the messages that stood there, too. Messages come in
+    the order in which they appear."""
     rows = rows_about(history, wanted)
-    if not wanted.places:
-        return wanted, rows
-    there = {row["value"] for row in rows if (row["key"], row["offset"]) in wanted.places}
-    values = {*wanted.values, *there} - {None}
-    wanted = replace(wanted, values=tuple(sorted(values)))
-    return wanted, rows_about(history, wanted)
+    if wanted.places:
+        there = {row["value"] for row in rows if (row["key"], row["offset"]) in wanted.places}
+        wanted = replace(wanted, values=tuple({*wanted.values, *there} - {None}))
+        rows = rows_about(history, wanted)
+    first = {row["value"]: at for at, row in reversed(list(enumerate(rows)))}
+    values = sorted(wanted.values, key=lambda value: (first.get(value, len(rows)), value))
+    return replace(wanted, values=tuple(values)), rows
 
 
 def _names(history: History, wanted: Wanted, rows: Sequence[Row]) -> Names:

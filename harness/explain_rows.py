@@ -138,3 +138,14 @@ def stored(history: History, wanted: Wanted) -> tuple[list[Row], frozenset[int]]
                 mask = pc.or_(mask, pc.fill_null(at, False))
             rows += batch.filter(mask).to_pylist()
     return rows[:MOST_ROWS], frozenset(nodes)
+
+
+def missing(history: History, key: int, node: int) -> list[int]:
+    """Offsets that a replica's log of a queue lacks between its first and its last one."""
+    held: set[int] = set()
+    for path in history.files("replicas"):
+        for batch in batches(path, ("node", "key", "offset")):
+            mine = pc.and_(pc.equal(batch["key"], key), pc.equal(batch["node"], node))
+            held |= set(batch.filter(pc.fill_null(mine, False))["offset"].to_pylist())
+    held.discard(None)
+    return [at for at in range(min(held), max(held)) if at not in held] if held else []

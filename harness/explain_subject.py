@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import BadRequest, UnknownName
-from harness.explain_rows import Place, Wanted
+from harness.explain_rows import Place, Wanted, missing
 from harness.history import History
 from harness.rundir import RunDir
 from harness.story import LAWS
@@ -22,6 +22,7 @@ OPERATION = re.compile(r"\bop (\d+)")
 TRANSACTION = re.compile(r"\bT(\d+)\b")
 MOST_PLACES = 6
 IN_CYCLES = ("cycle", "transaction", "other")
+GAPS = ("OFFSET_GAP",)  # in the log of one replica
 PLACED = ("OFFSET_CONFLICT", "REPLICAS_DIFFER")  # what stands at one offset
 
 
@@ -113,13 +114,18 @@ def wanted_of(asked: Asked, history: History) -> Wanted:
     if "key" in row or any(name in row for name in IN_CYCLES):
         return Wanted(ops=ops)  # objects: their values are no messages
     values = tuple(dict.fromkeys(_values(row)))
-    return Wanted(values, ops, tuple(_places(asked, key_number(history, row.get("queue")))))
+    return Wanted(values, ops, tuple(_places(asked, history)))
 
 
-def _places(asked: Asked, key: int | None) -> Iterator[Place]:
-    """The offset at which something is wrong; those between two that followed each other."""
+def _places(asked: Asked, history: History) -> Iterator[Place]:
+    """The offset at which something is wrong; those between two that followed each other; those
+    that a replica lacks."""
     row = asked.row
+    key = number_of(history, "keys", row.get("queue"))
+    node = number_of(history, "nodes", row.get("node"))
     offset, after = row.get("offset"), row.get("after")
+    if key is not None and node is not None and asked.finding.code in GAPS:
+        yield from ((key, at) for at in missing(history, key, node)[:MOST_PLACES])
     if key is None or not isinstance(offset, int):
         return
     if asked.finding.code in PLACED:
@@ -145,9 +151,10 @@ def _operations(row: Mapping[str, Any]) -> Iterator[int]:
             yield from map(int, OPERATION.findall(cell))
 
 
-def key_number(history: History, name: Any) -> int | None:
-    keys = list(history.names.get("keys", ()))
-    return keys.index(name) if name in keys else None
+def number_of(history: History, kind: str, name: Any) -> int | None:
+    """A name's number in a dictionary of the history."""
+    names = list(history.names.get(kind, ()))
+    return names.index(name) if name in names else None
 
 
 def times_of(row: Mapping[str, Any]) -> list[int]:

@@ -41,13 +41,15 @@ class Harbour:
 
     folder: Path
     processes: ExitStack
+    url: str = ""
     said: dict[str, Path] = field(default_factory=dict)
     running: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     def master(self) -> str:
         """A standalone master; its address."""
         self._launch("master", [MASTER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"])
-        return self.heard("master", r"spark://127\.0\.0\.1:\d+")
+        self.url = self.heard("master", r"spark://127\.0\.0\.1:\d+")
+        return self.url
 
     def worker(self, name: str, master: str) -> None:
         """A worker with one core, and its own folder."""
