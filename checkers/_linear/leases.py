@@ -32,7 +32,7 @@ def without_leases(rows: Rows) -> Rows:
     releases = (follower >= 0) & (rows["f"][follower] == F.RELEASE)
     late = releases & (asked > over)
     in_time = releases & ~late
-    end = np.minimum(over, asked)
+    end = np.minimum(over, asked - 1)  # before what was asked for next
     never = (end <= rows["t"][given]) & ~in_time
     changed = dict(rows)
     changed["type"] = rows["type"].copy()
