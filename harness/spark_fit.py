@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 FIT_WITHIN_S = 90.0
 LEAVE_WITHIN_S = 10.0
+MOST_WORDS = 400
+OF_A_WORKER = "Error from python worker"
+TELLING = re.compile(r"(Caused by: )?([\w.$]*(Error|Exception)|\[[A-Z_.]+\]|<_\w+)\b.*\w")
 NEEDED = (
     *("numpy", "pandas", "pyarrow.parquet", "numba", "scipy"),
     *("harness.history", "checkers.loss"),
@@ -90,8 +93,12 @@ def _fit(folder: Path) -> Callable[[Any], Any]:
 def reason(failure: Exception) -> str:
     """The line that says what went wrong, of an exception of several languages."""
     lines = [line.strip() for line in f"{failure}".splitlines() if line.strip()]
-    telling = [line for line in lines if re.match(r"(\[|[\w.]*(Error|Exception)\b)", line)]
-    return (telling or lines or [repr(failure)])[-1][:400]
+    for at, line in enumerate(lines[:-1]):
+        if line.startswith(OF_A_WORKER):
+            return lines[at + 1][:MOST_WORDS]
+    telling = [line for line in lines if TELLING.match(line) and "awaitResult" not in line]
+    said = (telling or lines or [repr(failure)])[-1]
+    return said.removeprefix("Caused by: ")[:MOST_WORDS]
 
 
 def within(seconds: float, do: Callable[[], object]) -> bool:

@@ -102,6 +102,36 @@ def test_a_run_is_found_by_its_file_address(tmp_path: Path) -> None:
             RunDir.open(Path(text))
 
 
+JAVA = """An error occurred while calling o79.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.ThreadUtils$.awaitResult(ThreadUtils.scala:359)
+Caused by: java.io.IOException: Cannot run program "/no/python": error=2, No such file
+\t... 28 more
+"""
+WORKER = """An error occurred while calling o79.getResult.
+Caused by: org.apache.spark.SparkException:
+Error from python worker:
+  /usr/bin/python: No module named pyspark
+PYTHONPATH was:
+  /somewhere
+org.apache.spark.SparkException: EOFException occurred while reading the port number
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (JAVA, 'java.io.IOException: Cannot run program "/no/python": error=2, No such file'),
+        (WORKER, "/usr/bin/python: No module named pyspark"),
+        ("[PYTHON_VERSION_MISMATCH] 3.9 and 3.11", "[PYTHON_VERSION_MISMATCH] 3.9 and 3.11"),
+        ("a word", "a word"),
+    ],
+)
+def test_of_a_page_of_java_one_line_is_said(text: str, line: str) -> None:
+    """The one that says what went wrong, not the first and not the last."""
+    assert spark_fit.reason(RuntimeError(text)) == line
+
+
 # --------------------------------------------------------------------------------- a real cluster
 
 
