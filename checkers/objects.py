@@ -107,6 +107,12 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
             "NO_OBJECTS",
             "nothing was asked of a queue, set, counter, lock or log, so none is proven",
         )
+    if found.unread:
+        yield Reason(
+            "OBJECTS_NOT_READ",
+            f"{found.unread:,} sets or counters were added to and never read, so what was added "
+            "may be gone; run it again",
+        )
     unknown = {kind: keys for kind, keys in found.unknown.items() if keys}
     if unknown:
         count = sum(len(keys) for keys in unknown.values())

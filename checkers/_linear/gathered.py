@@ -37,6 +37,7 @@ class Found:
     samples: dict[tuple[str, str], list[Evidence]] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, list[int]] = field(default_factory=dict)
+    unread: int = 0
     operations: int = 0
 
 
@@ -65,6 +66,7 @@ def told(rows: Rows) -> dict[str, Any]:
     return {
         "operations": len(table.operations),
         "keys": {k: int((verdicts.kind == kinds.number(k)).sum()) for k in names},
+        "unread": _unread(table),
         "unknown": {
             k: table.keys[verdicts.unknown & (verdicts.kind == kinds.number(k))].tolist()
             for k in names
@@ -74,6 +76,14 @@ def told(rows: Rows) -> dict[str, Any]:
             for (kind, code), some in counts.items()
         ],
     }
+
+
+def _unread(table: Objects) -> int:
+    """How many were added to, and never read: nobody can say what they were."""
+    operations = table.operations
+    added = operations.key[operations.of(F.ADD)]
+    read = operations.key[operations.of(F.LIST, F.COUNT)]
+    return len(np.setdiff1d(added, read))
 
 
 def _shown(wrong: Wrongs) -> Ints:
@@ -134,6 +144,7 @@ def _added_up(lines: Iterable[dict[str, Any]]) -> Found:
     found = Found()
     for line in lines:
         found.operations += line["operations"]
+        found.unread += line["unread"]
         for kind, count in line["keys"].items():
             found.keys[kind] = found.keys.get(kind, 0) + count
         for kind, keys in line["unknown"].items():
