@@ -26,19 +26,9 @@ from harness.trial import Trial
 BATCHES, BATCH, EACH = 3, 1_670, 200
 KEYS, PROCESSES = 2, 4  # of one history; a client that crashed goes on as another process
 PLANTS = (
-    *("lost", "displaced", "two values", "twice", "aborted", "leap", "back", "gap", "swap"),
-    *(
-        "sent back",
-        "sent low",
-        "sent low",
-        "twice",
-        "own",
-        "torn",
-        "ghost",
-        "moved",
-        "rebalance",
-        "subscribe",
-    ),
+    *("lost", "displaced", "two values", "twice", "aborted", "leap", "back", "gap", "swap", "slip"),
+    *("sent back", "sent low", "sent low", "twice", "own", "torn", "ghost", "moved", "rebalance"),
+    *("subscribe", "own", "torn", "swap"),
 )
 Found = dict[str, set[tuple[int, ...]]]
 
@@ -240,6 +230,8 @@ class World:
             some[0], some[1] = some[1], some[0]
         if self._planted("ghost"):
             some[-1] = (some[-1][0], 900 + self.dice.randrange(3))
+        if self._planted("slip"):
+            some[-1] = (some[-1][0] + self.dice.randint(1, 3), some[-1][1])
         if self._planted("two values"):
             some[0] = (some[0][0], self.dice.randint(1, max(1, self.values[key])))
         return some
