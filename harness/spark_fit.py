@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FIT_WITHIN_S = 90.0
 LEAVE_WITHIN_S = 10.0
 MOST_WORDS = 400
-OF_A_WORKER = "Error from python worker"
+OF_A_WORKER, OF_THE_JVM = "Error from python worker", "Driver stacktrace:"
 TELLING = re.compile(r"(Caused by: )?([\w.$]*(Error|Exception)|\[[A-Z_.]+\]|<_\w+)\b.*\w")
 NEEDED = (
     *("numpy", "pandas", "pyarrow.parquet", "numba", "scipy"),
@@ -96,8 +96,9 @@ def reason(failure: Exception) -> str:
     for at, line in enumerate(lines[:-1]):
         if line.startswith(OF_A_WORKER):
             return lines[at + 1][:MOST_WORDS]
-    telling = [line for line in lines if TELLING.match(line) and "awaitResult" not in line]
-    said = (telling or lines or [repr(failure)])[-1]
+    from_java = lines.index(OF_THE_JVM) if OF_THE_JVM in lines else 0
+    telling = [line for line in lines[from_java:] if TELLING.match(line)]
+    said = telling[0] if telling and from_java else (telling or lines or [repr(failure)])[-1]
     return said.removeprefix("Caused by: ")[:MOST_WORDS]
 
 

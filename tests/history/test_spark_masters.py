@@ -105,7 +105,12 @@ def test_a_run_is_found_by_its_file_address(tmp_path: Path) -> None:
 JAVA = """An error occurred while calling o79.getResult.
 : org.apache.spark.SparkException: Exception thrown in awaitResult:
 \tat org.apache.spark.util.ThreadUtils$.awaitResult(ThreadUtils.scala:359)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0
+Caused by: java.io.IOException: error=2, No such file
+\t... 28 more
+Driver stacktrace:
 Caused by: java.io.IOException: Cannot run program "/no/python": error=2, No such file
+Caused by: java.io.IOException: error=2, No such file
 \t... 28 more
 """
 WORKER = """An error occurred while calling o79.getResult.
