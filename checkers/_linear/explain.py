@@ -53,6 +53,7 @@ FIRST_WINDOW = 16  # events
 MOST_ROWS = 1 << 21  # of a window, once for each value: more would be too much to try
 HEAVY = 10_000  # operations; longer probes end after a while, whatever their budget
 HEAVY_S = 20.0
+EMPTY = "the empty string"
 WORDS = {
     F.GET: "read {value}",
     F.PUT: "write {value}",
@@ -109,7 +110,7 @@ def explain(
         return None
     small = _cut(alone, limit)
     failing = int(np.flatnonzero(small.ops[:, RET] == limit)[0])
-    core, whatever = _smaller(small, probe)
+    core, whatever = _smaller(small, limit, probe)
     if not core:
         return None
     named = _operations(small, kind, texts)
@@ -193,9 +194,12 @@ def _limit(batch: Batch, probe: _Probe, passed: int | None) -> int | None:
     return None if passed is None or passed >= len(rets) else int(rets[passed])
 
 
-def _smaller(batch: Batch, probe: _Probe) -> tuple[list[int], bool]:
+def _smaller(batch: Batch, limit: int, probe: _Probe) -> tuple[list[int], bool]:
     """The places of the smaller core, and whether it is one whatever the key held before. None, if
     nothing shows that this prefix fails."""
+    others = batch.names[batch.ops[:, RET] != limit].tolist()
+    if probe.illegal(_relaxed(batch, others)):  # nobody can have written what it saw
+        return _places(batch, set(batch.names.tolist()) - set(others)), False
     window = _window(batch, probe) if probe.kind == REGISTER else None
     late = set() if window is None else _core(window, probe.illegal_whatever, probe)
     if len(batch.ops) <= LOOKED_THROUGH or (not late and probe.illegal(batch)):
@@ -331,4 +335,4 @@ def _frontier(operations: list[Operation], failing: int, model: Model) -> tuple[
 
 
 def _shown(state: object) -> str:
-    return "the empty string" if state == "" else str(state)
+    return EMPTY if state == "" else str(state)

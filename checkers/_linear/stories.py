@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from checkers._linear.batch import ILLEGAL
 from checkers._linear.buckets import Line, Rows, by_bucket
-from checkers._linear.explain import WORDS, Counterexample, explain
+from checkers._linear.explain import EMPTY, WORDS, Counterexample, explain
 from checkers._linear.judge import Budget, judge
-from checkers._linear.models import Operation
+from checkers._linear.models import NOTHING, Operation
 from checkers._linear.registers import COLUMNS, FAILURES, SECONDS, Part, parts_of, selected
 from checkers._witness import seconds
 from harness.history import History
@@ -80,26 +80,30 @@ class Explaining:
             passed = int(found.passed[k])
             example = explain(part.batch, k, part.kind, part.texts, witness, passed, self._effort)
             if example is not None:
-                yield _story(example, part.kind, rows)
+                yield _story(example, part, rows)
 
 
-def _story(example: Counterexample, kind: str, rows: Rows) -> Story:
+def _story(example: Counterexample, part: Part, rows: Rows) -> Story:
     core = sorted(example.core, key=lambda o: (o.call, o.op))
     shown = core if len(core) <= MOST_TOLD else _last(core, example.failing)
     spans = _spans(rows, [o.op for o in shown])
-    words = [f"{_words(o, kind)} ({_when(spans, o.op)})" for o in shown]
+    words = [f"{_words(o)} ({_when(spans, o.op)})" for o in shown]
     if example.whatever:
         words.insert(0, "whatever it held before, and whatever others did that were open since")
     if len(shown) < len(core):
         words.insert(0, f"{len(core) - len(shown):,} earlier operations")
     return Story(
         key=example.key,
-        kind=kind,
+        kind=part.kind,
         op=example.failing.op,
         ops=tuple(o.op for o in shown),
         told=tuple(words),
-        held=tuple(_short(dead.state) for dead in example.frontier[:MOST_STATES]),
+        held=tuple(_held(dead.state, part) for dead in example.frontier[:MOST_STATES]),
     )
+
+
+def _held(state: str, part: Part) -> str:
+    return _shown(state) if part.texts and state not in (NOTHING, EMPTY) else state
 
 
 def _last(core: Sequence[Operation], failing: Operation) -> list[Operation]:
@@ -126,7 +130,7 @@ def _when(spans: dict[int, tuple[int, int, int]], op: int) -> str:
     return f"process {process}, op {op}, from {seconds(begin):.6f} s {until}"
 
 
-def _words(operation: Operation, kind: str) -> str:
+def _words(operation: Operation) -> str:
     value, arg = (_shown(part) for part in (operation.value, operation.arg))
     words = WORDS[operation.f].format(value=value, arg=arg)
     return f"{words}, refused" if operation.refused else words
