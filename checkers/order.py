@@ -86,8 +86,12 @@ def _steps(book: Logbook) -> Iterator[Finding]:
         count = sum(book.count(name) for name in wrong.names)
         if count:
             rows = tuple(_told(book, odd) for name in wrong.names for odd in book.odd[name])
-            times = "once" if count == 1 else f"{count:,} times"
-            yield Finding(wrong.code, count, f"{wrong.words}, {times}", wrong.demand, rows)
+            message = f"{wrong.words}, {_times(count)}"
+            yield Finding(wrong.code, count, message, wrong.demand, rows)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def _told(book: Logbook, odd: Odd) -> dict[str, Any]:
@@ -102,7 +106,7 @@ def _reordered(book: Logbook) -> Iterator[Finding]:
     if count or own:
         count = max(count, own)
         what = "1 message was" if count == 1 else f"{count:,} messages were"
-        by_one = f" ({own:,} times by one process)" if own else ""
+        by_one = f" (within one process {_times(own)})" if own else ""
         yield Finding(
             "REORDERED",
             count,
@@ -117,11 +121,10 @@ def _reordered(book: Logbook) -> Iterator[Finding]:
 def _backwards(book: Logbook) -> Iterator[Finding]:
     count = book.count("backwards")
     if count:
-        times = "once" if count == 1 else f"{count:,} times"
         rows = tuple(
             {"queue": book.queue(b.key), "offset": b.offset, "after": b.before, "op": b.op}
             | {"process": b.process, "seen_s": seconds(b.t)}
             for b in book.backwards
         )
-        message = f"offsets went back within the answer to one poll, {times}"
+        message = f"offsets went back within the answer to one poll, {_times(count)}"
         yield Finding("NONMONOTONIC_POLL", count, message, DEMAND, rows)
