@@ -156,10 +156,37 @@ def started(master: str = DEFAULT, nice: int = 0) -> Sessions:
 
 
 def prepare(master: str = DEFAULT, nice: int = 19) -> Sessions:
-    """Begin to start Spark in the background, out of the trial's way."""
-    if Master.of(master).kind == CONNECT:
-        return _connected(master)
-    return Engine(master, nice, warm_up=True)
+    """Begin to start Spark in the background, out of the trial's way. Elsewhere there is no need:
+    a cluster is asked whether it is there, and taken when there is something to judge."""
+    return Engine(master, nice, warm_up=True) if Master.of(master).here else Later(master)
+
+
+class Later:
+    """Spark elsewhere: nobody's cores are held while a trial runs."""
+
+    def __init__(self, master: str) -> None:
+        self._master = master
+        self._engine: Sessions | None = None
+        refuse_unreachable(Master.of(master))
+
+    def session(self) -> "SparkSession":
+        if self._engine is None:
+            self._engine = started(self._master)
+        return self._engine.session()
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+
+def refuse_unreachable(master: Master) -> None:
+    """What can be known before a trial: that somebody answers, and speaks what he has to speak."""
+    if master.kind == CONNECT:
+        from harness.spark_connect import refuse
+
+        refuse(master)
+    else:
+        master.reached_from()
 
 
 def _connected(master: str) -> Sessions:

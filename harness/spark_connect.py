@@ -32,9 +32,7 @@ class Connected:
     """A session on a Connect server, on its way."""
 
     def __init__(self, master: Master) -> None:
-        _import()
-        master.reached_from()
-        _greeted(master)
+        refuse(master)
         self._master = master
         self._session: Any = None
         self._failure: Exception | None = None
@@ -71,6 +69,13 @@ class Connected:
             self._session = session
         except Exception as e:
             self._failure = e
+
+
+def refuse(master: Master) -> None:
+    """BadRequest without the client, BedFailed when no such server answers."""
+    _import()
+    master.reached_from()
+    _greeted(master)
 
 
 def _import() -> None:

@@ -58,7 +58,8 @@ def refuse_unfit(session: "SparkSession", folder: Path) -> None:
         within(LEAVE_WITHIN_S, lambda: give_up(session))
         raise BedFailed(
             f"no executor of the Spark master answered within {FIT_WITHIN_S:.0f} s; see that it "
-            "has workers, with cores and memory that nobody else has taken"
+            "has workers with cores and memory that nobody else has taken, and in their logs that "
+            "executors start"
         )
     trouble = told[0] if told else reason(failures[0])
     if trouble:

@@ -65,8 +65,9 @@ def test_nobody_there_is_said_before_the_trial() -> None:
     """A port that refuses, in the time of one connection, and no JVM is started for it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with pytest.raises(BedFailed, match=rf"nobody answers for .*127\.0\.0\.1:{port}: Connection"):
-        spark.prepare(f"spark://127.0.0.1:{port}")
+    for begin in (spark.prepare, spark.started):
+        with pytest.raises(BedFailed, match=rf"nobody answers for .*:{port}: Connection refused"):
+            begin(f"spark://127.0.0.1:{port}")
 
 
 def test_what_travels_is_code_of_ours_and_nothing_else(tmp_path: Path) -> None:
@@ -157,12 +158,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[spark_lab.Harb
 
 
 @pytest.fixture(scope="module")
-def engine(cluster: spark_lab.Harbour) -> Iterator[spark.Engine]:
+def engine(cluster: spark_lab.Harbour) -> Iterator[spark.Sessions]:
     """Our driver. Its executors have an interpreter that does not know this repository."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", str(spark_lab.stranger(cluster.folder)))
         patch.setenv("SPARK_CONF_DIR", str(cluster.folder))
-        engine = spark.Engine(cluster.url)
+        engine = spark.prepare(cluster.url)
         yield engine
         engine.close()
 
@@ -170,7 +171,7 @@ def engine(cluster: spark_lab.Harbour) -> Iterator[spark.Engine]:
 @pytest.mark.spark
 def test_a_cluster_does_what_a_machine_does(
     cluster: spark_lab.Harbour,
-    engine: spark.Engine,
+    engine: spark.Sessions,
     run: RunDir,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
