@@ -15,12 +15,14 @@ import pyarrow.parquet as pq
 
 from harness.history import History, batches
 from harness.operation import F, Type
+from harness.schema import OPS
 
 Row = Mapping[str, Any]
 Place = tuple[int, int]  # key, offset
 
 READING = (F.POLL, F.READ)
 ABOUT_MESSAGES = (F.SEND, *READING)
+ABOUT_METADATA = (F.CREATE, F.DELETE, F.SEE, F.COMMIT, F.RESET, F.QUERY, F.LOCK, F.UNLOCK)
 DECIDING = ("value", "f", "op", "key", "offset")
 PASSING = ("t", "process", "type", "f", "key", "offset", "value")
 MOST_ROWS = 200_000
@@ -68,15 +70,20 @@ def _holding(path: Path, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     if path.suffix != ".parquet":
         yield from batches(path)
         return
-    try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError):
+    if not _sound(path):
         return  # the verdict tells of damage
-    with file:
+    with pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups):
             some = file.read_row_group(number, columns=list(DECIDING), use_threads=False)
             if any(pc.any(_mask(b, wanted)).as_py() for b in some.to_batches()):
                 yield from file.read_row_group(number).to_batches()
+
+
+def _sound(path: Path) -> bool:
+    try:
+        return bool(pq.read_schema(path).equals(OPS))
+    except (pa.ArrowInvalid, OSError):
+        return False
 
 
 def _mask(batch: pa.RecordBatch, wanted: Wanted) -> pa.Array:
@@ -149,3 +156,17 @@ def missing(history: History, key: int, node: int) -> list[int]:
             held |= set(batch.filter(pc.fill_null(mine, False))["offset"].to_pylist())
     held.discard(None)
     return [at for at in range(min(held), max(held)) if at not in held] if held else []
+
+
+def last_changes(history: History, key: int, until: int, most: int) -> tuple[int, ...]:
+    """The last operations on a topic, a group or a lock that began before a moment."""
+    begun: list[tuple[int, int]] = []
+    for path in history.files("ops"):
+        for batch in batches(path, ("t", "op", "type", "f", "key")):
+            mine = pc.and_(pc.equal(batch["key"], key), pc.equal(batch["type"], int(Type.INVOKE)))
+            mine = pc.and_(mine, pc.less_equal(batch["t"], until))
+            mine = pc.and_(pc.fill_null(mine, False), _among(batch["f"], ABOUT_METADATA))
+            rows = batch.filter(mine)
+            begun += zip(rows["t"].to_pylist(), rows["op"].to_pylist(), strict=True)
+            begun = sorted(begun)[-most:]
+    return tuple(op for _, op in begun)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.errors import BadRequest, UnknownName
-from harness.explain_rows import Place, Wanted, missing
+from harness.explain_rows import Place, Wanted, last_changes, missing
 from harness.history import History
 from harness.rundir import RunDir
 from harness.story import LAWS
@@ -20,7 +20,7 @@ from harness.verdict import Finding, Verdict
 
 OPERATION = re.compile(r"\bop (\d+)")
 TRANSACTION = re.compile(r"\bT(\d+)\b")
-MOST_PLACES = 6
+MOST_PLACES, MOST_CHANGES = 6, 10
 IN_CYCLES = ("cycle", "transaction", "other")
 GAPS = ("OFFSET_GAP",)  # in the log of one replica
 PLACED = ("OFFSET_CONFLICT", "REPLICAS_DIFFER")  # what stands at one offset
@@ -113,6 +113,9 @@ def wanted_of(asked: Asked, history: History) -> Wanted:
     ops = tuple(dict.fromkeys(_operations(row)))
     if "key" in row or any(name in row for name in IN_CYCLES):
         return Wanted(ops=ops)  # objects: their values are no messages
+    what = number_of(history, "keys", row.get("what"))
+    if what is not None:  # a topic, a group or a lock
+        return Wanted(ops=last_changes(history, what, max(times_of(row), default=0), MOST_CHANGES))
     values = tuple(dict.fromkeys(_values(row)))
     return Wanted(values, ops, tuple(_places(asked, history)))
 

@@ -25,6 +25,7 @@ LAWS = {
     "order-per-queue": "the messages of a producer stay in their order in each queue",
     "keeps-metadata": "topics, group offsets and locks outlive every failover",
     "integrity": "nothing is made up, changed, or different from one node to the other",
+    "linearizable": "one order of all operations that respects real time explains every answer",
     "recovers": "when all faults are healed, the cluster serves again in time",
 }
 TIMES = ("acked_s", "at_s", "sent_s", "seen_s")  # in evidence

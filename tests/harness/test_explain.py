@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from harness.errors import BadRequest, UnknownName
 from harness.explain import Told, explained, nothing
 from harness.rundir import RunDir
 from harness.sealing import seal
-from harness.verdict import Verdict
+from harness.verdict import Finding, Result, Verdict
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +132,36 @@ def test_what_is_not_there_is_one_sentence(run: RunDir, tmp_path: Path) -> None:
     bare.verdict_file.unlink()
     with pytest.raises(BadRequest, match="has no verdict yet: seatrial check"):
         explained(bare)
+
+
+def test_a_finding_about_a_node_is_told_by_what_happened_around_it(
+    run: RunDir, tmp_path: Path
+) -> None:
+    """No message, no operation: faults, elections and logs within a second of it."""
+    other = RunDir(shutil.copytree(run.path, tmp_path / "node"))
+    row = {"node": "broker-1", "at_s": 2.0, "why": "broker-1 and broker-2 were masters of epoch 2"}
+    finding = Finding("ONE_MASTER", 1, "an epoch had two masters", "integrity", (row,))
+    verdict = Verdict.read(run.verdict_file)
+    results = (Result("invariants", (finding,)),)
+    other.verdict_file.write_text(replace(verdict, checkers=results).to_json())
+    story = told(other)
+    words = "\n".join(step.words for step, _ in story.moments)
+    assert "fault 3: kill, broker-" in words
+    assert " elects broker-" in words
+    assert "fault 0: pause" not in words
+    assert not story.end
+    assert story.conclusion == "Broker-1 and broker-2 were masters of epoch 2."
+
+
+def test_what_is_damaged_is_read_as_far_as_it_goes(run: RunDir, tmp_path: Path) -> None:
+    """A torn file of operations makes the story shorter, not an error."""
+    other = RunDir(shutil.copytree(run.path, tmp_path / "torn"))
+    seal(other)
+    (path,) = other.history.glob("ops-*.parquet")
+    path.write_bytes(path.read_bytes()[:-1000])
+    story = told(other)
+    assert not [step for step, _ in story.moments if "sends the message" in step.words]
+    assert "LOST_ACKED:1" in "\n".join(story.lines())
 
 
 def test_a_sealed_history_tells_the_same(run: RunDir, tmp_path: Path) -> None:
