@@ -251,7 +251,8 @@ def _subject(known: Known) -> str:
     ]
     imported = known.history.state.get("imported")
     lines = f" Operations are numbered by the lines of {imported['file']}." if imported else ""
-    what = " ".join(words) if len(words) > 1 else f"key {''.join(words)}"
+    words = ["key", *words] if "key" in known.asked.row and len(words) == 1 else words
+    what = " ".join(words)
     return f"It is about {what}.{lines}" if words else lines.strip()
 
 

@@ -156,7 +156,8 @@ def concluded(known: Known) -> str:
     for name in ("explanation", "why"):
         if row.get(name):
             by_time = f" {row['by_time']}" if row.get("by_time") else ""
-            lead = f"{known.asked.finding.message}. Here: " if "kind" in row else ""
+            meaning = known.asked.finding.message.partition("; first: ")[0]
+            lead = f"{meaning}. Here: " if {"kind", "what"} & set(row) else ""
             return f"{_full(lead + str(row[name]))}{by_time}"
     if {"there_by_s", "only_invoked_at_s"} <= set(row):
         return _inversion(known)

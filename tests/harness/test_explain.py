@@ -11,8 +11,13 @@ import sinking
 
 from harness.errors import BadRequest, UnknownName
 from harness.explain import Told, explained, nothing
+from harness.history import History
+from harness.journal import Journal
+from harness.judge import judge_here
+from harness.operation import NONE, F, Type
 from harness.rundir import RunDir
 from harness.sealing import seal
+from harness.trial import Trial
 from harness.verdict import Finding, Result, Verdict
 
 
@@ -183,3 +188,32 @@ def test_the_same_is_had_as_json(run: RunDir) -> None:
     assert len(spoken) == len(plain["moments"])
     for line, moment in zip(spoken, plain["moments"], strict=True):
         assert line.endswith(moment["what"])
+
+
+def test_a_topic_that_was_forgotten_is_told_by_its_last_changes(tmp_path: Path) -> None:
+    """Made, acknowledged, and gone when somebody looked."""
+    run = RunDir(tmp_path)
+    run.trial_file.write_text(Trial(checkers=("metadata",)).to_toml())
+    run.write_names({"keys": ["another", "topic-7"], "nodes": [], "roles": {}, "processes": {}})
+    run.update_state(ended=True)
+    journal = Journal(run.journal, "ops", "client-1")
+    done = [(F.CREATE, 0, 4), (F.CREATE, 1, 4), (F.SEE, 0, 4), (F.SEE, 1, 0)]
+    for op, (f, key, queues) in enumerate(done):
+        for kind, t in ((Type.INVOKE, 2 * op), (Type.OK, 2 * op + 1)):
+            offset = queues if kind is Type.OK and f is F.SEE else NONE
+            row = (t * 1_000_000, 5, op, kind, f, key, *[NONE] * 2, offset, *[NONE] * 5)
+            journal.append(row)
+    journal.close()
+    judge_here(History.open(run))
+    story = told(run, "METADATA_LOST")
+    assert [step.words for step, _ in story.moments] == [
+        "process 5 begins op 1: create of topic-7",
+        "op 1 of process 5 ends ok",
+        "process 5 begins op 3: see of topic-7",
+        "op 3 of process 5 ends ok: topic-7 gives 0",
+    ]
+    assert story.subject == "It is about topic-7."
+    assert story.conclusion == (
+        "Once a topic was gone whose making had been acknowledged. "
+        "Here: its making was acknowledged at 0.003 s."
+    )
