@@ -109,7 +109,9 @@ def test_a_log_is_written_by_clients_that_never_try_again(logs: Outcome) -> None
     """A second try would be an entry that nobody asked for. The master was killed meanwhile."""
     ended = [r for r in rows(logs.run) if r["f"] == F.APPEND and r["type"] != Type.INVOKE]
     assert {row["attempts"] for row in ended} <= {0, 1}
-    assert any(row["type"] != Type.OK for row in ended)
+    for workload, retries in (("log", 0), ("set", 2)):
+        system = load("system", "flotilla")(Trial(workload=workload))
+        assert system.client_settings(system.nodes())["retryTimesWhenSendFailed"] == retries
 
 
 def test_two_entries_at_one_offset_are_found(tmp_path: Path) -> None:
