@@ -22,6 +22,8 @@ from harness.story import Cast, cluster_told, faults_told
 from harness.verdict import Verdict
 
 MOST = 40  # moments
+NOTES_SHOWN = 3  # of one reader
+FINE_NS = 1_000_000_000  # what is shorter is told to the microsecond
 MARGIN_NS = 1_000_000_000  # of the cluster's moments around a story that has no end of its own
 LETTERS = "ABCDEFGH"
 MISSED = ("LOST", "UNREAD", "UNSEEN", "SKIP")  # in codes: somebody was not given it
@@ -58,8 +60,10 @@ class Told:
         yield f"In seconds{early if self.began else ''}, with the faults that are on."
         width = max(6, *(len(_ids(on)) for _, on in self.moments))
         yield f"{'s':>10}  faults"
+        long = self.moments[-1][0].t - self.moments[0][0].t >= FINE_NS
+        digits = 3 if long else 6
         for step, on in self.moments:
-            yield f"{(step.t - self.began) / 1e9:10.3f}  {_ids(on):<{width}}  {step.words}"
+            yield f"{(step.t - self.began) / 1e9:10.{digits}f}  {_ids(on):<{width}}  {step.words}"
         if self.left_out:
             yield f"{'':10}  {'':{width}}  ({self.left_out:,} moments that tell less left out)"
 
@@ -177,13 +181,17 @@ def _own(known: Known) -> list[Step]:
 
 
 def _why_passed(known: Known, value: int, some: Sequence[Pass]) -> Iterator[Step]:
-    """What those who read on were told by brokers in the meantime."""
+    """What those who read on were told in the meantime, the last of it."""
     until = {one.process: one.t for one in some}
     since = min(row["t"] for row in known.sends(value, Type.OK))
-    for note in known.history.read("notes").to_pylist():
+    said: dict[int, list[Step]] = {process: [] for process in until}
+    for note in known.history.read("notes").sort_by("t").to_pylist():
         process, t = note["process"], note["t"]
         if process in until and note["op"] is not None and since <= t <= until[process]:
-            yield Step(t, 1, f"{known.names.process(process)} notes: {note['text']}", 6)
+            words = f"{known.names.process(process)} notes: {note['text']}"
+            said[process].append(Step(t, 1, words, 6))
+    for steps in said.values():
+        yield from steps[-NOTES_SHOWN:]
 
 
 def _around(known: Known, steps: Sequence[Step]) -> list[Step]:
@@ -200,16 +208,11 @@ def _around(known: Known, steps: Sequence[Step]) -> list[Step]:
         for f in known.faults
         if f.begin is not None and f.begin <= last and (f.healed is None or f.healed >= first)
     }
-    told = [m for m in faults_told(history) if _fault_of(m.words) in overlapping]
+    told = list(faults_told(history, overlapping))
     began = min(first, int(history.state.get("load_began_ns", 0)))
     cluster = cluster_told(history, Cast.of(history), began, known.broker_set)
     told += [m for m in cluster if first <= m.t <= last]
     return [*_stood(known, first), *(Step(m.t, 1, m.words, m.weight) for m in told)]
-
-
-def _fault_of(words: str) -> int:
-    """`fault 3: kill ...`, `fault 3 ends: ...`."""
-    return int(words.split()[1].rstrip(":"))
 
 
 def _stood(known: Known, t: int) -> Iterator[Step]:

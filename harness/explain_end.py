@@ -278,6 +278,7 @@ def _both(known: Known, value: int) -> str:
 
 CLAUSES: Mapping[str, tuple[Clause, ...]] = {
     "LOST_ACKED": (_acknowledged, _succeeded, _cut, _held, _unseen),
+    "UNSEEN_ACKED": (_acknowledged, _held, _given),
     "UNREAD_ACKED": (_acknowledged, _held, _given, _group),
     "OFFSET_CONFLICT": (_both,),
     "REPLICAS_DIFFER": (_both,),

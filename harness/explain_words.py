@@ -37,6 +37,11 @@ class Names:
     def key(self, number: int | None) -> str:
         return self._at("keys", number)
 
+    def object(self, number: int) -> str:
+        """A key that is not a word alone."""
+        name = self.key(number)
+        return f"key {name}" if name.lstrip("-").isdigit() else name
+
     def node(self, number: int | None) -> str:
         return self._at("nodes", number)
 
@@ -153,8 +158,9 @@ def _asked(row: Row, names: Names) -> str:
     f = F(row["f"]).name.lower()
     value = "" if row["value"] is None else f" {names.value(row['value'])}"
     arg = "" if row["arg"] is None else f" -> {names.value(row['arg'])}"
-    of = "" if row["key"] is None else f" of {names.key(row['key'])}"
-    return f"{f}{value}{arg}{of}"
+    preposition = "to" if row["f"] in WRITES else "of"
+    where = "" if row["key"] is None else f" {preposition} {names.object(row['key'])}"
+    return f"{f}{value}{arg}{where}"
 
 
 def _ended(rows: Sequence[Row], names: Names) -> str:
@@ -162,6 +168,8 @@ def _ended(rows: Sequence[Row], names: Names) -> str:
     if last["f"] in READING and last["type"] == Type.OK:
         return f"gives {_batch(rows, names)}"
     if last["type"] != Type.OK:
+        if last["f"] == F.CAS and last["pos"] is not None:
+            return "is refused by its comparison"
         error = names.said.get(last["op"])
         return f"is {UNSAID[Type(last['type'])]}{f' ({error})' if error else ''}"
     seen = _seen(rows, names)
@@ -190,15 +198,18 @@ def _seen(rows: Sequence[Row], names: Names) -> str:
             continue
         if row["f"] == F.LIST and row["key"] is not None:
             some = lists.pop(row["mop"], [])
-            told.append((row["mop"] or 0, f"{names.key(row['key'])} is {_shortened(some)}"))
+            told.append((row["mop"] or 0, f"{names.object(row['key'])} is {_shortened(some)}"))
         elif row["f"] in READS and row["key"] is not None:
-            told.append((row["mop"] or 0, f"{names.key(row['key'])} gives {_answer(row, names)}"))
+            told.append(
+                (row["mop"] or 0, f"{names.object(row['key'])} gives {_answer(row, names)}")
+            )
         elif row["offset"] is not None:
             told.append((row["mop"] or 0, f"offset {row['offset']:,}"))
     told += [(number or 0, _shortened(some)) for number, some in lists.items()]
     return "; ".join(words for _, words in sorted(told, key=lambda pair: pair[0]))
 
 
+WRITES = (F.PUT, F.CAS, F.APPEND, F.ADD, F.ENQUEUE)
 READS = (F.GET, F.COUNT, F.DEQUEUE, F.ACQUIRE, F.SEE, F.QUERY)
 
 

@@ -6,7 +6,7 @@ sent, acknowledged, seen, and where it is in the end. Of a long run, what is far
 or tells little is left out first.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,8 +95,11 @@ class Cast:
 # ------------------------------------------------------------------------------------- the faults
 
 
-def faults_told(history: History) -> Iterator[Moment]:
+def faults_told(history: History, among: Container[int] | None = None) -> Iterator[Moment]:
+    """The faults, or some of them by their ids."""
     for fault in fault_intervals(history.read("faults")):
+        if among is not None and fault.id not in among:
+            continue
         if fault.applied is None:
             if fault.begin is not None:
                 yield Moment(fault.begin, f"fault {fault.id}: {fault.kind} hits nobody", 1)

@@ -20,6 +20,7 @@ from harness.judge import judge
 from harness.rundir import RunDir
 from harness.spark_master import Master, packed
 
+PATIENCE_S = 200.0  # with a starved machine
 SMALL = """\
 # what spark-submit would have read
 spark.executor.memory            600m
@@ -163,6 +164,7 @@ def engine(cluster: spark_lab.Harbour) -> Iterator[spark.Sessions]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", str(spark_lab.stranger(cluster.folder)))
         patch.setenv("SPARK_CONF_DIR", str(cluster.folder))
+        patch.setattr(spark, "START_WITHIN_S", PATIENCE_S)
         engine = spark.prepare(cluster.url)
         yield engine
         engine.close()
@@ -190,6 +192,7 @@ def test_a_cluster_does_what_a_machine_does(
         cluster.heard(name, "Asked to launch executor")
     here = run.verdict_file.read_bytes()
     run.verdict_file.unlink()
+    monkeypatch.setattr(spark_fit, "FIT_WITHIN_S", PATIENCE_S)
     monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
     judge(run, session)
     assert run.verdict_file.read_bytes() == here

@@ -40,10 +40,10 @@ STORIES = {
         "G1A",
         [
             "It offends the isolation level read-committed",
-            "process 0 begins T1: append 1 of 7",
+            "process 0 begins T1: append 1 to key 7",
             "T1 of process 0 is refused for certain",
-            "process 1 begins T3: list of 7; append 2 of 8",
-            "T3 of process 1 ends ok: 7 is [1]",
+            "process 1 begins T3: list of key 7; append 2 to key 8",
+            "T3 of process 1 ends ok: key 7 is [1]",
             "Conclusion: T3 read 1 of 7, which T1 wrote, and T1 was aborted.",
         ],
     ),
