@@ -69,7 +69,7 @@ def judge(
         left = np.flatnonzero(verdicts == UNKNOWN)
     stats = {"keys": count, "zones": count - len(left), "searched": len(left), "steps": 0}
     if budget.seconds is not None and len(left):
-        _search(batch, kind, left, 1, np.ones(1, np.int8), texts)  # compiled before time counts
+        _search(batch, kind, left[:1], 1, np.ones(1, np.int8), texts)  # compiled beforehand
     with _deadline(budget.seconds) as stop:
         for failures in _rounds(budget.failures):
             decided = budget.exhaustive or not (verdicts == ILLEGAL).any()
