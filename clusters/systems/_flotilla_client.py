@@ -15,6 +15,7 @@ from clusters.flotilla.client.kv import Registers as ControllersRegisters
 from harness.contracts import Batch, Received
 from harness.operation import NONE, Completion, Type
 
+NOBODYS = -2
 NAMESPACE = "registers"  # in the controllers' map
 TYPES = {Outcome.HAPPENED: Type.OK, Outcome.REFUSED: Type.FAIL, Outcome.UNKNOWN: Type.INFO}
 
@@ -161,4 +162,7 @@ class Registers:
 
 
 def _number(value: str | None) -> int:
-    return NONE if value is None else int(value)
+    """What is no number, nobody ever wrote."""
+    if value is None:
+        return NONE
+    return int(value) if value.isdecimal() else NOBODYS

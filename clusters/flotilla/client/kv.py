@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusters.flotilla.controllers import Controllers, NoLeader, Uncertain
-from clusters.flotilla.wire import Json, Op, Status
+from clusters.flotilla.wire import NONSENSE, Json, Op, Status
 
 from .outcomes import Outcome
 
@@ -61,6 +61,8 @@ class Registers:
             return Answer(Outcome.REFUSED, error=str(e))
         except Uncertain as e:
             return Answer(Outcome.UNKNOWN, error=str(e))
+        except NONSENSE as e:
+            return Answer(Outcome.UNKNOWN, error=f"a malformed answer: {type(e).__name__}: {e}")
         if reply["code"] == Status.SUCCESS:
             return Answer(Outcome.HAPPENED, reply.get("value"))
         differs = reply["code"] == Status.KV_VALUE_DIFFERS
