@@ -124,12 +124,11 @@ def settled(history: History, spark: "SparkSession | None", found: Survey) -> Su
         return found
     seen = look(units_of(history, "ops"), spark, Doubts(found.missed, found.unsure, found.late[0]))
     value, place = found.missed
-    scope = replace(
-        found.scope,
-        passed={k: min(to, seen.passed.get(k, 0)) for k, to in found.scope.passed.items()},
-        displaced=members(value[np.isin(place, seen.taken)]),
-        committed=members(seen.committed),
-    )
+    passed = {k: min(to, seen.passed.get(k, 0)) for k, to in found.scope.passed.items()}
+    displaced, committed = members(value[np.isin(place, seen.taken)]), members(seen.committed)
+    if not len(displaced) and not len(committed) and passed == found.scope.passed:
+        return found
+    scope = replace(found.scope, passed=passed, displaced=displaced, committed=committed)
     return surveyed(history, spark, scope, found.groups)
 
 

@@ -1,21 +1,14 @@
 """One small imported history for each class of anomaly, and for what excuses it.
-
-A line is one operation, `process f outcome value`; offsets stand in its completion only.
+The histories are written in the short form that `imported` reads.
 """
 
-import re
 from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from checkers import _units
 from harness.history import History
-from harness.importers import _folder, jepsen_kafka
-from harness.judge import concluded, judge_here
-from harness.registry import load
+from harness.judge import judge_here
 from harness.rundir import RunDir
 from harness.verdict import Judgement, Verdict
 
@@ -23,34 +16,6 @@ Import = Callable[..., RunDir]
 SENT = "".join(f"0 send ok [[:send 7 [{at} {at + 1}]]]\n" for at in range(6))
 READ = "1 poll ok [[:poll {7 [[0 1] [1 2] [2 3] [3 4] [4 5] [5 6]]}]]\n"
 SOUND = f"0 assign ok [7]\n1 assign ok [7]\n2 assign ok [7]\n{SENT}{READ}"
-
-
-@pytest.fixture
-def imported(tmp_path: Path) -> Import:
-    def make(text: str, **more: Any) -> RunDir:
-        number = len(list(tmp_path.iterdir()))
-        path = tmp_path / f"history-{number}.edn"
-        path.write_text("".join(_lines(text)))
-        run = _folder.write(jepsen_kafka.read(path), path, "jepsen-kafka", tmp_path / f"{number}")
-        run.trial_file.write_text(replace(run.trial(), **more).to_toml())
-        return run
-
-    return make
-
-
-def _lines(text: str) -> list[str]:
-    lines = []
-    for line in text.splitlines():
-        process, f, outcome, value = line.split(" ", 3)
-        value, _, extra = value.partition(" | ")
-        asked = re.sub(r":poll {.*?}", ":poll", re.sub(r"\[\d+ (\d+)\]\]", r"\1]", value))
-        for kind, said in (("invoke", asked), (outcome, value)):
-            more = f", {extra}" if extra and kind != "invoke" else ""
-            lines.append(
-                f"{{:index {len(lines)}, :type :{kind}, :process {process}, :f :{f}, "
-                f":value {said}, :time {len(lines)}000{more}}}\n"
-            )
-    return lines
 
 
 def judged(run: RunDir) -> Verdict:
@@ -85,6 +50,14 @@ def test_a_step_over_what_is_lost_is_an_echo(imported: Import) -> None:
     assert codes(verdict) == {"LOST_ACKED": 1}
     assert row(verdict, "LOST_ACKED")["stepped_over"] == 2
     assert verdict.stats("order")["steps_over_what_is_lost"] == 2
+
+
+def test_a_loss_is_placed_in_what_its_producer_sent(imported: Import) -> None:
+    """Before the first that anybody saw, between, and behind the last."""
+    kept = READ.replace("[0 1] [1 2] [2 3] [3 4] [4 5] [5 6]", "[1 2] [3 4] [6 9]")
+    verdict = judged(imported(f"{SENT}3 send ok [[:send 7 [6 9]]]\n{kept}"))
+    assert codes(verdict) == {"LOST_ACKED": 4}
+    assert verdict.stats("loss")["lost_where"] == {"prefix": 1, "middle": 1, "tail": 2}
 
 
 def test_unseen_is_not_lost(imported: Import) -> None:
@@ -193,26 +166,3 @@ def test_a_transaction_is_there_or_not(imported: Import, seen: bool) -> None:
         f"1 poll ok [[:poll {{7 [{shown}]}}]]"
     )
     assert codes(judged(imported(SOUND + text))) == ({"TXN_TORN": 1} if seen else {})
-
-
-@pytest.mark.spark
-def test_spark_and_the_kernels_agree_on_steps(
-    imported: Import, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Several files, a task each: the steps meet the blocks of their queue."""
-    from harness.spark import session
-
-    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
-    monkeypatch.setattr(_folder, "ROWS_OF_A_FILE", 10)
-    lost = "0 send ok [[:send 8 [0 1]]]\n3 send ok [[:send 8 [1 2]]]\n"
-    lost += "1 poll ok [[:poll {8 [[1 2]]}]]\n"
-    own = "3 txn ok [[:send 8 [2 3]] [:poll {8 [[2 3]]}]]\n"
-    run = imported(TWO + LEAP + BACK + lost + own)
-    history, trial = History.open(run), run.trial()
-    assert len(history.files("ops")) > 2
-    with session() as spark:
-        spread = [load("checker", name)(history, trial, spark) for name in trial.checkers]
-    verdict = concluded(spread, history, trial)
-    assert verdict == judged(run)
-    expected = {"LOST_ACKED", "OFFSET_CONFLICT", "CONSUMER_SKIPPED", "CONSUMER_WENT_BACK"}
-    assert set(codes(verdict)) == expected | {"PRECOMMITTED_READ"}
