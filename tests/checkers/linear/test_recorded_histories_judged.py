@@ -3,47 +3,20 @@ injected; and the command that prints the table of them all deviates when it sho
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import histories
 import pytest
 
-from checkers import registers
 from harness.history import History
 from harness.judge import judge_here
 from harness.rundir import RunDir
-from harness.trial import Trial
 from harness.verdict import Verdict
-
-if TYPE_CHECKING:
-    pass
 
 SOME = ("etcd_000.log", "etcd_002.log", "etcd_016.log", "c01-bad.txt", "c10-ok.txt")
 
 
 def here(run: RunDir) -> Verdict:
     return judge_here(History.open(run))
-
-
-@pytest.mark.spark
-def test_published_registers_as_keys_of_one_table(recorded: Path, tmp_path: Path) -> None:
-    """Fifty etcd histories in one run, on Spark: exactly those published as illegal are, with
-    counterexamples of six operations at most on average."""
-    from harness.spark import session
-
-    told = [line.split("\t") for line in (recorded / "expected.tsv").read_text().splitlines()]
-    told = [line for line in told if line[0].endswith(".log")]
-    runs = [histories.imported(recorded / n, "porcupine", tmp_path / n) for n, _, _ in told]
-    history = History.open(histories.together(runs, tmp_path / "together"))
-    with session() as spark:
-        result = registers.check(history, Trial(), spark)
-    illegal = [name for name, _, words in told if words == "not linearizable"]
-    [finding] = result.findings
-    assert finding.count == len(illegal) > 30
-    assert [row["key"] for row in finding.evidence] == illegal[: len(finding.evidence)]
-    assert len(finding.evidence) == 20
-    assert sum(len(row["ops"].split()) for row in finding.evidence) <= 6 * 20
-    assert not result.reasons
 
 
 @pytest.fixture

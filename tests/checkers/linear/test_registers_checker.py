@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import histories
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -392,3 +393,23 @@ def test_registers_on_spark(
     assert 20 < finding.count < 60
     assert {row["kind"] for row in finding.evidence} == {"register", "string"}
     assert registers.check(History.open(here.run), Trial(), spark) == alone
+
+
+@pytest.mark.spark
+def test_published_registers_as_keys_of_one_table(
+    recorded: Path, tmp_path: Path, spark: "SparkSession"
+) -> None:
+    """Fifty etcd histories in one run, on Spark: exactly those published as illegal are, with
+    counterexamples of six operations at most on average."""
+    told = [line.split("\t") for line in (recorded / "expected.tsv").read_text().splitlines()]
+    told = [line for line in told if line[0].endswith(".log")]
+    runs = [histories.imported(recorded / n, "porcupine", tmp_path / n) for n, _, _ in told]
+    here = History.open(histories.together(runs, tmp_path / "together"))
+    result = registers.check(here, Trial(), spark)
+    illegal = [name for name, _, words in told if words == "not linearizable"]
+    [finding] = result.findings
+    assert finding.count == len(illegal) > 30
+    assert [row["key"] for row in finding.evidence] == illegal[: len(finding.evidence)]
+    assert len(finding.evidence) == 20
+    assert sum(len(row["ops"].split()) for row in finding.evidence) <= 6 * 20
+    assert not result.reasons
