@@ -127,6 +127,16 @@ def bits(mask: Bools) -> bytes:
     return np.packbits(mask).tobytes()
 
 
+def members(numbers: Ints) -> "Members":
+    """These numbers as a set."""
+    packed = {}
+    for number in np.unique(numbers >> BLOCK_BITS).tolist():
+        mask = np.zeros(BLOCK, np.bool_)
+        mask[numbers[numbers >> BLOCK_BITS == number] & (BLOCK - 1)] = True
+        packed[number] = bits(mask)
+    return Members(packed)
+
+
 class Members:
     """A set of numbers as one bit each in the blocks that have any."""
 
@@ -137,6 +147,13 @@ class Members:
         return sum(
             int(np.unpackbits(np.frombuffer(b, np.uint8)).sum()) for b in self._blocks.values()
         )
+
+    def within(self, number: int) -> Bools:
+        """Which numbers of one block are in the set."""
+        packed = self._blocks.get(number)
+        if packed is None:
+            return np.zeros(BLOCK, np.bool_)
+        return np.unpackbits(np.frombuffer(packed, np.uint8)).astype(np.bool_)
 
     def holds(self, numbers: Ints) -> Bools:
         """Which of these numbers are in the set."""

@@ -25,13 +25,15 @@ from checkers._blocks import (
     BLOCK_BITS,
     NEVER,
     OFFSET_BITS,
+    Array,
     Block,
     Blocks,
     Bools,
     Ints,
     Members,
 )
-from checkers._messages import Rows, in_range, key_of, offset_of
+from checkers._messages import NOBODY, Rows, in_range, key_of, offset_of
+from checkers._steps import Readings, Shelf, Walks
 from harness.operation import F, Type
 
 LOG_FIELDS: dict[str, tuple[Any, int]] = {
@@ -42,16 +44,21 @@ LOG_FIELDS: dict[str, tuple[Any, int]] = {
     "marks": (np.uint8, 0),
 }
 CONFLICT, FRESH = np.uint8(1), np.uint8(2)
+# in an imported history: somebody was given the message there; it is no certain one; it is lost
+GIVEN, UNSURE, LOST = np.uint8(4), np.uint8(8), np.uint8(16)
 SEND_FIELDS: dict[str, tuple[Any, int]] = {"invoked": (np.int64, -1)}
 
 
 @dataclass(frozen=True)
 class Known:
-    """What the survey knows already: messages that are gone, and where those of unknown outcome
-    were seen (values, sorted, and their places)."""
+    """What the survey knows already: messages that are gone, where those of unknown outcome were
+    seen (values, sorted, and their places), and those that are not at the one place of a message
+    that was sent. `readings`: in an imported history, what its processes read from."""
 
     gone: Members
     late: tuple[Ints, Ints]
+    unsure: Members = NOBODY
+    readings: Readings | None = None
 
 
 class Bounds:
@@ -61,10 +68,13 @@ class Bounds:
         self.offsets = Blocks(LOG_FIELDS)
         self.backwards: list[tuple[int, ...]] = []  # (key, op, offset, the one before it)
         self._known = known
+        self.walks = Walks(known.readings, known.late) if known.readings else None
         self._sends = Blocks(SEND_FIELDS)  # a send completes in the journal it was invoked in
         self._last: dict[tuple[int, int], tuple[int, int]] = {}  # (process, key): (op, offset)
 
     def observe(self, rows: Rows) -> None:
+        if self.walks is not None:
+            self.walks.observe(rows)
         rows = rows.where((rows.key >= 0) & (rows.value >= 0))
         sends = rows.f == F.SEND
         invoked = rows.where(sends & (rows.type == Type.INVOKE))
@@ -76,7 +86,11 @@ class Bounds:
         self._bound(acked, self._sends["invoked"][at], "acked")
         reads = (rows.f == F.POLL) | (rows.f == F.READ)
         seen = rows.where(reads & (rows.type == Type.OK) & in_range(rows.offset))
-        self._follow(seen)
+        if self.walks is None:
+            self._follow(seen)
+        else:
+            told = (rows.type == Type.OK) | (rows.type == Type.INFO)
+            self._mark(rows.where(sends & told & in_range(rows.offset)), seen)
         self._bound(seen, np.full(len(seen.t), -1), "seen")
 
     def _bound(self, rows: Rows, since: Ints, name: str) -> None:
@@ -87,6 +101,18 @@ class Bounds:
         np.maximum.at(self.offsets["invoked"], at, since)
         np.minimum.at(self.offsets[name], at, rows.t)
         self.offsets["marks"][at[rows.f == F.READ]] |= FRESH
+
+    def _mark(self, told: Rows, seen: Rows) -> None:
+        """What stands at the offsets that somebody was told."""
+        unsure = self._known.unsure.holds(seen.value)
+        gone = told.where(self._known.gone.holds(told.value))
+        for rows, mark in (
+            (seen.where(~unsure), GIVEN),
+            (seen.where(unsure), UNSURE),
+            (gone, LOST),
+        ):
+            at = self.offsets.at((rows.key << OFFSET_BITS) | rows.offset)
+            self.offsets["marks"][at] |= mark
 
     def _bound_late(self, invoked: Rows) -> None:
         """Sends of unknown outcome that were seen: appended after they were invoked."""
@@ -151,11 +177,20 @@ class Inversion:
     since: int
 
 
+def _shelved(marks: Array, conflict: Bools) -> dict[str, Bools]:
+    """What steps over some offsets are judged by."""
+    doubtful, lost = conflict | ((marks & UNSURE) != 0), (marks & LOST) != 0
+    given = ((marks & GIVEN) != 0) & ~doubtful
+    excused = (doubtful | lost) & ~given
+    return {"given": given, "excused": excused, "conflict": conflict, "lost": lost}
+
+
 @dataclass
 class Sweep:
     """One queue's blocks, swept in order of offsets."""
 
     sample: int
+    shelf: Shelf | None = None
     length: int = 0
     conflicts: int = 0
     reordered: int = 0
@@ -173,6 +208,8 @@ class Sweep:
         first = (number << BLOCK_BITS) & ((1 << OFFSET_BITS) - 1)
         conflict = (block["marks"] & CONFLICT) != 0
         self._count(block, conflict, first)
+        if self.shelf is not None:
+            self.shelf.add(first, _shelved(block["marks"], conflict))
         since = np.where(conflict, -1, block["invoked"])
         acked = np.where(conflict, NEVER, block["acked"])
         until = np.minimum(acked, np.where(conflict, NEVER, block["seen"]))

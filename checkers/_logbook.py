@@ -2,7 +2,8 @@
 
 It comes after the survey, which tells what is gone from the logs. Writers' rows become bounds by
 offset (`_log`); all blocks of a queue meet in one task, in order, and are swept one at a time; what
-comes back is a few numbers for each queue.
+comes back is a few numbers for each queue. In an imported history the odd steps of processes
+(`_steps`) come along, behind the blocks of their queue, and are judged when it has been swept.
 """
 
 import json
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from checkers._blocks import BLOCK_BITS, OFFSET_BITS, merged, pack
+from checkers._blocks import BLOCK_BITS, NEVER, OFFSET_BITS, merged, pack
 from checkers._log import LOG_FIELDS, Bounds, Inversion, Known, Sweep, absorb
 from checkers._messages import COLUMNS, Rows
+from checkers._steps import WRONG, Shelf, judge, readings_of, together
 from checkers._survey import SAMPLE, survey
-from checkers._units import Batches, Unit, arrays, once, reduced, units_of
+from checkers._units import Batches, Step, Unit, arrays, once, reduced, units_of
 from checkers._witness import seconds
 from harness.history import History
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 BLOCKS_OF_KEY = OFFSET_BITS - BLOCK_BITS
 REMARK = -1  # in place of a block's number: what a task found out by itself
+STEPS = NEVER  # in place of a block's number: odd steps, which sort behind the blocks
 PARTIALS = pa.schema([("key", pa.int64()), ("block", pa.int64()), ("packed", pa.binary())])
 LINES = pa.schema([("line", pa.string())])
 
@@ -43,6 +46,31 @@ class Backwards:
 
 
 @dataclass(frozen=True)
+class Odd:
+    """A step of a process in a queue that is wrong: from one offset to another, and how many
+    messages lie between them."""
+
+    key: int
+    before: int
+    offset: int
+    op: int
+    process: int
+    t: int
+    skipped: int
+
+
+@dataclass(frozen=True)
+class Own:
+    """A message that a transaction was given although it had sent it itself."""
+
+    key: int
+    value: int
+    op: int
+    process: int
+    t: int
+
+
+@dataclass(frozen=True)
 class Logbook:
     """What the sweeps of all queues found: counts in all, and samples by queue."""
 
@@ -51,6 +79,9 @@ class Logbook:
     reorderings: tuple[tuple[int, Inversion], ...] = ()  # key, entries
     contradictions: tuple[tuple[int, Inversion], ...] = ()
     backwards: tuple[Backwards, ...] = ()
+    odd: Mapping[str, tuple[Odd, ...]] = field(default_factory=dict)  # by what is wrong with them
+    own: tuple[Own, ...] = ()
+    missed_at: Mapping[tuple[int, int], int] = field(default_factory=dict)  # lost: steps over it
     names: Mapping[str, Any] = field(default_factory=dict)
 
     def count(self, name: str) -> int:
@@ -80,11 +111,12 @@ def logbook(history: History, spark: "SparkSession | None") -> Logbook:
 
 def _logbook(history: History, spark: "SparkSession | None") -> Logbook:
     found = survey(history, spark)
-    known = Known(found.gone, found.late)
+    readings = readings_of(history, found.gone, found.unsure) if found.scope.imported else None
+    known = Known(found.gone, found.late, found.unsure, readings)
     units = units_of(history, "ops")
-    table = reduced(
-        spark, units, scan_with(known), PARTIALS, sweep_all, LINES, ("key",), ("key", "block")
-    )
+    scan, merge = scan_with(known), sweep_with(found.scope.imported)
+    by, within = ("key",), ("key", "block")
+    table = reduced(spark, units, scan, PARTIALS, merge, LINES, by, within)
     lines = [json.loads(line) for line in sorted(table.column("line").to_pylist())]
     return add_up(lines, history.names)
 
@@ -98,34 +130,74 @@ def scan_with(known: Known) -> Callable[[Unit], Batches]:
             row = [[number >> BLOCKS_OF_KEY], [number], [pack(block)]]
             yield pa.record_batch(row, schema=PARTIALS)
         if bounds.backwards:
-            told = json.dumps([len(bounds.backwards), bounds.backwards[:SAMPLE]]).encode()
-            yield pa.record_batch([[REMARK], [REMARK], [told]], schema=PARTIALS)
+            yield _remark("backwards", bounds.backwards)
+        if bounds.walks is not None:
+            for key, steps in bounds.walks.steps():
+                yield pa.record_batch([[key], [STEPS], [steps.tobytes()]], schema=PARTIALS)
+            own = bounds.walks.own
+            if own:
+                yield _remark("own", own)
 
     return scan
 
 
-def sweep_all(partials: Batches) -> Batches:
+def _remark(name: str, rows: list[tuple[int, ...]]) -> pa.RecordBatch:
+    told = json.dumps({name: [len(rows), rows[:SAMPLE]]}).encode()
+    return pa.record_batch([[REMARK], [REMARK], [told]], schema=PARTIALS)
+
+
+def sweep_with(imported: bool) -> Step:
     """Sorted partials in, one line for each queue out."""
-    remarks: list[str] = []
-    key, sweep = -1, Sweep(SAMPLE)
-    for number, block in merged(_without_remarks(partials, remarks), LOG_FIELDS, absorb):
-        if number >> BLOCKS_OF_KEY != key:
-            if key >= 0:
-                yield _line({"key": key, **sweep.told()})
-            key, sweep = number >> BLOCKS_OF_KEY, Sweep(SAMPLE)
-        sweep.add(number, block)
-    if key >= 0:
-        yield _line({"key": key, **sweep.told()})
-    for remark in remarks:
-        yield _line({"backwards": json.loads(remark)})
+
+    def sweep_all(partials: Batches) -> Batches:
+        apart = Apart()
+        key, sweep = -1, _fresh(imported)
+        for number, block in merged(apart.blocks(partials), LOG_FIELDS, absorb):
+            if number >> BLOCKS_OF_KEY != key:
+                if key >= 0:
+                    yield _line(_swept(key, sweep, apart))
+                key, sweep = number >> BLOCKS_OF_KEY, _fresh(imported)
+            sweep.add(number, block)
+        if key >= 0:
+            yield _line(_swept(key, sweep, apart))
+        for left in sorted(apart.steps):
+            yield _line(_swept(left, _fresh(imported), apart))
+        for remark in apart.remarks:
+            yield _line(json.loads(remark))
+
+    return sweep_all
 
 
-def _without_remarks(partials: Batches, remarks: list[str]) -> Iterator[pa.RecordBatch]:
-    for batch in partials:
-        keys = batch.column(0).to_pylist()
-        first = sum(1 for key in keys if key == REMARK)  # they sort first
-        remarks += [text.decode() for text in batch.column(2).slice(0, first).to_pylist()]
-        yield batch.slice(first).select([1, 2])
+def _fresh(imported: bool) -> Sweep:
+    return Sweep(SAMPLE, Shelf() if imported else None)
+
+
+def _swept(key: int, sweep: Sweep, apart: "Apart") -> dict[str, Any]:
+    told = {"key": key, **sweep.told()}
+    if sweep.shelf is not None:
+        told |= judge(together(apart.steps.pop(key, [])), sweep.shelf, SAMPLE)
+    return told
+
+
+class Apart:
+    """What comes among the blocks and is none: remarks before them, steps behind those of a key."""
+
+    def __init__(self) -> None:
+        self.remarks: list[str] = []
+        self.steps: dict[int, list[bytes]] = {}
+
+    def blocks(self, partials: Batches) -> Iterator[pa.RecordBatch]:
+        for batch in partials:
+            kept = []
+            for at, number in enumerate(batch.column(1).to_pylist()):
+                if number == REMARK:
+                    self.remarks.append(batch.column(2)[at].as_py().decode())
+                elif number == STEPS:
+                    key = batch.column(0)[at].as_py()
+                    self.steps.setdefault(key, []).append(batch.column(2)[at].as_py())
+                else:
+                    kept.append(at)
+            yield (batch if len(kept) == batch.num_rows else batch.take(kept)).select([1, 2])
 
 
 def _line(fields: Mapping[str, Any]) -> pa.RecordBatch:
@@ -136,14 +208,23 @@ def add_up(lines: list[dict[str, Any]], names: Mapping[str, Any]) -> Logbook:
     """The queues' lines as one logbook; samples in order of queues."""
     counts: Counter[str] = Counter()
     backwards: list[Backwards] = []
+    own: list[Own] = []
     queues = sorted((line for line in lines if "key" in line), key=lambda line: int(line["key"]))
     for queue in queues:
         counts.update({name: n for name, n in queue.items() if isinstance(n, int)})
     for line in lines:
-        if "backwards" in line:
-            number, rows = line["backwards"]
-            counts["backwards"] += number
-            backwards += [Backwards(*row) for row in rows]
+        if "key" in line:
+            continue
+        for name, (number, rows) in line.items():
+            counts[name] += number
+            if name == "own":
+                own += [Own(*row) for row in rows]
+            else:
+                backwards += [Backwards(*row) for row in rows]
+    odd = {name: _odd(queues, name) for name in WRONG}
+    backwards += [
+        Backwards(o.key, o.op, o.offset, o.before, o.process, o.t) for o in odd["backwards"]
+    ]
 
     def shown(name: str) -> tuple[tuple[int, Any], ...]:
         return tuple((q["key"], item) for q in queues for item in q[name])[:SAMPLE]
@@ -154,5 +235,14 @@ def add_up(lines: list[dict[str, Any]], names: Mapping[str, Any]) -> Logbook:
         reorderings=tuple((key, Inversion(**i)) for key, i in shown("reorderings")),
         contradictions=tuple((key, Inversion(**i)) for key, i in shown("contradictions")),
         backwards=tuple(sorted(backwards, key=lambda b: (b.t, b.op, b.offset))[:SAMPLE]),
+        odd=odd,
+        own=tuple(sorted(own, key=lambda o: (o.t, o.op, o.value))[:SAMPLE]),
+        missed_at={(q["key"], at): n for q in queues for at, n in q.get("over", ())},
         names=names,
     )
+
+
+def _odd(queues: list[dict[str, Any]], name: str) -> tuple[Odd, ...]:
+    """The first steps of a kind, over all queues."""
+    rows = [Odd(q["key"], *row) for q in queues for row in q.get(f"{name}_rows", ())]
+    return tuple(sorted(rows, key=lambda o: (o.t, o.op, o.key, o.offset))[:SAMPLE])

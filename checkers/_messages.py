@@ -27,6 +27,7 @@ from checkers._blocks import (
     Blocks,
     Bools,
     Ints,
+    Members,
 )
 from harness.operation import SEQUENCE_BITS, F, Type
 
@@ -46,6 +47,7 @@ class Seen(IntFlag):
     MOVED = 128  # two witnesses name two places
     POLLED = 256  # by some consumer
     STORED = 512  # in some replica's log at the end
+    PART = 1024  # sent in a transaction of unknown outcome
 
 
 GROUP_BIT = 16  # group g's deliveries are bit GROUP_BIT + g
@@ -54,7 +56,7 @@ MOST_GROUPS = 64 - GROUP_BIT
 MESSAGE_FIELDS: dict[str, tuple[Any, int]] = {"flags": (np.uint64, 0), "place": (np.int64, -1)}
 
 
-COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "offset", "pos", "attempts")
+COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "offset", "pos", "mop", "attempts")
 
 
 class Rows:
@@ -70,6 +72,7 @@ class Rows:
     value: Ints
     offset: Ints
     pos: Ints
+    mop: Ints
     attempts: Ints
 
     def __init__(self, columns: Mapping[str, Ints], at: Ints | None = None) -> None:
@@ -88,6 +91,9 @@ class Rows:
         return Rows(self._columns, at if self._at is None else self._at[at])
 
 
+NOBODY = Members({})
+
+
 @dataclass(frozen=True)
 class Scope:
     """What the final phase reached, so what may be concluded.
@@ -98,6 +104,9 @@ class Scope:
     groups     process -> number of its consumer group
     passed     key -> offset up to which somebody read on, where nobody drained: what stood below
                it was there for him, so that seen by anybody is found, and seen by nobody is lost
+    imported   recorded by others: there is no fresh reader, and every consumer counts as one
+    displaced  acknowledged at offsets at which others were seen: no loss, but two at one offset
+    committed  of unknown outcome, in a transaction of which another part was seen
     """
 
     drained: frozenset[int] = frozenset()
@@ -105,6 +114,9 @@ class Scope:
     replicas: bool = False
     groups: dict[int, int] = field(default_factory=dict)
     passed: dict[int, int] = field(default_factory=dict)
+    imported: bool = False
+    displaced: Members = NOBODY
+    committed: Members = NOBODY
 
 
 def place_of(key: Ints, offset: Ints) -> Ints:
@@ -144,8 +156,9 @@ def differ(a: Ints, b: Ints) -> Bools:
 # ----------------------------------------------------------------------------------- observing
 
 
-def observe(blocks: Blocks, rows: Rows, groups: Ints) -> None:
+def observe(blocks: Blocks, rows: Rows, groups: Ints, *, imported: bool = False) -> None:
     """Add rows of the history. `groups[p]` is the group of process p, or -1."""
+    told = (Type.OK, Type.INFO) if imported else (Type.OK,)  # whose offsets mean something
     of_messages = (rows.value >= 0) & (rows.key >= 0)
     sends = rows.where(of_messages & (rows.f == F.SEND))
     for kind, flag in (
@@ -155,16 +168,18 @@ def observe(blocks: Blocks, rows: Rows, groups: Ints) -> None:
         (Type.INFO, Seen.INFO),
     ):
         some = sends.where(sends.type == kind)
-        offset = some.offset if kind is Type.OK else np.full(len(some.value), -1)
+        offset = some.offset if kind in told else np.full(len(some.value), -1)
         at = _saw(blocks, some.value, place_of(some.key, offset), flag)
         blocks["flags"][at[some.attempts > 1]] |= np.uint64(Seen.RETRIED)
-    seen = rows.where(of_messages & (rows.type == Type.OK))
+        if imported and kind is Type.INFO:
+            blocks["flags"][at[some.mop >= 0]] |= np.uint64(Seen.PART)
+    seen = rows.where(of_messages & (rows.type == Type.OK) & (rows.f != F.SEND))
     polls = seen.where(seen.f == F.POLL)
     at = _saw(blocks, polls.value, place_of(polls.key, polls.offset), Seen.POLLED)
     group = _group_of(polls.process, groups)
     for number in np.unique(group[group >= 0]).tolist():
         blocks["flags"][at[group == number]] |= np.uint64(1 << (GROUP_BIT + number))
-    reads = seen.where(seen.f == F.READ)
+    reads = seen if imported else seen.where(seen.f == F.READ)
     _read(blocks, reads.value, place_of(reads.key, reads.offset))
 
 
@@ -237,6 +252,11 @@ class Classes:
     never_sent: Bools
     refused: Bools  # certainly failed, and seen
     vanished: Bools  # seen, and in no replica's log at the end
+    displaced: Bools  # acknowledged, seen by nobody, and others were seen at its offset
+    torn: (
+        Bools  # lost like `lost`: never acknowledged, but another part of its transaction was seen
+    )
+    unsure: Bools  # seen, and not a message at its one place: refused, never sent, at two places
     doubled: Bools  # stored twice without a cause
     retried: Bools  # stored twice by a retry
     moved: Bools  # acknowledged at the first attempt, and found elsewhere
@@ -244,9 +264,8 @@ class Classes:
     late: Bools  # the same or delivered: bounds the order of the log
 
 
-def classify(block: Block, scope: Scope) -> Classes:
+def classify(number: int, block: Block, scope: Scope) -> Classes:
     flags, key = block["flags"], key_of(block["place"])
-
     acked, read = has(flags, Seen.ACKED), has(flags, Seen.READ)
     invoked = has(flags, Seen.INVOKED)
     # one whose end nobody recorded, because its client died, is of unknown outcome too
@@ -257,15 +276,22 @@ def classify(block: Block, scope: Scope) -> Classes:
     caused = has(flags, Seen.RETRIED, Seen.FAILED) | info
     found = read | (seen & np.isin(key, np.array(sorted(scope.passed), np.int64)))
     reached = drained | _passed(key, offset_of(block["place"]), scope)
-    lost = acked & ~found & reached
+    displaced = acked & ~found & scope.displaced.within(number)
+    missing = ~found & ~displaced
+    lost = acked & missing & reached
+    torn = scope.committed.within(number) & ~acked & missing & reached
+    refused, never_sent = seen & has(flags, Seen.FAILED), seen & ~invoked
     return Classes(
         found=found,
         lost=lost,
-        perhaps_lost=acked & ~found & ~reached,
+        perhaps_lost=acked & missing & ~reached,
         unread=_unread(flags, key, acked & read, scope),
-        never_sent=seen & ~invoked,
-        refused=seen & has(flags, Seen.FAILED),
+        never_sent=never_sent,
+        refused=refused,
         vanished=seen & invoked & ~has(flags, Seen.STORED) & ~lost & scope.replicas,
+        displaced=displaced,
+        torn=torn,
+        unsure=seen & (refused | never_sent | has(flags, Seen.MOVED)),
         doubled=twice & ~caused & invoked,
         retried=twice & caused,
         moved=has(flags, Seen.MOVED) & ~twice & ~caused & invoked & ~lost,

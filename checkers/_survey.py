@@ -9,22 +9,23 @@ blocks, never rows.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from checkers._blocks import (
-    BLOCK_BITS,
     Block,
     Blocks,
     Bools,
     Ints,
     Members,
     bits,
+    members,
     merged,
 )
+from checkers._doubts import Doubts, look
 from checkers._messages import (
     MESSAGE_FIELDS,
     MOST_GROUPS,
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAMPLE = 20  # offenders of each kind that a finding may show
-ASKED = ("process", "type", "f", "key", "value", "offset", "attempts")  # columns of ops
+ASKED = ("process", "type", "f", "key", "value", "offset", "mop", "attempts")  # columns of ops
 HELD = ("value", "key", "offset")  # columns of replicas
 REPORT = pa.schema(
     [
@@ -67,10 +68,12 @@ REPORT = pa.schema(
         ("gone", pa.binary()),  # a bit for each value of the block, or null
         ("lost", pa.binary()),
         ("late", pa.binary()),  # values, then their places
+        ("missed", pa.binary()),  # the same of lost ones, and
+        ("unsure", pa.binary()),  # bits, both of imported histories only
     ]
 )
-KEPT = ("unread", "late", "found")  # classes that are not counted as they are
-COUNTED = (Seen.INVOKED, Seen.ACKED, Seen.FAILED, Seen.INFO, Seen.READ, Seen.POLLED)
+KEPT = ("unread", "late", "found", "unsure")  # classes that are not counted as they are
+COUNTED = (Seen.INVOKED, Seen.ACKED, Seen.FAILED, Seen.INFO, Seen.READ, Seen.POLLED, Seen.PART)
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ class Survey:
     lost: Members
     gone: Members  # acknowledged or delivered, and no longer in the log
     late: tuple[Ints, Ints]  # values of unknown outcome that were seen, and their places
+    missed: tuple[Ints, Ints]  # lost values and their places, in an imported history
+    unsure: Members  # values that were seen, and not at the one place of a message that was sent
     where_lost: Mapping[str, int]
 
     def count(self, name: str) -> int:
@@ -107,6 +112,29 @@ def survey(history: History, spark: "SparkSession | None") -> Survey:
 
 def _survey(history: History, spark: "SparkSession | None") -> Survey:
     names, scope = scope_of(history)
+    found = surveyed(history, spark, scope, names)
+    return settled(history, spark, found) if scope.passed else found
+
+
+def settled(history: History, spark: "SparkSession | None", found: Survey) -> Survey:
+    """The survey of an imported history with what only a second look tells: which of the lost are
+    none, since others were seen at their offsets, and how far the certain ones were read."""
+    parts = found.count("part") and len(found.late[0])
+    if not found.count("lost") and not parts:
+        return found
+    seen = look(units_of(history, "ops"), spark, Doubts(found.missed, found.unsure, found.late[0]))
+    value, place = found.missed
+    passed = {k: min(to, seen.passed.get(k, 0)) for k, to in found.scope.passed.items()}
+    displaced, committed = members(value[np.isin(place, seen.taken)]), members(seen.committed)
+    if not len(displaced) and not len(committed) and passed == found.scope.passed:
+        return found
+    scope = replace(found.scope, passed=passed, displaced=displaced, committed=committed)
+    return surveyed(history, spark, scope, found.groups)
+
+
+def surveyed(
+    history: History, spark: "SparkSession | None", scope: Scope, names: tuple[str, ...]
+) -> Survey:
     units = units_of(history, "ops", "replicas")
     by = ("block",)
     table = reduced(spark, units, scan_with(scope), PARTIALS, merge_with(scope), REPORT, by, by)
@@ -134,6 +162,7 @@ def scope_of(history: History) -> tuple[tuple[str, ...], Scope]:
         required=required,
         replicas=history.complete and _all_replicas(history),
         groups={d["process"]: number[d["group"]] for d in notes if d.get("group") in number},
+        imported="imported" in history.state,
     )
 
 
@@ -167,16 +196,16 @@ def scan_with(scope: Scope) -> Callable[[Unit], Batches]:
     for process, group in scope.groups.items():
         groups[process] = group
 
-    return lambda unit: packed(observed(unit, groups))
+    return lambda unit: packed(observed(unit, groups, imported=scope.imported))
 
 
-def observed(unit: Unit, groups: Ints) -> Blocks:
+def observed(unit: Unit, groups: Ints, *, imported: bool = False) -> Blocks:
     """The blocks that one unit's files make."""
     table, paths = unit
     blocks = Blocks(MESSAGE_FIELDS)
     if table == "ops":
         for rows in arrays(paths, ASKED):
-            observe(blocks, Rows(rows), groups)
+            observe(blocks, Rows(rows), groups, imported=imported)
     else:
         for rows in arrays(paths, HELD):
             observe_replica(blocks, *(rows[name] for name in HELD))
@@ -193,14 +222,15 @@ def merge_with(scope: Scope) -> Step:
 
 def report_on(number: int, block: Block, scope: Scope) -> dict[str, Any]:
     """A merged block in a few numbers; bits only where something is wrong."""
-    classes = classify(block, scope)
+    classes = classify(number, block, scope)
     masks, flags, places = _masks(classes), block["flags"], block["place"]
     counts = {name: int(mask.sum()) for name, mask in masks.items()}
     for flag in COUNTED:
         counts[str(flag.name).lower()] = int(np.count_nonzero(flags & np.uint64(flag)))
-    gone = classes.lost | classes.vanished
-    late = np.flatnonzero(classes.late & ~gone & (offset_of(places) >= 0))
-    placed = np.stack([(number << BLOCK_BITS) | late, places[late]])
+    gone = classes.lost | classes.vanished | classes.torn
+    placed = offset_of(places) >= 0
+    late, missed = classes.late & ~gone & placed, classes.lost & placed & scope.imported
+    unsure = classes.unsure & scope.imported
     samples = {name: values_in(number, mask)[:SAMPLE].tolist() for name, mask in masks.items()}
     summary = {
         "counts": {name: n for name, n in counts.items() if n},
@@ -212,8 +242,16 @@ def report_on(number: int, block: Block, scope: Scope) -> dict[str, Any]:
         "report": json.dumps(summary),
         "gone": bits(gone) if gone.any() else None,
         "lost": bits(classes.lost) if classes.lost.any() else None,
-        "late": placed.astype(np.int64).tobytes() if len(late) else None,
+        "late": _placed(number, late, places),
+        "missed": _placed(number, missed, places),
+        "unsure": bits(unsure) if unsure.any() else None,
     }
+
+
+def _placed(number: int, mask: Bools, places: Ints) -> bytes | None:
+    """Values of a block, and their places."""
+    both = np.stack([values_in(number, mask), places[mask]])
+    return both.astype(np.int64).tobytes() if both.size else None
 
 
 def _masks(classes: Classes) -> dict[str, Bools]:
@@ -254,13 +292,15 @@ def add_up(rows: list[dict[str, Any]], scope: Scope, groups: tuple[str, ...]) ->
         samples={name: tuple(sorted(values)[:SAMPLE]) for name, values in samples.items()},
         lost=Members({row["block"]: row["lost"] for row in rows if row["lost"]}),
         gone=Members({row["block"]: row["gone"] for row in rows if row["gone"]}),
-        late=_late(rows),
+        late=_pairs(rows, "late"),
+        missed=_pairs(rows, "missed"),
+        unsure=Members({row["block"]: row["unsure"] for row in rows if row["unsure"]}),
         where_lost=_where(extents.values()),
     )
 
 
-def _late(rows: list[dict[str, Any]]) -> tuple[Ints, Ints]:
-    pairs = [np.frombuffer(row["late"], np.int64).reshape(2, -1) for row in rows if row["late"]]
+def _pairs(rows: list[dict[str, Any]], name: str) -> tuple[Ints, Ints]:
+    pairs = [np.frombuffer(row[name], np.int64).reshape(2, -1) for row in rows if row[name]]
     both = np.concatenate(pairs, axis=1) if pairs else np.zeros((2, 0), np.int64)
     return both[0], both[1]
 

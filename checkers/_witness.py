@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from checkers._blocks import Ints, Members
+from checkers._blocks import OFFSET_BITS, Ints, Members
 from checkers._survey import SAMPLE, Survey
 from checkers._units import Batches, Unit, arrays, once, reduced, units_of
 from harness.history import History
@@ -184,6 +184,30 @@ def gathered(
         faults=faults,
         names=names,
     )
+
+
+def values_at(
+    history: History, spark: "SparkSession | None", places: Sequence[tuple[int, int]]
+) -> Mapping[tuple[int, int], tuple[int, ...]]:
+    """The messages that clients were told to be at some places (key and offset)."""
+    wanted = np.array(sorted({key << OFFSET_BITS | offset for key, offset in places}), np.int64)
+
+    def scan(unit: Unit) -> Batches:
+        for rows in arrays(unit[1], ("type", "key", "value", "offset")):
+            place = (rows["key"] << OFFSET_BITS) | rows["offset"]
+            here = (rows["type"] == Type.OK) & (rows["value"] >= 0) & np.isin(place, wanted)
+            pairs = set(zip(place[here].tolist(), rows["value"][here].tolist(), strict=True))
+            if pairs:
+                yield pa.record_batch([[json.dumps(sorted(pairs))]], schema=LINES)
+
+    units, by = units_of(history, "ops"), ("line",)
+    table = reduced(spark, units, scan, LINES, lambda lines: lines, LINES, by, by)
+    found: dict[tuple[int, int], set[int]] = {}
+    for line in table.column("line").to_pylist():
+        for place, value in json.loads(line):
+            where = (place >> OFFSET_BITS, place & ((1 << OFFSET_BITS) - 1))
+            found.setdefault(where, set()).add(value)
+    return {where: tuple(sorted(values)) for where, values in found.items()}
 
 
 def _order(row: Mapping[str, int]) -> tuple[int, ...]:

@@ -26,6 +26,11 @@ ENOUGH = 0.8  # of the planned faults
 NAMESERVERS_MASTER_ID = 0  # in a route the master is broker 0; controllers use its own id
 LONG_GAP = 0.9  # of the rhythm's recovery time; part of it goes into watching the healing
 
+FINAL_READS = {  # who shows what was written
+    F.SEND: (F.READ,),
+    F.ADD: (F.LIST, F.COUNT),
+    F.APPEND: (F.LIST, F.GET),
+}
 INSTALLED, MISSING, UNOBSERVED, IDLE, UNNOTICED = (
     "counts",
     "has no outcome",
@@ -95,10 +100,13 @@ def _reasons(known: Facts, outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
 
 
 def _final_read(known: Facts) -> bool:
-    """A run that wrote messages is read to the end by somebody fresh."""
-    if not known.answers.total(F.SEND, Type.INVOKE):
-        return True
-    return known.answers.total(F.READ, Type.OK) > 0
+    """A run that wrote is read at the end by somebody fresh."""
+    total = known.answers.total
+    return all(
+        any(total(read, Type.OK) for read in reads)
+        for write, reads in FINAL_READS.items()
+        if total(write, Type.INVOKE)
+    )
 
 
 def _fault_reasons(outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KINDS = {
-    "doubled": ("DUPLICATED", "stored twice although it was sent once", "at-least-once"),
+    "doubled": ("DUPLICATED", "stored twice although sent once", "at-least-once"),
     "retried": ("DUPLICATED_BY_RETRY", "stored twice by a retry of the client", ""),
 }
 

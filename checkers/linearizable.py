@@ -3,15 +3,17 @@ real time. An entry can not have been read, or acknowledged, before one at a low
 was even invoked (`NOT_LINEARIZABLE`); each witness is the two entries that contradict each other.
 
 Sends of unknown outcome take part as soon as anybody saw them. That a consumer saw *no* entry is
-never held against a log: consumers are only shown what is confirmed.
+never held against a log: consumers are only shown what is confirmed. Registers and other objects
+are judged by `registers` and `objects`.
 """
 
 from typing import TYPE_CHECKING
 
 from checkers._logbook import logbook
+from checkers._survey import survey
 from harness.history import History
 from harness.trial import Trial
-from harness.verdict import Finding, Result
+from harness.verdict import Finding, Reason, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +24,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     count = book.count("impossible")
     stats = {"entries": book.count("length")}
     if not count:
-        return Result("linearizable", stats=stats)
+        return Result("linearizable", reasons=_nothing(history, spark), stats=stats)
     what = "1 entry was" if count == 1 else f"{count:,} entries were"
     finding = Finding(
         "NOT_LINEARIZABLE",
@@ -33,3 +35,12 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         tuple(book.told(key, inversion) for key, inversion in book.contradictions),
     )
     return Result("linearizable", (finding,), stats=stats)
+
+
+def _nothing(history: History, spark: "SparkSession | None") -> tuple[Reason, ...]:
+    """A history without a single message proves nothing about logs."""
+    found = survey(history, spark)
+    if any(found.count(name) for name in ("invoked", "read", "polled")):
+        return ()
+    why = "nothing was sent or read, so no log is proven; see which checkers are for such histories"
+    return (Reason("NO_MESSAGES", why),)

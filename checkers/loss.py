@@ -6,13 +6,20 @@ reader: there a message is lost that nobody ever saw, although somebody read pas
 A lost message is counted once: that no group received it either is the same loss. Messages that
 are in the log but were never given to a group that read on to the end are `UNREAD_ACKED`. Sends of
 unknown outcome that turn up are not an error; they are counted as recovered.
+
+In an imported history, what was acknowledged and nobody saw or read past is `UNSEEN_ACKED`, which
+proves nothing. A transaction is all or nothing, so when a part of one of unknown outcome was seen,
+its other parts can be lost as well (`TXN_TORN`). A message at whose offset another was seen is a
+matter of `offsets`, as long as the contract demands that. A consumer's step over what is lost is an
+echo: the evidence says how many there were.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from checkers._logbook import logbook
 from checkers._messages import MOST_GROUPS
-from checkers._survey import Survey, survey
+from checkers._survey import SAMPLE, Survey, survey
 from checkers._witness import Witness, seconds, witness
 from harness.history import History
 from harness.trial import Trial
@@ -33,9 +40,13 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     stats = _stats(found)
     if not found.count("lost") and found.count("acked") and not found.count("perhaps_lost"):
         stats["proved"] = f"all {found.count('acked'):,} acknowledged messages are in the log"
-    if found.count("lost") or unread:
+    displaced = 0 if _told_by_offsets(trial) else found.count("displaced")
+    unseen = found.count("perhaps_lost") if found.scope.imported else 0
+    if found.count("lost") or unread or displaced or unseen or found.count("torn"):
         evidence = witness(history, found, spark)
-        findings = [*_lost(found, evidence), *_unread(found, evidence)]
+        over = logbook(history, spark).missed_at if found.scope.imported else {}
+        findings = [*_lost(found, evidence, displaced, over), *_unread(found, evidence)]
+        findings += [*_torn(found, evidence, over), *_unseen(found, evidence, unseen)]
         stats |= _rpo(found, evidence)
     return Result("loss", tuple(findings), tuple(_reasons(found)), stats)
 
@@ -50,14 +61,27 @@ def _stats(found: Survey) -> dict[str, Any]:
         "delivered": found.count("polled"),
         "lost": found.count("lost"),
         "recovered": found.count("recovered"),
-    }
+    } | ({"unseen": found.count("perhaps_lost")} if found.scope.imported else {})
 
 
-def _lost(found: Survey, evidence: Witness) -> Iterator[Finding]:
-    count = found.count("lost")
+def _told_by_offsets(trial: Trial) -> bool:
+    """Will two messages at one offset be counted, and count, elsewhere?"""
+    asked = not trial.checkers or "offsets" in trial.checkers
+    return asked and trial.demands("order-per-queue")
+
+
+def _lost(
+    found: Survey, evidence: Witness, displaced: int, over: Mapping[tuple[int, int], int]
+) -> Iterator[Finding]:
+    count = found.count("lost") + displaced
     if not count:
         return
     where = ", ".join(f"{n:,} {PLACES[name]}" for name, n in found.where_lost.items() if n)
+    if displaced:
+        where = ", ".join(filter(None, (where, f"{displaced:,} with another at the offset")))
+    values = evidence.earliest_lost
+    if displaced:
+        values = (*values, *found.samples["displaced"])[:SAMPLE]
     faults = tuple(sorted({*evidence.lost.by_fault, *_next_fault(evidence)}))
     yield Finding(
         "LOST_ACKED",
@@ -65,9 +89,44 @@ def _lost(found: Survey, evidence: Witness) -> Iterator[Finding]:
         f"{_messages(count)} acknowledged and then lost: {_how(found, count)} (in what each "
         f"producer sent: {where})",
         "no-loss",
-        tuple(evidence.told(value) for value in evidence.earliest_lost),
+        tuple(_passed_over(evidence, value, over) for value in values),
         faults,
     )
+
+
+def _passed_over(
+    evidence: Witness, value: int, over: Mapping[tuple[int, int], int]
+) -> dict[str, Any]:
+    """A lost message's story, and how often a consumer went over its offset."""
+    row = evidence.told(value)
+    place = next(
+        ((r["key"], r["offset"]) for r in evidence.rows.get(value, ()) if r["offset"] >= 0), None
+    )
+    times = over.get(place, 0) if place is not None else 0
+    return row | ({"stepped_over": times} if times else {})
+
+
+def _torn(
+    found: Survey, evidence: Witness, over: Mapping[tuple[int, int], int]
+) -> Iterator[Finding]:
+    count = found.count("torn")
+    if count:
+        what = "1 message is" if count == 1 else f"{count:,} messages are"
+        yield Finding(
+            "TXN_TORN",
+            count,
+            f"{what} gone although another part of the same transaction was seen, and others read "
+            "past",
+            "no-loss",
+            tuple(_passed_over(evidence, value, over) for value in found.samples["torn"]),
+        )
+
+
+def _unseen(found: Survey, evidence: Witness, count: int) -> Iterator[Finding]:
+    if count:
+        what = "acknowledged, and neither seen nor read past by anybody"
+        rows = tuple(evidence.told(value) for value in found.samples["perhaps_lost"])
+        yield Finding("UNSEEN_ACKED", count, f"{_messages(count)} {what}", "", rows)
 
 
 def _how(found: Survey, count: int) -> str:

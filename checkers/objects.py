@@ -10,6 +10,7 @@ operations that contradict each other; each root cause counts once.
 without gaps: where it has some, they are told as a reason, and convict nobody.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ MISSING = {
     *((Kind.LOG, code) for code in (Code.LOG_HOLE, Code.ELEMENT_LOST, Code.NOT_LINEARIZABLE)),
     *((Kind.QUEUE, code) for code in (Code.ELEMENT_LOST, Code.NOT_LINEARIZABLE)),
 }
+AGREES = re.compile(r"\b(that|and) (was|is)\b")  # verbs of a meaning whose subject is the noun
 NOUNS = {
     Kind.QUEUE: "queues",
     Kind.SET: "sets",
@@ -80,12 +82,17 @@ def _findings(found: Found, history: History) -> Iterator[Finding]:
             continue
         count = sum(found.counts[name] for name in names)
         what = f"1 {noun}" if count == 1 else f"{count:,} {_plural(noun)}"
+        meaning = meaning if count == 1 else AGREES.sub(_of_many, meaning)
         rows = [_row(history, name[0], row) for name in names for row in found.samples[name]]
         yield Finding(code, count, f"{what} {meaning}", demand, tuple(rows[:20]))
 
 
 def _plural(noun: str) -> str:
     return noun.replace("answer", "answers") if noun.startswith("answer") else f"{noun}s"
+
+
+def _of_many(verb: re.Match[str]) -> str:
+    return f"{verb[1]} {'were' if verb[2] == 'was' else 'are'}"
 
 
 def _certain(name: tuple[str, str], history: History) -> bool:
@@ -106,6 +113,12 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
         yield Reason(
             "NO_OBJECTS",
             "nothing was asked of a queue, set, counter, lock or log, so none is proven",
+        )
+    if found.unread:
+        yield Reason(
+            "OBJECTS_NOT_READ",
+            f"{found.unread:,} sets or counters were added to and never read, so what was added "
+            "may be gone; run it again",
         )
     unknown = {kind: keys for kind, keys in found.unknown.items() if keys}
     if unknown:

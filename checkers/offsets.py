@@ -9,16 +9,19 @@ of a queue (`OFFSET_GAP`); offsets that only the fresh reader was not given are 
 A new master has to number messages from the end of its whole log, seen by consumers or not, before
 it takes the first one; the original got that wrong three times (apache/rocketmq#6344, #6609,
 #7689). Messages that are lost or vanished are left out of what clients say: what became of their
-offsets is an echo of the loss.
+offsets is an echo of the loss. An imported history has no fresh reader: there a message at whose
+offset another was seen is not lost, but one of two at that offset.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from checkers._copies import Copies, copies
 from checkers._logbook import Logbook, logbook
 from checkers._survey import Survey, survey
-from checkers._witness import witness
+from checkers._witness import values_at, witness
 from harness.history import History
 from harness.trial import Trial
 from harness.verdict import Finding, Result
@@ -33,12 +36,26 @@ MOST_GAPS = 20
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     found, book, held = survey(history, spark), logbook(history, spark), copies(history, spark)
     gaps = list(_gaps(history, held)) if history.complete else []
-    findings = [*_conflicts(book, held), *_moved(history, found, spark), *(gaps or _holes(book))]
+    values = values_at(history, spark, book.conflicts) if book.conflicts else {}
+    values = {where: _unseen_first(some, found) for where, some in values.items()}
+    findings = [
+        *_conflicts(book, held, values),
+        *_moved(history, found, spark),
+        *(gaps or _holes(book)),
+    ]
     stats: dict[str, Any] = {"entries": book.count("length"), "holes": book.count("holes")}
     return Result("offsets", tuple(findings), stats=stats)
 
 
-def _conflicts(book: Logbook, held: Copies) -> Iterator[Finding]:
+def _unseen_first(values: tuple[int, ...], found: Survey) -> tuple[int, ...]:
+    """Of messages at one offset, those that were acknowledged there and seen by nobody first."""
+    unseen = found.scope.displaced.holds(np.array(values, np.int64))
+    return tuple(v for _, v in sorted(zip(~unseen, values, strict=True)))
+
+
+def _conflicts(
+    book: Logbook, held: Copies, values: Mapping[tuple[int, int], tuple[int, ...]]
+) -> Iterator[Finding]:
     """What clients were told and what a log holds are two looks at the same mistake."""
     told, stored = book.count("conflicts"), held.doubled
     count = max(told, stored)
@@ -53,7 +70,11 @@ def _conflicts(book: Logbook, held: Copies) -> Iterator[Finding]:
         count,
         f"{what} two different messages ({where})",
         DEMAND,
-        tuple({"queue": book.queue(key), "offset": at} for key, at in rows),
+        tuple(
+            {"queue": book.queue(key), "offset": at}
+            | dict(zip(("value", "other_value"), values.get((key, at), ()), strict=False))
+            for key, at in rows
+        ),
     )
 
 

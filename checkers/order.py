@@ -3,13 +3,20 @@ the same queue was even invoked, the other has the higher offset (`REORDERED`); 
 overlapped may land either way, so pipelining convicts nobody. One poll returns rising offsets
 (`NONMONOTONIC_POLL`). What stands at an offset is a matter of `offsets`.
 
+In an imported history each process is followed through the queues that it reads and sends to. An
+answer leaves out nothing that others were given (`POLL_SKIPPED`), and the next answer goes on where
+the one before it ended (`CONSUMER_WENT_BACK`, `CONSUMER_SKIPPED`); but a consumer that shares its
+queues with a group may begin anywhere (`CONSUMER_MOVED`). What one transaction sends to a queue
+stands there in the order of its sending (`NONMONOTONIC_SEND`).
+
 Messages that are lost or vanished are left out, so a loss and its echoes are one finding.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from checkers._logbook import Logbook, logbook
+from checkers._logbook import Logbook, Odd, logbook
 from checkers._witness import seconds
 from harness.history import History
 from harness.trial import Trial
@@ -18,37 +25,106 @@ from harness.verdict import Finding, Result
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEMAND = "order-per-queue"
+DEMAND, DELIVERY = "order-per-queue", "at-least-once"
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     book = logbook(history, spark)
-    findings = (*_reordered(book), *_backwards(book))
-    return Result("order", findings, stats={"entries": book.count("length")})
+    findings = (*_reordered(book), *_backwards(book), *_steps(book))
+    stats = {"entries": book.count("length")}
+    if book.count("echoes"):
+        stats["steps_over_what_is_lost"] = book.count("echoes")
+    return Result("order", findings, stats=stats)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A kind of wrong steps: as the logbook calls them, and as a finding does."""
+
+    names: tuple[str, ...]
+    code: str
+    demand: str
+    words: str
+
+
+STEPS = (
+    Wrong(
+        ("skipped",),
+        "POLL_SKIPPED",
+        DELIVERY,
+        "an answer to one poll left out messages in between that others were given",
+    ),
+    Wrong(
+        ("went_back",),
+        "CONSUMER_WENT_BACK",
+        DEMAND,
+        "a consumer was given what it had been given before, or what stands before that",
+    ),
+    Wrong(
+        ("went_over",),
+        "CONSUMER_SKIPPED",
+        DELIVERY,
+        "a consumer went on behind messages that it was not given and others were",
+    ),
+    Wrong(
+        ("moved",),
+        "CONSUMER_MOVED",
+        "",
+        "a consumer that shares its queues with a group went on elsewhere than where it had ended",
+    ),
+    Wrong(
+        ("sent_back",),
+        "NONMONOTONIC_SEND",
+        DEMAND,
+        "a transaction sent one message after another to a queue, and it stands before it",
+    ),
+)
+
+
+def _steps(book: Logbook) -> Iterator[Finding]:
+    for wrong in STEPS:
+        count = sum(book.count(name) for name in wrong.names)
+        if count:
+            rows = tuple(_told(book, odd) for name in wrong.names for odd in book.odd[name])
+            message = f"{wrong.words}, {_times(count)}"
+            yield Finding(wrong.code, count, message, wrong.demand, rows)
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _told(book: Logbook, odd: Odd) -> dict[str, Any]:
+    row = {"queue": book.queue(odd.key), "offset": odd.offset, "after": odd.before, "op": odd.op}
+    row |= {"process": odd.process, "seen_s": seconds(odd.t)}
+    return row | ({"skipped": odd.skipped} if odd.skipped else {})
 
 
 def _reordered(book: Logbook) -> Iterator[Finding]:
     count = book.count("reordered")
-    if count:
+    own = book.count("sent_before")
+    if count or own:
+        count = max(count, own)
         what = "1 message was" if count == 1 else f"{count:,} messages were"
+        by_one = f" (within one process {_times(own)})" if own else ""
         yield Finding(
             "REORDERED",
             count,
             f"{what} acknowledged before another to the same queue was even sent, and yet the "
-            "other has the lower offset",
+            f"other has the lower offset{by_one}",
             DEMAND,
-            tuple(book.told(key, inversion) for key, inversion in book.reorderings),
+            tuple(book.told(key, inversion) for key, inversion in book.reorderings)
+            or tuple(_told(book, odd) for odd in book.odd["sent_before"]),
         )
 
 
 def _backwards(book: Logbook) -> Iterator[Finding]:
     count = book.count("backwards")
     if count:
-        times = "once" if count == 1 else f"{count:,} times"
         rows = tuple(
             {"queue": book.queue(b.key), "offset": b.offset, "after": b.before, "op": b.op}
             | {"process": b.process, "seen_s": seconds(b.t)}
             for b in book.backwards
         )
-        message = f"offsets went back within the answer to one poll, {times}"
+        message = f"offsets went back within the answer to one poll, {_times(count)}"
         yield Finding("NONMONOTONIC_POLL", count, message, DEMAND, rows)

@@ -4,13 +4,16 @@ replica's log at the end; and every message arrives as it was sent.
 `PHANTOM_NEVER_SENT` needs a history without gaps: when a journal is damaged or its writer was
 killed, the sending may only be unrecorded, and the checker says so instead of convicting.
 `PHANTOM_VANISHED` needs the final logs of all replicas; a message that was acknowledged and lost is
-loss, and not counted here again. These demands are not the contract's to waive.
+loss, and not counted here again. In an imported history of transactions, none is given what it has
+sent itself: that is not there for anybody before it commits (`PRECOMMITTED_READ`). These demands
+are not the contract's to waive.
 """
 
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from checkers._logbook import Logbook, logbook
 from checkers._survey import SAMPLE, Survey, survey
 from checkers._witness import Witness, seconds, witness
 from harness.history import CORRUPTED, History
@@ -35,6 +38,8 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if any(found.count(name) for name in convicting):
         evidence = witness(history, found, spark)
         findings += [_finding(n, found, evidence) for n in convicting if found.count(n)]
+    if found.scope.imported:
+        findings += _own(logbook(history, spark))
     stats: dict[str, Any] = {name: found.count(name) for name in MEANINGS}
     stats["replicas_compared"] = found.scope.replicas
     return Result("phantom", tuple(findings), tuple(_reasons(found, history.complete)), stats)
@@ -48,6 +53,19 @@ def _finding(name: str, found: Survey, evidence: Witness) -> Finding:
     faults = {number for t in times for number in evidence.faults_at(t)}
     what = "1 message" if count == 1 else f"{count:,} messages, each of which"
     return Finding(code, count, f"{what} {meaning}", INTEGRITY, rows, tuple(sorted(faults)))
+
+
+def _own(book: Logbook) -> Iterator[Finding]:
+    count = book.count("own")
+    if count:
+        what = "1 message was" if count == 1 else f"{count:,} messages were"
+        message = f"{what} given to the transaction that had sent it, before it was committed"
+        rows = tuple(
+            {"queue": book.queue(own.key), "value": own.value, "op": own.op}
+            | {"process": own.process, "seen_s": seconds(own.t)}
+            for own in book.own
+        )
+        yield Finding("PRECOMMITTED_READ", count, message, INTEGRITY, rows)
 
 
 def _corrupted(history: History) -> Iterator[Finding]:

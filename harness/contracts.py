@@ -440,7 +440,9 @@ class Crew(Protocol):
         """Seconds since the load began."""
         ...
 
-    def invoke(self, process: int, f: int, key: int, value: int = -1, offset: int = -1) -> int:
+    def invoke(
+        self, process: int, f: int, key: int, value: int = -1, offset: int = -1, arg: int = -1
+    ) -> int:
         """Journal an invocation; the operation's number."""
         ...
 
@@ -477,7 +479,8 @@ class Workload(Protocol):
         ...
 
     def client_settings(self) -> Mapping[str, Any]:
-        """What the system must prepare for: {"topics": {name: queues}, "body_bytes": at most}."""
+        """What the system must prepare for: {"topics": {name: queues}, "body_bytes": at most,
+        "once": may clients not send anything a second time}."""
         ...
 
     async def load(self, crew: Crew) -> None:

@@ -49,17 +49,18 @@ from harness.trial import Trial
 STATS_EVERY_S = 0.25
 STREAM = "--stream"
 OP_BITS = 40  # an operation's number is crew << OP_BITS | count, unique in the run
-_SEND, _POLL = F.SEND, F.POLL
+_SEND, _POLL, _GET = F.SEND, F.POLL, F.GET
 _INVOKE, _OK = Type.INVOKE, Type.OK
 
 
 class Tally:
-    """What the live view shows: outcomes of sends, messages polled, recent latencies."""
+    """What the live view shows: outcomes of sends, and of whatever is done with objects; messages
+    polled; recent latencies."""
 
     def __init__(self) -> None:
-        self.ended = [0, 0, 0, 0]  # sends by Type
+        self.ended = [0, 0, 0, 0]  # by Type
         self.polled = 0
-        self.answered_ns = -1  # when the newest of the acknowledged sends was invoked
+        self.answered_ns = -1  # when the newest of the acknowledged was invoked
         self.latencies_ns: list[int] = []  # since the last `stats`
         self._quantiles = (0.0, 0.0)
 
@@ -129,12 +130,20 @@ class Crew:
     def now_s(self) -> float:
         return (self._clock_ns() - self._began_ns) / 1e9
 
-    def invoke(self, process: int, f: int, key: int, value: int = NONE, offset: int = NONE) -> int:
+    def invoke(
+        self,
+        process: int,
+        f: int,
+        key: int,
+        value: int = NONE,
+        offset: int = NONE,
+        arg: int = NONE,
+    ) -> int:
         op = self._next_op
         self._next_op = op + 1
         t = self._clock_ns() - self._latest_ns
         self._begun[op] = t
-        self._append((t, process, op, _INVOKE, f, key, value, -1, offset, -1, -1, -1, -1, -1))
+        self._append((t, process, op, _INVOKE, f, key, value, arg, offset, -1, -1, -1, -1, -1))
         return op
 
     def complete(
@@ -142,11 +151,10 @@ class Crew:
     ) -> None:
         t = self._clock_ns() - self._earliest_ns
         c, kind = completion, completion.type
-        self._append(
-            (t, process, op, kind, f, key, value, -1, c.offset, -1, -1, c.epoch, c.node, c.attempts)
-        )
+        told = (c.arg, c.offset, c.pos, -1, c.epoch, c.node, c.attempts)
+        self._append((t, process, op, kind, f, key, value, *told))
         begun = self._begun.pop(op)
-        if f == _SEND:
+        if f == _SEND or f >= _GET:
             self.tally.ended[kind] += 1
             self.tally.latencies_ns.append(t - begun - self._spread_ns)
             if kind == _OK:

@@ -21,6 +21,8 @@ from harness.plans import planned_kinds
 from harness.remarks import DISK_FULL, NODE_GONE
 from harness.rundir import RunDir
 from harness.sealing import seal
+from harness.spark_fit import give_up, refuse_unfit
+from harness.spark_master import DEFAULT
 from harness.trial import Trial
 from harness.verdict import Finding, Judgement, Reason, Result, Verdict, add_up
 
@@ -43,13 +45,14 @@ def judge(
     run: RunDir,
     spark: "SparkSession | None" = None,
     on_progress: Callable[[str], None] = lambda checker: None,
+    master: str = DEFAULT,
 ) -> Verdict:
     """The verdict on a run, written to its folder. Starts Spark when no session is given; what
     does not need it is done while it starts."""
     if spark is None:
-        from harness.spark import Engine
+        from harness.spark import started
 
-        with closing(Engine()) as engine:
+        with closing(started(master)) as engine:
             return _judged(_prepared(run), engine.session(), on_progress)
     return _judged(_prepared(run), spark, on_progress)
 
@@ -80,6 +83,7 @@ def _judged(
     on_progress: Callable[[str], None],
 ) -> Verdict:
     history, trial, names = prepared
+    refuse_unfit(spark, history.run.path)
     results: list[Result] = []
     for name in names:
         on_progress(name)
@@ -116,7 +120,7 @@ def asked(
     thread.join(budget_s)
     if answer:
         return answer[0]
-    spark.sparkContext.cancelAllJobs()
+    give_up(spark)
     why = f"the checker {name} did not finish within {budget_s:g} s; check the run on more cores"
     return Result(name, reasons=(Reason("CHECKER_TIMEOUT", why),))
 

@@ -49,7 +49,8 @@ class F(IntEnum):
     COUNT = 18  # a counter read: ok with value
     ENQUEUE = 19  # value put into a queue
     DEQUEUE = 20  # ok with the value taken; absent when the queue was empty
-    ACQUIRE = 21  # a lock taken until it is released: ok, offset = its fencing token
+    ACQUIRE = 21  # a lock taken until it is released: ok, offset = its fencing token, arg = the ms
+    # after which it ends by itself, counted from the invoke
     RELEASE = 22  # ... and given back; fail: it was not held
 
 
@@ -63,6 +64,8 @@ class Completion:
     node: int = NONE
     attempts: int = 1
     error: str = ""
+    arg: int = NONE
+    pos: int = NONE
 
 
 def value_of(producer: int, sequence: int) -> int:

@@ -16,6 +16,7 @@ import click
 
 from harness import registry
 from harness.errors import BadRequest
+from harness.spark_master import DEFAULT, Master
 from harness.trial import Trial
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -101,6 +102,20 @@ class Seeds(click.ParamType[tuple[int, ...]]):
         if not seeds:
             self.fail(f"{value!r} holds no seed: the first must not be above the last", param, ctx)
         return tuple(seeds)
+
+
+def _master(context: click.Context, option: click.Parameter, text: str) -> str:
+    """Refused before anything is begun."""
+    return Master.of(text).url
+
+
+SPARK = click.option(
+    "--spark",
+    metavar="MASTER",
+    default=DEFAULT,
+    callback=_master,
+    help="Where checkers run: local[N], spark://HOST:PORT, yarn, k8s://..., sc://HOST.",
+)
 
 
 def toml_value(text: str) -> Any:

@@ -63,6 +63,11 @@ def names(kind: str) -> tuple[str, ...]:
     return tuple(sorted(_modules(kind)))
 
 
+def modules(kind: str) -> tuple[str, ...]:
+    """Where the plug-ins are: module paths."""
+    return tuple(sorted(_modules(kind).values()))
+
+
 def module(kind: str, name: str) -> ModuleType:
     """The plug-in's module. UnknownName lists the ones that exist."""
     modules = _modules(kind)

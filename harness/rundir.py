@@ -17,10 +17,12 @@ runs/<when>-<name>/
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from harness.errors import BadRequest
 from harness.trial import Trial
@@ -34,8 +36,8 @@ class RunDir:
 
     @classmethod
     def open(cls, path: Path) -> "RunDir":
-        """An existing run. BadRequest when the folder is not one."""
-        run = cls(path.resolve())
+        """An existing run, also as a `file:` address. BadRequest when the folder is not one."""
+        run = cls(_local(path).resolve())
         if not run.trial_file.is_file():
             raise BadRequest(f"{path} is not a run: there is no trial.toml in it")
         return run
@@ -107,3 +109,15 @@ class RunDir:
         temporary = self.path / f".{name}.tmp"
         temporary.write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n")
         os.replace(temporary, self.path / name)
+
+
+def _local(path: Path) -> Path:
+    """The folder that an address means; a Path has made one slash of several."""
+    scheme, _, rest = str(path).partition(":/")
+    if not rest or not re.fullmatch("[a-z][a-z0-9]+", scheme) or path.exists():
+        return path
+    if scheme != "file":
+        raise BadRequest(
+            f"{scheme}: addresses are not read: mount that storage, or copy the run to a folder"
+        )
+    return Path(unquote(f"/{rest}"))

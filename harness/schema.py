@@ -34,7 +34,7 @@ OPS = pa.schema(
         pa.field("f", pa.int8(), nullable=False),  # operation.F
         ("key", pa.int32()),  # a topic-queue or an object
         ("value", pa.int64()),
-        ("arg", pa.int64()),  # second value: cas
+        ("arg", pa.int64()),  # second value: cas; a lock's lease
         ("offset", pa.int64()),
         ("pos", pa.int32()),  # index in a polled batch
         ("mop", pa.int32()),  # index in a transaction

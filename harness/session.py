@@ -24,10 +24,11 @@ from harness.errors import (
 )
 from harness.options import Request
 from harness.rundir import RunDir
+from harness.spark_master import DEFAULT
 from harness.verdict import Judgement, Verdict
 
 if TYPE_CHECKING:
-    from harness.spark import Engine
+    from harness.spark import Sessions
 
 EXIT_CODES = {
     Judgement.VALID: EXIT_VALID,
@@ -82,43 +83,50 @@ def worst(codes: Iterable[int]) -> int:
     return next(code for code in WORST_FIRST if code in seen)
 
 
-def run_all(asked: Request, seeds: Sequence[int], repeat: int, runs: Path, shown: Shown) -> int:
+def run_all(
+    asked: Request,
+    seeds: Sequence[int],
+    repeat: int,
+    runs: Path,
+    shown: Shown,
+    master: str = DEFAULT,
+) -> int:
     """Run the trial for each seed, so many times each; show all; the worst exit code."""
     from harness.preflight import refuse
 
     requests = [replace(asked, trial=replace(asked.trial, seed=seed)) for seed in seeds]
     if len(requests) * repeat == 1:
-        return _run_single(requests[0], runs, shown).exit_code
+        return _run_single(requests[0], runs, shown, master).exit_code
     for request in requests:
         refuse(request, runs)
     requests = [request for request in requests for _ in range(repeat)]
-    with engine() as spark:
+    with engine(master) as spark:
         endings = list(_until_stopped(requests, runs, spark, shown))
     _show_many(endings, shown)
     return worst(ending.exit_code for ending in endings)
 
 
-def _run_single(request: Request, runs: Path, shown: Shown) -> Ending:
+def _run_single(request: Request, runs: Path, shown: Shown, master: str = DEFAULT) -> Ending:
     """One run, with its whole summary."""
     from harness.preflight import refuse
 
     refuse(request, runs)
-    with engine() as spark:
+    with engine(master) as spark:
         ending = run_one(request, runs, spark)
         _show(ending, shown)
     return ending
 
 
 @contextmanager
-def engine() -> Iterator["Engine"]:
+def engine(master: str = DEFAULT) -> Iterator["Sessions"]:
     """Spark, on its way up while trials run."""
     from harness import spark
 
-    with closing(spark.prepare()) as prepared:
+    with closing(spark.prepare(master)) as prepared:
         yield prepared
 
 
-def run_one(asked: Request, runs: Path, spark: "Engine") -> Ending:
+def run_one(asked: Request, runs: Path, spark: "Sessions") -> Ending:
     """Run and judge one trial. A bed that failed ends it too: what was recorded is judged."""
     from harness import launch
     from harness.live import Live
@@ -136,17 +144,20 @@ def run_one(asked: Request, runs: Path, spark: "Engine") -> Ending:
     return ending
 
 
-def judged(run: RunDir, seed: int, spark: "Engine | None" = None) -> Ending:
+def judged(
+    run: RunDir, seed: int, spark: "Sessions | None" = None, master: str = DEFAULT
+) -> Ending:
     """The verdict on what a run recorded."""
     from harness.judge import judge
 
-    verdict = judge(run, spark.session() if spark else None)
+    verdict = judge(run, spark.session() if spark else None, master=master)
     return Ending(seed, run, verdict, str(run.state().get("error") or ""))
 
 
-def check(run: RunDir, shown: Shown) -> int:
+def check(run: RunDir, shown: Shown, master: str = DEFAULT) -> int:
     """Judge a stored run again."""
-    ending = replace(judged(run, run.trial().seed), error="")  # its bed failed then, not now
+    ending = judged(run, run.trial().seed, master=master)
+    ending = replace(ending, error="")  # its bed failed then, not now
     _show(ending, shown)
     return ending.exit_code
 
@@ -185,7 +196,7 @@ def replayed(run: RunDir) -> Request:
 
 
 def _until_stopped(
-    requests: Iterable[Request], runs: Path, spark: "Engine", shown: Shown
+    requests: Iterable[Request], runs: Path, spark: "Sessions", shown: Shown
 ) -> Iterator[Ending]:
     """Several runs, with a line about each instead of its whole summary. Ctrl-C ends the series."""
     for request in requests:

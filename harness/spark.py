@@ -8,6 +8,8 @@ including the first job that warms the Python workers, in the background while t
 The JVM leaves with us: it holds the other end of a pipe, and the kernel kills it when the thread
 that started it, the main thread, is gone. Its output goes to a file that is read only when it
 fails to start. `python -m harness.spark` makes the class archive.
+
+Executors may be elsewhere: `harness.spark_master` says which masters there are, and what travels.
 """
 
 import ctypes
@@ -23,10 +25,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from harness import java, registry
 from harness.errors import BedFailed, SeatrialError
+from harness.spark_fit import within
+from harness.spark_master import CONNECT, DEFAULT, Master, packed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,9 +38,18 @@ if TYPE_CHECKING:
 GATEWAY = "org.apache.spark.api.python.PythonGatewayServer"
 START_WITHIN_S = 90.0
 STEP_S = 0.01
+LEAVE_WITHIN_S = 10.0  # a cluster is told that we go
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Sessions(Protocol):
+    """Spark on its way up. `session()` waits for it; `close()` ends it."""
+
+    def session(self) -> "SparkSession": ...
+
+    def close(self) -> None: ...
 
 
 class Engine:
@@ -47,14 +60,15 @@ class Engine:
 
     def __init__(
         self,
-        master: str = "local[2]",
+        master: str = DEFAULT,
         nice: int = 0,
         heap: str = "1g",
         short_run: bool = True,
         warm_up: bool = False,
         archive_to: Path | None = None,
     ) -> None:
-        self._master, self._warm_up = master, warm_up
+        self._master, self._warm_up = Master.of(master), warm_up
+        self._address = self._master.reached_from()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 as long as the JVM
         self._folder = tempfile.TemporaryDirectory(prefix="seatrial-spark-")
         self._runtime = java.find()
@@ -62,7 +76,10 @@ class Engine:
             self._runtime.make_archive(archive_to) if archive_to else self._runtime.use_archive()
         )
         options = [*self._runtime.options(heap, short_run), *archive]
-        self._jvm = _launch(self._runtime, options, Path(self._folder.name), self._output, nice)
+        environment = _environment(self._master, self._address, Path(self._folder.name))
+        self._jvm = _launch(
+            self._runtime, options, Path(self._folder.name), self._output, nice, environment
+        )
         self._session: SparkSession | None = None
         self._failure: BaseException | None = None
         self._ready = threading.Thread(target=self._start, name="spark-start", daemon=True)
@@ -70,13 +87,18 @@ class Engine:
 
     def session(self) -> "SparkSession":
         """The session, as soon as it is there. BedFailed when it does not come up."""
-        self._ready.join()
-        if self._session is None:
+        self._ready.join(None if self._master.here else START_WITHIN_S)
+        if self._session is not None and not self._ready.is_alive():
+            return self._session
+        if self._master.here:
             raise BedFailed(
                 f"Spark did not start on {self._runtime.executable}: {self._why()}; "
                 "`seatrial doctor` shows the Java it uses"
             ) from self._failure
-        return self._session
+        raise BedFailed(
+            f"the Spark master {self._master.url} did not take our work: {self._why()}; see its "
+            "log, and that it is Spark of the same version"
+        ) from self._failure
 
     @property
     def jvm_pid(self) -> int:
@@ -88,6 +110,8 @@ class Engine:
         if orderly and self._session is not None:
             self._session.stop()
         else:
+            if not self._master.here and self._session is not None:
+                within(LEAVE_WITHIN_S, self._session.sparkContext.stop)
             _expect_the_end(self._session)
             self._jvm.kill()
         if self._jvm.stdin is not None:
@@ -102,28 +126,77 @@ class Engine:
         try:
             connection = Path(self._folder.name) / "gateway"
             _wait_for(connection, self._jvm)
-            with _gateway_in_environment(connection):
-                self._session = _build(self._master, Path(self._folder.name))
-            if self._warm_up:
-                warm(self._session)
+            with _gateway_in_environment(connection, self._master.python, self._address):
+                session = _build(self._master, self._address, Path(self._folder.name))
+            if not self._master.here:
+                session.sparkContext.addPyFile(str(packed(Path(self._folder.name))))
+            self._session = session
+            if self._warm_up and self._master.here:
+                warm(session)
         except Exception as e:
             self._failure = e
 
     def _why(self) -> str:
         """The JVM's last words, or the exception's."""
+        if self._ready.is_alive():
+            return f"it did not answer within {START_WITHIN_S:.0f} s"
         self._output.seek(0)
         lines = [line for line in self._output.read().decode(errors="replace").splitlines() if line]
         failure = f"{self._failure}".splitlines() or [repr(self._failure)]
-        return (lines[-1] if lines and self._jvm.poll() is not None else failure[0]).rstrip(".")
+        if not self._master.here and "stopped SparkContext" in "".join(failure):
+            return "it does not answer as a master of this version does"
+        java_said = [line[2:] for line in failure if line.startswith(": ")]
+        said = (java_said or failure)[0]
+        return (lines[-1] if lines and self._jvm.poll() is not None else said).rstrip(".")
 
 
-def prepare(master: str = "local[2]", nice: int = 19) -> Engine:
-    """Begin to start Spark in the background, out of the trial's way."""
-    return Engine(master, nice, warm_up=True)
+def started(master: str = DEFAULT, nice: int = 0) -> Sessions:
+    """Spark, begun to start. BadRequest or BedFailed when there can be no such master."""
+    return _connected(master) if Master.of(master).kind == CONNECT else Engine(master, nice)
+
+
+def prepare(master: str = DEFAULT, nice: int = 19) -> Sessions:
+    """Begin to start Spark in the background, out of the trial's way. Elsewhere there is no need:
+    a cluster is asked whether it is there, and taken when there is something to judge."""
+    return Engine(master, nice, warm_up=True) if Master.of(master).here else Later(master)
+
+
+class Later:
+    """Spark elsewhere: nobody's cores are held while a trial runs."""
+
+    def __init__(self, master: str) -> None:
+        self._master = master
+        self._engine: Sessions | None = None
+        refuse_unreachable(Master.of(master))
+
+    def session(self) -> "SparkSession":
+        if self._engine is None:
+            self._engine = started(self._master)
+        return self._engine.session()
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+
+def refuse_unreachable(master: Master) -> None:
+    """What can be known before a trial: that somebody answers, and speaks what he has to speak."""
+    if master.kind == CONNECT:
+        from harness.spark_connect import refuse
+
+        refuse(master)
+    else:
+        master.reached_from()
+
+
+def _connected(master: str) -> Sessions:
+    from harness.spark_connect import Connected
+
+    return Connected(Master.of(master))
 
 
 @contextmanager
-def session(master: str = "local[2]", short_run: bool = True) -> Iterator["SparkSession"]:
+def session(master: str = DEFAULT, short_run: bool = True) -> Iterator["SparkSession"]:
     """A session for a command that has nothing else to do meanwhile."""
     engine = Engine(master, short_run=short_run, heap="1g" if short_run else "4g")
     try:
@@ -145,20 +218,30 @@ def _unchanged(batches: Any) -> Any:
     yield from batches
 
 
-def _launch(
-    runtime: java.Java, options: list[str], folder: Path, output: IO[bytes], nice: int
-) -> subprocess.Popen[bytes]:
+def _environment(master: Master, address: str, folder: Path) -> dict[str, str]:
+    """What the JVM is told of us, of its jars and of where executors are."""
     home = _spark_home()
-    environment = {
+    jars = [str(jar) for jar in sorted((home / "jars").glob("*.jar"))]
+    return {
         **os.environ,
-        "CLASSPATH": os.pathsep.join(str(jar) for jar in sorted((home / "jars").glob("*.jar"))),
+        **({"SPARK_LOCAL_IP": address} if address else {}),
+        "CLASSPATH": os.pathsep.join([*master.class_path(), *jars]),
         "SPARK_HOME": str(home),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": master.python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SEATRIAL_PRELOAD": " ".join(_kernels()),
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "gateway"),
     }
+
+
+def _launch(
+    runtime: java.Java,
+    options: list[str],
+    folder: Path,
+    output: IO[bytes],
+    nice: int,
+    environment: dict[str, str],
+) -> subprocess.Popen[bytes]:
     parent = os.getpid()
 
     def leave_with_us() -> None:
@@ -204,15 +287,15 @@ def _wait_for(connection: Path, jvm: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _gateway_in_environment(connection: Path) -> Iterator[None]:
+def _gateway_in_environment(connection: Path, python: str, address: str) -> Iterator[None]:
     """PySpark finds a JVM that it did not start itself by two environment variables."""
     data = connection.read_bytes()
     port, size = struct.unpack_from(">ii", data)
     names = {
         "PYSPARK_GATEWAY_PORT": str(port),
         "PYSPARK_GATEWAY_SECRET": data[8 : 8 + size].decode(),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": python,
+        **({"SPARK_LOCAL_IP": address} if address else {}),
     }
     os.environ.update(names)
     try:
@@ -222,10 +305,9 @@ def _gateway_in_environment(connection: Path) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _build(master: str, folder: Path) -> "SparkSession":
+def _build(master: Master, address: str, folder: Path) -> "SparkSession":
     from pyspark.sql import SparkSession
 
-    local = master.startswith("local")
     options: dict[str, bool | float | int | str | None] = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -233,22 +315,19 @@ def _build(master: str, folder: Path) -> "SparkSession":
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",  # columns pass through; compiling costs seconds
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "131072",
-        "spark.python.daemon.module": "harness.spark_daemon",
+        "spark.sql.codegen.wholeStage": "false",  # columns pass through; compiling costs seconds
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.shuffle.compress": "true",
-        "spark.executorEnv.SEATRIAL_PRELOAD": " ".join(_kernels()),
+        "spark.local.dir": str(folder),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        **master.options(address),
     }
-    if local:
-        options |= {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.local.dir": str(folder),
-            "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        }
-    builder = SparkSession.builder.master(master).appName("seatrial")
+    if master.here:  # elsewhere, our modules come when workers have started
+        options["spark.python.daemon.module"] = "harness.spark_daemon"
+        options["spark.executorEnv.SEATRIAL_PRELOAD"] = " ".join(_kernels())
+    builder = SparkSession.builder.master(master.url).appName("seatrial")
     return builder.config(map=options).getOrCreate()
 
 

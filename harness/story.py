@@ -6,7 +6,7 @@ sent, acknowledged, seen, and where it is in the end. Of a long run, what is far
 or tells little is left out first.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ LAWS = {
     "order-per-queue": "the messages of a producer stay in their order in each queue",
     "keeps-metadata": "topics, group offsets and locks outlive every failover",
     "integrity": "nothing is made up, changed, or different from one node to the other",
+    "linearizable": "one order of all operations that respects real time explains every answer",
     "recovers": "when all faults are healed, the cluster serves again in time",
 }
 TIMES = ("acked_s", "at_s", "sent_s", "seen_s")  # in evidence
@@ -47,7 +48,7 @@ def told(history: History, verdict: Verdict, most: int = MOST) -> list[str]:
     cast = Cast.of(history)
     finding = verdict.first
     message = _message(history, finding)
-    moments = [*_faults(history), *_cluster(history, cast, began), *message]
+    moments = [*faults_told(history), *cluster_told(history, cast, began), *message]
     shown = _shown(moments, round((when_s(finding) or 0.0) * 1e9), most)
     lines = [f"In seconds after the load began. {_before(history, cast, began)}"]
     lines += [f"{(moment.t - began) / 1e9:9.3f}  {moment.words}" for moment in shown]
@@ -94,8 +95,11 @@ class Cast:
 # ------------------------------------------------------------------------------------- the faults
 
 
-def _faults(history: History) -> Iterator[Moment]:
+def faults_told(history: History, among: Container[int] | None = None) -> Iterator[Moment]:
+    """The faults, or some of them by their ids."""
     for fault in fault_intervals(history.read("faults")):
+        if among is not None and fault.id not in among:
+            continue
         if fault.applied is None:
             if fault.begin is not None:
                 yield Moment(fault.begin, f"fault {fault.id}: {fault.kind} hits nobody", 1)
@@ -202,13 +206,17 @@ KINDS: Mapping[str, Words] = {
 }
 
 
-def _cluster(history: History, cast: Cast, began: int) -> Iterator[Moment]:
-    """What the nodes told since the load began, each thing once."""
+def cluster_told(
+    history: History, cast: Cast, began: int, broker_set: str = ""
+) -> Iterator[Moment]:
+    """What the nodes told since the load began, each thing once; of one broker set, if asked."""
     last = history.phases().get("collected", 0)
     drained = history.phases().get("drain", last)
     seen: set[str] = set()
     laws: set[str] = set()
     for event in events(history.read("events")):
+        if broker_set and event.fields.get("brokerName", broker_set) != broker_set:
+            continue
         words, weight = KINDS.get(event.kind, _nothing)(event, cast)
         if (law := str(event.fields.get("law", ""))) in laws:
             continue  # it was broken before

@@ -61,7 +61,7 @@ def html(told: Told) -> str:
         size="long" if len(told.sentence) > LONG else "",
         subject=_words.one_line(told),
         numbers=list(_words.numbers(told)),
-        findings=[_finding(result.checker, found) for result, found in told.findings()],
+        findings=[_finding(told, result.checker, found) for result, found in told.findings()],
         faults=[_fault(told, fault) for fault in told.faults],
         machine=list(_words.machine(told.state)),
         availability=told.stats("availability").get("availability", {}),
@@ -75,12 +75,13 @@ def html(told: Told) -> str:
     )
 
 
-def _finding(checker: str, found: Finding) -> dict[str, Any]:
+def _finding(told: Told, checker: str, found: Finding) -> dict[str, Any]:
     """What only informs shows no rows until it is unfolded."""
     shown = ROWS_SHOWN if rank(found) < 2 else 0
     return {
         "checker": checker,
         "code": found.code,
+        "explain": f"seatrial explain runs/{told.run.path.name} {found.code}",
         "count": found.count,
         "message": found.message,
         "demand": found.demand,

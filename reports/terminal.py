@@ -27,6 +27,8 @@ STYLES = {
 TONES = {"good": "green", "bad": "bold red", "doubt": "yellow", "": ""}
 PLAIN_WIDTH = 160  # where nobody says how wide the paper is
 ROWS_SHOWN = 5
+TOLD_BELOW = ("explanation", "by_time")  # sentences, for which a column is too narrow
+LONGEST = 500  # letters of one of them
 
 
 def render(run: RunDir) -> Path | None:
@@ -95,6 +97,8 @@ def _finding(console: Console, checker: str, finding: Finding) -> None:
     rows = finding.evidence[:ROWS_SHOWN]
     if rows and rank(finding) < 2:
         console.print(Padding(_evidence(rows, console.width - 4), (0, 0, 0, 4), expand=False))
+        for text in filter(None, map(_explained, rows)):
+            console.print(Padding(Text(text), (0, 0, 0, 4)))
         if finding.count > len(rows):
             more = f"{len(rows)} of {finding.count:,} shown; the report has more"
             console.print(Padding(Text(more, "dim"), (0, 0, 0, 4), expand=False))
@@ -105,6 +109,8 @@ def _evidence(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     shown: list[list[str]] = []
     for name in _words.columns(rows):
+        if name in TOLD_BELOW:
+            continue
         cells = [_words.cell(row.get(name)) for row in rows]
         width -= 2 + max(len(text) for text in (_words.heading(name), *cells))
         if width < 0 and shown:
@@ -114,6 +120,13 @@ def _evidence(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
     for texts in zip(*shown, strict=True):
         table.add_row(*map(Text, texts))
     return table
+
+
+def _explained(row: Mapping[str, Any]) -> str:
+    """Why this row convicts, in a few lines; the page has the whole of it."""
+    words = str(row.get("explanation", ""))
+    key = f"{row['key']}: " if words and "key" in row else ""
+    return f"{key}{words if len(words) <= LONGEST else words[:LONGEST] + ' ...'}"
 
 
 def _ids(faults: Sequence[int]) -> str:
@@ -127,6 +140,8 @@ def _places(told: Told) -> Table:
     table.add_column(overflow="fold")
     if told.run.report_file.is_file():
         table.add_row("  report", Text(_from_here(told.run.report_file)))
+    if told.verdict.first:
+        table.add_row("  explain", Text(f"{seatrial()} explain {_from_here(told.run.path)}"))
     table.add_row("  again", Text(rerun_command(told, _from_here(told.run.path), seatrial())))
     return table
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from checkers._cycles.arrays import ranges
+
 Array = npt.NDArray[Any]
 
 ABSENT = int(np.iinfo(np.int64).min)  # the value of a register that has none
@@ -55,6 +57,20 @@ def only(batch: Batch, key: int, keep: Sequence[int] | Array | None = None) -> B
         batch.names[chosen],
         np.array([0, len(values)]),
         values,
+    )
+
+
+def some(batch: Batch, which: Array) -> Batch:
+    """A batch of the keys at these places."""
+    lengths, widths = np.diff(batch.starts)[which], np.diff(batch.value_starts)[which]
+    rows = ranges(batch.starts[which], lengths)
+    return Batch(
+        batch.keys[which],
+        np.concatenate([[0], np.cumsum(lengths)]),
+        batch.ops[rows],
+        batch.names[rows],
+        np.concatenate([[0], np.cumsum(widths)]),
+        batch.values[ranges(batch.value_starts[which], widths)],
     )
 
 

@@ -1,10 +1,8 @@
-"""From a history's files to what is wrong with its objects: the two stages that Spark spreads.
+"""From a history's files to what is wrong with its objects: counts, and a few witnesses in words.
 
-Every writer's rows of objects are packed by bucket of keys; the rows of a bucket meet in one task,
-where all its keys are judged at once. What comes back are counts, and a few witnesses in words.
+All keys of a bucket are judged at once (`buckets`).
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,23 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from checkers._cycles.arrays import Ints, joined, pack, unpack
+from checkers._cycles.arrays import Ints
 from checkers._linear import kinds
 from checkers._linear.batch import ABSENT
+from checkers._linear.buckets import by_bucket
 from checkers._linear.kinds import Kind
+from checkers._linear.leases import without_leases
 from checkers._linear.objects import COLUMNS, Objects, Rows, columns_of, objects, ours
 from checkers._linear.wrongs import Wrongs
 from checkers._survey import SAMPLE
-from checkers._units import PARTIALS, Batches, Unit, reduced, units_of
 from checkers._witness import seconds
-from harness.history import History, batches
+from harness.history import History
 from harness.operation import F, Type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-BUCKETS = 64  # of keys
-CHUNK_ROWS = 1 << 20
 
 Evidence = dict[str, Any]
 
@@ -41,65 +37,21 @@ class Found:
     samples: dict[tuple[str, str], list[Evidence]] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)
     unknown: dict[str, list[int]] = field(default_factory=dict)
+    unread: int = 0
     operations: int = 0
 
 
 def gathered(history: History, spark: "SparkSession | None") -> Found:
     """What is wrong with all objects of a history."""
-    by = ("block",)
-    units = units_of(history, "ops")
-    table = reduced(spark, units, scan, PARTIALS, merge, PARTIALS, by, by)
-    rows = zip(table.column("block").to_pylist(), table.column("packed").to_pylist(), strict=True)
-    return _added_up(json.loads(line) for _, line in sorted(rows))
+    return _added_up(by_bucket(history, spark, (*COLUMNS, "arg"), _selected, lambda: _told))
 
 
-def scan(unit: Unit) -> Batches:
-    """A writer's rows of objects, by bucket."""
-    waiting: list[Rows] = []
-    count = 0
-    for path in unit[1]:
-        for batch in batches(path, COLUMNS):
-            waiting.append(ours(columns_of(batch)))
-            count += len(waiting[-1]["t"])
-            if count >= CHUNK_ROWS:
-                yield from _packed(waiting)
-                waiting, count = [], 0
-    yield from _packed(waiting)
+def _selected(batch: pa.RecordBatch, place: int) -> Rows:
+    return ours(columns_of(batch, (*COLUMNS, "arg")))
 
 
-def _packed(parts: list[Rows]) -> Batches:
-    if not any(len(part["t"]) for part in parts):
-        return
-    rows = {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
-    bucket = rows["key"] % BUCKETS
-    order = np.argsort(bucket, kind="stable")
-    heads = np.searchsorted(bucket[order], np.arange(BUCKETS + 1))
-    for number in np.unique(bucket).tolist():
-        mine = order[heads[number] : heads[number + 1]]
-        data = pack(*(rows[name][mine] for name in COLUMNS))
-        yield pa.record_batch([[number], [data]], schema=PARTIALS)
-
-
-def merge(partials: Batches) -> Batches:
-    """Sorted partials in, a line for each bucket out."""
-    for number, parts in _by_bucket(partials):
-        line = json.dumps(told(dict(zip(COLUMNS, joined(parts, len(COLUMNS)), strict=True))))
-        yield pa.record_batch([[number], [line.encode()]], schema=PARTIALS)
-
-
-def _by_bucket(partials: Batches) -> Iterator[tuple[int, list[list[Ints]]]]:
-    number = -1
-    parts: list[list[Ints]] = []
-    for batch in partials:
-        rows = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
-        for block, data in rows:
-            if block != number and parts:
-                yield number, parts
-                parts = []
-            number = block
-            parts.append(unpack(data))
-    if parts:
-        yield number, parts
+def _told(rows: Rows) -> dict[str, Any]:
+    return told(without_leases(rows))
 
 
 def told(rows: Rows) -> dict[str, Any]:
@@ -114,6 +66,7 @@ def told(rows: Rows) -> dict[str, Any]:
     return {
         "operations": len(table.operations),
         "keys": {k: int((verdicts.kind == kinds.number(k)).sum()) for k in names},
+        "unread": _unread(table),
         "unknown": {
             k: table.keys[verdicts.unknown & (verdicts.kind == kinds.number(k))].tolist()
             for k in names
@@ -123,6 +76,14 @@ def told(rows: Rows) -> dict[str, Any]:
             for (kind, code), some in counts.items()
         ],
     }
+
+
+def _unread(table: Objects) -> int:
+    """How many were added to, and never read: nobody can say what they were."""
+    operations = table.operations
+    added = operations.key[operations.of(F.ADD)]
+    read = operations.key[operations.of(F.LIST, F.COUNT)]
+    return len(np.setdiff1d(added, read))
 
 
 def _shown(wrong: Wrongs) -> Ints:
@@ -183,6 +144,7 @@ def _added_up(lines: Iterable[dict[str, Any]]) -> Found:
     found = Found()
     for line in lines:
         found.operations += line["operations"]
+        found.unread += line["unread"]
         for kind, count in line["keys"].items():
             found.keys[kind] = found.keys.get(kind, 0) + count
         for kind, keys in line["unknown"].items():

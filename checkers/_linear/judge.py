@@ -23,6 +23,7 @@ from checkers._linear.search import NO_ROOM
 
 FIRST_ROUND = 2_000
 GROWTH = 8
+MOST_CHOICES = 1 << 26  # that are kept at a time, in 4 bytes each: a key that needs more is unknown
 SEEDS = (1, 2)
 REGISTER, STRING = "register", "string"
 
@@ -67,6 +68,8 @@ def judge(
             witnesses[k] = tuple(sorted({i for i in found[k].tolist() if i >= 0}))
         left = np.flatnonzero(verdicts == UNKNOWN)
     stats = {"keys": count, "zones": count - len(left), "searched": len(left), "steps": 0}
+    if budget.seconds is not None and len(left):
+        _search(batch, kind, left[:1], 1, np.ones(1, np.int8), texts)  # compiled beforehand
     with _deadline(budget.seconds) as stop:
         for failures in _rounds(budget.failures):
             decided = budget.exhaustive or not (verdicts == ILLEGAL).any()
@@ -123,6 +126,9 @@ def _round(
             strings.search(room, batch, which[left], rolled, thrown, failures, stop, part)
         out[left] = part
         left = left[part[:, 0] == NO_ROOM]
+        if choices >= MOST_CHOICES:
+            out[left, 0] = UNKNOWN
+            break
         choices *= 4
     return out
 

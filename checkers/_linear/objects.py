@@ -9,7 +9,7 @@ A queue that is drained in one operation gives one row for each element, and eac
 its own. A list has one operation, and its elements beside it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -79,10 +79,10 @@ class Objects:
         return type(self)(self.keys, self.never, self.owner, Operations(**columns), elements)
 
 
-def columns_of(batch: pa.RecordBatch | pa.Table) -> dict[str, Ints]:
+def columns_of(batch: pa.RecordBatch | pa.Table, names: Sequence[str] = COLUMNS) -> dict[str, Ints]:
     """Columns of `ops` as integers; absent: ABSENT for values and offsets, else -1."""
     rows = {}
-    for name in COLUMNS:
+    for name in names:
         column = batch.column(name)
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()

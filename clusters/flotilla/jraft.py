@@ -46,6 +46,8 @@ class Jraft:
         return scene(ground.agreed(), self._loop.time(), ground.terms, ground.rules)
 
     async def submit(self, op: Op, fields: Json) -> Json:
+        if op == Op.KV_GET and self._ground.rules.answers_alone(self._ground.leads()):
+            return decide(op, fields, self.scene()).reply
         if not (self._led and self._ground.leads()):
             return self._ground.not_leader()
         if op in READS:

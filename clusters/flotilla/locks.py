@@ -14,27 +14,9 @@ from collections.abc import Awaitable
 
 from .catalog import Place
 from .desk import Desk, Table, not_master
+from .leases import Leases
 from .net import CallTimeout, Connection, ConnectionLost, Pool, Unreachable
 from .wire import Json, Op, Status
-
-
-class Leases:
-    """Who holds what, until when. Pure: it is told the time."""
-
-    def __init__(self, lasts_s: float) -> None:
-        self._lasts_s = lasts_s
-        self._held: dict[Place, tuple[str, float]] = {}
-
-    def take(self, place: Place, client: str, now: float) -> bool:
-        holder, until = self._held.get(place, (client, 0.0))
-        if holder != client and now < until:
-            return False
-        self._held[place] = (client, now + self._lasts_s)
-        return True
-
-    def give_back(self, place: Place, client: str) -> None:
-        if self._held.get(place, ("", 0.0))[0] == client:
-            del self._held[place]
 
 
 class Locks:
@@ -73,8 +55,8 @@ class Locks:
 
     async def _grant(self, connection: Connection, fields: Json) -> Json:
         """As one of a majority."""
-        forgetful = self._loop.time() < self._forgetful_until
-        return {"locked": not forgetful and self._take(fields)}
+        whole = self._desk.rules.memory_is_whole(self._loop.time(), self._forgetful_until)
+        return {"locked": whole and self._take(fields)}
 
     def _take(self, fields: Json) -> bool:
         return self._leases.take(_place(fields), str(fields["client"]), self._loop.time())

@@ -19,6 +19,12 @@ class PutValue:
     value: str | None
 
 
+def answers_alone(leads: bool) -> bool:
+    """May a controller tell a value from its memory, without asking a majority whether it still
+    leads? Never: its memory may be old, even if it thinks that it leads."""
+    return False
+
+
 def value_of(registers: Registers, namespace: str, key: str) -> str | None:
     return registers.get(namespace, {}).get(key)
 

@@ -16,8 +16,10 @@ from . import (
     elect,
     epochs,
     ha_protocol,
+    leases,
     liveness,
     quorum,
+    registers,
     routes,
     semi_sync,
     sync_state,
@@ -56,6 +58,7 @@ class Rules:
     check_alter: Callable[
         [BrokerSet, Alteration, Callable[[int], Standing]], tuple[Status, str]
     ] = alter.check_alter
+    answers_alone: Callable[[bool], bool] = registers.answers_alone
     # control plane: nameserver (registered stateVersion, the newcomer's)
     displaces: Callable[[int, int], bool] = routes.displaces
     # (of each broker: for how long it has been silent, and for how long it may be, in seconds)
@@ -101,6 +104,8 @@ class Rules:
     truncation_is_durable: bool = True
     # data plane: metadata (the version that a slave holds, its master's)
     may_adopt: Callable[[catalog.Version, catalog.Version], bool] = catalog.may_adopt
+    # data plane: locks (now, until when a broker that was started may have forgotten some)
+    memory_is_whole: Callable[[float, float], bool] = leases.memory_is_whole
 
 
 RULES = Rules()

@@ -32,6 +32,8 @@ ports that it is given.
     no-dispatch-wait      a new master numbers messages before it has indexed its log
                           (apache/rocketmq#6344)
     dispatch-to-end       consumers see what is not confirmed (apache/rocketmq#6609)
+    answers-alone         any controller tells what it remembers of a register, a deposed one too
+    forgotten-locks       a broker that was started again grants locks that it had granted before
 
 `Mutant.finding` is the code of a finding that convicts it. `--set mutant=NAME` gives the flaw to
 every node of a trial.
@@ -133,6 +135,10 @@ def never_expires(now: float, heard_at: float, timeout_s: float) -> bool:
     return False
 
 
+def answers_alone(leads: bool) -> bool:
+    return True
+
+
 def never_again(sets: Sequence[str]) -> Sequence[str]:
     return ()
 
@@ -200,6 +206,10 @@ def confirm_without_missing(
 
 
 def enter_at_once(ack: int, confirm_offset: int, epoch_start: int) -> bool:
+    return True
+
+
+def grant_at_once(now: float, forgetful_until: float) -> bool:
     return True
 
 
@@ -361,6 +371,18 @@ MUTANTS: Mapping[str, Mutant] = {
             "a new master numbers messages before it has indexed its log",
             "OFFSET_CONFLICT",
             replace(RULES, indexed_at_promotion=index_confirmed),
+        ),
+        Mutant(
+            "answers-alone",
+            "a controller tells what it remembers of a register, whether it leads or not",
+            "NOT_LINEARIZABLE",
+            replace(RULES, answers_alone=answers_alone),
+        ),
+        Mutant(
+            "forgotten-locks",
+            "a broker that has just started grants locks that it may have granted to others",
+            "LOCK_HELD_TWICE",
+            replace(RULES, memory_is_whole=grant_at_once),
         ),
         Mutant(
             "no-election-retry",

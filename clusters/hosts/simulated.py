@@ -39,7 +39,8 @@ from ._simulated.options import Options, swarm
 from ._simulated.world import SECOND, Livelock, NotSimulated, World
 
 HOME = "/seatrial"
-CAN_BE = {"system": ("flotilla",), "workload": ("messages", "topics")}
+OBJECTS = ("register", "set", "lock", "log")
+CAN_BE = {"system": ("flotilla",), "workload": ("messages", "topics", *OBJECTS)}
 
 __all__ = ["NEEDS", "SimulatedHosts", "edition", "hosts", "problems", "replayable", "swarm"]
 

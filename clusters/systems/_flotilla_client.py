@@ -5,14 +5,18 @@ effect, so a read that gave nothing is a fail, whatever the reason.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from clusters.flotilla.client import Client, Outcome, Result, Settings
 from clusters.flotilla.client.calls import ERRORS, outcome_of
+from clusters.flotilla.client.kv import Answer
+from clusters.flotilla.client.kv import Registers as ControllersRegisters
 from harness.contracts import Batch, Received
 from harness.operation import NONE, Completion, Type
 
+NOBODYS = -2
+NAMESPACE = "registers"  # in the controllers' map
 TYPES = {Outcome.HAPPENED: Type.OK, Outcome.REFUSED: Type.FAIL, Outcome.UNKNOWN: Type.INFO}
 
 
@@ -24,6 +28,7 @@ class FlotillaClient:
         self._nodes: Mapping[str, int] = settings["nodes"]  # address -> index in names.json
         self._names: Mapping[str, str] = settings["names"]  # address -> node, for people
         self._client: Client
+        self._registers: list[Registers] = []
 
     async def open(self) -> None:
         self._client = Client(Settings.of(self._settings))
@@ -32,6 +37,8 @@ class FlotillaClient:
     async def close(self) -> None:
         if hasattr(self, "_client"):
             self._client.close()
+        for registers in self._registers:
+            registers.close()
 
     def send(
         self, topic: str, queue: int, key: bytes, body: bytes, done: Callable[[Completion], None]
@@ -103,6 +110,17 @@ class FlotillaClient:
     async def unlock(self, group: str, client: str, topic: str, queue: int) -> Completion:
         return await self._ended(self._client.consumer.unlock(group, client, topic, queue))
 
+    # harness.workloads.register
+
+    def registers(self, client: int) -> "Registers":
+        """Clients of their own each, who begin with different controllers."""
+        known: Sequence[str] = self._settings["controllerAddr"]
+        first = client % len(known)
+        timeout_s = Settings.of(self._settings).request_timeout_s
+        asked = ControllersRegisters([*known[first:], *known[:first]], timeout_s)
+        self._registers.append(Registers(asked, self._said))
+        return self._registers[-1]
+
     async def _ended(self, order: Awaitable[None]) -> Completion:
         try:
             await order
@@ -114,3 +132,37 @@ class FlotillaClient:
         """An error text with the node's name where the library has its address."""
         address, colon, rest = error.partition(": ")
         return f"{self._names.get(address, address)}{colon}{rest}"
+
+
+class Registers:
+    """`harness.workloads.register.Registers`: whole numbers, kept as texts by the controllers."""
+
+    def __init__(self, real: ControllersRegisters, said: Callable[[str], str]) -> None:
+        self._real, self._said = real, said
+
+    async def get(self, key: str) -> tuple[Completion, int]:
+        answer = await self._real.get(NAMESPACE, key)
+        return self._ended(answer), _number(answer.value)
+
+    async def put(self, key: str, value: int) -> Completion:
+        return self._ended(await self._real.put(NAMESPACE, key, str(value)))
+
+    async def cas(self, key: str, expected: int, value: int) -> Completion:
+        before = None if expected == NONE else str(expected)
+        answer = await self._real.cas(NAMESPACE, key, expected=before, value=str(value))
+        return self._ended(answer)
+
+    def close(self) -> None:
+        self._real.close()
+
+    def _ended(self, answer: Answer) -> Completion:
+        if answer.differs:
+            return Completion(Type.FAIL, pos=0)
+        return Completion(TYPES[answer.outcome], error=self._said(answer.error))
+
+
+def _number(value: str | None) -> int:
+    """What is no number, nobody ever wrote."""
+    if value is None:
+        return NONE
+    return int(value) if value.isdecimal() else NOBODYS

@@ -84,6 +84,7 @@ class Layout:
         return {
             **self._settings.client,
             "namesrvAddr": self._addresses(NAMESERVER),
+            "controllerAddr": self._addresses(CONTROLLER),
             "nodes": {address(n): i for i, n in enumerate(nodes) if n.role in PORTS},
             "names": {address(n): n.name for n in nodes if n.role in PORTS},
         }

@@ -32,6 +32,7 @@ _DRIVERS = frozenset(
 _NODE_KEYS = frozenset(f.metadata["key"] for f in fields(Config)) - _DRIVERS
 _ANY_SIZE = 1_000_000  # of a set whose size is not known yet
 BROKER_SETS = "brokerSets"
+RETRIES = ("retryTimesWhenSendFailed", "retryTimesWhenSendAsyncFailed")
 MUTANT = "mutant"  # which flaw all nodes have; unset: none
 KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS, MUTANT}
 
@@ -60,6 +61,10 @@ class Settings:
     def client(self) -> dict[str, Any]:
         wanted = CLIENT_KEYS | {"timeScale"}
         return {key: value for key, value in self.values.items() if key in wanted}
+
+    def without_retries(self) -> "Settings":
+        """With clients that send nothing a second time."""
+        return Settings({**self.values, **dict.fromkeys(RETRIES, 0)})
 
     @property
     def broker_sets(self) -> int:

@@ -53,6 +53,8 @@ _REPLY_HEAD = HEADER.size - 4  # of an answer whose length was cut off
 def system(trial: Trial) -> "Flotilla":
     wanted = load("workload", trial.workload)(trial).client_settings()
     chosen = settings(trial)
+    if wanted.get("once"):
+        chosen = chosen.without_retries()
     (first, *_) = broker_sets(laid_out(trial.nodes), chosen.broker_sets)
     refuse_impossible(chosen.values, len(first.nodes), wanted.get("body_bytes", 0))
     return Flotilla(trial, chosen, wanted.get("topics", {}))

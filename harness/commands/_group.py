@@ -13,6 +13,7 @@ COMMANDS = (
     "run",
     "check",
     "report",
+    "explain",
     "replay",
     "import",
     "list",

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import click
 
+from harness.options import SPARK
+
 
 @click.command("check", short_help="Judge a stored run again.")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
 @click.option("--json", "as_json", is_flag=True, help="Only the verdict, as JSON.")
-def command(folder: Path, as_json: bool) -> int:
+@SPARK
+def command(folder: Path, as_json: bool, spark: str) -> int:
     """Judge the run in DIR from its history, and write its verdict.json.
 
     DIR may be runs/latest, or the folder of a run that crashed: what was recorded is judged.
@@ -16,4 +19,4 @@ def command(folder: Path, as_json: bool) -> int:
     from harness.rundir import RunDir
     from harness.session import Shown, check
 
-    return check(RunDir.open(folder), Shown(as_json=as_json, page=False))
+    return check(RunDir.open(folder), Shown(as_json=as_json, page=False), spark)

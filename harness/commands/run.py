@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from harness.errors import BadRequest
-from harness.options import Duration, Pairs, Seeds, Words, merged, request
+from harness.options import SPARK, Duration, Pairs, Seeds, Words, merged, request
 
 Command = Callable[..., Any]
 
@@ -73,6 +73,7 @@ def given(flags: dict[str, Any]) -> dict[str, Any]:
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
 @click.option("--json", "as_json", is_flag=True, help="Only the verdict, as JSON.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
+@SPARK
 def command(
     what: str,
     seeds: tuple[int, ...] | None,
@@ -80,6 +81,7 @@ def command(
     runs: Path,
     as_json: bool,
     no_report: bool,
+    spark: str,
     **flags: Any,
 ) -> int:
     """Run a trial and judge it.
@@ -91,4 +93,4 @@ def command(
 
     asked = request(what, given(flags))
     shown = Shown(as_json=as_json, page=not no_report)
-    return run_all(asked, seeds or (asked.trial.seed,), repeat, runs, shown)
+    return run_all(asked, seeds or (asked.trial.seed,), repeat, runs, shown, spark)

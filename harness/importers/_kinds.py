@@ -24,7 +24,7 @@ KINDS = {
         ("loss", "phantom", "duplicates", "order", "offsets", "linearizable"),
         ((F.SEND,), (F.POLL, F.READ)),
     ),
-    "registers": Kind(("linearizable",), ((F.PUT, F.CAS, F.APPEND), (F.GET,))),
+    "registers": Kind(("registers",), ((F.PUT, F.CAS, F.APPEND), (F.GET,))),
     "transactions": Kind(("transactions",), ((F.APPEND, F.PUT), (F.LIST, F.GET))),
     "queue": Kind(("objects",), ((F.ENQUEUE,), (F.DEQUEUE,))),
     "set": Kind(("objects",), ((F.ADD,), (F.LIST,))),

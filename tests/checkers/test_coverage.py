@@ -35,6 +35,15 @@ def test_no_faults_planned_needs_load_and_final_phase(sketch: Sketch) -> None:
     assert codes(sketch) == set()
 
 
+@pytest.mark.parametrize(("write", "read"), [(F.ADD, F.LIST), (F.ADD, F.COUNT), (F.APPEND, F.LIST)])
+def test_what_was_put_into_objects_is_read_at_the_end(sketch: Sketch, write: F, read: F) -> None:
+    """As messages are."""
+    sketch.op(write, 10)
+    assert codes(sketch) == {"NO_FINAL_READ"}
+    sketch.op(read, 32)
+    assert codes(sketch) == set()
+
+
 def test_interrupted(sound: Sketch) -> None:
     """A run that did not end is unknown."""
     sound.interrupted = True

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.flotilla.client.group import allocate
-from clusters.flotilla.locks import Leases
+from clusters.flotilla.leases import Leases
 
 NAMES = st.sets(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=6)
 

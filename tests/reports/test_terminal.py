@@ -66,6 +66,18 @@ def test_markup_in_a_message_is_text(written: Written, capsys: pytest.CaptureFix
     assert "[bold]k" in out
 
 
+def test_explanations_stand_below_the_table(
+    written: Written, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sentence is too long for a column, and hides none of them; a very long one is cut."""
+    rows = [{"key": f"k{n}", "explanation": "a zags b; " * n * n * 20, "op": 7} for n in (1, 2)]
+    terminal.render(written((Finding("G0", 2, "2 cycles", "no-loss", tuple(rows)),)))
+    out = capsys.readouterr().out
+    assert "k1: a zags b; a zags b; " in out
+    assert out.count("zags") == 20 + terminal.LONGEST // 10
+    assert out.split("key")[1].split()[:3] == ["op", "k1", "7"]
+
+
 def test_markdown_for_ci(written: Written, lost: Finding, monkeypatch: pytest.MonkeyPatch) -> None:
     """The summary is a file of the run, and is added to the job's page where there is one."""
     run = written((lost,), name="a|b`c")

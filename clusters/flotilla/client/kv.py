@@ -12,18 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clusters.flotilla.controllers import Controllers, NoLeader, Uncertain
-from clusters.flotilla.wire import Json, Op, Status
+from clusters.flotilla.wire import NONSENSE, Json, Op, Status
 
 from .outcomes import Outcome
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request. `value`: the register's, where the answer tells it."""
+    """What became of a request. `value`: the register's, where the answer tells it; `differs`: that
+    is why a compare-and-set was refused."""
 
     outcome: Outcome
     value: str | None = None
     error: str = ""
+    differs: bool = False
 
 
 class Registers:
@@ -59,6 +61,9 @@ class Registers:
             return Answer(Outcome.REFUSED, error=str(e))
         except Uncertain as e:
             return Answer(Outcome.UNKNOWN, error=str(e))
+        except NONSENSE as e:
+            return Answer(Outcome.UNKNOWN, error=f"a malformed answer: {type(e).__name__}: {e}")
         if reply["code"] == Status.SUCCESS:
             return Answer(Outcome.HAPPENED, reply.get("value"))
-        return Answer(Outcome.REFUSED, reply.get("value"), str(reply["remark"]))
+        differs = reply["code"] == Status.KV_VALUE_DIFFERS
+        return Answer(Outcome.REFUSED, reply.get("value"), str(reply["remark"]), differs)

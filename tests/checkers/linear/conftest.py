@@ -197,6 +197,23 @@ def written_once() -> Callable[[int, int], list[Game]]:
 
 
 @pytest.fixture
+def long() -> Callable[[int, int], list[Game]]:
+    """Games of 20 operations on two values, all with a planted fault: seed, keys."""
+
+    def play(seed: int, keys: int) -> list[Game]:
+        dice, clock, played = random.Random(seed), count(), []
+        for key in range(keys):
+            game = Game(key, anomaly=dice.choice((STALE, LOST, LIED)))
+            kinds = (F.GET, F.GET, F.PUT, F.CAS)
+            shape = {"clients": 3, "most": 20, "lost": 0.02, "values": 2, "kinds": kinds}
+            game.play(dice, clock, shape)  # type: ignore[arg-type]
+            played.append(game)
+        return played
+
+    return play
+
+
+@pytest.fixture
 def recorded(root: Path) -> Path:
     """The folder of recorded histories; not part of the repository."""
     given = os.environ.get("SEATRIAL_HISTORIES")

@@ -16,13 +16,14 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.history import History
+from harness.importers import _folder, jepsen_kafka
 from harness.journal import Journal
 from harness.operation import NONE, F, Type, value_of
 from harness.rundir import RunDir
@@ -172,3 +173,35 @@ def written(tmp_path: Path) -> Written:
         return History.open(run)
 
     return write
+
+
+@pytest.fixture
+def imported(tmp_path: Path) -> Callable[..., RunDir]:
+    """`imported(text)`: the run folder of a history in Jepsen's form. A line is one operation,
+    `process f outcome value`, and perhaps ` | ` and more fields of its completion; offsets stand
+    in the completion only. `more`: fields of the trial."""
+
+    def make(text: str, **more: Any) -> RunDir:
+        number = len(list(tmp_path.iterdir()))
+        path = tmp_path / f"history-{number}.edn"
+        path.write_text("".join(_edn_lines(text)))
+        run = _folder.write(jepsen_kafka.read(path), path, "jepsen-kafka", tmp_path / f"{number}")
+        run.trial_file.write_text(replace(run.trial(), **more).to_toml())
+        return run
+
+    return make
+
+
+def _edn_lines(text: str) -> list[str]:
+    lines = []
+    for line in text.splitlines():
+        process, f, outcome, value = line.split(" ", 3)
+        value, _, extra = value.partition(" | ")
+        asked = re.sub(r":poll {.*?}", ":poll", re.sub(r"\[\d+ (\d+)\]\]", r"\1]", value))
+        for kind, said in (("invoke", asked), (outcome, value)):
+            more = f", {extra}" if extra and kind != "invoke" else ""
+            lines.append(
+                f"{{:index {len(lines)}, :type :{kind}, :process {process}, :f :{f}, "
+                f":value {said}, :time {len(lines)}000{more}}}\n"
+            )
+    return lines

@@ -7,6 +7,9 @@ import pytest
 
 from checkers import _units, duplicates, linearizable, loss, order, phantom
 from harness.history import History
+from harness.importers import _folder
+from harness.judge import concluded, judge_here
+from harness.registry import load
 from harness.trial import Trial
 
 if TYPE_CHECKING:
@@ -53,3 +56,39 @@ def test_spark_and_the_kernels_agree(
         alone = checker.check(here, Trial(), None)
         assert checker.check(there, Trial(), spark) == alone
         assert alone.findings, f"{checker.__name__} found nothing to compare"
+
+
+STEPS = """\
+0 assign ok [7]
+2 assign ok [7]
+0 send ok [[:send 7 [0 1]]]
+0 send ok [[:send 7 [1 2]]]
+0 send ok [[:send 7 [2 3]]]
+0 send ok [[:send 7 [2 9]]]
+1 poll ok [[:poll {7 [[0 1] [1 2] [2 3]]}]]
+2 poll ok [[:poll {7 [[0 1]]}]]
+2 poll ok [[:poll {7 [[2 3]]}]]
+2 poll ok [[:poll {7 [[1 2]]}]]
+0 send ok [[:send 8 [0 1]]]
+3 send ok [[:send 8 [1 2]]]
+1 poll ok [[:poll {8 [[1 2]]}]]
+3 txn ok [[:send 8 [2 3]] [:poll {8 [[2 3]]}]]
+"""
+
+
+def test_spark_and_the_kernels_agree_on_steps(
+    imported: Any, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several files, a task each: the steps meet the blocks of their queue."""
+    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
+    monkeypatch.setattr(_folder, "ROWS_OF_A_FILE", 10)
+    run = imported(STEPS)
+    history, trial = History.open(run), run.trial()
+    assert len(history.files("ops")) > 2
+    spread = [load("checker", name)(history, trial, spark) for name in trial.checkers]
+    verdict = concluded(spread, history, trial)
+    assert verdict == judge_here(History.open(run))
+    assert {f.code for result in verdict.checkers for f in result.findings} == {
+        *("LOST_ACKED", "OFFSET_CONFLICT", "PRECOMMITTED_READ"),
+        *("CONSUMER_SKIPPED", "CONSUMER_WENT_BACK"),
+    }

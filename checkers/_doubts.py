@@ -1,0 +1,126 @@
+"""A second look at an imported history in which something is missing: is it lost?
+
+Whoever read an offset of a queue had all before it to read, so an acknowledged message that nobody
+saw below it is lost. Three things speak for more care, and each needs rows of many processes:
+
+    taken      another message was seen at its offset: not lost, but two messages at one offset
+    passed     how far a queue was read counts by the least offset that each message was ever said
+               to be at; the greatest may be a slip, which must not make others lost
+    committed  a transaction is all or nothing: when one part of it was seen, the others are there,
+               though nobody acknowledged them
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from checkers._blocks import Ints, Members
+from checkers._messages import Rows, in_range, key_of, offset_of, place_of
+from checkers._units import Batches, Unit, arrays, reduced
+from harness.operation import F, Type
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LINES = pa.schema([("line", pa.string())])
+ASKED = ("op", "type", "f", "key", "value", "offset", "mop")
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """What to look at: missing values and their places, values whose place is not certain, and
+    values of unknown outcome that were seen, sorted."""
+
+    missed: tuple[Ints, Ints]
+    unsure: Members
+    late: Ints
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen: places of missing messages that others were seen at, how far each queue was
+    read, and the other parts of transactions of which one was seen."""
+
+    taken: Ints
+    passed: dict[int, int]
+    committed: Ints
+
+
+def look(units: list[Unit], spark: "SparkSession | None", doubts: Doubts) -> Look:
+    by = ("line",)
+    table = reduced(spark, units, scan_with(doubts), LINES, lambda lines: lines, LINES, by, by)
+    return together([json.loads(line) for line in table.column("line").to_pylist()])
+
+
+def scan_with(doubts: Doubts) -> Callable[[Unit], Batches]:
+    def scan(unit: Unit) -> Batches:
+        parts = Parts()
+        found = [said(Rows(rows), doubts, parts) for rows in arrays(unit[1], ASKED)]
+        found.append({"committed": parts.committed(doubts.late)})
+        yield pa.record_batch([[json.dumps(line) for line in found]], schema=LINES)
+
+    return scan
+
+
+class Parts:
+    """Sends in transactions of unknown outcome: their operations and values."""
+
+    def __init__(self) -> None:
+        self._op: list[Ints] = [np.zeros(0, np.int64)]
+        self._value: list[Ints] = [np.zeros(0, np.int64)]
+
+    def add(self, rows: Rows) -> None:
+        parts = rows.where((rows.f == F.SEND) & (rows.type == Type.INFO) & (rows.mop >= 0))
+        self._op.append(parts.op)
+        self._value.append(parts.value)
+
+    def committed(self, late: Ints) -> list[int]:
+        """Those that nobody saw, though another part of their transaction was seen."""
+        op, value = np.concatenate(self._op), np.concatenate(self._value)
+        seen = np.isin(value, late)
+        others: list[int] = value[~seen & np.isin(op, op[seen])].tolist()
+        return others
+
+
+def said(rows: Rows, doubts: Doubts, parts: Parts) -> dict[str, Any]:
+    """What some rows say, as lists."""
+    rows = rows.where((rows.key >= 0) & (rows.value >= 0))
+    read = (rows.type == Type.OK) & (rows.f != F.SEND) & in_range(rows.offset)
+    unsure = doubts.unsure.holds(rows.value)
+    seen = place_of(rows.key[read], rows.offset[read])
+    told = (rows.type == Type.OK) & in_range(rows.offset) & unsure
+    parts.add(rows)
+    return {
+        "taken": np.unique(seen[np.isin(seen, doubts.missed[1])]).tolist(),
+        "top": _greatest(rows.where(read & ~unsure)),
+        "least": np.stack([rows.value[told], place_of(rows.key[told], rows.offset[told])]).tolist(),
+    }
+
+
+def _greatest(rows: Rows) -> list[list[int]]:
+    """Keys and the greatest offset in each."""
+    order = np.lexsort((rows.offset, rows.key))
+    key, offset = rows.key[order], rows.offset[order]
+    last = np.flatnonzero(np.diff(key, append=-1))
+    return [key[last].tolist(), offset[last].tolist()]
+
+
+def together(lines: list[dict[str, Any]]) -> Look:
+    """What all rows said."""
+    least: dict[int, int] = {}
+    for line in lines:
+        for value, place in zip(*line.get("least", ()), strict=True):
+            least[value] = min(place, least.get(value, place))
+    places = np.array(list(least.values()), np.int64)
+    tops = [pair for line in lines for pair in zip(*line.get("top", ()), strict=True)]
+    tops += list(zip(key_of(places).tolist(), offset_of(places).tolist(), strict=True))
+    passed: dict[int, int] = {}
+    for key, offset in tops:
+        passed[key] = max(offset + 1, passed.get(key, 0))
+    taken = {place for line in lines for place in line.get("taken", ())}
+    committed = {value for line in lines for value in line.get("committed", ())}
+    return Look(np.array(sorted(taken), np.int64), passed, np.array(sorted(committed), np.int64))

@@ -1,0 +1,77 @@
+"""Locks that are leases: a hold ends by itself, so long after it was asked for (`arg`, in ms).
+
+Nothing more is known of a lease from that moment on, or from when its holder asked for the lock
+again: as if he had called for its release then and nobody had answered. What is said of it later,
+a release that came too late, tells nothing, and neither does one that failed. A lease that was over
+before its holder heard of it was never certain at all. Where a release was called for in time, the
+lease is a hold like others.
+"""
+
+import numpy as np
+
+from checkers._cycles.arrays import Bools, Ints
+from checkers._linear.batch import ABSENT
+from checkers._linear.objects import LOCK, Rows
+from harness.operation import F, Type
+
+NS_IN_MS = 1_000_000
+MADE_UP = 1 << 62  # a bit of the numbers of releases that nobody wrote down
+
+
+def without_leases(rows: Rows) -> Rows:
+    """The same rows, as of holds that last until they are released."""
+    leased = (rows["f"] == F.ACQUIRE) & (rows["type"] == Type.OK) & (rows["arg"] >= 0)
+    if not leased.any():
+        return rows
+    calls = _calls(rows)
+    given = np.flatnonzero(leased)
+    at = _of(rows["op"][calls], rows["op"][given])
+    given, at = given[at >= 0], at[at >= 0]
+    over = rows["t"][calls[at]] + rows["arg"][given] * NS_IN_MS
+    follower, asked = _next(rows, calls, at)
+    releases = (follower >= 0) & (rows["f"][follower] == F.RELEASE)
+    late = releases & (asked > over)
+    in_time = releases & ~late
+    end = np.minimum(over, asked - 1)  # before what was asked for next
+    never = (end <= rows["t"][given]) & ~in_time
+    changed = dict(rows)
+    changed["type"] = rows["type"].copy()
+    changed["type"][given[never]] = Type.INFO
+    kept = ~np.isin(rows["op"], rows["op"][follower[late]])
+    changed = {name: column[kept] for name, column in changed.items()}
+    return _with_ends(changed, rows, given, end, ~never & ~in_time)
+
+
+def _calls(rows: Rows) -> Ints:
+    """Invocations of each process on each lock, in their order; not of what did not happen."""
+    undone = rows["op"][(rows["type"] == Type.FAIL) & (rows["pos"] != 0)]
+    asked = (rows["type"] == Type.INVOKE) & np.isin(rows["f"], LOCK)
+    calls = np.flatnonzero(asked & ~np.isin(rows["op"], undone))
+    return calls[np.lexsort([rows[name][calls] for name in ("op", "t", "process", "key")])]
+
+
+def _of(ops: Ints, wanted: Ints) -> Ints:
+    """Where among `ops` each wanted one is; -1: nowhere."""
+    order = np.argsort(ops, kind="stable")
+    at = np.searchsorted(ops[order], wanted)
+    found = np.append(order, -1)[at]
+    return np.where(np.append(ops, -1)[found] == wanted, found, -1)
+
+
+def _next(rows: Rows, calls: Ints, at: Ints) -> tuple[Ints, Ints]:
+    """What the same process called for next, -1: nothing; and when."""
+    after = np.append(calls, -1)[at + 1]
+    same: Bools = after >= 0
+    for name in ("key", "process"):
+        same = same & (rows[name][after] == rows[name][calls[at]])
+    return np.where(same, after, -1), np.where(same, rows["t"][after], np.iinfo(np.int64).max)
+
+
+def _with_ends(rows: Rows, all_rows: Rows, given: Ints, end: Ints, ending: Bools) -> Rows:
+    """With a release of unknown outcome for each lease that ends by itself."""
+    mine = given[ending]
+    made = {name: column[mine] for name, column in all_rows.items()}
+    made |= {"t": end[ending], "op": made["op"] | MADE_UP}
+    made |= {"type": np.full(len(mine), Type.INVOKE), "f": np.full(len(mine), F.RELEASE)}
+    made |= {name: np.full(len(mine), ABSENT) for name in ("value", "offset")}
+    return {name: np.concatenate([column, made[name]]) for name, column in rows.items()}

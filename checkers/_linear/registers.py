@@ -1,0 +1,260 @@
+"""Registers and strings of a history: which rows are theirs, and the verdict on each of their keys.
+
+A key to which something was appended is a string, any other one a register; a key that was listed
+is a log, which others judge. All keys of a bucket are judged at once, each with a budget of its
+own, so that what is said of a key does not depend on its neighbours. Only time and memory are
+shared: a bucket may use half of what is left of its task's time.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from checkers._cycles.arrays import Bools, Ints
+from checkers._linear.batch import (
+    ABSENT,
+    APPEND,
+    ILLEGAL,
+    KIND,
+    OK,
+    READ,
+    STATUS,
+    UNKNOWN,
+    WRITE,
+    Array,
+    Batch,
+    some,
+)
+from checkers._linear.buckets import Line, Rows, by_bucket
+from checkers._linear.encoding import KINDS, Flaw, Rule, encode
+from checkers._linear.judge import REGISTER, STRING, Budget, judge
+from checkers._linear.pairing import Columns
+from checkers._survey import SAMPLE
+from harness.history import History
+from harness.operation import F
+from harness.rundir import RunDir
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = (*Columns._fields, "mop", "place")
+OURS = np.array([*KINDS, F.LIST])
+DTYPES = (  # for which kernels are compiled
+    *(np.int64, np.int32, np.int64, np.int8, np.int8, np.int32),
+    *(np.int64, np.int64, np.int32),
+)
+
+FAILURES = 1 << 22  # of one key's search: half a gigabyte in the last round
+SECONDS = 240.0  # of one task
+LETTERS = 1 << 25  # of the strings of one key, and of keys that are judged together
+
+# why a key was not decided
+SPENT, TOO_LONG, MIXED = "spent", "too long", "mixed"
+
+
+class Open(NamedTuple):
+    """A key that was not decided. `passed`: how many of its returns the longest order explains."""
+
+    key: int
+    why: str
+    operations: int
+    passed: int
+    returns: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of all keys. `observed`: operations that tell what a key held. `flaws`: the
+    first few, with places as rows."""
+
+    keys: dict[str, int]
+    operations: int
+    observed: int
+    searched: int
+    steps: int
+    illegal: tuple[int, ...]
+    open: tuple[Open, ...]
+    flaws: tuple[Flaw, ...]
+    flawed: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """The keys of one kind. `texts`: those of all values, when they are numbers of texts."""
+
+    kind: str
+    batch: Batch
+    texts: Sequence[str]
+    flaws: tuple[Flaw, ...]
+
+
+def judged(history: History, spark: "SparkSession | None") -> Found:
+    """The verdict on every key."""
+    run = history.run
+    return added_up(by_bucket(history, spark, COLUMNS, selected, lambda: Judging(run).told))
+
+
+def selected(batch: pa.RecordBatch, place: int) -> Rows:
+    """Rows of keyed reads and writes, and those that nobody understands; none of transactions."""
+    rows: dict[str, Ints] = {name: _column(batch, name) for name in COLUMNS[:-1]}
+    rows["place"] = place + np.arange(batch.num_rows)
+    mine = np.isin(rows["f"], OURS) | ~np.isin(rows["f"], [*F])
+    mine &= rows["mop"] < 0
+    if (rows["mop"] >= 0).any():  # then rows without a key are of transactions as a whole
+        mine &= rows["key"] >= 0
+    return {name: column[mine] for name, column in rows.items()}
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Ints:
+    absent = ABSENT if name in ("value", "arg") else -1
+    column = batch.column(name).cast(pa.int64()).fill_null(absent)
+    numbers: Ints = column.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def parts_of(rows: Rows, names: Sequence[str] | None) -> Iterator[Part]:
+    """The keys of each kind. `names`: texts of values, if they have any."""
+    order = np.argsort(rows["place"], kind="stable")
+    rows = {name: column[order] for name, column in rows.items()}
+    appended, listed = (
+        np.isin(rows["key"], rows["key"][rows["f"] == f]) for f in (F.APPEND, F.LIST)
+    )
+    string = appended & ~listed
+    if (~appended & ~listed).any():
+        yield _part(REGISTER, rows, ~appended & ~listed, names)
+    if string.any():
+        yield _part(STRING, rows, string, names)
+
+
+def _part(kind: str, rows: Rows, mine: Bools, names: Sequence[str] | None) -> Part:
+    columns = [rows[name][mine].astype(d) for name, d in zip(Columns._fields, DTYPES, strict=True)]
+    table, texts = Columns(*columns), list[str]()
+    if names is not None or kind == STRING:
+        table, texts = _numbered(table, names or ())
+    encoded = encode(table)
+    places = rows["place"][mine]
+    flaws = tuple(replace(flaw, row=int(places[flaw.row])) for flaw in encoded.flaws)
+    return Part(kind, encoded.batch, texts, flaws)
+
+
+def _numbered(table: Columns, names: Sequence[str]) -> tuple[Columns, list[str]]:
+    """Only the texts that occur here, and the columns by their numbers. A value without a text is
+    its number in digits."""
+    both = np.concatenate([table.value, table.arg])
+    found, at = np.unique(both[both != ABSENT], return_inverse=True)
+    numbers = np.full(len(both), ABSENT)
+    numbers[both != ABSENT] = at
+    texts = [str(names[v]) if 0 <= v < len(names) else str(v) for v in found.tolist()]
+    value, arg = np.split(numbers, 2)
+    return table._replace(value=value, arg=arg), texts
+
+
+class Judging:
+    """What one task knows while it judges one bucket after the other."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._names: Sequence[str] | None = run.names().get("values")
+        self._until = monotonic() + SECONDS
+
+    def told(self, rows: Rows) -> Line:
+        """The verdicts on a bucket's keys, as numbers."""
+        line: Line = {"keys": {REGISTER: 0, STRING: 0}, "illegal": [], "open": [], "flaws": []}
+        line |= dict.fromkeys(("operations", "observed", "searched", "steps", "flawed"), 0)
+        for part in parts_of(rows, self._names):
+            line["keys"][part.kind] = len(part.batch.keys)
+            line["operations"] += len(part.batch.ops)
+            line["observed"] += _observed(part.batch.ops)
+            line["flaws"] += [(f.row, f.rule, f.op, f.process) for f in part.flaws[:SAMPLE]]
+            line["flawed"] += len(part.flaws)
+            for batch, why in _shares(part):
+                if why:
+                    line["open"] += _open(batch, why)
+                else:
+                    self._judge(part, batch, line)
+        return line
+
+    def _judge(self, part: Part, batch: Batch, line: Line) -> None:
+        left = max(1.0, (self._until - monotonic()) / 2)
+        budget = Budget(failures=FAILURES, seconds=left, exhaustive=True)
+        found = judge(batch, part.kind, budget, part.texts)
+        line["searched"] += found.stats["searched"]
+        line["steps"] += found.stats["steps"]
+        line["illegal"] += batch.keys[found.verdicts == ILLEGAL].tolist()
+        undecided = np.flatnonzero(found.verdicts == UNKNOWN)
+        line["open"] += _open(some(batch, undecided), SPENT, found.passed[undecided])
+
+
+def _observed(ops: Array) -> int:
+    """Operations that are told what the key held."""
+    told = (ops[:, STATUS] == OK) & ~np.isin(ops[:, KIND], (WRITE, APPEND))
+    return int(np.count_nonzero(told))
+
+
+def _open(batch: Batch, why: str, passed: Array | None = None) -> list[Open]:
+    lengths = np.diff(batch.starts)
+    happened = np.concatenate([[0], np.cumsum(batch.ops[:, STATUS] == OK)])
+    returns = happened[batch.starts[1:]] - happened[batch.starts[:-1]]
+    passed = np.zeros(len(lengths), np.int64) if passed is None else passed
+    rows = zip(
+        batch.keys.tolist(), lengths.tolist(), passed.tolist(), returns.tolist(), strict=True
+    )
+    return [Open(key, why, n, p, r) for key, n, p, r in rows]
+
+
+def _shares(part: Part) -> Iterator[tuple[Batch, str]]:
+    """What is judged at once; or not at all, and why: strings may take too much room."""
+    if part.kind == REGISTER:
+        yield part.batch, ""
+        return
+    batch = part.batch
+    mixed, letters = _mixed(batch), _letters(batch, part.texts)
+    for which, why in ((mixed, MIXED), (~mixed & (letters > LETTERS), TOO_LONG)):
+        if which.any():
+            yield some(batch, np.flatnonzero(which)), why
+    good = np.flatnonzero(~mixed & (letters <= LETTERS))
+    share = (np.cumsum(letters[good]) - 1) // LETTERS
+    for number in np.unique(share).tolist():
+        yield some(batch, good[share == number]), ""
+
+
+def _mixed(batch: Batch) -> Bools:
+    """Keys with a compare-and-set, of which strings have none."""
+    strange = ~np.isin(batch.ops[:, KIND], (READ, WRITE, APPEND))
+    before = np.concatenate([[0], np.cumsum(strange)])
+    mixed: Bools = before[batch.starts[1:]] > before[batch.starts[:-1]]
+    return mixed
+
+
+def _letters(batch: Batch, texts: Sequence[str]) -> Ints:
+    """How much room each key's strings take."""
+    sizes = np.array([len(text.encode()) + 1 for text in texts] + [1])
+    values = np.where(batch.values == ABSENT, -1, batch.values)
+    before = np.concatenate([[0], np.cumsum(sizes[values])])
+    letters: Ints = before[batch.value_starts[1:]] - before[batch.value_starts[:-1]]
+    return letters
+
+
+def added_up(lines: Sequence[Line]) -> Found:
+    """All buckets together, in the order of keys and places."""
+
+    def total(name: str) -> int:
+        return sum(line[name] for line in lines)
+
+    flaws = [
+        Flaw(row, Rule(rule), op, who) for line in lines for row, rule, op, who in line["flaws"]
+    ]
+    return Found(
+        keys={kind: sum(line["keys"][kind] for line in lines) for kind in (REGISTER, STRING)},
+        operations=total("operations"),
+        observed=total("observed"),
+        searched=total("searched"),
+        steps=total("steps"),
+        illegal=tuple(sorted(key for line in lines for key in line["illegal"])),
+        open=tuple(sorted(Open(*row) for line in lines for row in line["open"])),
+        flaws=tuple(sorted(flaws)[:SAMPLE]),
+        flawed=total("flawed"),
+    )

@@ -1,0 +1,115 @@
+"""Registers and strings are linearizable: all reads, writes, compare-and-sets and appends of a key
+fit one order that respects real time.
+
+Each key is judged on its own, since a history is linearizable exactly when each of its objects is
+(Herlihy and Wing 1990). A key to which something was appended holds a string, any other one a
+value. An operation of unknown outcome may have happened at any time since its call, or never. A
+key of which no order explains everything is `NOT_LINEARIZABLE`, and its witness is the smallest
+contradiction that was found: a few operations that can not be right together, whatever the others
+did.
+
+Where writes repeat values, deciding can take exponential time. Then a budget ends it, and the key
+is not decided (`REGISTERS_NOT_DECIDED`): the trial is unknown, unless another key is illegal. With
+gaps in the record nobody is convicted, because a missing write explains whatever is read.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from checkers._linear.buckets import place_of
+from checkers._linear.encoding import RULES
+from checkers._linear.registers import MIXED, SPENT, TOO_LONG, Found, Open, judged
+from checkers._linear.stories import Story, stories
+from checkers._survey import SAMPLE
+from harness.history import History
+from harness.trial import Trial
+from harness.verdict import Finding, Reason, Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ALWAYS = "linearizable"  # no contract can waive it
+WHY = {
+    SPENT: "some order explains the first {passed:,} of its {returns:,} returns, and the search for"
+    " the rest ran out of its budget; write each value once, or go on to new keys after some"
+    " hundred operations",
+    TOO_LONG: "its strings are too long to be held in memory; go on to new keys earlier",
+    MIXED: "it is a string, and those know no compare-and-set; use different keys for them",
+}
+
+
+def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
+    found = judged(history, spark)
+    findings = tuple(_findings(found, history, spark)) if history.complete else ()
+    reasons = tuple(_reasons(found, history))
+    keys = sum(found.keys.values())
+    stats: dict[str, Any] = {"operations": found.operations, "keys": keys}
+    stats |= {"searched": found.searched, "steps": found.steps}
+    if not findings and not reasons:
+        stats["proved"] = f"{found.operations:,} operations on {_keys(keys)} fit one order each"
+    return Result("registers", findings, reasons, stats)
+
+
+def _findings(found: Found, history: History, spark: "SparkSession | None") -> Iterator[Finding]:
+    count = len(found.illegal)
+    if not count:
+        return
+    told = {s.key: s for s in stories(history, spark, found.illegal[:SAMPLE])}
+    rows = [_row(history, key, told.get(key)) for key in found.illegal[:SAMPLE]]
+    what = f"of {_keys(count)}" if count == 1 else f"of each of {_keys(count)}"
+    message = f"no order of the operations {what} explains what clients were told, and when"
+    yield Finding("NOT_LINEARIZABLE", count, message, ALWAYS, tuple(rows))
+
+
+def _row(history: History, key: int, story: Story | None) -> dict[str, Any]:
+    row: dict[str, Any] = {"key": _named(history, key)}
+    if story is None:  # illegal, and too large to say why
+        return row
+    row |= {"kind": story.kind, "op": story.op, "ops": " ".join(map(str, story.ops))}
+    row["explanation"] = "; ".join(story.told)
+    return row | ({"held": " or ".join(story.held)} if story.held else {})
+
+
+def _reasons(found: Found, history: History) -> Iterator[Reason]:
+    if not found.observed:
+        yield Reason(
+            "NO_REGISTERS",
+            "nobody was told what a register or string holds, so none is proven; "
+            "see that the history has reads that ended ok",
+        )
+    if found.flawed:
+        yield Reason("HISTORY_MALFORMED", _flawed(found, history))
+    if found.open:
+        yield Reason("REGISTERS_NOT_DECIDED", _undecided(found.open, history))
+    if found.illegal and not history.complete:
+        yield Reason(
+            "OPERATIONS_UNRECORDED",
+            f"no order explains {_keys(len(found.illegal))}, but that may be the record's fault, "
+            "which has gaps; run it again",
+        )
+
+
+def _flawed(found: Found, history: History) -> str:
+    first = found.flaws[0]
+    where = f"{place_of(history, first.row)} (operation {first.op}, process {first.process})"
+    rows = "1 row breaks" if found.flawed == 1 else f"{found.flawed:,} rows break"
+    return f"{rows} a rule, the first is {where}: {RULES[first.rule]}"
+
+
+def _undecided(left: Sequence[Open], history: History) -> str:
+    first = left[0]
+    why = WHY[first.why].format(passed=first.passed, returns=first.returns)
+    among = "" if len(left) == 1 else " among them"
+    return (
+        f"{_keys(len(left))} not decided, {_named(history, first.key)} "
+        f"({first.operations:,} operations){among}: {why}"
+    )
+
+
+def _keys(count: int) -> str:
+    return "1 key" if count == 1 else f"{count:,} keys"
+
+
+def _named(history: History, key: int) -> str:
+    keys = history.names.get("keys", ())
+    return str(keys[key]) if 0 <= key < len(keys) else "?"

@@ -1,0 +1,28 @@
+"""`seatrial explain`: the story of one message, or of the operations that contradict each other."""
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command("explain", short_help="Tell the story behind a finding, line by line.")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="RUN")
+@click.argument("finding", required=False, metavar="[FINDING]")
+@click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")
+def command(folder: Path, finding: str | None, as_json: bool) -> int:
+    """Tell what happened to a message or an object that convicts the run in RUN.
+
+    FINDING is a code, such as LOST_ACKED, or a code and the number of a witness, LOST_ACKED:2.
+    Without one it is the first finding. Nothing is judged: the verdict is the stored one.
+    """
+    from harness.explain import explained, nothing
+    from harness.rundir import RunDir
+
+    run = RunDir.open(folder)
+    told = explained(run, finding)
+    if as_json:
+        print(json.dumps(told.plain() if told else {"explainable": []}, indent=2, sort_keys=True))
+    else:
+        print("\n".join(told.lines() if told else [nothing(run)]))
+    return 0

@@ -1,0 +1,125 @@
+"""Clients take locks, hold them for a while and give them back: nobody else may hold one meanwhile.
+
+A lock is that of a queue for ordered consumption, in a group of its own. It is a *lease*: its
+holder believes in it for so long after he asked, and no longer, which is journalled with the
+answer (`arg`). A hold is certain from the answer until it is given back, or the belief ends,
+whichever comes first; two certain holds of a lock at one time convict. The brokers give no fencing
+token, so there is none to be judged. Some holders *forget* their lock: the next one has to wait
+until the brokers' lease has run out.
+
+A client that can not be sure of what became of its order asks for nothing any more under its name:
+another one comes in its place.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, cast
+
+from harness.contracts import Crew, MetadataClient
+from harness.operation import NONE, F, Type
+from harness.trial import Trial
+from harness.workloads._clients import Client, checked
+
+CHECKERS = ("objects", "invariants", "recovery", "coverage")
+TOPIC = "locks"
+FORGETS = 0.05  # of all holds
+SURELY = 0.9  # of a lease: whoever holds longer gives it back too late
+RANGES = {
+    "locks": (1, 1000),
+    "clients": (1, 1000),
+    "hold_ms": (1, 1_000_000),
+}
+
+
+def workload(trial: Trial) -> "Lock":
+    return Lock(Options(**checked(Options, RANGES, trial.load, "lock")), trial)
+
+
+def swarm(random: Random) -> Mapping[str, Any]:
+    """The load of one seed of a campaign."""
+    return {
+        "locks": random.choice((1, 2, 4)),
+        "clients": random.choice((2, 3, 5)),
+        "rate": float(random.choice((8, 15, 25))),
+        "hold_ms": random.choice((50, 200, 2000)),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What `load` may say in a trial of this workload."""
+
+    locks: int = 4
+    clients: int = 3  # of each lock
+    rate: float = 40.0  # tries to take a lock, a second, of all clients together
+    hold_ms: int = 200  # on average
+
+
+class Lock:
+    """The workload; the same value in every crew."""
+
+    def __init__(self, options: Options, trial: Trial) -> None:
+        self.options = options
+        self.keys: Sequence[str] = [f"{TOPIC}-{n}" for n in range(options.locks)]
+        self.checkers: Sequence[str] = trial.checkers or CHECKERS
+        self.processes = options.locks * options.clients
+
+    def check_options(self) -> None:
+        """They were checked when this was made."""
+
+    def client_settings(self) -> Mapping[str, Any]:
+        return {"topics": {TOPIC: self.options.locks}, "body_bytes": 0}
+
+    def who(self, process: int) -> str:
+        return f"client {process // self.options.locks} of {TOPIC}-{process % self.options.locks}"
+
+    async def load(self, crew: Crew) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for process in crew.processes:
+                tasks.create_task(Holder(self, crew, process).run())
+
+    async def drain(self, crew: Crew) -> None:
+        """What is held is given back with the load."""
+
+
+class Holder(Client):
+    """One client of one lock."""
+
+    def __init__(self, workload: Lock, crew: Crew, process: int) -> None:
+        super().__init__(crew, process)
+        self._options = workload.options
+        self._client = cast(MetadataClient, crew.client)
+        self._key = process % workload.options.locks
+
+    async def run(self) -> None:
+        while await self.due(self._options.rate / (self._options.locks * self._options.clients)):
+            lease_s = await self._acquire()
+            if not lease_s:
+                continue
+            if self.random.random() < FORGETS:
+                self.die()
+                continue
+            hold_s = self.random.expovariate(1000 / self._options.hold_ms)
+            await self.sleep_until(self.loop.time() + min(hold_s, SURELY * lease_s))
+            await self._release()
+
+    async def _acquire(self) -> float:
+        """How many seconds it lasts; 0: it is not ours."""
+        op = self.invoke(F.ACQUIRE, self._key)
+        done = await self._client.lock(*self._place)
+        lease_ms = done.offset if done.type is Type.OK else NONE
+        self.complete(op, F.ACQUIRE, self._key, NONE, replace(done, offset=NONE, arg=lease_ms))
+        return max(lease_ms / 1000, 0.0)
+
+    async def _release(self) -> None:
+        op = self.invoke(F.RELEASE, self._key)
+        done = await self._client.unlock(*self._place)
+        self.complete(op, F.RELEASE, self._key, NONE, done)
+        if done.type is Type.FAIL:
+            self.die()  # the brokers may think that it is this client's for long
+
+    @property
+    def _place(self) -> tuple[str, str, str, int]:
+        return f"group-{self._key}", f"client-{self.process}", TOPIC, self._key

@@ -1,0 +1,241 @@
+"""Checkers on executors elsewhere: a real standalone cluster, which knows nothing of us but what we
+send; and masters that are none, are dead, have no workers, or do not see the run."""
+
+import os
+import socket
+import zipfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sinking
+import spark_lab
+
+from harness import spark, spark_fit
+from harness.errors import BadRequest, BedFailed
+from harness.history import History
+from harness.judge import judge
+from harness.rundir import RunDir
+from harness.spark_master import Master, packed
+
+PATIENCE_S = 200.0  # with a starved machine
+SMALL = """\
+# what spark-submit would have read
+spark.executor.memory            600m
+spark.executor.extraJavaOptions  -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("local", "local[4]", "local[*]", "local[2,3]", "spark://a:7077,b:7077"),
+        *("k8s://https://a:6443", "sc://a", "sc://a:15002", "sc://a:15002/;use_ssl=true"),
+    ],
+)
+def test_masters_that_spark_has(text: str) -> None:
+    assert Master.of(text).url == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "loca", "local[0]", "local[2", "local[2] ", "spark://a", "spark://a:x"),
+        *("spark://a:70777", "mesos://a:1", "sc://", "k8s://", "yarn-client"),
+    ],
+)
+def test_masters_that_spark_does_not_have(text: str) -> None:
+    """Each is told which there are, before anything is started."""
+    with pytest.raises(BadRequest, match=r"is no Spark master"):
+        Master.of(text)
+
+
+def test_yarn_is_found_by_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without them nobody knows where it is; with them they are on the driver's class path."""
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    with pytest.raises(BadRequest, match="set HADOOP_CONF_DIR"):
+        Master.of("yarn")
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
+    assert Master.of("yarn").class_path() == ["/etc/hadoop"]
+
+
+def test_nobody_there_is_said_before_the_trial() -> None:
+    """A port that refuses, in the time of one connection, and no JVM is started for it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    for begin in (spark.prepare, spark.started):
+        with pytest.raises(BedFailed, match=rf"nobody answers for .*:{port}: Connection refused"):
+            begin(f"spark://127.0.0.1:{port}")
+
+
+def test_what_travels_is_code_of_ours_and_nothing_else(tmp_path: Path) -> None:
+    """The packages that hold checkers and what they import."""
+    with zipfile.ZipFile(packed(tmp_path)) as archive:
+        names = archive.namelist()
+    assert {"checkers/loss.py", "checkers/_linear/search.py", "harness/history.py"} <= set(names)
+    assert {name.split("/")[0] for name in names} == {"checkers", "harness"}
+    assert all(name.endswith(".py") for name in names)
+
+
+def test_the_users_own_options_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """spark-defaults.conf is read although nobody calls spark-submit."""
+    (tmp_path / "spark-defaults.conf").write_text(SMALL + "spark.driver.host=10.1.2.3\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert Master.of("spark://a:1").options("10.9.9.9") == {
+        "spark.driver.host": "10.1.2.3",
+        "spark.driver.bindAddress": "10.9.9.9",
+        "spark.executor.memory": "600m",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+
+
+def test_a_run_is_found_by_its_file_address(tmp_path: Path) -> None:
+    """`file:` in each of its forms; storage that is no folder is refused with what to do."""
+    folder = tmp_path / "a run"
+    folder.mkdir()
+    (folder / "trial.toml").write_text("")
+    for text in (str(folder), f"file:{folder}", f"file://{folder}", folder.as_uri()):
+        assert RunDir.open(Path(text)).path == folder.resolve()
+    for text in ("s3a://bucket/run", "hdfs://host:9000/run"):
+        with pytest.raises(BadRequest, match="mount that storage, or copy the run"):
+            RunDir.open(Path(text))
+
+
+JAVA = """An error occurred while calling o79.getResult.
+: org.apache.spark.SparkException: Exception thrown in awaitResult:
+\tat org.apache.spark.util.ThreadUtils$.awaitResult(ThreadUtils.scala:359)
+Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0
+Caused by: java.io.IOException: error=2, No such file
+\t... 28 more
+Driver stacktrace:
+Caused by: java.io.IOException: Cannot run program "/no/python": error=2, No such file
+Caused by: java.io.IOException: error=2, No such file
+\t... 28 more
+"""
+WORKER = """An error occurred while calling o79.getResult.
+Caused by: org.apache.spark.SparkException:
+Error from python worker:
+  /usr/bin/python: No module named pyspark
+PYTHONPATH was:
+  /somewhere
+org.apache.spark.SparkException: EOFException occurred while reading the port number
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (JAVA, 'java.io.IOException: Cannot run program "/no/python": error=2, No such file'),
+        (WORKER, "/usr/bin/python: No module named pyspark"),
+        ("[PYTHON_VERSION_MISMATCH] 3.9 and 3.11", "[PYTHON_VERSION_MISMATCH] 3.9 and 3.11"),
+        ("a word", "a word"),
+    ],
+)
+def test_of_a_page_of_java_one_line_is_said(text: str, line: str) -> None:
+    """The one that says what went wrong, not the first and not the last."""
+    assert spark_fit.reason(RuntimeError(text)) == line
+
+
+# --------------------------------------------------------------------------------- a real cluster
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    """It has lost messages, and was judged here."""
+    run: RunDir = sinking.sunk(Path(tmp_path_factory.mktemp("elsewhere")) / "run").run
+    return run
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[spark_lab.Harbour]:
+    """A master that has no worker yet."""
+    with spark_lab.harbour(tmp_path_factory.mktemp("spark")) as harbour:
+        harbour.master()
+        (harbour.folder / "spark-defaults.conf").write_text(SMALL)
+        yield harbour
+
+
+@pytest.fixture(scope="module")
+def engine(cluster: spark_lab.Harbour) -> Iterator[spark.Sessions]:
+    """Our driver. Its executors have an interpreter that does not know this repository."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", str(spark_lab.stranger(cluster.folder)))
+        patch.setenv("SPARK_CONF_DIR", str(cluster.folder))
+        patch.setattr(spark, "START_WITHIN_S", PATIENCE_S)
+        engine = spark.prepare(cluster.url)
+        yield engine
+        engine.close()
+
+
+@pytest.mark.spark
+def test_a_cluster_does_what_a_machine_does(
+    cluster: spark_lab.Harbour,
+    engine: spark.Sessions,
+    run: RunDir,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without workers it is said within the deadline; with an executor on each of two, the verdict
+    has the same bytes; and a run that they do not see is said to be one."""
+    from checkers import _units
+
+    session = engine.session()
+    with monkeypatch.context() as patch:
+        patch.setattr(spark_fit, "FIT_WITHIN_S", 1.0)
+        with pytest.raises(BedFailed, match=r"no executor of the Spark master answered within 1 s"):
+            judge(run, session)
+    for name in ("worker-1", "worker-2"):
+        cluster.worker(name, cluster.url)
+        cluster.heard(name, "Asked to launch executor")
+    here = run.verdict_file.read_bytes()
+    run.verdict_file.unlink()
+    monkeypatch.setattr(spark_fit, "FIT_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
+    judge(run, session)
+    assert run.verdict_file.read_bytes() == here
+    assert _homes(session) == {str(find_spec("pyspark").origin), "seatrial.zip"}  # type: ignore[union-attr]
+    with pytest.raises(BedFailed, match=r"nowhere is not there; put the run where all of them"):
+        spark_fit.refuse_unfit(session, tmp_path / "nowhere")
+
+
+def _homes(session: Any) -> set[str]:
+    """Where an executor's Python has PySpark and checkers from."""
+
+    def look(batches: Any) -> Any:
+        import pyarrow
+        import pyspark
+
+        import checkers.loss
+
+        archive = Path(checkers.loss.__file__).parents[1].name
+        for _ in batches:
+            yield pyarrow.record_batch([[pyspark.__file__, archive]], ["home"])
+
+    homes = session.range(1, numPartitions=1).mapInArrow(look, "home string").toArrow()
+    return set(homes["home"].to_pylist())
+
+
+@pytest.mark.spark
+def test_a_connect_server_judges_too(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its client the verdict has the same bytes; without it, one sentence says what to do."""
+    if find_spec("grpc") is None:
+        with pytest.raises(BadRequest, match=r"pip install 'seatrial\[connect\]'"):
+            spark.started("sc://127.0.0.1")
+        return
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr("harness.spark_connect.GREETED_WITHIN_S", 1.0)
+        with pytest.raises(BedFailed, match="is no Spark Connect server"):
+            spark.started(f"sc://127.0.0.1:{silent.getsockname()[1]}")
+    monkeypatch.undo()
+    here = run.verdict_file.read_bytes()
+    run.verdict_file.unlink()
+    with spark_lab.harbour(tmp_path) as harbour:
+        judge(run, master=harbour.connect(spark_lab.stranger(tmp_path)))
+    assert run.verdict_file.read_bytes() == here
+    assert "SPARK_REMOTE" not in os.environ
+    assert History.open(run).events()["ops"]
