@@ -46,7 +46,7 @@ from checkers._linear.models import Model, Operation, operations_of
 from harness.operation import F
 
 FAILURES = 20_000
-EFFORT = 100_000_000  # operations and steps of all probes for one key
+EFFORT = 10_000_000  # operations and steps of all probes for one key
 CONFIGURATIONS = 20_000
 LOOKED_THROUGH = 128  # operations; of longer prefixes no frontier is told
 FIRST_WINDOW = 16  # events

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BUDGET = Budget(FAILURES, SECONDS / 2, exhaustive=True)
-EFFORT = 100_000_000  # visits of operations, for all keys that are explained
+EFFORT = 10_000_000  # operations and steps, for all keys that are explained
 MOST_TOLD = 12  # operations; a reader does not follow more
 MOST_STATES = 6
 LONGEST = 48  # letters of a text
@@ -88,10 +88,10 @@ def _story(example: Counterexample, part: Part, rows: Rows) -> Story:
     shown = core if len(core) <= MOST_TOLD else _last(core, example.failing)
     spans = _spans(rows, [o.op for o in shown])
     words = [f"{_words(o)} ({_when(spans, o.op)})" for o in shown]
-    if example.whatever:
-        words.insert(0, "whatever it held before, and whatever others did that were open since")
     if len(shown) < len(core):
         words.insert(0, f"{len(core) - len(shown):,} earlier operations")
+    if example.whatever:
+        words.insert(0, "whatever it held before, and whatever others did that were open since")
     return Story(
         key=example.key,
         kind=part.kind,
