@@ -190,8 +190,17 @@ def _serve(
             signal.setitimer(signal.ITIMER_PROF, 0)
             use = resource.getrusage(resource.RUSAGE_SELF)
             cpu_s = use.ru_utime + use.ru_stime
-            line.send(Done(item, result, lost, cpu_s - before_s, use.ru_maxrss * 1024))
+            line.send(Done(item, result, lost, cpu_s - before_s, _peak_bytes()))
             before_s = cpu_s
+
+
+def _peak_bytes() -> int:
+    """How large this process has been. `ru_maxrss` will not do: it begins with the size of whoever
+    started the process, which was the process's own until it became another program."""
+    status = Path("/proc/self/status").read_text()
+    return next(
+        1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")
+    )
 
 
 def _attempt(work: Work[Item, Result], item: Item, scratch: Path) -> tuple[Result | None, str]:

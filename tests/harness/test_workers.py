@@ -29,6 +29,13 @@ def test_workers_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(pids)) == 3
 
 
+def test_a_worker_is_as_large_as_itself() -> None:
+    """Whoever starts it may be larger."""
+    ballast = b"x" * (1 << 29)
+    (peak_bytes,) = (done.peak_bytes for done in carried_out(whose, (1,), 1) if done)
+    assert 0 < peak_bytes < len(ballast)
+
+
 def test_an_item_has_so_much_time_of_the_processor() -> None:
     """One that takes more loses its worker, and the others go on."""
     steps = carried_out(Sow(spinning=(2,)), (1, 2, 3), 1, most_cpu_s=0.5)
