@@ -202,7 +202,7 @@ class PlayedBroker:
         }
 
     async def join(self) -> Json:
-        """Listen, get an id, register, send heartbeats."""
+        """Listen, get an id, register, send heartbeats, and be heard: nobody is elected unheard."""
         await self.listen()
         while True:
             next_id = await self.controllers.ask(Op.NEXT_BROKER_ID, **self.identity)
@@ -211,6 +211,7 @@ class PlayedBroker:
                 break
         info = await self.controllers.ask(Op.REGISTER_TO_CONTROLLER, **self.identity)
         self.beat()
+        await self.has_beaten(1)
         return info
 
     async def listen(self) -> None:
@@ -296,7 +297,7 @@ async def broker_set(controllers: Controllers, count: int) -> AsyncIterator[list
         for broker in brokers:
             await broker.join()
         info = await brokers[0].elect()
-        assert (info["code"], info["masterId"]) == (0, 1)
+        assert (info["code"], info.get("masterId")) == (0, 1), info
 
         async def full_set() -> bool:
             reply = await controllers.ask(
