@@ -21,7 +21,7 @@ from ssh_lab import LabHost, SshLab
 
 SMOKE = sailing.ROOT / "suites" / "trials" / "smoke.toml"
 BRIEF = (
-    *("--duration", "30s", "--rhythm", "quiet_s=2,fault_s=5,recovery_s=4"),
+    *("--duration", "36s", "--rhythm", "quiet_s=2,fault_s=5,recovery_s=7"),
     *("--load", "rate=100"),  # a busy machine takes seconds to elect
 )
 UNSAFE = ("isolate-then-kill", "unsafe-default", "--duration", "20s")
