@@ -15,10 +15,12 @@ import numpy as np
 
 from checkers._cycles.arrays import Bools, Ints, Lookup
 from checkers._linear.batch import ABSENT, INFO, OK
-from checkers._linear.objects import Objects, Operations
-from checkers._linear.slots import Slots, matched, room, spread, windows
-from checkers._linear.wrongs import Code, Judged, Wrongs, spoilt, wrongs
+from checkers._linear.objects import Objects
+from checkers._linear.slots import Slots, room, spread, unmatched
+from checkers._linear.wrongs import Code, Judged, Wrongs, one_each, spoilt, wrongs
 from harness.operation import F
+
+HOLES = Code.LOG_HOLE, Code.ELEMENT_LOST  # a place without an append, an append without a place
 
 
 class _Named(NamedTuple):
@@ -120,14 +122,14 @@ def _placed(logs: Objects, appends: Ints, named: _Named, reads: Ints) -> list[Wr
     later, earlier = logs.owner[slots.lower[back]], logs.owner[slots.upper[back]]
     stale = operations.f[later] == F.LIST
     found = [
-        _one_each(wrongs(code, operations.key[later[mask]], later[mask], earlier[mask]))
+        one_each(wrongs(code, operations.key[later[mask]], later[mask], earlier[mask]))
         for code, mask in ((Code.STALE_READ, stale), (Code.NOT_LINEARIZABLE, ~stale))
     ]
     whole = sound & ~spoilt(len(logs.keys), found)
     hole = np.repeat(whole, np.diff(slots.first))
     hole[slots.beyond], hole[slots.first[named.key] + named.offset] = False, False
     loose = loose[whole[operations.key[loose]]]
-    return [gaps, *found, *_filled(logs, loose, slots, np.flatnonzero(hole))]
+    return [gaps, *found, *unmatched(logs, loose, slots, np.flatnonzero(hole), HOLES)]
 
 
 def _lengths(logs: Objects, reads: Ints) -> Ints:
@@ -161,25 +163,3 @@ def _bounds(logs: Objects, counts: Ints, named: _Named, reads: Ints, length: Int
     some = length > 0
     np.minimum.at(slots.upper, end[some] - 1, operations.ret[reads[some]])
     return spread(slots)
-
-
-def _filled(logs: Objects, loose: Ints, slots: Slots, holes: Ints) -> list[Wrongs]:
-    operations: Operations = logs.operations
-    first, last = windows(slots, holes, operations.call[loose], operations.ret[loose])
-    given = matched(first, last, len(holes))
-    empty = holes[np.isin(np.arange(len(holes)), given, invert=True)]
-    reader = logs.owner[slots.upper[empty]]
-    must = operations.ret[loose] < slots.lower[slots.beyond][operations.key[loose]]
-    own = matched(first[must], last[must], len(holes))
-    missing = loose[must][own < 0]
-    witness = logs.owner[slots.lower[slots.beyond][operations.key[missing]]]
-    return [
-        wrongs(Code.LOG_HOLE, operations.key[reader], reader),
-        wrongs(Code.ELEMENT_LOST, operations.key[missing], missing, witness),
-    ]
-
-
-def _one_each(found: Wrongs) -> Wrongs:
-    """One row for each operation that came too late."""
-    _, heads = np.unique(found.ops[:, 0], return_index=True)
-    return Wrongs(found.code, found.key[heads], found.ops[heads])

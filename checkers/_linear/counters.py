@@ -13,9 +13,11 @@ import numpy as np
 from checkers._cycles.arrays import Bools, Ints
 from checkers._linear.batch import INFO
 from checkers._linear.objects import Objects
-from checkers._linear.slots import Slots, matched, room, spread, windows
-from checkers._linear.wrongs import Code, Judged, Wrongs, spoilt, wrongs
+from checkers._linear.slots import room, spread, unmatched
+from checkers._linear.wrongs import Code, Judged, Wrongs, one_each, spoilt, wrongs
 from harness.operation import F
+
+ODD = Code.NOT_LINEARIZABLE, Code.NOT_LINEARIZABLE  # places and increments that do not match
 
 
 def judge(counters: Objects) -> Judged:
@@ -90,32 +92,9 @@ def _counted(counters: Objects, adds: Ints, reads: Ints, value: Ints) -> list[Wr
     slots = spread(slots)
     back = np.flatnonzero(slots.lower > slots.upper)
     later, earlier = counters.owner[slots.lower[back]], counters.owner[slots.upper[back]]
-    found = _one_each(wrongs(Code.NOT_LINEARIZABLE, operations.key[later], later, earlier))
+    found = one_each(wrongs(Code.NOT_LINEARIZABLE, operations.key[later], later, earlier))
     whole = ~spoilt(len(counters.keys), [found])
     adds = adds[whole[operations.key[adds]]]
     sound = np.repeat(whole, np.diff(slots.first))
     sound[slots.beyond] = False
-    return [found, *_matched(counters, adds, slots, np.flatnonzero(sound))]
-
-
-def _matched(counters: Objects, adds: Ints, slots: Slots, holes: Ints) -> list[Wrongs]:
-    operations = counters.operations
-    first, last = windows(slots, holes, operations.call[adds], operations.ret[adds])
-    given = matched(first, last, len(holes))
-    empty = holes[np.isin(np.arange(len(holes)), given, invert=True)]
-    reader = counters.owner[slots.upper[empty]]
-    key = operations.key[adds]
-    must = operations.ret[adds] < slots.lower[slots.beyond][key]
-    own = matched(first[must], last[must], len(holes))
-    missing = adds[must][own < 0]
-    witness = counters.owner[slots.lower[slots.beyond][operations.key[missing]]]
-    return [
-        wrongs(Code.NOT_LINEARIZABLE, operations.key[reader], reader),
-        wrongs(Code.NOT_LINEARIZABLE, operations.key[missing], missing, witness),
-    ]
-
-
-def _one_each(found: Wrongs) -> Wrongs:
-    """One row for each operation that is the second of a pair."""
-    _, heads = np.unique(found.ops[:, 0], return_index=True)
-    return Wrongs(found.code, found.key[heads], found.ops[heads])
+    return [found, *unmatched(counters, adds, slots, np.flatnonzero(sound), ODD)]

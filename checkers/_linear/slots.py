@@ -18,6 +18,8 @@ import numpy as np
 
 from checkers._compiled import kernel
 from checkers._cycles.arrays import Ints
+from checkers._linear.objects import Objects
+from checkers._linear.wrongs import Code, Wrongs, wrongs
 
 
 class Slots(NamedTuple):
@@ -60,6 +62,28 @@ def matched(first: Ints, last: Ints, holes: int) -> Ints:
     given = np.full(len(first), -1, np.int64)
     _fill(first, last, np.argsort(last, kind="stable"), np.arange(holes + 1), given)
     return given
+
+
+def unmatched(
+    objects: Objects, loose: Ints, slots: Slots, holes: Ints, codes: tuple[Code, Code]
+) -> list[Wrongs]:
+    """Holes that nobody can have filled, with who saw them filled; and those of the operations
+    `loose` that need a place and get none, with who saw that all places were filled."""
+    operations = objects.operations
+    first, last = windows(slots, holes, operations.call[loose], operations.ret[loose])
+    given = matched(first, last, len(holes))
+    empty = holes[np.isin(np.arange(len(holes)), given, invert=True)]
+    reader = objects.owner[slots.upper[empty]]
+    end = slots.lower[slots.beyond]
+    must = operations.ret[loose] < end[operations.key[loose]]
+    own = matched(first[must], last[must], len(holes))
+    missing = loose[must][own < 0]
+    witness = objects.owner[end[operations.key[missing]]]
+    unfilled, unplaced = codes
+    return [
+        wrongs(unfilled, operations.key[reader], reader),
+        wrongs(unplaced, operations.key[missing], missing, witness),
+    ]
 
 
 @kernel

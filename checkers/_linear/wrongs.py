@@ -55,6 +55,12 @@ def wrongs(code: Code, key: Ints, *ops: Ints) -> Wrongs:
     return Wrongs(code, key, table)
 
 
+def one_each(found: Wrongs) -> Wrongs:
+    """Of rows with the same first operation only the first."""
+    _, heads = np.unique(found.ops[:, 0], return_index=True)
+    return Wrongs(found.code, found.key[heads], found.ops[heads])
+
+
 def spoilt(count: int, found: Iterable[Wrongs]) -> Bools:
     """By key: is anything wrong with it?"""
     marks = np.zeros(count, np.bool_)

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
+from checkers import _units
 from checkers._answers import Answers
 from checkers._facts import Facts, Outline
 from checkers._timeline import cells
@@ -16,6 +17,9 @@ from harness.operation import F, Type
 from harness.schema import OPS
 from harness.trial import Trial
 from harness.verdict import Reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 S = 1_000_000_000
 ROLES = {f"broker-{i}": "broker" for i in (1, 2, 3)} | {"controller-1": "controller"}
@@ -122,3 +126,17 @@ def sound(sketch: Sketch) -> Sketch:
     sketch.event(17, "controller-1", "set", brokerName="a", set=[1, 2, 3], setEpoch=6)
     sketch.event(10.0, "broker-1", "exit", code=-9)
     return sketch
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator["SparkSession"]:
+    from harness.spark import session
+
+    with session() as spark:
+        yield spark
+
+
+@pytest.fixture(params=[16 << 20, 0], ids=["one task", "many tasks"])
+def one_task_or_many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small history is judged in one task, and as if it were large."""
+    monkeypatch.setattr(_units, "ONE_TASK_BYTES", request.param)

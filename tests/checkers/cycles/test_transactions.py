@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ import pytest
 from isolation_dice import drawn, placed
 from transacting import KEYS, Transaction, from_edn, parsed, table, told, write_run
 
-from checkers import _units, transactions
+from checkers import transactions
 from checkers._cycles import rows as rows_module
 from checkers._cycles.gathered import gathered_here
 from checkers._cycles.rows import COLUMNS, Rows, _column, of_rows
@@ -277,21 +277,10 @@ def as_bytes(result: Result) -> str:
     return json.dumps([rows, dict(result.stats)], sort_keys=True)
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator["SparkSession"]:
-    from harness.spark import session
-
-    with session() as spark:
-        yield spark
-
-
 @pytest.mark.spark
-@pytest.mark.parametrize("one_task_bytes", [16 << 20, 0], ids=["one task", "many tasks"])
-def test_spark_and_the_kernels_agree(
-    tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, one_task_bytes: int
-) -> None:
+@pytest.mark.usefixtures("one_task_or_many")
+def test_spark_and_the_kernels_agree(tmp_path: Path, spark: "SparkSession") -> None:
     """The same answer from one process and from Spark's workers."""
-    monkeypatch.setattr(_units, "ONE_TASK_BYTES", one_task_bytes)
     run = write_run(tmp_path / "run", many(100), writers=3)
     here = transactions.check(History.open(run), Trial(), None)
     there = transactions.check(History.open(run), Trial(), spark)

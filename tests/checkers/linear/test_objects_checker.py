@@ -1,7 +1,6 @@
 """The checker of objects: from rows in files to findings with witnesses."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -13,7 +12,7 @@ import pytest
 from object_dice import MAKERS, drawn
 from object_oracle import Act, Table
 
-from checkers import _units, objects
+from checkers import objects
 from checkers._linear.objects import COLUMNS
 from harness import registry
 from harness.history import History
@@ -145,21 +144,10 @@ def test_recorded_histories(
     assert {finding.code: finding.count for finding in result.findings} == expected
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator["SparkSession"]:
-    from harness.spark import session
-
-    with session() as spark:
-        yield spark
-
-
 @pytest.mark.spark
-@pytest.mark.parametrize("one_task_bytes", [16 << 20, 0], ids=["one task", "many tasks"])
-def test_objects_on_spark(
-    tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, one_task_bytes: int
-) -> None:
+@pytest.mark.usefixtures("one_task_or_many")
+def test_objects_on_spark(tmp_path: Path, spark: "SparkSession") -> None:
     """Spark and the kernels alone find the same in objects of all kinds from three writers."""
-    monkeypatch.setattr(_units, "ONE_TASK_BYTES", one_task_bytes)
     dice = Random(3)
     acts = [drawn(dice, kind) for kind in MAKERS for _ in range(60)]
     here = history(tmp_path, acts, writers=3)

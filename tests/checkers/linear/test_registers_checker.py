@@ -1,6 +1,6 @@
 """The checker of registers and strings: from rows in files to verdicts, witnesses and reasons."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from checkers import _units, linearizable, objects, registers
+from checkers import linearizable, objects, registers
 from checkers._linear import registers as kernel
 from harness import registry
 from harness.history import History
@@ -372,21 +372,10 @@ def drawn(seed: int) -> list[Row]:
     return sorted(rows, key=lambda row: (row[0], row[3]))
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator["SparkSession"]:
-    from harness.spark import session
-
-    with session() as spark:
-        yield spark
-
-
 @pytest.mark.spark
-@pytest.mark.parametrize("one_task_bytes", [16 << 20, 0], ids=["one task", "many tasks"])
-def test_registers_on_spark(
-    tmp_path: Path, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, one_task_bytes: int
-) -> None:
+@pytest.mark.usefixtures("one_task_or_many")
+def test_registers_on_spark(tmp_path: Path, spark: "SparkSession") -> None:
     """Spark and the kernels alone say the same of registers and strings from three writers."""
-    monkeypatch.setattr(_units, "ONE_TASK_BYTES", one_task_bytes)
     here = history(tmp_path, drawn(3), values=["a", "b", "ab"], writers=3)
     alone = registers.check(here, Trial(), None)
     [finding] = alone.findings

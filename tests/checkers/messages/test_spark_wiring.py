@@ -1,6 +1,5 @@
 """Spark gives the same verdict as the kernels alone: on one task, and dealt over many."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,20 +35,9 @@ CHECKERS = (loss, phantom, duplicates, order, linearizable)
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator["SparkSession"]:
-    from harness.spark import session
-
-    with session() as spark:
-        yield spark
-
-
-@pytest.mark.parametrize("one_task_bytes", [16 << 20, 0], ids=["one task", "many tasks"])
-def test_spark_and_the_kernels_agree(
-    written: Any, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, one_task_bytes: int
-) -> None:
+@pytest.mark.usefixtures("one_task_or_many")
+def test_spark_and_the_kernels_agree(written: Any, spark: "SparkSession") -> None:
     """A history with every kind of breakage, over three journals: equal results, evidence too."""
-    monkeypatch.setattr(_units, "ONE_TASK_BYTES", one_task_bytes)
     run = written(BROKEN, crews=3).run
     here, there = History.open(run), History.open(run)
     for checker in CHECKERS:
