@@ -14,15 +14,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from checkers._compiled import rowwise
+
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 Block = dict[str, Array]  # a block's arrays, by name
+Fields = Mapping[str, tuple[Any, int]]  # name -> (dtype, what it holds before anything is known)
 
 BLOCK_BITS = 13
 BLOCK = 1 << BLOCK_BITS
 NEVER = np.iinfo(np.int64).max  # later than any time
 FIRST_SLOTS = 4
+MOST_BLOCKS = 1 << 11  # that a task keeps in memory; it hands on what it knows, and begins anew
+MET_AT_ONCE = 64  # blocks that a look-up may find missing before they are made
 
 # a place: where a message is, as key << OFFSET_BITS | offset; NOWHERE, or a number in a block
 OFFSET_BITS = 44
@@ -31,10 +36,10 @@ NOWHERE = -1
 
 
 class Blocks:
-    """Blocks met so far. `fields`: name -> (dtype, what it holds before anything is known)."""
+    """Blocks met so far."""
 
-    def __init__(self, fields: Mapping[str, tuple[Any, int]]) -> None:
-        self._fields = fields
+    def __init__(self, fields: Fields) -> None:
+        self.fields = fields
         self._ids: Ints = np.array([NEVER])  # sorted, with a last one that no number reaches
         self._slots: Ints = np.array([0])
         self._used = 0
@@ -43,15 +48,19 @@ class Blocks:
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]
 
+    def __len__(self) -> int:
+        return self._used
+
     def at(self, numbers: Ints) -> Ints:
-        """Where these numbers are in the arrays; take an array afterwards, it may have grown."""
-        ids = numbers >> BLOCK_BITS
-        found = np.searchsorted(self._ids, ids)
-        missing = self._ids[found] != ids
-        if missing.any():
-            self._add(np.unique(ids[missing]))
-            found = np.searchsorted(self._ids, ids)
-        return (self._slots[found] << BLOCK_BITS) | (numbers & (BLOCK - 1))
+        """Where these numbers are in the arrays, -1 for a negative one; take an array afterwards,
+        it may have grown."""
+        found, missing = np.empty(len(numbers), np.int64), np.empty(MET_AT_ONCE, np.int64)
+        done = 0
+        while done < len(numbers):
+            known = (self._ids, self._slots, self._used)
+            done, count = _locate(numbers, found, done, *known, missing)
+            self._add(missing[:count])
+        return found
 
     def items(self) -> Iterator[tuple[int, Block]]:
         """Each block's number and arrays."""
@@ -60,12 +69,13 @@ class Blocks:
             yield number, {name: array[here] for name, array in self._arrays.items()}
 
     def _add(self, ids: Ints) -> None:
-        slots = np.arange(self._used, self._used + len(ids))
+        """Make these blocks, each of which is new."""
+        order = np.argsort(ids)
+        at = np.searchsorted(self._ids, ids[order])
+        self._ids = np.insert(self._ids, at, ids[order])
+        self._slots = np.insert(self._slots, at, self._used + order)
         self._used += len(ids)
-        at = np.searchsorted(self._ids, ids)
-        self._ids = np.insert(self._ids, at, ids)
-        self._slots = np.insert(self._slots, at, slots)
-        for name, (dtype, fill) in self._fields.items():
+        for name, (dtype, fill) in self.fields.items():
             array = self._arrays[name]
             if len(array) < self._used << BLOCK_BITS:
                 room = max(FIRST_SLOTS, 2 * self._used) << BLOCK_BITS
@@ -74,53 +84,103 @@ class Blocks:
                 )
 
 
-def empty(fields: Mapping[str, tuple[Any, int]]) -> Block:
+@rowwise
+def _locate(
+    numbers: Ints, found: Ints, start: int, ids: Ints, slots: Ints, used: int, missing: Ints
+) -> tuple[int, int]:
+    """Fill `found` from `start` on, to the end or until too many blocks are missing: how far it
+    came, and how many `missing` are to be made, in the order of their slots."""
+    count = 0
+    near, near_slots = np.full(64, -1), np.empty(64, np.int64)  # lately met
+    for i in range(start, len(numbers)):
+        number = numbers[i]
+        if number < 0:
+            found[i] = -1
+            continue
+        block = number >> BLOCK_BITS
+        spot = (block ^ (block >> 19) ^ (block >> 31)) & 63  # apart for each producer and queue
+        if near[spot] != block:
+            low, high = 0, len(ids) - 1
+            while low < high:
+                middle = (low + high) >> 1
+                if ids[middle] < block:
+                    low = middle + 1
+                else:
+                    high = middle
+            slot = slots[low]
+            if ids[low] != block:
+                place = 0
+                while place < count and missing[place] != block:
+                    place += 1
+                if place == len(missing):
+                    return i, count
+                missing[place] = block
+                count = max(count, place + 1)
+                slot = used + place
+            near[spot], near_slots[spot] = block, slot
+        found[i] = (near_slots[spot] << BLOCK_BITS) | (number & (BLOCK - 1))
+    return len(numbers), count
+
+
+def empty(fields: Fields) -> Block:
     return {name: np.full(BLOCK, fill, dtype) for name, (dtype, fill) in fields.items()}
 
 
-def pack(block: Block) -> bytes:
-    """A block as bytes to send; mostly repetition, so they shrink well."""
-    data = b"".join(array.tobytes() for array in block.values())
+def pack(block: Block, fields: Fields) -> bytes:
+    """A block as bytes to send: a bit for each array that says anything, then those arrays, mostly
+    repetition, so that they shrink well."""
+    told = [bool((block[name] != fill).any()) for name, (_, fill) in fields.items()]
+    data = b"".join(block[name].tobytes() for name, any_ in zip(fields, told, strict=True) if any_)
     packed: bytes = pa.compress(data, codec="lz4", asbytes=True)
-    return packed
+    return bytes(np.packbits(told, bitorder="little")) + packed
 
 
-def unpack(data: bytes, fields: Mapping[str, tuple[Any, int]]) -> Block:
-    sizes = {name: BLOCK * np.dtype(dtype).itemsize for name, (dtype, _) in fields.items()}
-    whole = pa.decompress(data, sum(sizes.values()), codec="lz4", asbytes=True)
-    block: Block = {}
-    at = 0
-    for name, (dtype, _) in fields.items():
-        block[name] = np.frombuffer(whole, dtype, BLOCK, at)
-        at += sizes[name]
+def unpack(data: bytes, fields: Fields) -> Block:
+    told = np.unpackbits(np.frombuffer(data, np.uint8, 1), bitorder="little")
+    sizes = {
+        name: BLOCK * np.dtype(dtype).itemsize
+        for (name, (dtype, _)), any_ in zip(fields.items(), told.tolist(), strict=False)
+        if any_
+    }
+    whole = pa.decompress(data[1:], sum(sizes.values()), codec="lz4", asbytes=True)
+    block, at = empty(fields), 0
+    for name, size in sizes.items():
+        block[name][:] = np.frombuffer(whole, fields[name][0], BLOCK, at)
+        at += size
     return block
 
 
 def merged(
     partials: Iterator[pa.RecordBatch],
-    fields: Mapping[str, tuple[Any, int]],
+    fields: Fields,
     absorb: Callable[[Block, Block], None],
 ) -> Iterator[tuple[int, Block]]:
     """Blocks from rows (block, packed) sorted by block: each merged from all that is known of it,
     and handed out before the next one is read."""
-    current, block = -1, empty(fields)
+    current, block = -1, Block()
     for batch in partials:
         for number, packed in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if number != current:
-                if current >= 0:
-                    yield current, block
-                current, block = number, empty(fields)
-            absorb(block, unpack(packed, fields))
+            other = unpack(packed, fields)
+            if number == current:
+                absorb(block, other)
+                continue
+            if current >= 0:
+                yield current, block
+            current, block = number, other
     if current >= 0:
         yield current, block
 
 
-def column(batch: pa.RecordBatch, name: str) -> Ints:
-    """A column of integers; -1 where it is null."""
+def column(batch: pa.RecordBatch, name: str) -> Array:
+    """A column of integers, as wide as it is stored; -1 where it is null."""
     array = batch.column(batch.schema.get_field_index(name))
-    filled = array.fill_null(-1) if array.null_count else array
-    numbers: Ints = filled.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return numbers
+    if not array.null_count:
+        numbers: Array = array.to_numpy(zero_copy_only=False)
+        return numbers
+    there, data = array.buffers()
+    numbers = np.frombuffer(data, array.type.to_pandas_dtype())[array.offset :][: len(array)]
+    known = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")
+    return np.where(known[array.offset :][: len(array)], numbers, numbers.dtype.type(-1))
 
 
 def bits(mask: Bools) -> bytes:

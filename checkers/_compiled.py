@@ -9,23 +9,36 @@ timer in another thread can stop it.
 
 import os
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, TypeVar
 
 from harness.java import cache_folder
 
-os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))  # numba reads it once
-
-import numba
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_compile: Any = numba.njit  # some of its options are not in its types
+ENOUGH = 1 << 16  # rows that take plain Python longer than numba takes to be imported
 
 
 def kernel(function: Function) -> Function:
     """The function, compiled when it is first called."""
-    compiled: Function = _compile(cache=True, nogil=True, error_model="numpy")(function)
+    compiled: Function = _njit(cache=True, nogil=True, error_model="numpy")(function)
     return compiled
+
+
+def rowwise(function: Function) -> Function:
+    """A loop over the rows of its first argument: few of them as plain Python, many compiled, so
+    that a short history never pays for a compiler."""
+    compiled: list[Function] = []
+
+    @wraps(function)
+    def run(rows: Any, *others: Any) -> Any:
+        if len(rows) < ENOUGH:
+            return function(rows, *others)
+        if not compiled:
+            compiled.append(kernel(function))
+        return compiled[0](rows, *others)
+
+    return run  # type: ignore[return-value]
 
 
 def part(function: Function) -> Function:
@@ -33,7 +46,7 @@ def part(function: Function) -> Function:
 
     It is put in its caller's place, so it has no door for Python, and counts no references.
     """
-    compiled: Function = _compile(
+    compiled: Function = _njit(
         nogil=True,
         error_model="numpy",
         forceinline=True,
@@ -42,3 +55,12 @@ def part(function: Function) -> Function:
         _nrt=False,
     )(function)
     return compiled
+
+
+def _njit(**options: Any) -> Any:
+    """Numba's, which is told where to keep things before it is imported, as it reads it once."""
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))
+    import numba
+
+    compiler: Any = numba.njit  # some of its options are not in its types
+    return compiler(**options)

@@ -23,6 +23,7 @@ import numpy as np
 
 from checkers._blocks import (
     BLOCK_BITS,
+    MOST_OFFSETS,
     NEVER,
     OFFSET_BITS,
     Array,
@@ -32,7 +33,9 @@ from checkers._blocks import (
     Ints,
     Members,
 )
+from checkers._compiled import rowwise
 from checkers._messages import NOBODY, Rows, in_range, key_of, offset_of
+from checkers._polls import KEY_BITS, Polls
 from checkers._steps import Readings, Shelf, Walks
 from harness.operation import F, Type
 
@@ -43,9 +46,11 @@ LOG_FIELDS: dict[str, tuple[Any, int]] = {
     "seen": (np.int64, NEVER),
     "marks": (np.uint8, 0),
 }
-CONFLICT, FRESH = np.uint8(1), np.uint8(2)
+SEND, POLL, READ = int(F.SEND), int(F.POLL), int(F.READ)  # as kernels take them
+INVOKE, OK = int(Type.INVOKE), int(Type.OK)
+CONFLICT, FRESH = 1, 2  # marks
 # in an imported history: somebody was given the message there; it is no certain one; it is lost
-GIVEN, UNSURE, LOST = np.uint8(4), np.uint8(8), np.uint8(16)
+GIVEN, UNSURE, LOST = 4, 8, 16
 SEND_FIELDS: dict[str, tuple[Any, int]] = {"invoked": (np.int64, -1)}
 
 
@@ -66,89 +71,127 @@ class Bounds:
 
     def __init__(self, known: Known) -> None:
         self.offsets = Blocks(LOG_FIELDS)
-        self.backwards: list[tuple[int, ...]] = []  # (key, op, offset, the one before it)
         self._known = known
         self.walks = Walks(known.readings, known.late) if known.readings else None
         self._sends = Blocks(SEND_FIELDS)  # a send completes in the journal it was invoked in
-        self._last: dict[tuple[int, int], tuple[int, int]] = {}  # (process, key): (op, offset)
+        self._polls = Polls()
 
     def observe(self, rows: Rows) -> None:
-        if self.walks is not None:
-            self.walks.observe(rows)
-        rows = rows.where((rows.key >= 0) & (rows.value >= 0))
-        sends = rows.f == F.SEND
-        invoked = rows.where(sends & (rows.type == Type.INVOKE))
-        at = self._sends.at(invoked.value)
-        self._sends["invoked"][at] = invoked.t
-        self._bound_late(invoked)
-        acked = rows.where(sends & (rows.type == Type.OK) & in_range(rows.offset))
-        at = self._sends.at(acked.value)
-        self._bound(acked, self._sends["invoked"][at], "acked")
-        reads = (rows.f == F.POLL) | (rows.f == F.READ)
-        seen = rows.where(reads & (rows.type == Type.OK) & in_range(rows.offset))
+        send, place, reader = np.empty((3, len(rows.value)), np.int64)
+        asked = (rows.key, rows.offset, rows.type, rows.f, rows.process)
+        _tell(rows.value, *asked, send, place, reader)
         if self.walks is None:
-            self._follow(seen)
+            self._polls.observe(rows, reader)
         else:
-            told = (rows.type == Type.OK) | (rows.type == Type.INFO)
-            self._mark(rows.where(sends & told & in_range(rows.offset)), seen)
-        self._bound(seen, np.full(len(seen.t), -1), "seen")
+            self.walks.observe(rows)
+            self._mark(rows)
+        self._bound_late(rows)
+        if self._known.gone:
+            place[self._known.gone.holds(rows.value)] = -1
+        sent, at = self._sends.at(send), self.offsets.at(place)
+        columns = (rows.value, rows.t, rows.type, rows.f)
+        bounds = (self.offsets[name] for name in LOG_FIELDS)
+        _bind(at, sent, *columns, self._sends["invoked"], *bounds)
 
-    def _bound(self, rows: Rows, since: Ints, name: str) -> None:
-        here = ~self._known.gone.holds(rows.value)
-        rows, since = rows.where(here), since[here]
-        at = self.offsets.at((rows.key << OFFSET_BITS) | rows.offset)
-        self._put(at, rows.value)
-        np.maximum.at(self.offsets["invoked"], at, since)
-        np.minimum.at(self.offsets[name], at, rows.t)
-        self.offsets["marks"][at[rows.f == F.READ]] |= FRESH
+    @property
+    def backwards(self) -> list[tuple[int, ...]]:
+        """(key, op, offset, the one before it, process, t) within one poll."""
+        return self._polls.backwards
 
-    def _mark(self, told: Rows, seen: Rows) -> None:
+    def _mark(self, rows: Rows) -> None:
         """What stands at the offsets that somebody was told."""
+        rows = rows.where((rows.key >= 0) & (rows.value >= 0) & in_range(rows.offset))
+        sends, ok = rows.f == F.SEND, rows.type == Type.OK
+        told = rows.where(sends & (ok | (rows.type == Type.INFO)))
+        seen = rows.where(ok & ((rows.f == F.POLL) | (rows.f == F.READ)))
         unsure = self._known.unsure.holds(seen.value)
         gone = told.where(self._known.gone.holds(told.value))
-        for rows, mark in (
+        for some, mark in (
             (seen.where(~unsure), GIVEN),
             (seen.where(unsure), UNSURE),
             (gone, LOST),
         ):
-            at = self.offsets.at((rows.key << OFFSET_BITS) | rows.offset)
-            self.offsets["marks"][at] |= mark
+            at = self.offsets.at((some.key << OFFSET_BITS) | some.offset)
+            self.offsets["marks"][at] |= np.uint8(mark)
 
-    def _bound_late(self, invoked: Rows) -> None:
+    def _bound_late(self, rows: Rows) -> None:
         """Sends of unknown outcome that were seen: appended after they were invoked."""
         values, places = self._known.late
-        found = np.searchsorted(values, invoked.value)
-        found = np.where(found < len(values), found, 0)
-        late = values[found] == invoked.value if len(values) else np.zeros(len(found), np.bool_)
-        place = places[found[late]] if len(values) else np.zeros(0, np.int64)
+        if not len(values):
+            return
+        rows = rows.where((rows.key >= 0) & (rows.f == F.SEND) & (rows.type == Type.INVOKE))
+        found = np.minimum(np.searchsorted(values, rows.value), len(values) - 1)
+        late = values[found] == rows.value
+        place, value = places[found[late]], rows.value[late]
         at = self.offsets.at((key_of(place) << OFFSET_BITS) | offset_of(place))
-        self._put(at, invoked.value[late])
-        np.maximum.at(self.offsets["invoked"], at, invoked.t[late])
+        held, marks = self.offsets["value"], self.offsets["marks"]
+        fresh = held[at] < 0
+        held[at[fresh]] = value[fresh]
+        marks[at[held[at] != value]] |= np.uint8(CONFLICT)
+        np.maximum.at(self.offsets["invoked"], at, rows.t[late])
 
-    def _put(self, at: Ints, value: Ints) -> None:
-        """Every offset has one value."""
-        values, marks = self.offsets["value"], self.offsets["marks"]
-        before = values[at]
-        marks[at[(before >= 0) & (before != value)]] |= CONFLICT
-        fresh = before < 0
-        values[at[fresh]] = value[fresh]
-        marks[at[values[at] != value]] |= CONFLICT
 
-    def _follow(self, seen: Rows) -> None:
-        """Within one poll, offsets rise."""
-        rows = seen.take(np.lexsort((np.arange(len(seen.t)), seen.key, seen.process)))
-        who = (rows.process << 32) | rows.key
-        heads = np.flatnonzero(np.diff(who, prepend=-1))
-        before_op, before = np.roll(rows.op, 1), np.roll(rows.offset, 1)
-        for at in heads.tolist():
-            reader = (int(rows.process[at]), int(rows.key[at]))
-            before_op[at], before[at] = self._last.get(reader, (-1, -1))
-        for at in [*(heads[1:] - 1).tolist(), len(who) - 1] if len(who) else []:
-            reader = (int(rows.process[at]), int(rows.key[at]))
-            self._last[reader] = (int(rows.op[at]), int(rows.offset[at]))
-        back = np.flatnonzero((rows.op == before_op) & (rows.offset <= before))
-        columns = (rows.key, rows.op, rows.offset, before, rows.process, rows.t)
-        self.backwards += zip(*(column[back].tolist() for column in columns), strict=True)
+@rowwise
+def _tell(
+    value: Ints,
+    key: Ints,
+    offset: Ints,
+    kind: Ints,
+    f: Ints,
+    process: Ints,
+    send: Ints,
+    place: Ints,
+    reader: Ints,
+) -> None:
+    """Each row's send, the offset that it names, and who was given a message there; or -1."""
+    for i in range(len(value)):
+        send[i] = place[i] = reader[i] = -1
+        if value[i] < 0 or key[i] < 0:
+            continue
+        known = kind[i] == OK and 0 <= offset[i] < MOST_OFFSETS - 1
+        if f[i] == SEND:
+            send[i] = value[i]
+        elif known and (f[i] == POLL or f[i] == READ):
+            reader[i] = (int(process[i]) << KEY_BITS) | int(key[i])
+        else:
+            continue
+        if known:
+            place[i] = (int(key[i]) << OFFSET_BITS) | offset[i]
+
+
+@rowwise
+def _bind(
+    at: Ints,
+    sent: Ints,
+    value: Ints,
+    t: Ints,
+    kind: Ints,
+    f: Ints,
+    began: Ints,
+    values: Ints,
+    invoked: Ints,
+    acked: Ints,
+    seen: Ints,
+    marks: Array,
+) -> None:
+    """Rows of sends, and of who saw what. `at`: of their offsets, or -1; `sent`: of sends."""
+    for i in range(len(at)):
+        send, here = sent[i], at[i]
+        if send >= 0 and kind[i] == INVOKE:
+            began[send] = t[i]
+        if here < 0:
+            continue
+        if values[here] < 0:  # every offset has one value
+            values[here] = value[i]
+        elif values[here] != value[i]:
+            marks[here] |= CONFLICT
+        if send >= 0:
+            invoked[here] = max(invoked[here], began[send])
+            acked[here] = min(acked[here], t[i])
+        else:
+            seen[here] = min(seen[here], t[i])
+            if f[i] == READ:
+                marks[here] |= FRESH
 
 
 def absorb(mine: Block, other: Block) -> None:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from checkers._blocks import BLOCK_BITS, NEVER, OFFSET_BITS, merged, pack
+from checkers._blocks import BLOCK_BITS, MOST_BLOCKS, NEVER, OFFSET_BITS, Blocks, merged, pack
 from checkers._log import LOG_FIELDS, Bounds, Inversion, Known, Sweep, absorb
 from checkers._messages import COLUMNS, Rows
 from checkers._steps import WRONG, Shelf, judge, readings_of, together
 from checkers._survey import SAMPLE, survey
-from checkers._units import Batches, Step, Unit, arrays, once, reduced, units_of
+from checkers._units import Batches, Step, Unit, arrays, once, reduced, stored, units_of
 from checkers._witness import seconds
 from harness.history import History
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BLOCKS_OF_KEY = OFFSET_BITS - BLOCK_BITS
 REMARK = -1  # in place of a block's number: what a task found out by itself
 STEPS = NEVER  # in place of a block's number: odd steps, which sort behind the blocks
+ASKED = ("t", "process", "op", "type", "f", "key", "value", "offset")  # columns of ops
 PARTIALS = pa.schema([("key", pa.int64()), ("block", pa.int64()), ("packed", pa.binary())])
 LINES = pa.schema([("line", pa.string())])
 
@@ -124,11 +125,12 @@ def _logbook(history: History, spark: "SparkSession | None") -> Logbook:
 def scan_with(known: Known) -> Callable[[Unit], Batches]:
     def scan(unit: Unit) -> Batches:
         bounds = Bounds(known)
-        for rows in arrays(unit[1], COLUMNS):
+        read = stored(unit[1], ASKED) if known.readings is None else arrays(unit[1], COLUMNS)
+        for rows in read:
             bounds.observe(Rows(rows))
-        for number, block in bounds.offsets.items():
-            row = [[number >> BLOCKS_OF_KEY], [number], [pack(block)]]
-            yield pa.record_batch(row, schema=PARTIALS)
+            if len(bounds.offsets) > MOST_BLOCKS:
+                yield from _packed(bounds)
+        yield from _packed(bounds)
         if bounds.backwards:
             yield _remark("backwards", bounds.backwards)
         if bounds.walks is not None:
@@ -139,6 +141,14 @@ def scan_with(known: Known) -> Callable[[Unit], Batches]:
                 yield _remark("own", own)
 
     return scan
+
+
+def _packed(bounds: Bounds) -> Batches:
+    """What is known of the offsets so far, for whoever merges it."""
+    offsets, bounds.offsets = bounds.offsets, Blocks(LOG_FIELDS)
+    for number, block in offsets.items():
+        row = [[number >> BLOCKS_OF_KEY], [number], [pack(block, offsets.fields)]]
+        yield pa.record_batch(row, schema=PARTIALS)
 
 
 def _remark(name: str, rows: list[tuple[int, ...]]) -> pa.RecordBatch:

@@ -29,6 +29,7 @@ from checkers._blocks import (
     Ints,
     Members,
 )
+from checkers._compiled import rowwise
 from harness.operation import SEQUENCE_BITS, F, Type
 
 Flags = npt.NDArray[np.uint64]
@@ -52,6 +53,11 @@ class Seen(IntFlag):
 
 GROUP_BIT = 16  # group g's deliveries are bit GROUP_BIT + g
 MOST_GROUPS = 64 - GROUP_BIT
+
+OFFSETS = MOST_OFFSETS - 1  # the part of a place that names the offset
+INFO, POLLED, RETRIED = int(Seen.INFO), int(Seen.POLLED), int(Seen.RETRIED)  # as kernels take it
+SEND, OK, UNSURE = int(F.SEND), int(Type.OK), int(Type.INFO)
+READ, READ_TWICE, MOVED = int(Seen.READ), int(Seen.READ_TWICE), int(Seen.MOVED)
 
 MESSAGE_FIELDS: dict[str, tuple[Any, int]] = {"flags": (np.uint64, 0), "place": (np.int64, -1)}
 
@@ -158,65 +164,94 @@ def differ(a: Ints, b: Ints) -> Bools:
 
 def observe(blocks: Blocks, rows: Rows, groups: Ints, *, imported: bool = False) -> None:
     """Add rows of the history. `groups[p]` is the group of process p, or -1."""
-    told = (Type.OK, Type.INFO) if imported else (Type.OK,)  # whose offsets mean something
-    of_messages = (rows.value >= 0) & (rows.key >= 0)
-    sends = rows.where(of_messages & (rows.f == F.SEND))
-    for kind, flag in (
-        (Type.INVOKE, Seen.INVOKED),
-        (Type.OK, Seen.ACKED),
-        (Type.FAIL, Seen.FAILED),
-        (Type.INFO, Seen.INFO),
-    ):
-        some = sends.where(sends.type == kind)
-        offset = some.offset if kind in told else np.full(len(some.value), -1)
-        at = _saw(blocks, some.value, place_of(some.key, offset), flag)
-        blocks["flags"][at[some.attempts > 1]] |= np.uint64(Seen.RETRIED)
-        if imported and kind is Type.INFO:
-            blocks["flags"][at[some.mop >= 0]] |= np.uint64(Seen.PART)
-    seen = rows.where(of_messages & (rows.type == Type.OK) & (rows.f != F.SEND))
-    polls = seen.where(seen.f == F.POLL)
-    at = _saw(blocks, polls.value, place_of(polls.key, polls.offset), Seen.POLLED)
-    group = _group_of(polls.process, groups)
-    for number in np.unique(group[group >= 0]).tolist():
-        blocks["flags"][at[group == number]] |= np.uint64(1 << (GROUP_BIT + number))
-    reads = seen if imported else seen.where(seen.f == F.READ)
-    _read(blocks, reads.value, place_of(reads.key, reads.offset))
+    number, place, news = np.empty((3, len(rows.value)), np.int64)
+    asked = (rows.key, rows.offset, rows.type, rows.f, rows.attempts, rows.process)
+    _tell(rows.value, *asked, groups, NEWS[imported], imported, number, place, news)
+    if imported:
+        news |= np.where((news & INFO != 0) & (rows.mop >= 0), int(Seen.PART), 0)
+    _add(blocks, number, place, news)
 
 
 def observe_replica(blocks: Blocks, value: Ints, key: Ints, offset: Ints) -> None:
     """Add messages of a replica's log."""
-    known = (value >= 0) & (key >= 0)
-    _saw(blocks, value[known], place_of(key[known], offset[known]), Seen.STORED)
+    news = np.full(len(value), int(Seen.STORED))
+    _add(blocks, np.where(key >= 0, value, -1), place_of(key, offset), news)
 
 
-def _saw(blocks: Blocks, value: Ints, place: Ints, flag: Seen) -> Ints:
-    """Somebody other than the fresh reader names a place."""
-    at = blocks.at(value)
-    flags, places = blocks["flags"], blocks["place"]
-    flags[at] |= np.uint64(flag)
-    now = places[at]
-    flags[at[differ(now, place)]] |= np.uint64(Seen.MOVED)
-    better = (now < 0) | ((offset_of(now) < 0) & ~has(flags[at], Seen.READ))
-    places[at[better]] = place[better]
-    flags[at[differ(places[at], place)]] |= np.uint64(Seen.MOVED)  # twice within these rows
-    return at
+def _add(blocks: Blocks, number: Ints, place: Ints, news: Ints) -> None:
+    at = blocks.at(number)
+    _put(at, place, news, blocks["flags"].view(np.int64), blocks["place"])
 
 
-def _read(blocks: Blocks, value: Ints, place: Ints) -> None:
-    at = blocks.at(value)
-    flags, places = blocks["flags"], blocks["place"]
-    elsewhere = differ(places[at], place)
-    before = has(flags[at], Seen.READ)
-    flags[at[elsewhere]] |= np.uint64(Seen.MOVED)
-    flags[at[elsewhere & before]] |= np.uint64(Seen.READ_TWICE)
-    places[at[~before]] = place[~before]
-    flags[at] |= np.uint64(Seen.READ)
-    flags[at[differ(places[at], place)]] |= np.uint64(Seen.MOVED | Seen.READ_TWICE)
+def _news(seen: Mapping[F, int]) -> Ints:
+    """What a row tells of its message, by its kind and type."""
+    table = np.zeros((max(F) + 2) << 2, np.int64)
+    sent = {Type.INVOKE: Seen.INVOKED, Type.OK: Seen.ACKED, Type.FAIL: Seen.FAILED}
+    for kind, flag in (sent | {Type.INFO: Seen.INFO}).items():
+        table[F.SEND << 2 | kind] = flag
+    for f, flag in seen.items():
+        table[f << 2 | Type.OK] = flag
+    return table
 
 
-def _group_of(process: Ints, groups: Ints) -> Ints:
-    known = (process >= 0) & (process < len(groups))
-    return np.where(known, groups[np.where(known, process, 0)] if len(groups) else -1, -1)
+# of a run of ours, and of an imported history, in which whoever is given a message has read it
+NEWS = (
+    _news({F.POLL: Seen.POLLED, F.READ: Seen.READ}),
+    _news({f: Seen.READ for f in F if f is not F.SEND} | {F.POLL: Seen.POLLED | Seen.READ}),
+)
+
+
+@rowwise
+def _tell(
+    value: Ints,
+    key: Ints,
+    offset: Ints,
+    kind: Ints,
+    f: Ints,
+    attempts: Ints,
+    process: Ints,
+    groups: Ints,
+    meaning: Ints,
+    imported: bool,
+    number: Ints,
+    place: Ints,
+    news: Ints,
+) -> None:
+    """What each row tells: of which message, or -1, and what; and the place that it names."""
+    for i in range(len(value)):
+        number[i], news[i] = -1, 0
+        code = (int(f[i]) << 2) | int(kind[i])
+        if value[i] < 0 or key[i] < 0 or not 0 <= code < len(meaning) or meaning[code] == 0:
+            continue
+        number[i], new = value[i], meaning[code]
+        if f[i] == SEND and attempts[i] > 1:
+            new |= RETRIED
+        if new & POLLED and 0 <= process[i] < len(groups) and groups[process[i]] >= 0:
+            new |= np.int64(1) << (GROUP_BIT + groups[process[i]])
+        news[i], place[i] = new, int(key[i]) << OFFSET_BITS
+        told = kind[i] == OK or (imported and kind[i] == UNSURE)  # its offset means something
+        if told and 0 <= offset[i] < OFFSETS:
+            place[i] |= offset[i] + 1
+
+
+@rowwise
+def _put(at: Ints, place: Ints, news: Ints, flags: Ints, places: Ints) -> None:
+    """Somebody names a message's place: the first one who knows the offset is believed, until the
+    fresh reader does."""
+    for i in range(len(at)):
+        here = at[i]
+        if here < 0:
+            continue
+        new, now, was = news[i], places[here], flags[here]
+        if now >= 0 and now != place[i]:  # as in `differ`
+            known = now & OFFSETS != 0 and place[i] & OFFSETS != 0
+            if known or now >> OFFSET_BITS != place[i] >> OFFSET_BITS:
+                new |= MOVED
+                if new & READ and was & READ:
+                    new |= READ_TWICE
+        if now < 0 or (not was & READ and (new & READ or not now & OFFSETS)):
+            places[here] = place[i]
+        flags[here] = was | new
 
 
 def absorb(mine: Block, other: Block) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from checkers._blocks import Blocks, Ints, column, pack
+from checkers._blocks import Array, Blocks, Ints, column, pack
 from harness.history import History, batches
 
 if TYPE_CHECKING:
@@ -94,6 +95,13 @@ def _reduced_here(
 
 def arrays(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[dict[str, Ints]]:
     """The rows of some files, a batch at a time, as arrays by column."""
+    for batch in stored(paths, columns):
+        yield {name: array.astype(np.int64, copy=False) for name, array in batch.items()}
+
+
+def stored(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[dict[str, Array]]:
+    """The same as narrow as they are stored, which only loops over rows can work with: shifted as
+    arrays they would lose bits."""
     for path in paths:
         for batch in batches(path, columns):
             yield {name: column(batch, name) for name in columns}
@@ -102,7 +110,7 @@ def arrays(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[dict[str, 
 def packed(blocks: Blocks) -> Batches:
     """What a task knows of each block, for whoever merges them: one row of PARTIALS each."""
     for number, block in blocks.items():
-        yield pa.record_batch([[number], [pack(block)]], schema=PARTIALS)
+        yield pa.record_batch([[number], [pack(block, blocks.fields)]], schema=PARTIALS)
 
 
 def sql(schema: pa.Schema) -> str:

@@ -86,7 +86,7 @@ def swept(events: list[dict[str, int]], known: Known, parts: int, first: int) ->
     blocks: dict[int, dict[str, np.ndarray]] = {}
     for number, block in partials:
         mine_ = blocks.setdefault(number, empty(LOG_FIELDS))
-        absorb_log(mine_, unpack(pack(block), LOG_FIELDS))
+        absorb_log(mine_, unpack(pack(block, LOG_FIELDS), LOG_FIELDS))
     for number in sorted(blocks):
         sweep.add(number, blocks[number])
     return sweep
@@ -218,7 +218,7 @@ def test_blocks_count_what_sets_count(script, parts, seed) -> None:  # type: ign
         for number, block in some.items():
             absorb(
                 blocks.setdefault(number, empty(MESSAGE_FIELDS)),
-                unpack(pack(block), MESSAGE_FIELDS),
+                unpack(pack(block, MESSAGE_FIELDS), MESSAGE_FIELDS),
             )
     counts: dict[str, int] = {}
     for number, block in blocks.items():

@@ -1,0 +1,117 @@
+"""Loops over rows: compiled they give what they give as plain Python, whatever the rows are."""
+
+import numpy as np
+import pytest
+
+from checkers import _compiled, _survey
+from checkers._blocks import BLOCK, Blocks
+from checkers._log import Bounds, Known
+from checkers._messages import (
+    COLUMNS,
+    GROUP_BIT,
+    MESSAGE_FIELDS,
+    NOBODY,
+    Rows,
+    Scope,
+    Seen,
+    observe,
+)
+from checkers._polls import FIRST_ROOM, KEY_BITS, Polls
+from harness.operation import F, Type
+
+ROWS = 3_000
+
+
+def random_rows(seed: int) -> Rows:
+    """Anything that the ops table can hold, of few values and offsets, so that they meet."""
+    rng = np.random.default_rng(seed)
+
+    def some(*values: int) -> np.ndarray:
+        return rng.choice(np.array(values, np.int64), ROWS)
+
+    value = (some(0, 1, 2) << 32) | rng.integers(0, 2 * BLOCK, ROWS) >> some(0, 8, 12)
+    columns = {name: some(-1, 0, 1) for name in COLUMNS} | {
+        "t": np.sort(rng.integers(0, 10_000, ROWS)),
+        "type": some(*Type),
+        "f": some(F.SEND, F.SEND, F.POLL, F.READ, F.COMMIT),
+        "key": some(-1, 0, 1, 2),
+        "value": np.where(rng.random(ROWS) < 0.05, -1, value),
+        "offset": np.where(rng.random(ROWS) < 0.1, -1, rng.integers(0, 40, ROWS)),
+        "attempts": some(-1, 1, 2),
+        "process": some(0, 1, 7),
+        "op": some(3, 4),
+    }
+    return Rows(columns)
+
+
+@pytest.fixture(params=["plain", "compiled"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_compiled, "ENOUGH", 0 if request.param == "compiled" else 10 * ROWS)
+
+
+def known_of(rows: Rows, imported: bool) -> list[object]:
+    """All that a task would hand on of these rows."""
+    blocks = Blocks(MESSAGE_FIELDS)
+    observe(blocks, rows, np.array([0, -1, -1, -1, -1, -1, -1, 47]), imported=imported)
+    bounds = Bounds(Known(NOBODY, (np.zeros(0, np.int64), np.zeros(0, np.int64))))
+    bounds.observe(rows)
+    told = [(n, {k: a.tolist() for k, a in b.items()}) for n, b in blocks.items()]
+    told += [(n, {k: a.tolist() for k, a in b.items()}) for n, b in bounds.offsets.items()]
+    return [*told, bounds.backwards]
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_compiled_and_plain_agree(imported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(3):
+        rows = random_rows(seed)
+        monkeypatch.setattr(_compiled, "ENOUGH", 10 * ROWS)
+        plain = known_of(rows, imported)
+        monkeypatch.setattr(_compiled, "ENOUGH", 0)
+        assert known_of(rows, imported) == plain
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_more_blocks_at_once_than_there_is_room_for() -> None:
+    """Numbers far from each other, in no order, some of them twice."""
+    numbers = np.random.default_rng(5).permutation(np.repeat(np.arange(300) * BLOCK * 3, 2))
+    blocks = Blocks({"n": (np.int64, -1)})
+    at = blocks.at(numbers)
+    blocks["n"][at] = numbers
+    assert len(blocks) == 300
+    assert blocks["n"][blocks.at(numbers[::-1].copy())].tolist() == numbers[::-1].tolist()
+    assert [n for n, _ in blocks.items()] == [3 * n for n in range(300)]
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_every_reader_is_followed() -> None:
+    """More readers than there is room for at first; each goes back once."""
+    readers = np.repeat(np.arange(2 * FIRST_ROOM), 3)
+    count = len(readers)
+    order = np.argsort(np.tile([0, 1, 2], 2 * FIRST_ROOM), kind="stable")
+    columns = {name: np.zeros(count, np.int64) for name in COLUMNS}
+    columns |= {"process": readers, "offset": np.tile([5, 7, 6], 2 * FIRST_ROOM)}
+    rows = Rows({name: column[order] for name, column in columns.items()})
+    polls = Polls()
+    polls.observe(rows, (rows.process << KEY_BITS) | rows.key)
+    went = [(process, offset, before) for _, _, offset, before, process, _ in polls.backwards]
+    assert sorted(went) == [(process, 6, 7) for process in range(2 * FIRST_ROOM)]
+
+
+@pytest.mark.parametrize("replicas", [False, True])
+def test_a_block_with_nothing_to_tell_is_told_the_same(
+    replicas: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The short way gives the answer of the long one, and is not taken when one message is odd."""
+    scope = Scope(frozenset({0}), {0: 1}, replicas=replicas, groups={8: 0})
+    clean = Seen.INVOKED | Seen.ACKED | Seen.READ | Seen.POLLED | Seen.STORED | 1 << GROUP_BIT
+    block = {"flags": np.full(BLOCK, clean, np.uint64), "place": np.arange(1, BLOCK + 1)}
+    block["flags"][5] |= np.uint64(Seen.RETRIED)
+    told = _survey.report_on(3, block, scope)
+    odd = {**block, "flags": block["flags"].copy()}
+    for flag in Seen:
+        if flag not in (Seen.RETRIED, Seen.STORED) or (replicas and flag is Seen.STORED):
+            odd["flags"][7] = block["flags"][7] ^ np.uint64(flag)
+            assert not _survey._nothing_to_tell(odd["flags"], scope)
+    monkeypatch.setattr(_survey, "_nothing_to_tell", lambda flags, scope: False)
+    long = _survey.report_on(3, block, scope)
+    assert {name: value for name, value in long.items() if value is not None} == told
