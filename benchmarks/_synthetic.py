@@ -1,7 +1,8 @@
 """Histories of any size for the benchmarks: what two crews of a sound run would have recorded.
 
 Producers send to queues in turn, every message is acknowledged, consumed once, and read by the
-fresh reader at the end: a message is four rows, and a run of n messages 4n events.
+fresh reader at the end: a message is four rows, and a run of n messages 4n events. Of each of
+WRONGS some messages may be spoilt, which checkers must find and count.
 """
 
 import json
@@ -19,6 +20,11 @@ from harness.trial import Trial
 CREWS, QUEUES, PRODUCERS = 2, 4, 4
 MESSAGE_CHECKERS = ("loss", "phantom", "duplicates", "order", "linearizable")
 APART_NS, LATENCY_NS = 2_000, 1_000_000
+POLLED_AT_ONCE = 32
+WRONGS = ("lost", "phantom", "twice", "clash", "back", "swapped")
+LOST, PHANTOM, TWICE, CLASH, BACK, SWAPPED = range(1, len(WRONGS) + 1)
+FAR = 1 << 40  # an offset where nobody is
+OVERTAKEN = 1_000  # messages later, so that one was acknowledged before the other was sent
 
 Columns = dict[str, Any]
 
@@ -39,20 +45,46 @@ def messages(count: int) -> Columns:
         "key": key,
         "offset": offset,
         "t": number * APART_NS,
+        "wrong": np.zeros(count, np.int8),
     }
 
 
-def crew_rows(all_messages: Columns, crew: int) -> Columns:
+def spoil(m: Columns, each: int) -> None:
+    """So many messages of each of WRONGS go wrong."""
+    count = len(m["t"])
+    spots = np.random.default_rng(2).choice(count // 8192 - 1, len(WRONGS) * each, replace=False)
+    for number, some in enumerate((spots * 8192).reshape(len(WRONGS), each), 1):
+        m["wrong"][some] = number
+    for at in np.flatnonzero(m["wrong"] >= CLASH).tolist():
+        near = np.flatnonzero(
+            (m["key"][at + 1 : at + 8192] == m["key"][at])
+            & (m["process"][at + 1 : at + 8192] == m["process"][at])
+        )
+        if m["wrong"][at] == CLASH:  # all say that it is where another one is
+            m["offset"][at] = m["offset"][at + 1 + near[0]]
+        elif m["wrong"][at] == SWAPPED:
+            other = at + 1 + near[near > OVERTAKEN][0]
+            m["offset"][[at, other]] = m["offset"][[other, at]]
+
+
+def crew_rows(m: Columns, crew: int) -> Columns:
     """A crew's rows in time order: sends of its producers, polls and reads of its queues."""
-    m = all_messages
-    sent, taken = m["process"] % CREWS == crew, m["key"] % CREWS == crew
+    sent = (m["process"] % CREWS == crew) & (m["wrong"] != PHANTOM)
+    of_queue = m["key"] % CREWS == crew
+    taken = of_queue & (m["wrong"] != LOST)
+    twice, back = of_queue & (m["wrong"] == TWICE), of_queue & (m["wrong"] == BACK)
     end = int(m["t"][-1]) + 10 * LATENCY_NS
     read_order = np.lexsort((m["offset"][taken], m["key"][taken]))
+    seen = m["t"] + 2 * LATENCY_NS
+    polls = {**m, "op": m["op"] // POLLED_AT_ONCE, "t": seen}
+    given = {"process": 100 + crew}
     parts = [
         _part(m, sent, Type.INVOKE, F.SEND, offset=-1),
         _part(m, sent, Type.OK, F.SEND, t=m["t"][sent] + LATENCY_NS, attempts=1),
-        _part(m, taken, Type.OK, F.POLL, t=m["t"][taken] + 2 * LATENCY_NS, process=100 + crew),
+        _part(polls, taken, Type.OK, F.POLL, **given),
+        _part(polls, back, Type.OK, F.POLL, t=seen[back] + 1, **given),
         _part(m, taken, Type.OK, F.READ, t=end + np.argsort(read_order), process=200 + crew),
+        _part(m, twice, Type.OK, F.READ, t=end, process=200 + crew, offset=FAR + m["op"][twice]),
     ]
     rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(rows["t"], kind="stable")
@@ -60,7 +92,7 @@ def crew_rows(all_messages: Columns, crew: int) -> Columns:
 
 
 def _part(m: Columns, mask: Any, kind: Type, f: F, **columns: Any) -> Columns:
-    rows = {name: array[mask] for name, array in m.items()}
+    rows = {name: array[mask] for name, array in m.items() if name != "wrong"}
     n = len(rows["t"])
     shape = {"pos": 0 if f is not F.SEND else -1, "attempts": -1, "type": kind, "f": f}
     filled = {name: np.full(n, value, np.int64) for name, value in shape.items()}
@@ -68,8 +100,10 @@ def _part(m: Columns, mask: Any, kind: Type, f: F, **columns: Any) -> Columns:
     return {**rows, **filled, **given}
 
 
-def write_run(path: Path, count: int, checkers: tuple[str, ...] = MESSAGE_CHECKERS) -> RunDir:
-    """A sealed run of that many messages."""
+def write_run(
+    path: Path, count: int, checkers: tuple[str, ...] = MESSAGE_CHECKERS, wrong: int = 0
+) -> RunDir:
+    """A sealed run of that many messages, of which so many of each of WRONGS are spoilt."""
     path.mkdir(parents=True)
     run = RunDir(path)
     run.trial_file.write_text(Trial(checkers=checkers).to_toml())
@@ -79,6 +113,8 @@ def write_run(path: Path, count: int, checkers: tuple[str, ...] = MESSAGE_CHECKE
     run.write_names({"keys": keys, "nodes": nodes, "roles": roles, "processes": {}})
     run.update_state(ended=True, interrupted=False)
     everything = messages(count)
+    if wrong:
+        spoil(everything, wrong)
     for crew in range(CREWS):
         journal = Journal(run.journal, "ops", f"client-{crew + 1}")
         rows = crew_rows(everything, crew)

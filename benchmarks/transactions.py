@@ -10,7 +10,6 @@ Elle takes about 100 CPU seconds and 8.4 GB for a million, with parsing.
 """
 
 import multiprocessing
-import os
 import resource
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _used import used
 
 from checkers import transactions
 from harness.history import History
@@ -160,37 +160,6 @@ def made(path: Path, count: int, spoilt: bool) -> RunDir:
 
 
 # ------------------------------------------------------------------------------------ measuring
-
-
-def tree() -> list[int]:
-    """This process and all that descend from it."""
-    parent: dict[int, int] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                text = (folder / "stat").read_text()
-            except OSError:
-                continue
-            parent[int(folder.name)] = int(text.rsplit(")", 1)[1].split()[1])
-    found = [os.getpid()]
-    for pid in found:
-        found += [child for child, its in parent.items() if its == pid]
-    return found
-
-
-def used() -> tuple[float, float]:
-    """CPU seconds of all of them, with those that have ended, and the sum of their peaks in GB."""
-    cpu, peak = 0.0, 0.0
-    for pid in tree():
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-            status = Path(f"/proc/{pid}/status").read_text()
-        except OSError:
-            continue
-        cpu += sum(int(stat[i]) for i in (11, 12, 13, 14)) / os.sysconf("SC_CLK_TCK")
-        high = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
-        peak += int(high[0]) / 1e6 if high else 0.0
-    return cpu, peak
 
 
 def measured(run: RunDir, spark: Any, what: str) -> Result:
