@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 import sinking
+import small_histories
 import spark_lab
 
-from harness import spark, spark_fit
+from harness import registry, spark, spark_fit
 from harness.errors import BadRequest, BedFailed
 from harness.history import History
 from harness.judge import judge
 from harness.rundir import RunDir
 from harness.spark_master import Master, packed
+from harness.trial import Trial
 
 PATIENCE_S = 200.0  # with a starved machine
 SMALL = """\
@@ -187,9 +189,7 @@ def test_a_cluster_does_what_a_machine_does(
         patch.setattr(spark_fit, "FIT_WITHIN_S", 1.0)
         with pytest.raises(BedFailed, match=r"no executor of the Spark master answered within 1 s"):
             judge(run, session)
-    for name in ("worker-1", "worker-2"):
-        cluster.worker(name, cluster.url)
-        cluster.heard(name, "Asked to launch executor")
+    man(cluster)
     here = run.verdict_file.read_bytes()
     run.verdict_file.unlink()
     monkeypatch.setattr(spark_fit, "FIT_WITHIN_S", PATIENCE_S)
@@ -199,6 +199,31 @@ def test_a_cluster_does_what_a_machine_does(
     assert _homes(session) == {str(find_spec("pyspark").origin), "seatrial.zip"}  # type: ignore[union-attr]
     with pytest.raises(BedFailed, match=r"nowhere is not there; put the run where all of them"):
         spark_fit.refuse_unfit(session, tmp_path / "nowhere")
+
+
+def man(cluster: spark_lab.Harbour) -> None:
+    """Two workers, with an executor each."""
+    for name in ("worker-1", "worker-2"):
+        cluster.worker(name, cluster.url)
+        cluster.heard(name, "Asked to launch executor")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", small_histories.TABLES)
+def test_a_cluster_agrees_on_small_histories(
+    name: str, engine: spark.Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers come to the whole answer that the kernels give without Spark, about 20,000
+    histories; the workers are those of the test before."""
+    from checkers import _units
+
+    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
+    count = small_histories.HISTORIES
+    history = small_histories.run_of(tmp_path / "run", small_histories.TABLES[name](count))
+    check = registry.load("checker", name)
+    alone = check(history, Trial(), None)
+    assert alone.findings
+    assert check(History.open(history.run), Trial(), engine.session()) == alone
 
 
 def _homes(session: Any) -> set[str]:

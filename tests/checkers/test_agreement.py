@@ -1,0 +1,46 @@
+"""Spark on this machine comes to the verdicts of the naive truth and of the kernels without it, on
+tables of 20,000 small histories. A cluster's turn is in tests/history/test_spark_masters.py."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import small_histories
+from register_dice import all_orders
+
+from checkers import _units
+from checkers._linear.registers import judged
+from harness import registry
+from harness.history import History
+from harness.trial import Trial
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HISTORIES, MANY = small_histories.HISTORIES, 2_000
+
+
+@pytest.fixture(autouse=True)
+def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", small_histories.TABLES)
+def test_with_spark_and_without(name: str, tmp_path: Path, spark: "SparkSession") -> None:
+    """The whole answer: findings, how many of each, which of them are shown, and why."""
+    history = small_histories.run_of(tmp_path / "run", small_histories.TABLES[name](HISTORIES))
+    check = registry.load("checker", name)
+    alone = check(history, Trial(), None)
+    assert check(History.open(history.run), Trial(), spark) == alone
+    print(f"\n{name}: { {finding.code: finding.count for finding in alone.findings} }")
+    assert sum(finding.count for finding in alone.findings) > MANY
+
+
+@pytest.mark.spark
+def test_registers_on_spark_are_what_all_orders_say(tmp_path: Path, spark: "SparkSession") -> None:
+    rows, games = small_histories.registers()
+    history = small_histories.run_of(tmp_path / "run", rows)
+    illegal = tuple(game.key for game in games if not all_orders(game.ops))
+    assert judged(history, spark).illegal == illegal
+    assert MANY < len(illegal) < len(games) - MANY

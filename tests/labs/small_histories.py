@@ -1,0 +1,76 @@
+"""Tables of tens of thousands of small histories, as runs: what every engine must judge alike.
+
+They are drawn as the oracles' tests draw theirs, so what the kernels make of such histories is
+known to be the truth; here each table is one run of several writers, for whatever Spark there is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from isolation_dice import drawn as transactions_drawn
+from isolation_dice import placed
+from object_dice import drawn as object_drawn
+from object_oracle import Table
+from register_dice import KINDS, games
+from transacting import Transaction, events
+
+from checkers._linear.objects import COLUMNS
+from harness.history import History
+from harness.rundir import RunDir
+from harness.schema import OPS
+
+HISTORIES, WRITERS = 20_000, 4
+OBJECTS = ("queue", "set", "counter", "log", "lock")
+Rows = Sequence[Mapping[str, Any]]
+
+
+def registers(count: int = HISTORIES) -> tuple[Rows, list[Any]]:
+    """Rows, and the games that they tell; each operation has a process of its own, since players
+    go on after one that nobody answered."""
+    names = ("t", "process", "op", "type", "f", "key", "value", "arg", "pos")
+    played = games(2_000, count, KINDS)
+    rows = [dict(zip(names, row, strict=True)) for game in played for row in game.rows]
+    return [row | {"process": row["op"]} for row in rows], played
+
+
+def objects(count: int = HISTORIES) -> Rows:
+    dice, table = Random(11), Table()
+    for key in range(count):
+        table.add(key, object_drawn(dice, OBJECTS[key % len(OBJECTS)]))
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in table.rows]
+    return sorted(rows, key=lambda row: (int(row["process"] or 0), int(row["t"] or 0)))
+
+
+def transactions(count: int = HISTORIES) -> Rows:
+    dice = Random(23)
+    some: list[Transaction] = []
+    for number in range(count):
+        _, history = transactions_drawn(dice, registers=False)
+        some += placed(history, number)
+    return [row for transaction in some for row in events(transaction)]
+
+
+TABLES: Mapping[str, Callable[[int], Rows]] = {
+    "registers": lambda count: registers(count)[0],
+    "objects": objects,
+    "transactions": transactions,
+}
+
+
+def run_of(folder: Path, rows: Rows) -> History:
+    """A sealed run, whose writers share its processes."""
+    run = RunDir(folder)
+    run.history.mkdir(parents=True)
+    absent: dict[str, Any] = dict.fromkeys(OPS.names)
+    for writer in range(WRITERS):
+        mine = [absent | row for row in rows if int(row["process"]) % WRITERS == writer]
+        path = run.history / f"ops-w{writer}-000.parquet"
+        pq.write_table(pa.Table.from_pylist(sorted(mine, key=lambda r: int(r["t"])), OPS), path)
+    keys = 1 + max(int(row["key"]) for row in rows if row.get("key") is not None)
+    run.write_names({"keys": [f"k{n}" for n in range(keys)]})
+    run.update_state(ended=True)
+    return History.open(run)
