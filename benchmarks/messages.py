@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -71,7 +72,7 @@ def ours(run: RunDir, cores: int) -> tuple[Callable[[], Counts], Callable[[], No
     spark = engine.session()
 
     def ask() -> Counts:
-        findings = [f for r in judge(run, spark).results for f in r.findings]
+        findings = [f for r in judge(run, spark).checkers for f in r.findings]
         found = {finding.code: finding.count for finding in findings}
         codes = ("LOST_ACKED", "PHANTOM_NEVER_SENT", "DUPLICATED", "OFFSET_CONFLICT")
         codes += ("NONMONOTONIC_POLL", "REORDERED")
@@ -148,7 +149,7 @@ def polars(run: RunDir, cores: int) -> tuple[Callable[[], Counts], Callable[[], 
 ENGINES = {"Seatrial on Spark": ours, "DuckDB": duckdb, "Polars": polars}
 
 
-def measured(name: str, path: Path, cores: int, times: int, out: Any) -> None:
+def measured(name: str, path: Path, cores: int, times: int) -> tuple[Any, ...]:
     """In a process of its own."""
     ask, close = ENGINES[name](RunDir(path), cores)
     seconds: list[float] = []
@@ -159,27 +160,20 @@ def measured(name: str, path: Path, cores: int, times: int, out: Any) -> None:
         counts = ask()
         seconds.append(time.perf_counter() - began)
         cpu_s = used()[0] - before
-    out.put((counts, seconds[0], median(seconds[1:] or seconds), cpu_s, used()[1]))
+    peak = used()[1]
     close()
+    return counts, seconds[0], median(seconds[1:] or seconds), cpu_s, peak
 
 
 def told_by(name: str, path: Path, cores: int, times: int = TIMES) -> tuple[Any, ...]:
-    context = multiprocessing.get_context("spawn")
-    out = context.Queue()
-    child = context.Process(target=measured, args=(name, path, cores, times, out))
-    child.start()
-    told: tuple[Any, ...] = out.get()
-    child.join()
-    return told
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as child:
+        return child.submit(measured, name, path, cores, times).result()
 
 
 def written(path: Path, events: int) -> None:
     """By another process, so that its memory is nobody's."""
-    context = multiprocessing.get_context("spawn")
-    child = context.Process(target=write_run, args=(path, events // 4, CHECKERS, EACH))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as child:
+        child.submit(write_run, path, events // 4, CHECKERS, EACH).result()
 
 
 def beside(path: Path) -> bool:

@@ -218,13 +218,45 @@ class Members:
     def holds(self, numbers: Ints) -> Bools:
         """Which of these numbers are in the set."""
         held = np.zeros(len(numbers), np.bool_)
-        if not self._blocks or not len(numbers):
-            return held
-        ids = numbers >> BLOCK_BITS
-        for number in np.unique(ids).tolist():
-            packed = self._blocks.get(number)
-            if packed is not None:
-                here = np.flatnonzero(ids == number)
-                mask = np.unpackbits(np.frombuffer(packed, np.uint8)).astype(np.bool_)
-                held[here] = mask[numbers[here] & (BLOCK - 1)]
+        if self._blocks:
+            ids = np.array(sorted(self._blocks), np.int64)
+            packed = b"".join(self._blocks[number] for number in ids.tolist())
+            _mark_held(numbers, ids, np.frombuffer(packed, np.uint8), held)
         return held
+
+
+@rowwise
+def _mark_held(numbers: Ints, ids: Ints, packed: Array, held: Bools) -> None:
+    for i in range(len(numbers)):
+        block = numbers[i] >> BLOCK_BITS
+        low, high = 0, len(ids) - 1
+        while low < high:
+            middle = (low + high) >> 1
+            if ids[middle] < block:
+                low = middle + 1
+            else:
+                high = middle
+        if ids[low] == block:
+            bit = (low << BLOCK_BITS) | (numbers[i] & (BLOCK - 1))
+            held[i] = packed[bit >> 3] >> (7 - (bit & 7)) & 1  # as np.packbits does
+
+
+def among(numbers: Ints, wanted: Ints) -> Ints:
+    """Where those numbers are that are wanted; `wanted` is sorted, and short."""
+    found = np.zeros(len(numbers), np.bool_)
+    if len(wanted):
+        _mark_wanted(numbers, wanted, found)
+    return np.flatnonzero(found)
+
+
+@rowwise
+def _mark_wanted(numbers: Ints, wanted: Ints, found: Bools) -> None:
+    for i in range(len(numbers)):
+        low, high = 0, len(wanted) - 1
+        while low < high:
+            middle = (low + high) >> 1
+            if wanted[middle] < numbers[i]:
+                low = middle + 1
+            else:
+                high = middle
+        found[i] = wanted[low] == numbers[i]

@@ -183,21 +183,20 @@ def _add(blocks: Blocks, number: Ints, place: Ints, news: Ints) -> None:
     _put(at, place, news, blocks["flags"].view(np.int64), blocks["place"])
 
 
-def _news(seen: Mapping[F, int]) -> Ints:
-    """What a row tells of its message, by its kind and type."""
+def _news(seen: Mapping[F, Seen]) -> Ints:
+    """What a row tells of its message, by its kind and type: sends, in the order of the types, and
+    what those are given who read."""
     table = np.zeros((max(F) + 2) << 2, np.int64)
-    sent = {Type.INVOKE: Seen.INVOKED, Type.OK: Seen.ACKED, Type.FAIL: Seen.FAILED}
-    for kind, flag in (sent | {Type.INFO: Seen.INFO}).items():
-        table[F.SEND << 2 | kind] = flag
-    for f, flag in seen.items():
-        table[f << 2 | Type.OK] = flag
+    table[F.SEND << 2 : (F.SEND + 1) << 2] = Seen.INVOKED, Seen.ACKED, Seen.FAILED, Seen.INFO
+    for f, flags in seen.items():
+        table[f << 2 | Type.OK] = flags
     return table
 
 
 # of a run of ours, and of an imported history, in which whoever is given a message has read it
 NEWS = (
     _news({F.POLL: Seen.POLLED, F.READ: Seen.READ}),
-    _news({f: Seen.READ for f in F if f is not F.SEND} | {F.POLL: Seen.POLLED | Seen.READ}),
+    _news({f: Seen.READ | (Seen.POLLED if f is F.POLL else 0) for f in F if f is not F.SEND}),
 )
 
 

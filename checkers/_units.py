@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers._blocks import Array, Blocks, Ints, column, pack
-from harness.history import History, batches
+from harness.history import History, batches, pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,8 +95,9 @@ def _reduced_here(
 
 def arrays(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[dict[str, Ints]]:
     """The rows of some files, a batch at a time, as arrays by column."""
-    for batch in stored(paths, columns):
-        yield {name: array.astype(np.int64, copy=False) for name, array in batch.items()}
+    for path in paths:
+        for batch in batches(path, columns):
+            yield _wide(batch)
 
 
 def stored(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[dict[str, Array]]:
@@ -105,6 +106,25 @@ def stored(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[dict[str, 
     for path in paths:
         for batch in batches(path, columns):
             yield {name: column(batch, name) for name in columns}
+
+
+def chosen(
+    paths: Iterable[Path],
+    looked_at: Sequence[str],
+    columns: Sequence[str],
+    choose: Callable[[dict[str, Ints]], Ints],
+) -> Iterator[dict[str, Ints]]:
+    """The few rows of some files that `choose` picks by a look at some columns, with all columns;
+    of what holds none of them, the others are not read."""
+    for path in paths:
+        for read in pieces(path):
+            found = choose(_wide(read(looked_at)))
+            if len(found):
+                yield _wide(read(columns).take(pa.array(found)))
+
+
+def _wide(batch: pa.RecordBatch) -> dict[str, Ints]:
+    return {name: column(batch, name).astype(np.int64, copy=False) for name in batch.schema.names}
 
 
 def packed(blocks: Blocks) -> Batches:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from checkers._blocks import OFFSET_BITS, Ints, Members
+from checkers._blocks import OFFSET_BITS, Ints, Members, among
 from checkers._survey import SAMPLE, Survey
-from checkers._units import Batches, Unit, arrays, once, reduced, units_of
+from checkers._units import Batches, Unit, arrays, chosen, once, reduced, units_of
 from harness.history import History
 from harness.intervals import FaultInterval, fault_intervals, faults_at
 from harness.operation import F, Type, producer_of, sequence_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SHOWN = ("t", "process", "type", "f", "key", "value", "offset", "epoch", "node", "attempts")
+LOOKED_AT = ("type", "f", "value")  # to tell which rows are shown
 ROWS_OF_ONE = 200  # a message delivered more often than that tells nothing new
 LINES = pa.schema([("line", pa.string())])
 
@@ -118,12 +119,18 @@ def scan_with(
     wanted: Ints, lost: Members, spans: Sequence[tuple[int, int, int | None]]
 ) -> Callable[[Unit], Batches]:
     def scan(unit: Unit) -> Batches:
-        for rows in arrays(unit[1], SHOWN):
+        for rows in chosen(unit[1], LOOKED_AT, SHOWN, lambda rows: _about(rows, wanted, lost)):
             lines = lines_of(rows, wanted, lost, spans)
-            if lines:
-                yield pa.record_batch([[json.dumps(line) for line in lines]], schema=LINES)
+            yield pa.record_batch([[json.dumps(line) for line in lines]], schema=LINES)
 
     return scan
+
+
+def _about(rows: Mapping[str, Ints], wanted: Ints, lost: Members) -> Ints:
+    """Rows of wanted messages, and acknowledgements of lost ones."""
+    acks = np.flatnonzero((rows["type"] == Type.OK) & (rows["f"] == F.SEND))
+    about = among(rows["value"], wanted)
+    return np.union1d(about, acks[lost.holds(rows["value"][acks])])
 
 
 def lines_of(
@@ -132,7 +139,7 @@ def lines_of(
     lost: Members,
     spans: Sequence[tuple[int, int, int | None]],
 ) -> list[dict[str, Any]]:
-    """What these rows say: rows of wanted messages, and acknowledgements of lost ones."""
+    """What these rows say."""
     lines: list[dict[str, Any]] = []
     acks = np.flatnonzero((rows["type"] == Type.OK) & (rows["f"] == F.SEND))
     acks = acks[lost.holds(rows["value"][acks])]
@@ -142,13 +149,7 @@ def lines_of(
         earliest = acks[np.argsort(t, kind="stable")[:SAMPLE]]
         lines.append({"lost": [int(t.min()), int(t.max())], "inside": list(inside.items())})
         lines += [{"first": _row(rows, at)} for at in earliest.tolist()]
-    lines += [{"row": _row(rows, at)} for at in _about(rows["value"], wanted)]
-    return lines
-
-
-def _about(values: Ints, wanted: Ints) -> list[int]:
-    at: list[int] = np.flatnonzero(np.isin(values, wanted)).tolist()
-    return at
+    return lines + [{"row": _row(rows, at)} for at in among(rows["value"], wanted).tolist()]
 
 
 def _row(rows: Mapping[str, Ints], at: int) -> dict[str, int]:
@@ -195,7 +196,8 @@ def values_at(
     def scan(unit: Unit) -> Batches:
         for rows in arrays(unit[1], ("type", "key", "value", "offset")):
             place = (rows["key"] << OFFSET_BITS) | rows["offset"]
-            here = (rows["type"] == Type.OK) & (rows["value"] >= 0) & np.isin(place, wanted)
+            here = among(place, wanted)
+            here = here[(rows["type"][here] == Type.OK) & (rows["value"][here] >= 0)]
             pairs = set(zip(place[here].tolist(), rows["value"][here].tolist(), strict=True))
             if pairs:
                 yield pa.record_batch([[json.dumps(sorted(pairs))]], schema=LINES)

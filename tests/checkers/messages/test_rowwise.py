@@ -1,10 +1,14 @@
 """Loops over rows: compiled they give what they give as plain Python, whatever the rows are."""
 
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from checkers import _compiled, _survey
-from checkers._blocks import BLOCK, Blocks
+from checkers import _compiled, _survey, _units
+from checkers._blocks import BLOCK, Blocks, among, members
 from checkers._log import Bounds, Known
 from checkers._messages import (
     COLUMNS,
@@ -18,6 +22,7 @@ from checkers._messages import (
 )
 from checkers._polls import FIRST_ROOM, KEY_BITS, Polls
 from harness.operation import F, Type
+from harness.schema import OPS
 
 ROWS = 3_000
 
@@ -80,6 +85,36 @@ def test_more_blocks_at_once_than_there_is_room_for() -> None:
     assert len(blocks) == 300
     assert blocks["n"][blocks.at(numbers[::-1].copy())].tolist() == numbers[::-1].tolist()
     assert [n for n, _ in blocks.items()] == [3 * n for n in range(300)]
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_few_are_found_among_many() -> None:
+    rng = np.random.default_rng(6)
+    numbers, wanted = rng.integers(0, 40 * BLOCK, ROWS), rng.integers(0, 40 * BLOCK, 50)
+    wanted = np.unique(np.concatenate([wanted, numbers[[0, 7, -1]]]))
+    expected = [at for at, number in enumerate(numbers) if number in wanted]
+    assert among(numbers, wanted).tolist() == expected
+    assert np.flatnonzero(members(wanted).holds(numbers)).tolist() == expected
+    assert not len(among(numbers, wanted[:0]))
+
+
+def test_only_pieces_with_chosen_rows_are_read(tmp_path: Path) -> None:
+    """The rows are those that a filter gives; of the other pieces one column was looked at."""
+    columns = dict.fromkeys(OPS.names) | {"t": 0, "process": 0, "op": 0}
+    rows = [columns | {"type": 1, "f": 2, "value": n, "key": n % 3} for n in range(1_000)]
+    path = tmp_path / "ops-w0-000.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, OPS), path, row_group_size=100)
+    looked = []
+
+    def choose(some: dict[str, np.ndarray]) -> np.ndarray:
+        looked.append(sorted(some))
+        return np.flatnonzero((some["value"] > 250) & (some["value"] < 420))
+
+    found = list(_units.chosen([path], ("value",), ("key", "value"), choose))
+    assert [len(some["value"]) for some in found] == [49, 100, 20]
+    assert np.concatenate([some["value"] for some in found]).tolist() == list(range(251, 420))
+    assert found[0]["key"].tolist() == [n % 3 for n in range(251, 300)]
+    assert looked == [["value"]] * 10
 
 
 @pytest.mark.usefixtures("both_ways")
