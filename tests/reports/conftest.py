@@ -71,7 +71,7 @@ def lost() -> Finding:
         message="3 acknowledged messages are gone: no reader found them in any queue.",
         demand="no-loss",
         evidence=tuple(
-            {"value": n, "key": "orders-1", "offset": 700 + n, "acked_at_s": 7.9 + n / 10}
+            {"value": n, "queue": "orders-1", "offset": 700 + n, "acked_at_s": 7.9 + n / 10}
             for n in range(3)
         ),
         faults=(0,),
