@@ -138,7 +138,8 @@ def _witness(told: Told, name: str) -> Witness:
 def _shown(
     told: Told, number: int, checker: str, finding: Finding, witnesses: tuple[Witness, ...]
 ) -> Shown:
-    finding = replace(finding, message=_words.clip(finding.message, 1200))
+    message = _words.clip(finding.message, 1200)
+    finding = replace(finding, message=message[:1].upper() + message[1:])
     roles = told.named("roles")
     cells = {str(cell) for row in finding.evidence for cell in row.values()}
     return Shown(

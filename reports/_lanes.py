@@ -143,7 +143,7 @@ def stages(fault: FaultInterval, end: int) -> tuple[int, int, int, int]:
 def _phases(scene: Scene) -> Iterator[Lane]:
     phases = scene.told.phases
     marks = [(phases[name], name) for name in PHASE_WORDS if name in phases]
-    ends = [*(t for t, _ in marks[1:]), scene.end]
+    ends = [*(t for t, _ in marks[1:]), scene.end] if marks else []
     bars = [
         Bar(ms(t), ms(max(t, end)), f"phase {name}", (PHASE_WORDS[name],), _of_phase(t, end, name))
         for (t, name), end in zip(marks, ends, strict=True)

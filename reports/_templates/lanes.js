@@ -111,7 +111,7 @@ function shadeFaults(parent, top, bottom) {
   }
 }
 
-function drawAxis() {
+function drawAxis(holder) {
   const svg = element("svg", { width: size.width, height: 24 });
   const { step, found } = ticks();
   const places = digits(step);
@@ -121,7 +121,7 @@ function drawAxis() {
     element("path", { d: `M${x(ms).toFixed(1)} 0v5`, class: "grid" }, svg);
     element("text", { x: middle.toFixed(1), y: 18, class: "tick", "text-anchor": "middle" }, svg, words);
   }
-  $("axis").replaceChildren(svg);
+  $(holder).replaceChildren(svg);
 }
 
 // ---- the whole run in small

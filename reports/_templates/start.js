@@ -16,7 +16,8 @@ function draw() {
   drawOverview();
   drawLanes();
   drawCurves();
-  drawAxis();
+  drawAxis("axis-top");
+  drawAxis("axis");
   filterPage();
   drawLog();
   $("window").textContent = `${inSeconds(view.from)} to ${inSeconds(view.to)}`;
