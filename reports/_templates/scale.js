@@ -105,7 +105,7 @@ function addressed(hash) {
 
 function keepAddress(step) {
   const hash = address();
-  if (hash === location.hash) return;
+  if (hash === location.hash || (!hash && addressed(location.hash) === null)) return;
   const url = location.href.split("#")[0] + hash;
   try { history[step ? "pushState" : "replaceState"](null, "", url); } catch { location.hash = hash; }
 }

@@ -300,11 +300,14 @@ function arrive() {
 }
 
 for (const id of ["time", "tools", "legend", "theme"]) $(id).hidden = false;
+const asked = location.hash;
 offerFunctions();
 measure();
 makeCurves();
 arrive();
-refresh();
+draw();
+const target = /^#[\w-]+$/.test(asked) ? $(asked.slice(1)) : null;
+if (target) target.scrollIntoView();
 addEventListener("hashchange", arrive);
 addEventListener("popstate", arrive);
 new ResizeObserver(() => refresh()).observe(time);

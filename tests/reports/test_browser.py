@@ -148,6 +148,9 @@ def test_a_finding_leads_to_its_faults(reader: Reader, pages: dict[str, Path]) -
         page.click("#clear")
         page.wait_for_selector("#selection", state="hidden")
         assert page.locator("[data-finding]:visible").count() > 1
+    with reader.reading(pages["invalid"], at="#again") as page:  # a place, and no view of a run
+        expect(page.locator("#again")).to_be_in_viewport()
+        assert page.url.endswith("#again")
 
 
 def test_the_keyboard_does_it_all(reader: Reader, pages: dict[str, Path]) -> None:
@@ -231,7 +234,7 @@ def test_a_counterexample_is_drawn(reader: Reader, pages: dict[str, Path]) -> No
 def test_nothing_from_a_run_acts(reader: Reader, pages: dict[str, Path]) -> None:
     """Hostile names, errors and values are words wherever they show up, also when pointed at."""
     with reader.reading(pages["hostile"]) as page:
-        page.locator("#lanes .bar").first.hover()
+        page.locator("#lanes .bar.fault").first.hover()
         for bar in page.locator("#lanes .name.link").all()[:2]:
             bar.click()
         assert page.evaluate("window.pwned") is None
