@@ -1,15 +1,16 @@
 """A judged run as reports see it: the verdict, the trial, and the small tables.
 
-Reports only read. The verdict is what `verdict.json` says; a part of the run that is missing or
-damaged makes a report poorer, never different in its verdict.
+Reports only read. The verdict is what `verdict.json` says; a part of the run that is missing,
+damaged or of another version makes a report poorer and is said in it (`doubts`), but never makes
+the verdict another one, and never ends in a trace.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
-from harness.errors import BadRequest
+from harness.errors import BadRequest, SeatrialError
 from harness.history import History
 from harness.intervals import Event, FaultInterval, events, fault_intervals
 from harness.rundir import RunDir
@@ -18,7 +19,13 @@ from harness.verdict import Finding, Result, Verdict
 
 LEAD_NS = 1_000_000_000  # of the picture, before the load
 IMPORTED = "imported"  # in place of a system: the history is another tool's
-LANES = ("ok", "fail", "info", "delivered", "read", "p50_ms", "p99_ms")
+BROKEN = (  # how reading a damaged or foreign file ends
+    *(SeatrialError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError),
+    *(ArithmeticError, RecursionError),
+)
+
+T = TypeVar("T")
+NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -34,15 +41,18 @@ class Told:
     faults: tuple[FaultInterval, ...]
     events: tuple[Event, ...]
     plan: str
+    doubts: list[str] = field(default_factory=list)  # what could not be shown, and why
+
+    @cached_property
+    def history(self) -> History:
+        return History(self.run, self.names, self.state)
 
     @cached_property
     def end(self) -> int:
-        """Nothing that is drawn is later."""
+        """Nothing in the small tables is later."""
         times = [*self.phases.values(), *(event.t for event in self.events)]
         times += [t for f in self.faults for t in (f.begin, f.heal, f.healed) if t is not None]
-        lanes = self.lanes
-        drawn = int((lanes.from_s + lanes.bin_s * lanes.count) * 1e9)
-        return max([*times, drawn, 1])
+        return max([*times, 1])
 
     @cached_property
     def begin(self) -> int:
@@ -56,10 +66,6 @@ class Told:
         said = said.removeprefix(f"{self.verdict.verdict.value.capitalize()}: ")
         return said[:1].upper() + said[1:]
 
-    @cached_property
-    def lanes(self) -> "Lanes":
-        return Lanes.of(self.stats("availability").get("lanes", {}))
-
     def stats(self, checker: str) -> Mapping[str, Any]:
         """A checker's numbers; nothing when it did not run."""
         return next((r.stats for r in self.verdict.checkers if r.checker == checker), {})
@@ -69,26 +75,19 @@ class Told:
         rows = [(result, f) for result in self.verdict.checkers for f in result.findings]
         yield from sorted(rows, key=lambda row: rank(row[1]))
 
+    def named(self, what: str) -> Mapping[str, Any]:
+        """A dictionary of names.json; empty when there is none."""
+        names = self.names.get(what)
+        return names if isinstance(names, Mapping) else {}
 
-@dataclass(frozen=True)
-class Lanes:
-    """Series over bins of time, as the checkers left them."""
+    def listed(self, what: str) -> Sequence[str]:
+        """A list of names.json; empty when there is none."""
+        names = self.names.get(what)
+        return [str(name) for name in names] if isinstance(names, list) else []
 
-    from_s: float
-    bin_s: float
-    series: Mapping[str, Sequence[float | None]]
-
-    @classmethod
-    def of(cls, stats: Mapping[str, Any]) -> "Lanes":
-        series = {name: _numbers(str(stats.get(name, ""))) for name in LANES}
-        return cls(float(stats.get("from_s", 0.0)), float(stats.get("bin_s", 1.0)), series)
-
-    @property
-    def count(self) -> int:
-        return max((len(values) for values in self.series.values()), default=0)
-
-    def per_second(self, name: str) -> list[float]:
-        return [(value or 0) / self.bin_s for value in self.series[name]]
+    def part(self, what: str, make: Callable[[], T], otherwise: T) -> T:
+        """A part of a report; where it can not be made, that is said instead."""
+        return _tried(self.doubts, what, make, otherwise)
 
 
 def rank(finding: Finding) -> int:
@@ -100,19 +99,22 @@ def rank(finding: Finding) -> int:
 
 def read(run: RunDir) -> Told:
     """What a run tells. BadRequest when nobody has judged it yet."""
-    if not run.verdict_file.is_file():
-        raise BadRequest(f"{run.path} has no verdict yet: seatrial check {run.path} makes one")
-    history = History.open(run)
+    verdict = _verdict(run)
+    doubts: list[str] = []
+    names = _tried(doubts, "names.json", run.names, NOTHING)
+    state = _tried(doubts, "run.json", run.state, NOTHING)
+    history = History(run, names, state)
     return Told(
         run=run,
-        trial=run.trial(),
-        verdict=Verdict.read(run.verdict_file),
-        state=run.state(),
-        names=run.names(),
-        phases=dict(history.phases()),
-        faults=fault_intervals(history.read("faults")),
-        events=events(history.read("events")),
-        plan=run.plan_file.read_text() if run.plan_file.is_file() else "",
+        trial=_tried(doubts, "trial.toml", run.trial, Trial(name=run.path.name)),
+        verdict=verdict,
+        state=state,
+        names=names,
+        phases=_tried(doubts, "the notes", lambda: dict(history.phases()), {}),
+        faults=_tried(doubts, "the faults", lambda: fault_intervals(history.read("faults")), ()),
+        events=_tried(doubts, "the events", lambda: events(history.read("events")), ()),
+        plan=_tried(doubts, "plan.toml", lambda: _text(run), ""),
+        doubts=doubts,
     )
 
 
@@ -122,5 +124,24 @@ def rerun_command(told: Told, path: str, seatrial: str = "seatrial") -> str:
     return f"{seatrial} {verb} {path}"
 
 
-def _numbers(words: str) -> list[float | None]:
-    return [None if word == "-" else float(word) for word in words.split()]
+def _verdict(run: RunDir) -> Verdict:
+    again = f"seatrial check {run.path}"
+    if not run.verdict_file.is_file():
+        raise BadRequest(f"{run.path} has no verdict yet: {again} makes one")
+    try:
+        return Verdict.read(run.verdict_file)
+    except BROKEN as e:
+        raise BadRequest(f"{run.verdict_file} is no verdict ({e}): {again} makes it anew") from e
+
+
+def _text(run: RunDir) -> str:
+    return run.plan_file.read_text(errors="replace") if run.plan_file.is_file() else ""
+
+
+def _tried(doubts: list[str], what: str, make: Callable[[], T], otherwise: T) -> T:
+    try:
+        return make()
+    except BROKEN as e:
+        why = " ".join(str(e).split())[:200] or type(e).__name__
+        doubts.append(f"{what} could not be read: {why}")
+        return otherwise

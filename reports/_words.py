@@ -25,6 +25,8 @@ ORDER = (  # columns of evidence
     *("seen_by", "seen_at", "times_seen", "attempts", "faults"),
 )
 DUPLICATED = "DUPLICATED"
+LONGEST_CELL = 2000  # letters
+LONG, SHORT = 90, 24  # letters of a headline
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ def numbers(told: Told) -> Iterator[Number]:
     """What a reader asks first: how much, what was lost, how long it took to come back."""
     stats = told.stats("availability")
     sends: Mapping[str, int] = stats.get("sends", {})
-    if sends:
+    if any(sends.values()):
         unclear = [f"{sends[k]:,} {w}" for k, w in (("fail", "refused"), ("info", "unknown"))]
         yield Number("acknowledged", f"{sends.get('ok', 0):,}", ", ".join(unclear))
         yield Number("delivered", f"{stats.get('delivered', 0):,}", f"{stats['read']:,} read back")
@@ -51,8 +53,19 @@ def numbers(told: Told) -> Iterator[Number]:
     if "duplicates" in ran:
         yield _duplicated(told)
     yield from _times(stats)
+    yield from _availability(stats)
     yield from _latency(stats)
     yield from _faults(told)
+
+
+def headline(sentence: str) -> tuple[str, str]:
+    """A long sentence as what matters most, and the rest of it."""
+    cuts = [sentence.find(mark, SHORT) for mark in (": ", "; ", ". ")]
+    at = min((cut for cut in cuts if cut > 0), default=-1)
+    if at < 0 or len(sentence) <= LONG:
+        return sentence, ""
+    rest = sentence[at + 1 :].strip()
+    return full(sentence[:at]), full(rest[:1].upper() + rest[1:])
 
 
 def one_line(told: Told) -> str:
@@ -111,13 +124,19 @@ def full(sentence: str) -> str:
     return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
 
 
+def clip(text: Any, most: int) -> str:
+    """Text of a length that can be shown; how much there was of it is said."""
+    words = str(text)
+    return words if len(words) <= most else f"{words[:most]} ... ({len(words):,} characters)"
+
+
 def cell(value: Any) -> str:
     """A value of an evidence row."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.3f}"
-    return "" if value is None else str(value)
+    return "" if value is None else clip(value, LONGEST_CELL)
 
 
 def columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -161,9 +180,27 @@ def _times(stats: Mapping[str, Any]) -> Iterator[Number]:
             seconds(acked["p50"]),
             f"median; worst {seconds(acked['max'])}",
         )
+    success = times.get("failure_to_success_s")
+    if success:
+        yield Number(
+            "failure to next success",
+            seconds(success["p50"]),
+            f"median; worst {seconds(success['max'])}",
+        )
     silence = times.get("silence_s")
     if silence:
         yield Number("longest silence", seconds(silence["max"]), "no send acknowledged")
+
+
+def _availability(stats: Mapping[str, Any]) -> Iterator[Number]:
+    known = stats.get("availability", {})
+    if known.get("share") is None or not stats.get("faults"):
+        return
+    nines = known.get("nines")
+    outages = known.get("outages", 0)
+    broken = f"{outages} outage{'' if outages == 1 else 's'}"
+    note = f"{nines:.1f} nines, {broken}" if nines is not None else broken
+    yield Number("available", f"{known['share'] * 100:.2f} %", f"{note}, under these faults")
 
 
 def _latency(stats: Mapping[str, Any]) -> Iterator[Number]:

@@ -1,14 +1,22 @@
 """Writes report.html: one self-contained page, the verdict first, then what convicts, then the run.
 
-The page loads nothing from anywhere. Whatever a run contains is escaped by the template engine,
-and a content security policy allows the page's own style and one script, named by its hash, so that
-even a mistake here could not run what a log line says.
+The page loads nothing from anywhere. Whatever a run contains is escaped by the template engine, or
+is data in an embedded JSON text in which no letter can end the script it stands in; and a content
+security policy allows the page's own style and two scripts, named by their hashes, so that even a
+mistake here could not run what a log line says.
+
+Curves are drawn by uPlot, which stands in `_vendor` as published: 50 KB, no dependencies, fast on a
+canvas, and it leaves the axis to us; plotly is 4 MB and echarts 1 MB, more than all the rest. Lanes
+and drawings are SVG of our own.
 """
 
 import base64
 import hashlib
+import json
+import math
 import os
 import tomllib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +24,19 @@ import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.intervals import FaultInterval
 from harness.rundir import RunDir
-from harness.verdict import Finding
-from reports import _words
-from reports._chart import timeline
-from reports._run import LANES, Told, rank, read, rerun_command
+from reports import _findings, _lanes, _recovery, _words
+from reports._advice import ADVICE
+from reports._cells import Cells, cells
+from reports._run import IMPORTED, Told, read, rerun_command
 
-ROWS_SHOWN = 6  # evidence rows of a finding; the others unfold
-LONG = 110  # letters of a verdict that needs smaller type
+LEAST_NS = 1_000_000  # of a picture
+MOST_LINES = 6000  # of what nodes told
+MOST_TEXT = 60_000  # letters of a file that is shown
+MOST_OUTPUT = 6000  # letters of what a node printed
+ASIDE = {"poll": "polls", "read": "final reads", "commit": "commits"}  # beside messages
+NONE: list[Any] = []  # of what could not be read
+SCRIPTS = ("scale.js", "lanes.js", "curves.js", "select.js", "start.js")
 TEMPLATES = Environment(
     loader=PackageLoader("reports", "_templates"),
     autoescape=True,
@@ -34,6 +46,7 @@ TEMPLATES = Environment(
 )
 TEMPLATES.filters |= {
     "cell": _words.cell,
+    "clip": _words.clip,
     "full": _words.full,
     "heading": _words.heading,
     "moment": _words.moment,
@@ -45,97 +58,169 @@ def render(run: RunDir) -> Path | None:
     """The page's path. The old page stays until the new one is complete."""
     page = html(read(run))
     temporary = run.report_file.with_suffix(".tmp")
-    temporary.write_text(page, encoding="utf-8")
+    temporary.write_bytes(page.encode("utf-8", "replace"))
     os.replace(temporary, run.report_file)
     return run.report_file
 
 
 def html(told: Told) -> str:
     """The whole page."""
-    script = _asset("zoom.js")
+    counted = told.part("the operations", lambda: cells(told.history, told.names), Cells())
+    findings = told.part("the findings", lambda: _findings.shown(told), NONE)
+    head, rest = _words.headline(_words.clip(told.sentence, 1500))
+    scripts = [_asset("_vendor/uPlot.iife.min.js"), _script()]
     return TEMPLATES.get_template("page.html").render(
         told=told,
         verdict=told.verdict,
         word=_words.VERDICT_WORDS[told.verdict.verdict],
-        meaning=_words.MEANING[told.verdict.verdict],
-        size="long" if len(told.sentence) > LONG else "",
-        subject=_words.one_line(told),
-        numbers=list(_words.numbers(told)),
-        findings=[_finding(told, result.checker, found) for result, found in told.findings()],
-        faults=[_fault(told, fault) for fault in told.faults],
-        machine=list(_words.machine(told.state)),
-        availability=told.stats("availability").get("availability", {}),
-        timeline=timeline(told),
-        lanes=_lanes(told),
-        trial=tomli_w.dumps(_filled(told.run.trial_file)),
-        command=rerun_command(told, f"runs/{told.run.path.name}"),
-        style=_asset("style.css"),
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        head=head or _words.MEANING[told.verdict.verdict],
+        rest=rest,
+        subject=told.part("the trial", lambda: _words.one_line(told), ""),
+        numbers=told.part("the numbers", lambda: _numbers(told, counted), NONE),
+        advice=ADVICE,
+        findings=findings,
+        faults=told.part("the table of faults", lambda: _recovery.rows(told), NONE),
+        spreads=told.part("the times to recover", lambda: _recovery.spreads(told), NONE),
+        machine=told.part("the machine", lambda: list(_words.machine(told.state)), NONE),
+        availability=told.part(
+            "the availability", lambda: _finite(told.stats("availability")["availability"]), {}
+        )
+        if told.stats("availability").get("faults")
+        else {},
+        addresses=sorted((str(k), str(v)) for k, v in told.named("addresses").items()),
+        trial=told.part("trial.toml", lambda: _trial(told.run.trial_file), ""),
+        plan=_words.clip(told.plan, MOST_TEXT),
+        printed=told.part("what nodes printed", lambda: _printed(told), NONE),
+        command_line=rerun_command(told, f"runs/{told.run.path.name}"),
+        imported=told.trial.system == IMPORTED,
+        data=embedded(_data(told, counted, findings)),
+        curves=bool(counted.layers),
+        style=_asset("_vendor/uPlot.min.css") + _asset("_templates/style.css"),
+        scripts=scripts,
+        hashes=[_hash(script) for script in scripts],
+        doubts=list(dict.fromkeys(told.doubts))[:20],
     )
 
 
-def _finding(told: Told, checker: str, found: Finding) -> dict[str, Any]:
-    """What only informs shows no rows until it is unfolded."""
-    shown = ROWS_SHOWN if rank(found) < 2 else 0
+def embedded(data: Any) -> Markup:
+    """JSON for a script element: no letter of it can end the element or begin another."""
+    text = json.dumps(_finite(data), separators=(",", ":"), sort_keys=True)
+    for letter in "<>&'":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return Markup(text)
+
+
+def _data(told: Told, counted: Cells, findings: Sequence[_findings.Shown]) -> dict[str, Any]:
+    """What the page draws and filters by."""
+    begin, end = told.begin, max(told.end, counted.end, told.begin + LEAST_NS)
+    if counted.layers and not told.phases:
+        begin = min(begin or counted.begin, counted.begin)
+    marks = [mark for one in findings for mark in one.marks()]
+    scene = _lanes.Scene(told, end, [mark for mark in marks if begin <= mark.t <= end])
+    lanes = told.part("the lanes", lambda: [lane.plain() for lane in _lanes.lanes(scene)], NONE)
     return {
-        "checker": checker,
-        "code": found.code,
-        "explain": f"seatrial explain runs/{told.run.path.name} {found.code}",
-        "count": found.count,
-        "message": found.message,
-        "demand": found.demand,
-        "standing": _words.standing_of(found),
-        "tone": ("bad", "doubt", "quiet")[rank(found)],
-        "faults": found.faults,
-        "columns": _words.columns(found.evidence),
-        "rows": found.evidence[:shown],
-        "more": found.evidence[shown:],
+        "begin": _lanes.ms(begin),
+        "end": _lanes.ms(end),
+        "lanes": lanes,
+        "cells": counted.plain(),
+        "functions": _aside(counted),
+        "log": told.part("what nodes told", lambda: _lanes.log(told, MOST_LINES), NONE),
+        "findings": [_found(one) for one in findings],
+        "faults": [_fault(told, end, fault) for fault in told.faults],
     }
 
 
-def _fault(told: Told, fault: FaultInterval) -> dict[str, Any]:
-    """A row of the table of faults: what was planned, what happened, how long it hurt."""
-    begin = told.phases.get("load", 0)
-    times = [t for t in told.stats("availability").get("faults", ()) if t["fault"] == fault.id]
-    worth = told.stats("coverage").get("worth", {}).get(str(fault.id), "")
+def _aside(counted: Cells) -> dict[str, str]:
+    """Operations that curves show only when they are asked for."""
+    sends = any(layer.f == "send" for layer in counted.layers)
+    return {f: words for f, words in ASIDE.items() if sends or f != "commit"}
+
+
+def _found(one: _findings.Shown) -> dict[str, Any]:
+    return {
+        "code": _words.clip(one.finding.code, 80),
+        "faults": list(one.finding.faults),
+        "nodes": list(one.nodes),
+        "times": sorted({_lanes.ms(mark.t) for mark in one.marks()}),
+    }
+
+
+def _fault(told: Told, end: int, fault: Any) -> dict[str, Any]:
+    begin, _, _, healed = _lanes.stages(fault, end)
+    known = fault.begin is not None
     return {
         "id": fault.id,
-        "words": fault.words,
-        "kind": fault.kind,
-        "selector": fault.selector,
-        "params": fault.params,
-        "state": fault.state,
-        "worth": worth,
-        "planned_s": None if fault.planned is None else (begin + fault.planned) / 1e9,
-        "took_ms": _between(fault.begin, fault.applied, 1e6),
-        "observed_ms": _between(fault.begin, fault.observed, 1e6),
-        "healing_ms": _between(fault.heal, fault.healed, 1e6),
-        "begin_s": None if fault.begin is None else fault.begin / 1e9,
-        "lasted_s": _between(fault.applied, fault.heal, 1e9),
-        "times": times,
-        "observation": fault.observation,
+        "words": _words.clip(fault.words, 200),
+        "nodes": list(fault.names),
+        "begin": _lanes.ms(begin) if known else None,
+        "end": _lanes.ms(healed) if known else None,
     }
 
 
-def _between(begin: int | None, end: int | None, unit: float) -> float | None:
-    return None if begin is None or end is None else (end - begin) / unit
+def _numbers(told: Told, counted: Cells) -> list[_words.Number]:
+    """Those of the verdict; of a history without messages, its operations."""
+    found = list(_words.numbers(told))
+    if any(number.name == "acknowledged" for number in found):
+        return found
+    sums: dict[str, int] = {}
+    for layer in counted.layers:
+        sums[layer.outcome] = sums.get(layer.outcome, 0) + int(layer.n.sum())
+    if not sums:
+        return found
+    unclear = ", ".join(
+        f"{sums[outcome]:,} {word}"
+        for outcome, word in (("fail", "refused"), ("info", "of unknown outcome"))
+        if sums.get(outcome)
+    )
+    return [_words.Number("operations done", f"{sums.get('ok', 0):,}", unclear), *found]
 
 
-def _lanes(told: Told) -> dict[str, Any]:
-    """The series under the cursor."""
-    lanes = told.lanes
-    series = {name: lanes.series[name] for name in LANES}
-    return {"from_ms": lanes.from_s * 1000, "bin_ms": lanes.bin_s * 1000, **series}
+def _printed(told: Told) -> list[tuple[str, str]]:
+    """The end of what each node printed, of those that did."""
+    logs = sorted(told.run.path.glob("nodes/*/*.log"))
+    return [
+        (f"{path.parent.name}, {path.name}", _tail(path)) for path in logs if path.stat().st_size
+    ][:20]
 
 
-def _filled(path: Path) -> dict[str, Any]:
-    """The trial without what it leaves at nothing."""
-    table = tomllib.loads(path.read_text())
-    return {key: value for key, value in table.items() if value not in ("", [], {})}
+def _tail(path: Path) -> str:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - MOST_OUTPUT))
+        text = file.read().decode("utf-8", "replace")
+    return text if size <= MOST_OUTPUT else f"... {text}"
+
+
+def _trial(path: Path) -> str:
+    """The trial without what it leaves at nothing; as it stands, when it is none."""
+    text = path.read_text(errors="replace")
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return _words.clip(text, MOST_TEXT)
+    full = {key: value for key, value in table.items() if value not in ("", [], {})}
+    return _words.clip(tomli_w.dumps(full), MOST_TEXT)
+
+
+def _finite(value: Any) -> Any:
+    """Without what JSON has no word for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _script() -> Markup:
+    """Our own, in one piece: what its parts know of each other nobody else can see."""
+    parts = Markup("\n").join(_asset(f"_templates/{name}") for name in SCRIPTS)
+    return Markup('(() => {\n"use strict";\n') + parts + Markup("})();\n")
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _asset(name: str) -> Markup:
     """A file of ours, which needs no escaping."""
-    path = Path(__file__).parent / "_templates" / name
-    return Markup(path.read_text(encoding="utf-8"))
+    return Markup((Path(__file__).parent / name).read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from harness.operation import NONE, F, Type
 from harness.rundir import RunDir
 from harness.schema import FAULTS
 from harness.trial import Trial
-from harness.verdict import Finding, Judgement, Reason, Result, Verdict, add_up
+from harness.verdict import Finding, Judgement, Result, Verdict, add_up
 
 S = 1_000_000_000
 RATE = 100
@@ -44,19 +45,33 @@ params = { probability = 0.3 }
 Written = Callable[..., RunDir]
 
 
+TRIAL = Trial(name="demo", profile="allack-min2", duration_s=38.0)
+Sailed = tuple[RunDir, tuple[Result, ...]]
+
+
+@pytest.fixture(scope="session")
+def sailed(tmp_path_factory: pytest.TempPathFactory) -> Sailed:
+    """The run, and what the three run checkers say of it: made once, and copied for each test."""
+    run = RunDir(tmp_path_factory.mktemp("sailed") / "20261121-101500-demo")
+    run.journal.mkdir(parents=True)
+    run.trial_file.write_text(TRIAL.to_toml())
+    run.plan_file.write_text(PLAN)
+    _small(run)
+    _operations(run)
+    known = facts(History.open(run), TRIAL, None)
+    return run, tuple(checker.judge(known) for checker in (coverage, recovery, availability))
+
+
 @pytest.fixture
-def written(tmp_path: Path) -> Written:
+def written(tmp_path: Path, sailed: Sailed) -> Written:
     """`written(findings=..., name=...)`: a run's folder with its verdict."""
 
     def write(findings: tuple[Finding, ...] = (), **changes: Any) -> RunDir:
-        run = RunDir(tmp_path / "20261121-101500-demo")
-        trial = Trial(name="demo", profile="allack-min2", duration_s=38.0).with_(changes)
-        run.journal.mkdir(parents=True)
-        run.trial_file.write_text(trial.to_toml())
-        run.plan_file.write_text(PLAN)
-        _small(run)
-        _operations(run)
-        judge(run, findings)
+        original, results = sailed
+        run = RunDir(tmp_path / original.path.name)
+        shutil.copytree(original.path, run.path)
+        run.trial_file.write_text(TRIAL.with_(changes).to_toml())
+        judge(run, results, findings)
         return run
 
     return write
@@ -71,24 +86,16 @@ def lost() -> Finding:
         message="3 acknowledged messages are gone: no reader found them in any queue.",
         demand="no-loss",
         evidence=tuple(
-            {"value": n, "key": "orders-1", "offset": 700 + n, "acked_at_s": 7.9 + n / 10}
+            {"value": n, "queue": "orders-1", "offset": 700 + n, "acked_at_s": 7.9 + n / 10}
             for n in range(3)
         ),
         faults=(0,),
     )
 
 
-def judge(
-    run: RunDir, findings: tuple[Finding, ...] = (), reasons: tuple[Reason, ...] = ()
-) -> None:
+def judge(run: RunDir, known: tuple[Result, ...], findings: tuple[Finding, ...]) -> None:
     """Write the verdict that the three run checkers and one message checker would."""
-    history = History.open(run)
-    known = facts(history, run.trial(), None)
-    results = (
-        Result("loss", findings=findings, reasons=reasons),
-        Result("duplicates"),
-        *(checker.judge(known) for checker in (coverage, recovery, availability)),
-    )
+    results = (Result("loss", findings=findings), Result("duplicates"), *known)
     verdict = Verdict(
         verdict=add_up(results),
         sentence={

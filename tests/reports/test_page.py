@@ -1,18 +1,24 @@
 """report.html: true to the verdict, self-contained, and deaf to what a run tries to say in HTML."""
 
+import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
+import sinking
 
 from harness.errors import BadRequest
+from harness.explain import explained
 from harness.rundir import RunDir
 from harness.verdict import Finding, Reason
 from reports import page
+from reports._advice import ADVICE
+from reports._lanes import Scene, lanes
+from reports._run import Told
 
 Written = Callable[..., RunDir]
 
@@ -56,6 +62,23 @@ def text_of(reader: Reader) -> str:
     return " ".join(" ".join(reader.words).split())
 
 
+def data_of(path: Path | None) -> dict[str, Any]:
+    """What is embedded for the page's script."""
+    assert path is not None
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text())
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def lane_of(told: Told, name: str) -> list[dict[str, Any]]:
+    """The bars of a lane."""
+    scene = Scene(told, told.end)
+    (found,) = [lane.plain() for lane in lanes(scene) if lane.name == name]
+    bars: list[dict[str, Any]] = found["bars"]
+    return bars
+
+
 def test_the_verdict_comes_first(written: Written, lost: Finding) -> None:
     """Word and sentence of verdict.json, then the finding with its evidence and its fault."""
     text = text_of(read(page.render(written((lost,)))))
@@ -77,9 +100,12 @@ def test_it_loads_nothing(written: Written, lost: Finding) -> None:
     path = page.render(written((lost,)))
     assert path is not None
     source = path.read_text()
-    assert not re.findall(r"(?:https?:)?//[a-z]", re.sub(r"//.*", "", source))
+    assert set(re.findall(r"https?://[^\s\"'`]*", source)) <= {
+        "http://www.w3.org/2000/svg",  # a name, not an address
+        "https://github.com/leeoniya/uPlot",  # where the library is from
+    }
     assert "@import" not in source
-    assert "url(" not in source
+    assert "url(" not in re.sub(r"url\(#", "", source)
     reader = read(path)
     for tag, attributes in reader.elements:
         assert "src" not in attributes, tag
@@ -89,7 +115,7 @@ def test_it_loads_nothing(written: Written, lost: Finding) -> None:
     policies = [a.get("content") or "" for t, a in reader.elements if "http-equiv" in a]
     assert len(policies) == 1
     assert "default-src 'none'" in policies[0]
-    assert "'sha256-" in policies[0]
+    assert policies[0].count("'sha256-") == 2
 
 
 def test_it_stays_small(written: Written) -> None:
@@ -114,63 +140,125 @@ def test_nothing_from_the_run_becomes_markup(written: Written) -> None:
     run.plan_file.write_text(HOSTILE)
     reader = read(page.render(run))
     scripts = [attributes for tag, attributes in reader.elements if tag == "script"]
-    assert scripts == [{"type": "application/json", "id": "lanes"}, {}]
+    assert scripts == [{"type": "application/json", "id": "data"}, {}, {}]
     assert not [a for _, attributes in reader.elements for a in attributes if a.startswith("on")]
     assert "{{7*7}}" in text_of(reader)
     assert "<img src=x" in text_of(reader)
 
 
-def test_hostile_targets_in_the_chart(written: Written) -> None:
-    """A node's name reaches the SVG as text as well."""
+def test_hostile_names_in_the_data(written: Written) -> None:
+    """What the script reads is JSON with not one letter of markup in it."""
     run = written()
     told = page.read(run)
-    hostile = told.faults[0].__class__(
-        **{**told.faults[0].__dict__, "targets": {"x": (HOSTILE,)}, "kind": HOSTILE}
-    )
-    svg = str(page.timeline(told.__class__(**{**told.__dict__, "faults": (hostile,)})))
-    assert "<script" not in svg
-    assert "<img" not in svg
-    ElementTree.fromstring(svg)
+    fault = told.faults[0]
+    hostile = replace(fault, targets={"x": (HOSTILE,)}, kind=HOSTILE)
+    events = tuple(replace(event, node=HOSTILE) for event in told.events)
+    path = run.path / "hostile.html"
+    path.write_text(page.html(replace(told, faults=(hostile,), events=events)))
+    (text,) = re.findall(r'id="data">(.*?)</script>', path.read_text())
+    assert not set(text) & set("<>&'")
+    (found,) = data_of(path)["faults"]
+    assert found["nodes"] == [HOSTILE]
+    assert HOSTILE[:30] in found["words"]
+
+
+@pytest.mark.parametrize(
+    "text", ["\ud800 alone", "\u202e backwards", "\0 nothing", "\U0001d54f" * 400]
+)
+def test_odd_letters(written: Written, text: str) -> None:
+    """Half a character, an overriding direction, nothing at all: a page is made of it."""
+    finding = Finding("LOST_ACKED", 1, text, "no-loss", ({"key": text, "at_s": float("nan")},))
+    run = written((finding,), name="odd")
+    run.write_names({**run.names(), "roles": {text: text}})
+    assert text_of(read(page.render(run)))
+
+
+def test_a_megabyte_is_not_shown_whole(written: Written) -> None:
+    """Of a text that nobody can read the beginning and the length are told."""
+    long = "y" * 1_000_000
+    finding = Finding("LOST_ACKED", 1, long, "no-loss", ({"key": long, "at_s": 3.0},))
+    run = written((finding,))
+    run.update_state(error=long, versions={long: long})
+    run.plan_file.write_text(f"# {long}")
+    path = page.render(run)
+    assert path is not None
+    assert path.stat().st_size < 1_000_000
+    assert "(1,000,000 characters)" in text_of(read(path))
 
 
 def test_phases_that_begin_at_one_instant_keep_their_order(written: Written) -> None:
     """In a simulated world nothing lies between them: the load is not hidden under the start."""
     told = page.read(written())
     phases = {"load": 5_000_000_000, "raised": 5_000_000_000, "drain": 9_000_000_000}
-    svg = ElementTree.fromstring(
-        str(page.timeline(told.__class__(**{**told.__dict__, "phases": phases})))
-    )
-    lane = [r for r in svg.iter("rect") if (r.get("class") or "").startswith("phase ")]
-    assert [r.get("class") for r in lane] == ["phase raised", "phase load", "phase drain"]
-    assert float(lane[1].get("width", "")) > float(lane[0].get("width", ""))
+    bars = lane_of(replace(told, phases=phases), "phase")
+    assert [bar["c"] for bar in bars] == ["phase raised", "phase load", "phase drain"]
+    assert bars[0]["b"] == bars[0]["e"] == 5000
+    assert bars[1]["e"] == 9000
 
 
-def test_the_chart_begins_a_second_before_the_load(written: Written) -> None:
-    """However long it took to raise the nodes; ticks stay true to the run's start."""
+def test_the_picture_begins_a_second_before_the_load(written: Written) -> None:
+    """However long it took to raise the nodes; times stay those since the run's start."""
+    run = written()
+    told = replace(page.read(run), phases={"raised": 0, "load": 12_345_000_000})
+    path = run.path / "late.html"
+    path.write_text(page.html(told))
+    data = data_of(path)
+    assert data["begin"] == 11_345
+    assert data["end"] > 36_000
+
+
+def test_lanes_are_true_to_time(written: Written) -> None:
+    """A fault's bar begins and ends at its recorded milliseconds, and what is planned where it
+    was planned; so do masters, and who is down."""
     told = page.read(written())
-    late = told.__class__(**{**told.__dict__, "phases": {"raised": 0, "load": 12_345_000_000}})
-    svg = ElementTree.fromstring(str(page.timeline(late)))
-    (plot,) = (s for s in svg.iter("svg") if s.get("class") == "plot")
-    begin, _, length, _ = map(float, plot.get("viewBox", "").split())
-    assert (begin, begin + length) == (11_345, float(svg.get("data-end", "")))
-    ticks = [t for t in svg.iter("text") if t.get("class") == "tick"]
-    at_s = [float((t.text or "").removesuffix(" s")) for t in ticks]
-    width = float(plot.get("width", ""))
-    for tick, second in zip(ticks, at_s, strict=True):
-        x = float(plot.get("x", "")) + (second * 1000 - begin) / length * width
-        assert float(tick.get("x", "")) == pytest.approx(x, abs=0.1)
-    assert 11.3 < min(at_s) < 16
-
-
-def test_the_chart_is_true_to_time(written: Written) -> None:
-    """The kill's bar begins and ends at its recorded milliseconds."""
-    svg = ElementTree.fromstring(str(page.timeline(page.read(written()))))
-    bars = [
-        r for r in svg.iter("rect") if r.get("class") == "fault kill" and r.get("height") == "16.0"
+    (kill,) = (bar for bar in lane_of(told, "faults") if bar["c"] == "fault kill")
+    assert (kill["b"], kill["e"], kill["k"]) == (7030, 13_000, "fault-0")
+    planned = [bar for bar in lane_of(told, "faults") if bar["c"].startswith("planned")]
+    assert [(bar["b"], bar["e"]) for bar in planned] == [
+        (7000, 13_000),
+        (19_000, 25_000),
+        (21_000, 26_000),
     ]
-    assert [(r.get("x"), r.get("width")) for r in bars] == [("7030.000", "5970.000")]
-    masters = [r for r in svg.iter("rect") if r.get("class") == "role master"]
-    assert [float(r.get("x") or 0) for r in masters] == [400, 7550, 20500]
+    assert [bar["b"] for bar in lane_of(told, "master")] == [400, 7550, 20_500]
+    down = [bar for bar in lane_of(told, "broker-1") if bar["c"] == "down"]
+    assert [(bar["b"], bar["e"]) for bar in down] == [(7030, 13_100)]
+    sizes = lane_of(told, "in sync, a")
+    assert [bar["w"][-1] for bar in sizes] == ["1", "3", "1", "2", "3", "1", "2", "3"]
+
+
+def test_two_masters_at_once_are_two_rows(written: Written) -> None:
+    """Nothing is tidied away."""
+    told = page.read(written())
+    bars = lane_of(told, "master")
+    both = [bar for bar in bars if bar["b"] <= 21_000 < bar["e"]]
+    assert len(both) == 2
+    assert len({bar.get("r", 0) for bar in both}) == 2
+
+
+def test_evidence_is_on_the_axis(written: Written, lost: Finding) -> None:
+    """Each row with a time is a mark, which selects its finding."""
+    path = page.render(written((lost,)))
+    data = data_of(path)
+    (lane,) = (lane for lane in data["lanes"] if lane["kind"] == "marks")
+    assert [(bar["b"], bar["k"]) for bar in lane["bars"]] == [
+        (7900, "finding-0"),
+        (8000, "finding-0"),
+        (8100, "finding-0"),
+    ]
+    assert data["findings"][0]["faults"] == [0]
+
+
+def test_stories_are_those_of_explain(tmp_path: Path) -> None:
+    """The witness's own story stands below its finding, in seconds since the run's start."""
+    run = sinking.sunk(tmp_path / "run").run
+    text = text_of(read(page.render(run)))
+    story = explained(run, "LOST_ACKED:1")
+    assert story
+    assert story.subject in text
+    assert " ".join(story.conclusion.split()) in text
+    for step, _ in story.moments:
+        assert f"{step.t / 1e9:.6f}" in text
+        assert step.words in text
 
 
 def test_rendering_changes_no_verdict(written: Written, lost: Finding) -> None:
@@ -208,6 +296,50 @@ def test_a_verdict_alone_is_enough(written: Written) -> None:
     text = text_of(read(page.render(run)))
     assert "unknown Nothing is known." in text
     assert "INTERRUPTED It was cut short." in text
+
+
+DAMAGES: dict[str, str | None] = {
+    "run.json": '{"started": "2026',
+    "names.json": "[1, 2]",
+    "trial.toml": 'name = "of another time"\nsails = 3\n',
+    "plan.toml": "[[fault]\n",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_folder_is_shown_as_far_as_it_goes(written: Written, name: str) -> None:
+    """Half-written, or of another version: the verdict, and a note of what is missing."""
+    run = written()
+    (run.path / name).write_text(DAMAGES[name] or "")
+    text = text_of(read(page.render(run)))
+    assert "valid Nothing acknowledged was lost" in text
+    assert (f"{name} could not be read" in text) == (name != "plan.toml")
+
+
+def test_torn_journals_are_shown_as_far_as_they_go(written: Written) -> None:
+    """Cut in the middle, or not ours at all."""
+    run = written()
+    for file in run.journal.glob("*.arrows"):
+        data = file.read_bytes()
+        file.write_bytes(b"PK\x03\x04" if "events" in file.name else data[: len(data) // 2])
+    assert "valid Nothing acknowledged was lost" in text_of(read(page.render(run)))
+
+
+@pytest.mark.parametrize("text", ["", '{"verdict": "va', '{"verdict": "splendid"}', "[]"])
+def test_half_a_verdict_says_what_to_do(written: Written, text: str) -> None:
+    """One sentence, no trace."""
+    run = written()
+    run.verdict_file.write_text(text)
+    with pytest.raises(BadRequest, match="seatrial check"):
+        page.render(run)
+
+
+def test_every_reason_has_advice(root: Path) -> None:
+    """What to do about a reason is told for all that docs/verdicts.md lists, and no others."""
+    text = (root / "docs" / "verdicts.md").read_text()
+    table = text.split("| reason | what happened |")[1].split("\n\n")[0]
+    codes = {c for row in table.splitlines()[1:] for c in re.findall(r"`([A-Z_]+)`", row[:120])}
+    assert codes == set(ADVICE)
 
 
 def test_without_a_verdict_it_says_what_to_do(written: Written) -> None:

@@ -1,0 +1,52 @@
+"""What to do about a run that proves nothing, by the code of the reason.
+
+The words are those of docs/verdicts.md, in short; a test holds the two together.
+"""
+
+RUN_AGAIN = "Run it again."
+LONGER = "Let the load run longer, or break less."
+NOT_BACK = "The cluster did not recover, or the deadline is too short: see the last minute below."
+UNIQUE = "Write each value once."
+LOOK_AT_LOGS = "Look at harness.log and at the nodes' logs in the run's folder."
+
+ADVICE = {
+    "INTERRUPTED": "Run it to the end.",
+    "BED_FAILED": "The sentence says what failed, harness.log more. Repair that; run it again.",
+    "HISTORY_MALFORMED": "Repair the file, or judge what is left.",
+    "NOTHING_COMPLETED": "Record a history in which something succeeds.",
+    "NODE_GONE": "See that the host is up and can be reached; run it again.",
+    "DISK_FULL": "Free space there; run it again.",
+    "NO_LOAD": LOOK_AT_LOGS,
+    "NO_OPERATIONS": LOOK_AT_LOGS,
+    "NO_OK_BEFORE": "Lengthen rhythm.quiet_s, or find out why nothing succeeds at first.",
+    "NO_OK_AFTER": "Lengthen rhythm.recovery_s, or find out why it does not recover.",
+    "NO_OK_BETWEEN": "Lengthen rhythm.recovery_s, or find out why it does not recover.",
+    "FAULT_NOT_OBSERVED": "Read what was seen of the fault, below the table of faults.",
+    "FAULTS_MISSING": "Read what was seen of the faults, below the table of faults.",
+    "IDLE_FAULTS": "Raise the load's rate, or make the faults longer.",
+    "HEALING_NOT_OBSERVED": "harness.log says why nobody saw it gone.",
+    "MASTER_FAULT_UNSEEN": "Make the fault longer than the time it takes to detect it.",
+    "NO_FINAL_READ": NOT_BACK,
+    "OBJECTS_NOT_READ": NOT_BACK,
+    "LAWS_NOT_WATCHED": "Run it again; report it if that does not help.",
+    "NOTHING_COMPARED": "harness.log says why the logs could not be read.",
+    "NO_CHANGES": LONGER,
+    "NO_OFFSETS": LONGER,
+    "NO_FINAL_LOOK": NOT_BACK,
+    "GROUPS_NOT_JUDGED": "Use fewer consumer groups.",
+    "NO_TRANSACTIONS": LONGER,
+    "VALUES_NOT_UNIQUE": UNIQUE,
+    "WRITING_UNRECORDED": RUN_AGAIN,
+    "NO_MESSAGES": "Name the checkers that are for its kind of operations.",
+    "NO_REGISTERS": "See whether the history is of this kind, and has reads that ended ok.",
+    "REGISTERS_NOT_DECIDED": f"{UNIQUE} Go on to new keys after some hundred operations, or use "
+    "fewer clients for each key.",
+    "NO_OBJECTS": "See whether the history is of this kind.",
+    "OBJECTS_NOT_DECIDED": f"{UNIQUE} Count in equal steps; give a process a new number after a "
+    "time-out.",
+    "OPERATIONS_UNRECORDED": RUN_AGAIN,
+    "SENDING_UNRECORDED": RUN_AGAIN,
+    "CHECKER_FAILED": "Check it again (seatrial check); report the crash.",
+    "CHECKER_TIMEOUT": "Check it again (seatrial check), on more cores.",
+    "JOURNAL_DAMAGED": RUN_AGAIN,
+}

@@ -1,0 +1,362 @@
+"""All operations of a run, however many, in one small table: counts by time, outcome and latency.
+
+One pass over the files of operations reduces each to *cells*: how many operations of one kind and
+outcome completed in one bin of time, within one bucket of latency. Cells merge by adding up, so
+files are read side by side. The page draws throughput, quantiles and the density of every operation
+from the same cells at any zoom; nothing of the history's size reaches it. Bins are as narrow as
+`MOST_BINS` allows, and wider where there would be more than `MOST_CELLS` cells.
+
+What consumers have still to read is told by offsets: of each queue the highest that was
+acknowledged less the highest that somebody of the group was given, added up over queues.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from harness.history import History, batches
+from harness.operation import F, Type
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+OCTAVE_BUCKETS = 8  # so a quantile is within five per cent of the truth
+LEAST_NS = 1_000
+BUCKETS = 256  # up to an hour, and beyond
+MOST_BINS = 2400
+MOST_CELLS = 150_000
+CHUNK_ROWS = 1 << 20
+MOST_PLACES = 20_000_000  # of queues and bins: more would not fit
+MOST_GROUPS = 6
+READERS = 2  # files at a time
+COLUMNS = ("t", "process", "op", "type", "f", "key", "offset", "pos", "mop")
+READING = (F.POLL, F.READ)
+GROUP = re.compile(r" of (\S+)")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The operations of one kind and outcome: `at` is bin * BUCKETS + bucket, in order."""
+
+    f: str
+    outcome: str
+    at: Ints
+    n: Ints
+
+    def plain(self) -> dict[str, Any]:
+        """As the page takes it: places as steps from the one before."""
+        steps = np.diff(self.at, prepend=0).tolist()
+        return {"f": self.f, "outcome": self.outcome, "steps": steps, "n": self.n.tolist()}
+
+
+@dataclass(frozen=True)
+class Cells:
+    """All that the page knows of operations. Times in ns since the run's start."""
+
+    begin: int = 0
+    bin_ns: int = 1_000_000
+    count: int = 0
+    layers: tuple[Layer, ...] = ()
+    delivered: Mapping[str, Ints] = field(default_factory=dict)  # messages by bin
+    lag: Mapping[str, Ints] = field(default_factory=dict)  # of a group, at the end of each bin
+    open: int = 0  # operations that nobody ever heard of again
+
+    @property
+    def end(self) -> int:
+        return self.begin + self.bin_ns * self.count
+
+    @property
+    def cells(self) -> int:
+        return sum(len(layer.at) for layer in self.layers)
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "from": self.begin / 1e6,
+            "bin": self.bin_ns / 1e6,
+            "count": self.count,
+            "buckets": BUCKETS,
+            "octave": OCTAVE_BUCKETS,
+            "least": LEAST_NS / 1e6,
+            "layers": [layer.plain() for layer in self.layers],
+            "delivered": {f: n.tolist() for f, n in self.delivered.items()},
+            "lag": {group: n.tolist() for group, n in self.lag.items()},
+            "open": self.open,
+        }
+
+    def coarser(self) -> "Cells":
+        """The same with bins of twice the width."""
+        half = (self.count + 1) // 2
+        return Cells(
+            self.begin,
+            self.bin_ns * 2,
+            half,
+            tuple(_halved(layer) for layer in self.layers),
+            {f: np.add.reduceat(n, np.arange(0, self.count, 2)) for f, n in self.delivered.items()},
+            {
+                g: n[np.minimum(np.arange(half) * 2 + 1, self.count - 1)]
+                for g, n in self.lag.items()
+            },
+            self.open,
+        )
+
+
+def cells(history: History, names: Mapping[str, Any]) -> Cells:
+    """One pass over all operations."""
+    writers = list(history.writers("ops").values())
+    span = _span(path for paths in writers for path in paths)
+    if span is None:
+        return Cells()
+    frame = _Frame.of(*span, names)
+    with ThreadPoolExecutor(READERS) as readers:
+        parts = list(readers.map(lambda paths: _reduced(paths, frame), writers))
+    whole = _merged(parts, frame)
+    while whole.cells > MOST_CELLS:
+        whole = whole.coarser()
+    return whole
+
+
+# --------------------------------------------------------------------------------------- a frame
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """What all files are measured against."""
+
+    begin: int
+    bin_ns: int
+    count: int
+    keys: int
+    groups: tuple[str, ...]
+    group_of: Ints  # by process; -1: of none
+
+    @classmethod
+    def of(cls, first: int, last: int, names: Mapping[str, Any]) -> "_Frame":
+        width = bin_ns(last - first + 1)
+        begin = first // width * width
+        count = (last - begin) // width + 1
+        keys = names.get("keys")
+        groups, group_of = _groups(names.get("processes"))
+        places = len(keys) * count * (len(groups) + 1) if isinstance(keys, list) else 0
+        known = len(keys) if isinstance(keys, list) and places <= MOST_PLACES else 0
+        return cls(begin, width, count, known, groups, group_of)
+
+    def bins(self, t: Ints) -> Ints:
+        return (t - self.begin) // self.bin_ns
+
+
+def bin_ns(length: int) -> int:
+    """The narrowest of 1, 2, 5 times a power of ten that needs no more than MOST_BINS bins."""
+    power = 1_000
+    while True:
+        for step in (1, 2, 5):
+            if length <= power * step * MOST_BINS:
+                return power * step
+        power *= 10
+
+
+def _groups(processes: Any) -> tuple[tuple[str, ...], Ints]:
+    """The consumers' groups, as names.json calls processes: `consumer 0 of billing on client-1`."""
+    named = processes if isinstance(processes, Mapping) else {}
+    found: dict[int, str] = {}
+    for number, name in named.items():
+        match = GROUP.search(str(name))
+        if match and str(name).startswith("consumer") and str(number).isdecimal():
+            found[int(number)] = match[1]
+    groups = tuple(sorted(set(found.values())))[:MOST_GROUPS]
+    known = {process: group for process, group in found.items() if process < 1 << 20}
+    group_of = np.full(max(known, default=-1) + 1, -1, np.int64)
+    for process, group in known.items():
+        group_of[process] = groups.index(group) if group in groups else -1
+    return groups, group_of
+
+
+def _span(paths: Iterable[Path]) -> tuple[int, int] | None:
+    """The first and the last moment of all operations."""
+    ends = [pc.min_max(batch["t"]).as_py() for path in paths for batch in batches(path, ("t",))]
+    known = [end for end in ends if end["min"] is not None]
+    if not known:
+        return None
+    return min(end["min"] for end in known), max(end["max"] for end in known)
+
+
+# --------------------------------------------------------------------------------------- a file
+
+
+@dataclass
+class _Part:
+    """What one writer's files came to."""
+
+    keys: Ints  # ((f * 4 + outcome) * bins + bin) * BUCKETS + bucket
+    n: Ints
+    delivered: dict[int, Ints]
+    sent: Ints | None  # by queue and bin: the highest offset acknowledged, plus one
+    given: Ints | None  # by group, queue and bin: the highest given, plus one
+    open: int = 0
+
+
+def _reduced(paths: Sequence[Path], frame: _Frame) -> _Part:
+    """One writer's operations, in their order."""
+    shape = (frame.keys, frame.count)
+    part = _Part(
+        np.empty(0, np.int64),
+        np.empty(0, np.int64),
+        {int(f): np.zeros(frame.count, np.int64) for f in READING},
+        np.zeros(shape, np.int64) if frame.keys else None,
+        np.zeros((len(frame.groups), *shape), np.int64) if frame.keys and frame.groups else None,
+    )
+    waiting = (np.empty(0, np.int64), np.empty(0, np.int64))
+    for columns in _chunks(paths):
+        waiting = _count(columns, frame, part, waiting)
+    part.open = len(waiting[0])
+    return part
+
+
+def _chunks(paths: Sequence[Path]) -> Iterator[Mapping[str, Ints]]:
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+    for path in paths:
+        for batch in batches(path, COLUMNS):
+            pending.append(batch)
+            rows += batch.num_rows
+            if rows >= CHUNK_ROWS:
+                yield _columns(pending)
+                pending, rows = [], 0
+    if rows:
+        yield _columns(pending)
+
+
+def _columns(parts: Sequence[pa.RecordBatch]) -> Mapping[str, Ints]:
+    """Integers, absent as -1."""
+    table = pa.Table.from_batches(parts)
+    return {name: table.column(name).cast(pa.int64()).fill_null(-1).to_numpy() for name in COLUMNS}
+
+
+def _count(
+    rows: Mapping[str, Ints], frame: _Frame, part: _Part, waiting: tuple[Ints, Ints]
+) -> tuple[Ints, Ints]:
+    """Add a chunk to the part; the operations that are still open, and when they were invoked."""
+    alone = ((rows["pos"] < 0) | (rows["f"] == F.CAS)) & (rows["mop"] < 0)
+    starts = alone & (rows["type"] == Type.INVOKE)
+    ends = np.flatnonzero(alone & ~starts)
+    op = np.concatenate([waiting[0], rows["op"][starts]])
+    at = np.concatenate([waiting[1], rows["t"][starts]])
+    order = np.argsort(op, kind="stable")
+    op, at = op[order], at[order]
+    begun = _looked_up(rows["op"][ends], op, at)
+    bins = frame.bins(rows["t"][ends])
+    kind = rows["f"][ends] * 4 + rows["type"][ends]
+    took = np.where(begun >= 0, rows["t"][ends] - begun, LEAST_NS)
+    keys, n = np.unique((kind * frame.count + bins) * BUCKETS + bucket_of(took), return_counts=True)
+    part.keys, part.n = _added(
+        np.concatenate([part.keys, keys]), np.concatenate([part.n, n.astype(np.int64)])
+    )
+    _messages(rows, frame, part)
+    closed = np.sort(rows["op"][ends])
+    still = _looked_up(op, closed, closed) < 0
+    return op[still], at[still]
+
+
+def _messages(rows: Mapping[str, Ints], frame: _Frame, part: _Part) -> None:
+    """What readers were given, and how far behind they are."""
+    ok, single = rows["type"] == Type.OK, rows["pos"] < 0
+    for f, counts in part.delivered.items():
+        given = np.flatnonzero((rows["f"] == f) & ok & ~single)
+        np.add.at(counts, frame.bins(rows["t"][given]), 1)
+        if f == F.POLL and part.given is not None and len(frame.group_of):
+            process = np.clip(rows["process"][given], 0, len(frame.group_of) - 1)
+            group = np.where(rows["process"][given] == process, frame.group_of[process], -1)
+            _furthest(part.given, rows, frame, given[group >= 0], group[group >= 0])
+    if part.sent is not None:
+        _furthest(part.sent, rows, frame, np.flatnonzero((rows["f"] == F.SEND) & ok & single))
+
+
+def _furthest(
+    most: Ints, rows: Mapping[str, Ints], frame: _Frame, at: Ints, group: Ints | None = None
+) -> None:
+    """The highest offset of each queue in each bin, plus one."""
+    known = (rows["key"][at] >= 0) & (rows["key"][at] < frame.keys) & (rows["offset"][at] >= 0)
+    at = at[known]
+    place: tuple[Ints, ...] = (rows["key"][at], frame.bins(rows["t"][at]))
+    place = place if group is None else (group[known], *place)
+    np.maximum.at(most, place, rows["offset"][at] + 1)
+
+
+def bucket_of(latency_ns: Ints) -> Ints:
+    """The latency's bucket: eight an octave, from one microsecond."""
+    ratio = np.maximum(latency_ns, LEAST_NS) / LEAST_NS
+    bucket: Ints = np.floor(np.log2(ratio) * OCTAVE_BUCKETS).astype(np.int64)
+    return np.minimum(bucket, BUCKETS - 1)
+
+
+def _looked_up(wanted: Ints, keys: Ints, values: Ints) -> Ints:
+    """`values` at the places of `wanted` in the sorted `keys`; -1 where it is not."""
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, values[at], -1)
+
+
+# --------------------------------------------------------------------------------------- together
+
+
+def _added(keys: Ints, n: Ints) -> tuple[Ints, Ints]:
+    """Equal keys once, their counts added, in order."""
+    distinct, at = np.unique(keys, return_inverse=True)
+    return distinct, np.bincount(at, n, len(distinct)).astype(np.int64)
+
+
+def _merged(parts: Sequence[_Part], frame: _Frame) -> Cells:
+    keys, n = _added(
+        np.concatenate([part.keys for part in parts]), np.concatenate([part.n for part in parts])
+    )
+    size = frame.count * BUCKETS
+    kinds = keys // size
+    layers = [
+        _layer(int(kind), keys[kinds == kind] % size, n[kinds == kind]) for kind in np.unique(kinds)
+    ]
+    delivered = {F(f): sum(part.delivered[int(f)] for part in parts) for f in READING}
+    return Cells(
+        frame.begin,
+        frame.bin_ns,
+        frame.count,
+        tuple(layer for layer in layers if layer),
+        {f.name.lower(): np.asarray(n) for f, n in delivered.items() if np.any(n)},
+        _lag(parts, frame),
+        sum(part.open for part in parts),
+    )
+
+
+def _layer(kind: int, at: Ints, n: Ints) -> Layer | None:
+    """None for what a newer version calls something that we do not know."""
+    try:
+        return Layer(F(kind // 4).name.lower(), Type(kind % 4).name.lower(), at, n)
+    except ValueError:
+        return None
+
+
+def _lag(parts: Sequence[_Part], frame: _Frame) -> dict[str, Ints]:
+    sent = [part.sent for part in parts if part.sent is not None]
+    given = [part.given for part in parts if part.given is not None]
+    if not sent or not given:
+        return {}
+    acked = np.maximum.accumulate(np.maximum.reduce(sent), axis=1)
+    read = np.maximum.accumulate(np.maximum.reduce(given), axis=2)
+    return {
+        group: np.maximum(acked - read[number], 0).sum(axis=0)
+        for number, group in enumerate(frame.groups)
+        if read[number].any()
+    }
+
+
+def _halved(layer: Layer) -> Layer:
+    bins, bucket = np.divmod(layer.at, BUCKETS)
+    at, n = _added(bins // 2 * BUCKETS + bucket, layer.n)
+    return Layer(layer.f, layer.outcome, at, n)

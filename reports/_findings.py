@@ -1,0 +1,167 @@
+"""Findings as the page shows them: with stories of some witnesses, drawings, and their moments.
+
+Stories are those of `seatrial explain`, told here for the first witnesses of what matters; of a
+history of millions of operations fewer are told, for each takes a pass over it. How many depends on
+the history's size alone, so a page made twice is the same page.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from markupsafe import Markup
+
+from harness.explain import Told as Story
+from harness.explain import explained
+from harness.verdict import Finding
+from reports import _words
+from reports._counterexample import Counterexample, counterexample, drawn
+from reports._lanes import Mark
+from reports._run import Told, rank
+
+ROWS_SHOWN = 6  # evidence rows of a finding; the others unfold
+STORIES = 3  # of a finding
+MOST_STORIES = 12  # of a page
+LARGE_BYTES = 64 << 20  # of operations: then one story a finding, and three in all
+WHEN = ("acked_s", "acked_at_s", "at_s", "sent_s", "seen_s", "there_by_s", "only_invoked_at_s")
+TONES = ("bad", "doubt", "quiet")
+
+
+@dataclass(frozen=True)
+class Witness:
+    """One witness of a finding: its story, and its operations as a drawing."""
+
+    name: str
+    story: Story | None
+    example: Counterexample | None
+
+    @property
+    def subject(self) -> str:
+        return _words.clip(self.story.subject if self.story else "", 400)
+
+    @property
+    def drawing(self) -> Markup | None:
+        return drawn(self.example) if self.example else None
+
+    @property
+    def moments(self) -> list[dict[str, Any]]:
+        """Times since the run's start, which is what the axis counts from."""
+        if self.story is None:
+            return []
+        return [
+            {"s": step.t / 1e9, "faults": on, "words": _words.clip(step.words, 400)}
+            for step, on in self.story.moments
+        ]
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        return self.example.times if self.example else ()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A finding on the page, number `number` of them."""
+
+    number: int
+    checker: str
+    finding: Finding
+    witnesses: tuple[Witness, ...]
+    explain: str
+    nodes: tuple[str, ...]
+    times: tuple[tuple[int, str], ...]
+
+    @property
+    def tone(self) -> str:
+        return TONES[rank(self.finding)]
+
+    @property
+    def standing(self) -> str:
+        return _words.standing_of(self.finding)
+
+    @property
+    def columns(self) -> list[str]:
+        return _words.columns(self.finding.evidence)
+
+    @property
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """What only informs shows no rows until it is unfolded."""
+        return self.finding.evidence[: ROWS_SHOWN if rank(self.finding) < 2 else 0]
+
+    @property
+    def more(self) -> Sequence[Mapping[str, Any]]:
+        return self.finding.evidence[len(self.rows) :]
+
+    def marks(self) -> Iterator[Mark]:
+        for t, words in self.times:
+            yield Mark(t, self.number, self.tone, words)
+
+
+def shown(told: Told) -> list[Shown]:
+    """All findings of a verdict, what convicts first."""
+    left = _budget(told)
+    counted: dict[str, int] = {}
+    found = []
+    for number, (result, finding) in enumerate(told.findings()):
+        first = counted.get(finding.code, 0) + 1
+        counted[finding.code] = first - 1 + len(finding.evidence)
+        names = _witnesses(finding, first, left if rank(finding) < 2 else 0)
+        left -= len(names)
+        witnesses = tuple(_witness(told, name) for name in names)
+        found.append(_shown(told, number, result.checker, finding, witnesses))
+    return found
+
+
+def _budget(told: Told) -> int:
+    size = sum(path.stat().st_size for path in told.history.files("ops"))
+    return MOST_STORIES if size < LARGE_BYTES else STORIES
+
+
+def _witnesses(finding: Finding, first: int, left: int) -> list[str]:
+    """`LOST_ACKED:1` and so on; numbers go on where an earlier finding has the same code."""
+    if not finding.evidence:
+        return []
+    each = STORIES if left > STORIES else 1
+    count = min(each, left, len(finding.evidence))
+    return [f"{finding.code}:{first + n}" for n in range(count)]
+
+
+def _witness(told: Told, name: str) -> Witness:
+    story = told.part(f"the story of {name}", lambda: explained(told.run, name), None)
+    example = told.part(
+        f"the operations of {name}", lambda: counterexample(told.history, told.verdict, name), None
+    )
+    if example is not None and len(example.operations) < 2:
+        example = None
+    return Witness(name, story, example)
+
+
+def _shown(
+    told: Told, number: int, checker: str, finding: Finding, witnesses: tuple[Witness, ...]
+) -> Shown:
+    message = _words.clip(finding.message, 1200)
+    finding = replace(finding, message=message[:1].upper() + message[1:])
+    roles = told.named("roles")
+    cells = {str(cell) for row in finding.evidence for cell in row.values()}
+    return Shown(
+        number=number,
+        checker=checker,
+        finding=finding,
+        witnesses=witnesses,
+        explain=f"seatrial explain runs/{told.run.path.name} {finding.code}",
+        nodes=tuple(sorted(node for node in roles if node in cells)),
+        times=tuple(_moments(finding, witnesses)),
+    )
+
+
+def _moments(finding: Finding, witnesses: Sequence[Witness]) -> Iterator[tuple[int, str]]:
+    """When the evidence happened: each row's first moment; else when operations were invoked."""
+    told = False
+    for number, row in enumerate(finding.evidence, start=1):
+        at = next((row[name] for name in WHEN if isinstance(row.get(name), int | float)), None)
+        if at is not None and 0 <= at < 1e9:
+            told = True
+            what = next((f", {row[name]}" for name in ("queue", "key", "node") if name in row), "")
+            yield round(at * 1e9), f"{finding.code} witness {number}{what}, at {at:.3f} s"
+    for witness in () if told else witnesses:
+        for t in witness.times:
+            yield t, f"{witness.name}, an operation invoked at {t / 1e9:.3f} s"

@@ -1,0 +1,210 @@
+"""How long each fault hurt: a row for each, by both meanings of RTO, and the spread by kind.
+
+The spread is drawn as one dot a fault on a logarithmic scale, the same in every panel, with the
+median as a line: few faults are few dots, and nothing is smoothed into what was not measured.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from markupsafe import Markup
+
+from harness.intervals import FaultInterval
+from reports._lanes import KINDS, fault_style
+from reports._run import Told
+from reports._words import seconds
+
+WIDTH, GUTTER, RIGHT = 340, 78, 62
+ROW, TOP, AXIS = 24, 6, 22
+LEAST_S = 0.001
+METRICS = (
+    (
+        "to_ack_s",
+        "Fault to acknowledgement",
+        "from applied to the first acknowledged send after it",
+    ),
+    (
+        "failure_to_success_s",
+        "Failure to success",
+        "from the first failed send to the next success",
+    ),
+    ("silence_s", "Longest silence", "without any acknowledgement, until the next fault"),
+    ("to_full_set_s", "Healed to full redundancy", "until the SyncStateSet was full again"),
+)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One panel: a measure, and each kind's values of it."""
+
+    title: str
+    about: str
+    drawing: Markup
+    summary: str
+
+
+def rows(told: Told) -> list[dict[str, Any]]:
+    """The table of faults: what was planned, what happened, how long it hurt."""
+    return [_row(told, fault) for fault in told.faults]
+
+
+def _row(told: Told, fault: FaultInterval) -> dict[str, Any]:
+    load = told.phases.get("load", 0)
+    worth = told.stats("coverage").get("worth", {}).get(str(fault.id), "")
+    return {
+        "id": fault.id,
+        "words": fault.words,
+        "style": fault_style(fault),
+        "nodes": fault.names,
+        "selector": fault.selector,
+        "params": fault.params,
+        "state": fault.state,
+        "worth": worth,
+        "planned_s": None if fault.planned is None else (load + fault.planned) / 1e9,
+        "took_ms": _between(fault.begin, fault.applied, 1e6),
+        "observed_ms": _between(fault.begin, fault.observed, 1e6),
+        "healing_ms": _between(fault.heal, fault.healed, 1e6),
+        "begin_s": None if fault.begin is None else fault.begin / 1e9,
+        "lasted_s": _between(fault.applied, fault.heal, 1e9),
+        "times": _worst([t for t in _times(told) if t.get("fault") == fault.id]),
+        "observation": fault.observation,
+    }
+
+
+def _times(told: Told) -> Sequence[Mapping[str, Any]]:
+    times: Sequence[Mapping[str, Any]] = told.stats("availability").get("faults", ())
+    return times
+
+
+def _worst(times: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of several broker sets the worst; nothing when nothing was measured."""
+    if not times:
+        return {}
+    acks = [t.get("to_ack_s") for t in times]
+    late = any(t.get("only_after_healing") for t in times)
+    full = [t.get("to_full_set_s") for t in times]
+    failures = [t.get("failure_to_success_s") for t in times if t.get("failed")]
+    silences = [t["silence_s"] for t in times if t.get("silence_s") is not None]
+    return {
+        "to_ack_s": _greatest(acks),
+        "only_after_healing": late,
+        "failed": any(t.get("failed") for t in times),
+        "failure_to_success_s": _greatest(failures),
+        "silence_s": max(silences, default=None),
+        "to_full_set_s": _greatest(full),
+    }
+
+
+def _greatest(values: Sequence[float | None]) -> float | None:
+    """None, which is never, is the greatest of all."""
+    known = [value for value in values if value is not None]
+    return max(known) if known and len(known) == len(values) else None
+
+
+def _between(begin: int | None, end: int | None, unit: float) -> float | None:
+    return None if begin is None or end is None else (end - begin) / unit
+
+
+# --------------------------------------------------------------------------------------- drawings
+
+
+def spreads(told: Told) -> list[Spread]:
+    """A panel for each measure that any fault has a value of."""
+    times = _times(told)
+    known = [t[name] for t in times for name, *_ in METRICS if _number(t.get(name))]
+    scale = _Scale.of(known)
+    return [
+        _spread(times, name, title, about, scale)
+        for name, title, about in METRICS
+        if any(_number(t.get(name)) for t in times)
+    ]
+
+
+def _spread(
+    times: Sequence[Mapping[str, Any]], name: str, title: str, about: str, scale: "_Scale"
+) -> Spread:
+    kinds = sorted({str(t.get("kind", "")) for t in times}, key=_place)
+    shapes: list[Markup] = []
+    summary: list[str] = []
+    lines = 0
+    for kind in kinds:
+        some = [t for t in times if str(t.get("kind", "")) == kind and _number(t.get(name))]
+        if some:
+            shapes += _line(kind, some, name, scale, TOP + lines * ROW)
+            values = [float(t[name]) for t in some]
+            summary.append(f"{kind}: median {seconds(median(values))} of {len(values)}")
+            lines += 1
+    height = TOP + lines * ROW + AXIS
+    words = f"{title}. {'; '.join(summary)}"
+    drawing = Markup(
+        '<svg class="spread" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img" '
+        'aria-label="{words}">{axis}{shapes}</svg>'
+    ).format(
+        w=WIDTH,
+        h=height,
+        words=words,
+        axis=Markup("").join(scale.axis(TOP + lines * ROW)),
+        shapes=Markup("").join(shapes),
+    )
+    return Spread(title, about, drawing, words)
+
+
+def _line(
+    kind: str, times: Sequence[Mapping[str, Any]], name: str, scale: "_Scale", y: int
+) -> Iterator[Markup]:
+    """One kind of fault: its name, its dots, its median."""
+    middle = y + ROW / 2
+    style = kind if kind in KINDS else "other"
+    yield Markup('<text x="0" y="{:.1f}" class="kind">{}</text>').format(middle + 4, kind[:12])
+    yield Markup('<path d="M{} {:.1f}H{}" class="rail"/>').format(GUTTER, middle, WIDTH - RIGHT)
+    for time in times:
+        yield Markup(
+            '<circle cx="{:.1f}" cy="{:.1f}" r="4.5" class="dot {}"><title>fault {}: {}</title>'
+            "</circle>"
+        ).format(scale.x(time[name]), middle, style, time.get("fault"), seconds(time[name]))
+    usual = median(float(time[name]) for time in times)
+    yield Markup('<path d="M{:.1f} {:.1f}v14" class="median"/>').format(scale.x(usual), middle - 7)
+    yield Markup('<text x="{}" y="{:.1f}" class="value">{}</text>').format(
+        WIDTH, middle + 4, seconds(usual)
+    )
+
+
+def _place(kind: str) -> tuple[int, str]:
+    return (KINDS.index(kind) if kind in KINDS else len(KINDS), kind)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Seconds on a logarithmic scale of whole decades; what is less stands at its left end."""
+
+    low: int
+    high: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "_Scale":
+        some = [max(LEAST_S, value) for value in values] or [1.0]
+        low = math.floor(math.log10(min(some)))
+        return cls(low, max(low + 1, math.ceil(math.log10(max(some) * 1.0001))))
+
+    def x(self, value: float) -> float:
+        share = (math.log10(max(value, 10.0**self.low)) - self.low) / (self.high - self.low)
+        return GUTTER + share * (WIDTH - GUTTER - RIGHT)
+
+    def axis(self, y: int) -> Iterator[Markup]:
+        for power in range(self.low, self.high + 1):
+            x = self.x(10.0**power)
+            yield Markup('<path d="M{:.1f} {}V{}" class="grid"/>').format(x, TOP, y)
+            yield Markup('<text x="{:.1f}" y="{}" class="tick">{}</text>').format(
+                x, y + 15, _decade(power)
+            )
+
+
+def _decade(power: int) -> str:
+    return f"{10 ** (power + 3):g} ms" if power < 0 else f"{10**power:,} s"
