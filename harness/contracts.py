@@ -14,7 +14,9 @@ A kind of hosts reads its options from `trial.bed`; its module also has `shell(r
 the argument list that runs a command on a node of a run in progress, and, where nodes outlive a
 driver that was killed, `heal(run, entries)`. A fault's module also has `PARAMS` (`Param` of
 `harness.scene` by name), `NEEDS` (of what `Hosts.can` names), `check(planned)`, which raises
-BadRequest, and `drawn(random, targets) -> (target, params)` for plans drawn from a seed.
+BadRequest, and `drawn(random, targets) -> (target, params)` for plans drawn from a seed. `SHOWN`,
+pairs of target and parameters, is what `seatrial list faults --verify` injects one after another;
+without it, one that is drawn.
 
 They meet only through the values below. Faults reach nodes through `Agent` alone, so a fault
 works on every kind of host that can do its verbs, and a host kind knows no fault.
@@ -353,10 +355,15 @@ class PlannedFault:
 
 @dataclass(frozen=True)
 class Observation:
-    """Whether the effect was seen in the world, not whether a command returned."""
+    """Whether the effect was seen in the world, not whether a command returned.
+
+    `measured` is the effect in a few words, with its figure: "80 % of packets lost", "102 ms added",
+    "a write fails with ENOSPC". `seatrial list faults --verify` shows it.
+    """
 
     state: Literal["installed", "partial", "failed"]
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    measured: str = ""
 
 
 class Injection(Protocol):

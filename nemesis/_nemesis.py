@@ -237,6 +237,8 @@ class _Nemesis:
     async def _observe(self, interval: _Interval, injection: Injection) -> None:
         observation = await injection.observe()
         interval.evidence["effect"] = observation.evidence
+        if observation.measured:
+            interval.evidence["measured"] = observation.measured
         self._mark(interval, observed=self.bed.now_ns(), state=observation.state)
 
     async def _last(self, interval: _Interval) -> None:
