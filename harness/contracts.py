@@ -25,7 +25,7 @@ works on every kind of host that can do its verbs, and a host kind knows no faul
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from harness.operation import Completion
 from harness.sight import Overseen
@@ -51,11 +51,28 @@ class Node:
 class LinkRule:
     """What happens to packets that arrive at this node from `source`: an IPv4 address.
 
-    `drop` is the probability that a packet is dropped: 1.0 is a cut, 0.8 is heavy loss.
+    `drop` is the probability that a packet is dropped: 1.0 is a cut, 0.8 is heavy loss. What is not
+    dropped arrives `delay_s` later, and at most `jitter_s` more, by lot; a share of `reorder` is
+    not late, and so overtakes others. The link carries `bytes_per_s` (0: as many as it can), and
+    with all other links into this node that have it `node_bytes_per_s`.
     """
 
     source: str
     drop: float = 1.0
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    reorder: float = 0.0
+    bytes_per_s: float = 0.0
+    node_bytes_per_s: float = 0.0
+
+
+class Flight(NamedTuple):
+    """A datagram's way from one agent to another: its number among those sent together, and what
+    the sender's and the receiver's monotonic clocks read."""
+
+    number: int
+    sent_ns: int
+    arrived_ns: int
 
 
 @dataclass(frozen=True)
@@ -135,6 +152,20 @@ class Agent(Protocol):
         """How many datagrams marked `token` arrived here."""
         ...
 
+    async def fly(self, target: str, token: str, count: int, size_bytes: int) -> None:
+        """Send `count` datagrams of at least this size, each with its number and the time, marked
+        `token`, to the agent at address `target`."""
+        ...
+
+    async def flown(self, token: str) -> Sequence[Flight]:
+        """Those marked `token` that arrived here, in their order. Only young tokens are known."""
+        ...
+
+    async def lacks(self, ability: str) -> str:
+        """Why this node can not do it, in a sentence; nothing when it can. `pace`: hold packets
+        back, for rules that make a link late or narrow."""
+        ...
+
     async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
         """Connect to this node's own address from within, write `frame`, and return the answer:
         a u32 big-endian length and that many bytes (the length is cut off). ConnectionError when
@@ -147,6 +178,55 @@ class Powered(Agent, Protocol):
 
     async def power(self, on: bool) -> None:
         """Cut the node's power, or give it back: no process, and the disk as the cut left it."""
+        ...
+
+    async def forget_unsynced(self) -> int:
+        """The disk loses of what it was given and did not sync what a power cut would take, while
+        none of the node's processes runs; how many changes were at stake."""
+        ...
+
+
+@dataclass(frozen=True)
+class DiskFault:
+    """How a node's disk misbehaves towards the node's process, below the folder `below`.
+
+    full        what needs more room fails with ENOSPC
+    read_only   what changes a file or a name fails with EROFS
+    sync_fails  a sync fails with EIO
+    sync_s      a sync takes so much longer; infinity: it hangs until the fault is over
+    """
+
+    below: str
+    full: bool = False
+    read_only: bool = False
+    sync_fails: bool = False
+    sync_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class DiskSeen:
+    """What a process met that wrote a few bytes and asked for a sync: names of errors, empty where
+    there was none. `sync_s` is infinite when the sync did not end within the prober's patience."""
+
+    write: str = ""
+    sync: str = ""
+    sync_s: float = 0.0
+
+
+class Disked(Agent, Protocol):
+    """An agent of a node whose disk we can spoil, on hosts that can `disk`."""
+
+    async def disk(self, owner: str, fault: DiskFault | None) -> None:
+        """What the owner wants of the node's disk; none: nothing any more. Where several want
+        something, the worst of it is in force."""
+        ...
+
+    def disk_wanted(self) -> DiskFault | None:
+        """What all owners together want."""
+        ...
+
+    async def disk_seen(self, below: str, patience_s: float) -> DiskSeen:
+        """What a process of the node meets that writes below this folder, now."""
         ...
 
 
@@ -174,7 +254,8 @@ class Hosts(Protocol):
     """Machines raised for one trial. Entered: all nodes are up, with agents and addresses.
     Left: what the nodes wrote is in the run's folder, and everything it made is gone."""
 
-    can: frozenset[str]  # of: links, loss, signal, restart, power, events (see Telling)
+    can: frozenset[str]  # of: links, loss, signal, restart, files (of a stopped node, changed),
+    # disk (see Disked), power, events (see Telling)
     shares_files: bool  # nodes see the run's folder, so nothing has to be carried home
 
     def enter(self) -> None:
@@ -216,6 +297,7 @@ class System(Protocol):
 
     detection_s: float  # how long it may take to notice that a silent master is gone
     log: str  # the file in a node's folder that tells what it did
+    data: str  # the folder in a node's folder that holds what the node must not lose
 
     def nodes(self) -> Sequence[Node]:
         """The cluster's nodes and the client nodes, without addresses."""

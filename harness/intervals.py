@@ -13,8 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
-ENDING = ("kill", "power")  # kinds of fault that end processes
-SILENCING = (*ENDING, "pause")  # ... after which a node says and hears nothing until it is healed
+DARK = ("kill", "power", "unsynced", "wipe")  # kinds of fault that end processes until healed
+ENDING = (*DARK, "corrupt")  # ... that end them, if only to start them again at once
+SILENCING = (*DARK, "pause")  # ... after which a node says and hears nothing until it is healed
+# ... under which a node may end by its own will, or refuse to start: its disk failed it
+EXCUSING = ("corrupt", "disk-full", "fsync", "read-only", "unsynced", "wipe")
+DESTROYING = ("corrupt", "wipe")  # ... that take from a node's disk what had been synced
 
 
 @dataclass(frozen=True)

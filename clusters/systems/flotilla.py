@@ -39,7 +39,8 @@ from harness.trial import Trial
 __all__ = ["Flotilla", "mutants", "profiles", "swarm", "system"]
 
 PROCESS = "flotilla"
-LOG = "store/commitlog"  # its segments, each named by its offset
+STORE = "store"
+LOG = f"{STORE}/commitlog"  # its segments, each named by its offset
 OUTPUT = "flotilla.log"  # what it prints, where nothing better is to be had
 START_WITHIN_S = 20.0
 ANSWER_WITHIN_S = 0.5  # a paused node does not answer; a busy one has this long
@@ -64,6 +65,7 @@ class Flotilla:
     """Installs, starts, watches and stops a Flotilla cluster."""
 
     log = "events.jsonl"
+    data = STORE
 
     def __init__(self, trial: Trial, chosen: Settings, topics: Mapping[str, int]) -> None:
         self._settings, self._topics, self._seed = chosen, topics, trial.seed
