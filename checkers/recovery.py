@@ -209,9 +209,20 @@ def _planned_exit(event: Event, outline: Outline) -> bool:
     if not outline.complete and code in (*TERMINATED, *KILLED):
         return True  # who ended it may be what is missing
     if code in TERMINATED or (stopping and code in KILLED):
-        return stopping
+        return stopping or _asked_to_end(event, outline)
     killed = outline.killings.get(event.node, ())
     return code in KILLED and any(window.begin <= event.t <= window.end for window in killed)
+
+
+def _asked_to_end(event: Event, outline: Outline) -> bool:
+    """By a fault that restarts nodes in order."""
+    return any(
+        fault.kind == "restart"
+        and event.node in fault.names
+        and fault.begin is not None
+        and fault.begin <= event.t <= (outline.end if fault.healed is None else fault.healed)
+        for fault in outline.faults
+    )
 
 
 def _merged(events: Sequence[Event]) -> list[Event]:

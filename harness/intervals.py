@@ -13,11 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
-DARK = ("kill", "power", "unsynced", "wipe")  # kinds of fault that end processes until healed
+DARK = ("kill", "power", "restart", "unsynced", "wipe")  # kinds that end processes until healed
 ENDING = (*DARK, "corrupt")  # ... that end them, if only to start them again at once
 SILENCING = (*DARK, "pause")  # ... after which a node says and hears nothing until it is healed
-# ... under which a node may end by its own will, or refuse to start: its disk failed it
-EXCUSING = ("corrupt", "disk-full", "fsync", "read-only", "unsynced", "wipe")
+# ... under which a node may end by its own will, or refuse to start: its machine failed it
+EXCUSING = (
+    *("corrupt", "disk-full", "fsync", "read-only", "unsynced", "wipe"),
+    *("starve-descriptors", "starve-memory"),
+)
 DESTROYING = ("corrupt", "wipe")  # ... that take from a node's disk what had been synced
 
 
@@ -44,6 +47,16 @@ class FaultInterval:
     def names(self) -> tuple[str, ...]:
         """The nodes it was aimed at, in order, once each."""
         return tuple(dict.fromkeys(n for group in self.targets.values() for n in group))
+
+    @property
+    def in_turn(self) -> bool:
+        """Its victims are hit one after the other, each at a moment of its own."""
+        return self.params.get("order") == "rolling"
+
+    @property
+    def silences(self) -> bool:
+        """Its targets say and hear nothing from its apply to its heal."""
+        return self.kind in SILENCING and not self.in_turn
 
     @property
     def words(self) -> str:
