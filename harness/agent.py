@@ -183,7 +183,7 @@ class Disked(Agent, Protocol):
         something, the worst of it is in force."""
         ...
 
-    def disk_wanted(self) -> DiskFault | None:
+    async def disk_wanted(self) -> DiskFault | None:
         """What all owners together want."""
         ...
 

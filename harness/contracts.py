@@ -25,7 +25,7 @@ works on every kind of host that can do its verbs, and a host kind knows no faul
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from harness.agent import Agent as Agent
 from harness.agent import Completed as Completed
@@ -36,6 +36,7 @@ from harness.agent import Flight as Flight
 from harness.agent import LinkRule as LinkRule
 from harness.agent import Powered as Powered
 from harness.agent import ProcessState as ProcessState
+from harness.errors import BedFailed
 from harness.operation import Completion
 from harness.sight import Overseen
 from harness.sight import Standing as Standing
@@ -113,6 +114,18 @@ class Hosts(Protocol):
 
     def clock(self, node: str) -> Clock:
         """Once raised."""
+        ...
+
+
+@runtime_checkable
+class Gating(Protocol):
+    """Hosts that can `disk` only for processes that run behind a gate."""
+
+    async def gated(
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent]
+    ) -> Mapping[str, Agent]:
+        """All agents; those of these nodes, once raised, now start processes behind a gate, and are
+        `Disked`. BedFailed when a node's kernel has no such gates."""
         ...
 
 
@@ -248,9 +261,11 @@ class PlannedFault:
     params    the fault's own: {shape = "isolate"} or {probability = 0.8}
     after     begin only once this holds, too: "1000 acks within 9 s": so many more sends were
               acknowledged since the previous fault of the plan was applied, or so long ago;
-              "event truncate within 5 s": some node told of one since then, or no fault at all
+              "event truncate within 5 s": some node told of one since then, or no fault at all;
+              "master changes within 20 s", "cluster is whole within 60 s" ... (nemesis/_conditions)
     until     healed as soon as this holds: "another-master" (one with a higher epoch), "next"
-              (the next fault of the plan has been applied) or "event election"; also with " + 2 s"
+              (the next fault of the plan has been applied), "set shrinks" ... or "event election";
+              also with " + 2 s"
     """
 
     kind: str
@@ -266,8 +281,8 @@ class PlannedFault:
 class Observation:
     """Whether the effect was seen in the world, not whether a command returned.
 
-    `measured` is the effect in a few words, with its figure: "80 % of packets lost", "102 ms added",
-    "a write fails with ENOSPC". `seatrial list faults --verify` shows it.
+    `measured` is the effect in a few words, with its figure: "80 % of packets lost", "102 ms
+    added", "a write fails with ENOSPC". `seatrial list faults --verify` shows it.
     """
 
     state: Literal["installed", "partial", "failed"]
@@ -311,6 +326,27 @@ class Recorder(Protocol):
         ...
 
 
+class Clients(Protocol):
+    """The processes that clients live in, for faults that hit them."""
+
+    async def crash(self, node: str) -> int:
+        """The process on this client node ends at once, without a word to anybody but its journal;
+        the process id that it had."""
+        ...
+
+    async def begin_again(self, node: str) -> None:
+        """Another one in its place, that goes on with the load; nothing, where none crashed."""
+        ...
+
+    async def running(self, node: str) -> int:
+        """The process id of the one that runs there now; 0: none."""
+        ...
+
+
+def _no_clients() -> Clients:
+    raise BedFailed("no clients are aboard")
+
+
 @dataclass(frozen=True)
 class Bed:
     """The test bed of a running trial: what systems and faults work with."""
@@ -323,6 +359,7 @@ class Bed:
     now_ns: Callable[[], int]  # nanoseconds since the run's start, the clock of record
     acknowledged: Callable[[], int]  # sends acknowledged so far, as the crews last told
     sleep: Callable[[float], Awaitable[None]]
+    clients: Callable[[], Clients] = _no_clients
 
     async def standing(self) -> Standing:
         """Who plays which part right now: seen where that can be seen, else asked."""
@@ -350,6 +387,11 @@ class Crew(Protocol):
 
     def random(self, name: str) -> Any:
         """A `random.Random` of its own, from the trial's seed and the name."""
+        ...
+
+    def number(self, process: int) -> int:
+        """What a logical process is called in the history: another number each time that its crew
+        died and began again, for what was open then may still happen."""
         ...
 
     def now_s(self) -> float:

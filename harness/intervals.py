@@ -18,7 +18,7 @@ ENDING = (*DARK, "corrupt")  # ... that end them, if only to start them again at
 SILENCING = (*DARK, "pause")  # ... after which a node says and hears nothing until it is healed
 # ... under which a node may end by its own will, or refuse to start: its machine failed it
 EXCUSING = (
-    *("corrupt", "disk-full", "fsync", "read-only", "unsynced", "wipe"),
+    *("corrupt", "disk-full", "fsync", "read-only"),
     *("starve-descriptors", "starve-memory"),
 )
 DESTROYING = ("corrupt", "wipe")  # ... that take from a node's disk what had been synced

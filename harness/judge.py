@@ -8,7 +8,8 @@ outweighs it. Judging needs nothing but the run's folder, and twice gives the sa
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from harness import registry
 from harness.errors import BedFailed
 from harness.history import History
+from harness.intervals import DESTROYING, FaultInterval, fault_intervals
 from harness.originals import with_originals
 from harness.plans import planned_kinds
 from harness.remarks import DISK_FULL, NODE_GONE
@@ -158,11 +160,24 @@ def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verd
 
 def outside_kinds(history: History, trial: Trial) -> tuple[str, ...]:
     """Kinds of fault in the plan that the contract does not claim to survive."""
-    kinds = {row["kind"] for row in history.read("faults").to_pylist() if row["kind"]}
+    faults = fault_intervals(history.read("faults"))
+    kinds = {fault.kind for fault in faults}
     plan = history.run.plan_file
     if plan.is_file():
         kinds |= set(planned_kinds(plan.read_text()))
-    return tuple(sorted(kinds - set(trial.survives) - {""}))
+    roles = history.names.get("roles", {})
+    beyond = {f"{fault.kind} of a majority" for fault in faults if destroys_majority(fault, roles)}
+    return tuple(sorted((kinds - set(trial.survives) - {""}) | beyond))
+
+
+def destroys_majority(fault: FaultInterval, roles: Mapping[str, str]) -> bool:
+    """Whether it took from most nodes of some role at once what was on their disks. No replication
+    survives that, so no contract can claim it."""
+    if fault.kind not in DESTROYING:
+        return False
+    hit = Counter(roles.get(name, "") for name in fault.names)
+    of = Counter(roles.values())
+    return any(role and 2 * count > of[role] for role, count in hit.items())
 
 
 def permitted(result: Result, trial: Trial, outside: Sequence[str]) -> Result:
