@@ -207,14 +207,18 @@ def silences_master(fault: FaultInterval) -> bool:
 
     Killed, stopped and dark masters are silent. Cut off, a master is silent if it is the target and
     what it sends no longer reaches the controllers: not when only its slaves or clients lose it,
-    nor when it merely hears nothing. A lossy link may be survived without anybody's notice.
+    nor when it merely hears nothing. A lossy, late or flapping link may be survived without
+    anybody's notice.
     """
     if fault.silences:
         return "master" in fault.targets
     if fault.kind != "partition" or "master" not in fault.selector.split():
         return False
-    whom = str(fault.params.get("from") or "controller")
-    deaf = fault.params.get("shape") == "one-way" and fault.params.get("direction") == "in"
+    shape = fault.params.get("shape")
+    if shape == "clients" or fault.params.get("off_s"):
+        return False
+    whom = str(fault.params.get("from") or ("client" if shape == "answers" else "controller"))
+    deaf = shape == "one-way" and fault.params.get("direction") == "in"
     return not deaf and any(word in whom for word in ("controller", "cluster", "server"))
 
 

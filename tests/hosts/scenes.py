@@ -116,6 +116,48 @@ async def loss(stage: Stage) -> Seen:
     return {"arrived": arrived, "dropped": dropped, "sent": sent}
 
 
+async def late(stage: Stage) -> Seen:
+    """What b is sent by a is late, what by c is narrow, and a's own ears are as ever; then not."""
+    b = stage.agent["b"]
+    seen: Seen = {"lacks": await b.lacks("pace"), "before": await flown(stage, "a", "b")}
+    late = LinkRule(stage.address["a"], 0.0, delay_s=0.3)
+    narrow = LinkRule(stage.address["c"], 0.0, bytes_per_s=50_000)
+    await b.links([late, narrow])
+    seen["a to b"] = await flown(stage, "a", "b")
+    seen["c to b"] = await flown(stage, "c", "b", size_bytes=972)
+    seen["b to a"] = await flown(stage, "b", "a")
+    await b.links([LinkRule(stage.address["a"], 0.0, delay_s=0.3, reorder=0.5)])
+    seen["overtaking"] = await flown(stage, "a", "b")
+    await b.links([LinkRule(stage.address["a"], 0.0, delay_s=60.0)])
+    token = os.urandom(8).hex()
+    await stage.agent["a"].fly(stage.address["b"], token, 20, 64)
+    await b.links(())
+
+    async def let_go() -> bool:
+        return len(await b.flown(token)) == 20
+
+    seen["let go"] = await until(let_go)
+    seen["healed"] = await flown(stage, "a", "b")
+    return seen
+
+
+async def flown(stage: Stage, source: str, sink: str, size_bytes: int = 64) -> list[list[float]]:
+    """Numbers of twenty datagrams and seconds that each took, less the quickest of nothing else
+    than the clocks, in the order of their arrival."""
+    token = os.urandom(8).hex()
+    clocks = [stage.hosts.clock(node) for node in (source, sink)]
+    apart_ns = clocks[1].offset_ns - clocks[0].offset_ns
+    await stage.agent[source].fly(stage.address[sink], token, 20, size_bytes)
+    landed: list[Any] = []
+
+    async def all_landed() -> bool:
+        landed[:] = await stage.agent[sink].flown(token)
+        return len(landed) == 20
+
+    await until(all_landed)
+    return [[f.number, (f.arrived_ns - f.sent_ns - apart_ns) / 1e9] for f in landed]
+
+
 async def pause(stage: Stage) -> Seen:
     """A stopped process is stopped with its whole group, and goes on after."""
     agent = stage.agent["a"]
@@ -253,7 +295,7 @@ async def _no_answer(call: Awaitable[Any]) -> str:
         return str(e)
 
 
-SCENES = (cut, loss, pause, processes, commands, asking, lost, apart, nothing)
+SCENES = (cut, loss, late, pause, processes, commands, asking, lost, apart, nothing)
 
 
 def main(names: str, folder: Path, kind: str = "local", bed: str = "{}") -> None:

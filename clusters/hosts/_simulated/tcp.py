@@ -284,11 +284,9 @@ class Socket:
 
     def _transmit(self, payload: Payload) -> None:
         link, world = self._link, self.world
-        arrives_ns = world.now_ns + link.latency_ns
-        if link.jitter_ns:
-            arrives_ns += int(link.luck() * link.jitter_ns)
+        arrives_ns = world.now_ns + link.way_ns()
         if isinstance(payload, bytes):
-            if link.bytes_per_s:
+            if link.narrow:
                 arrives_ns += link.queued_ns(world.now_ns, len(payload))
             if link.split or link.join:
                 luck = link.luck()
