@@ -78,7 +78,10 @@ class SimulatedHosts:
     """The world of one run."""
 
     can = frozenset(
-        {"links", "loss", "delay", "bandwidth", "signal", "restart", "clock", "files", "disk", "power", "events"}
+        {
+            *("links", "loss", "delay", "bandwidth", "signal", "restart"),
+            *("clock", "files", "disk", "power", "events"),
+        }
     )
     shares_files = True
 
