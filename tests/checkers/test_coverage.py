@@ -109,6 +109,9 @@ def test_nothing_invoked_inside_a_fault(sketch: Sketch) -> None:
     [
         ("master", "kill", {}, True),
         ("master", "pause", {}, True),
+        ("master", "restart", {"order": "together"}, True),
+        ("master", "restart", {"order": "rolling"}, False),
+        ("master", "starve-cpu", {}, False),
         ("master", "partition", {"shape": "isolate"}, True),
         ("master", "partition", {"shape": "isolate", "from": "slave, controller"}, True),
         ("master", "partition", {"shape": "isolate", "from": "slave"}, False),
