@@ -7,6 +7,7 @@ and of itself.
 """
 
 import json
+import mmap
 import os
 import select
 import socket
@@ -67,9 +68,10 @@ def openable() -> int:
 def allocatable() -> bool:
     """Whether it may take 64 MB more."""
     try:
-        return bool(bytearray(64 << 20))
-    except MemoryError:
+        mmap.mmap(-1, 64 << 20).close()
+    except OSError:
         return False
+    return True
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ class Beacons:
             masters={"set-1": "broker-1"},
             slaves=("broker-2", "broker-3"),
             controller_leader="controller-2",
-            redundant=True,
+            redundant=all((await self.told()).values()),
         )
 
     async def start_node(self, _bed: Any, node: str) -> None:
