@@ -68,7 +68,7 @@ def per_s(group: Sequence[Measured]) -> float:
 async def naturals(scene: Scene, links: Sequence[Link], delay_s: float = 0.0) -> dict[Link, float]:
     """What is between sending and arriving while the fault is not there. Of a link that carries
     nothing just now, what the clocks say of each other."""
-    clocks = {link: _by_clocks(scene, link) for link in links}
+    clocks = by_clocks(scene, links)
     best: dict[Link, float] = {}
     slow = set(links)
     count = MANY if isinstance(scene.bed.hosts, Overseen) else COUNT
@@ -84,6 +84,11 @@ async def naturals(scene: Scene, links: Sequence[Link], delay_s: float = 0.0) ->
 
     await reached(scene.bed, quick, scene.bed.now_ns() + PATIENCE_S * NS)
     return {link: clocks[link] + best[link] * NS for link in links}
+
+
+def by_clocks(scene: Scene, links: Sequence[Link]) -> dict[Link, float]:
+    """What the clocks of its ends make between sending and arriving on each link."""
+    return {link: _apart_ns(scene, link) for link in links}
 
 
 def _own_way(measured: Measured) -> float:
@@ -154,6 +159,6 @@ async def _flown(
     return tuple(landed)
 
 
-def _by_clocks(scene: Scene, link: Link) -> float:
+def _apart_ns(scene: Scene, link: Link) -> float:
     source, sink = (scene.bed.hosts.clock(name) for name in link)
     return float(sink.offset_ns - source.offset_ns)

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.contracts import Node, Observation
 from harness.scene import Effect, Link, Scene
-from nemesis._flights import Measured, naturals
+from nemesis._flights import Measured, by_clocks, naturals
 from nemesis._network import LinkFault
 from nemesis._probes import Sighting, sight
 from nemesis._waiting import NS, reached
@@ -30,6 +30,7 @@ class PacedFault(LinkFault):
         self.naturals_ns: Mapping[Link, float] = {}
 
     async def __aenter__(self) -> "PacedFault":
+        self.naturals_ns = by_clocks(self.scene, list(self.effects))  # if we come no further
         delay_s = min((effect.delay_s for effect in self.effects.values()), default=0.0)
         self.naturals_ns = await naturals(self.scene, list(self.effects), delay_s)
         await super().__aenter__()

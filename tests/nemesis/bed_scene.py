@@ -22,6 +22,7 @@ from nemesis import _plan, carry_out
 BEACON = Path(__file__).with_name("beacon.py")
 PORT = 7000
 PATIENCE_S = 20.0
+LONG = ("loss", "light loss", "flapping")  # listened to for longer
 NODES = (
     *(Node(f"controller-{n}", "controller") for n in (1, 2, 3)),
     *(Node(f"broker-{n}", "broker") for n in (1, 2, 3)),
@@ -179,7 +180,7 @@ async def shown(name: str, bed: Bed, beacons: Beacons, folder: Path) -> dict[str
     work = asyncio.ensure_future(carry_out(plan, bed, folder / "ledger", stop, dice, bed.now_ns()))
     watch = asyncio.ensure_future(rows.observed.wait())
     await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
-    seen: dict[str, Any] = {"during": await beacons.hearing(100 if "loss" in name else 25)}
+    seen: dict[str, Any] = {"during": await beacons.hearing(100 if name in LONG else 25)}
     seen["themselves"] = await beacons.themselves()
     stop.set()
     await work
