@@ -106,6 +106,7 @@ class Layout:
             "topics": self._queues,
             "brokerName": mine.name,
             "totalReplicas": len(mine.nodes),
+            **({"zone": node.zone} if node.zone else {}),
         }
 
     def _addresses(self, role: str) -> list[str]:
