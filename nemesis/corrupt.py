@@ -20,7 +20,7 @@ from nemesis._stopped import Stopped, damaged
 from nemesis._waiting import NS, each, reached
 
 TARGETS = ("one slave", "one broker", "minority broker")
-SETTLE_S = 1.0  # in which a node that refuses its files says so
+SETTLE_S = 10.0  # in which a node answers, or refuses its files and ends
 
 NEEDS = frozenset({"signal", "restart", "files"})
 PARAMS = {
@@ -85,15 +85,16 @@ class Corrupt(Stopped):
         return Observation("partial" if good else "failed", evidence, measured)
 
     async def _settled(self, node: str) -> None:
-        await reached(
-            self._bed, lambda: self._ends(node), self._bed.now_ns() + SETTLE_S * NS, every_s=0.05
-        )
+        until_ns = self._bed.now_ns() + SETTLE_S * NS
+        await reached(self._bed, lambda: self._serves_or_ended(node), until_ns, every_s=0.05)
 
-    async def _ends(self, node: str) -> bool:
+    async def _serves_or_ended(self, node: str) -> bool:
         state = await self._state(node)
         if node in self._began_again and state.state == "exited":
             self._refused[node] = state.code
-        return state.state == "exited"
+        return state.state == "exited" or bool(
+            (await self._bed.system.standing(self._bed)).detail.get(node)
+        )
 
     async def __aexit__(self, *exc: object) -> None:
         with self._hold.kept_if_well():

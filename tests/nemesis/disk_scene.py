@@ -53,7 +53,7 @@ class Diarists:
         return "diary"
 
     async def standing(self, _bed: Bed) -> Standing:
-        return Standing()
+        return Standing(detail=await self.told())
 
     async def start_node(self, _bed: Any, node: str) -> None:
         address = next(n.address for n in self.nodes if n.name == node)

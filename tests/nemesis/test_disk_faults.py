@@ -34,7 +34,7 @@ STORY = (  # kind, target, parameters
     ("corrupt", "one slave", {"how": "flip", "files": "commitlog/*"}),
     ("corrupt", "one slave", {"how": "truncate", "bytes": 300.0, "files": "commitlog/*"}),
 )
-EVERY_S = 4.5
+EVERY_S = 3.0
 
 
 def played(
@@ -42,7 +42,7 @@ def played(
 ) -> Outcome:
     """One simulated run with these faults, one after the other."""
     faults = [
-        f'[[fault]]\nkind = "{kind}"\nat_s = {1 + number * EVERY_S}\nfor_s = 1.5\n'
+        f'[[fault]]\nkind = "{kind}"\nat_s = {1 + number * EVERY_S}\nfor_s = 1.0\n'
         f'target = "{target}"\n[fault.params]\n'
         + "".join(f"{name} = {json.dumps(value)}\n" for name, value in params.items())
         for number, (kind, target, params) in enumerate(story)
@@ -53,7 +53,7 @@ def played(
         short_faults=True,
         seed=5,
         duration_s=1 + EVERY_S * len(story),
-        load={"rate": 40.0},
+        load={"rate": 20.0},
         survives=(*Trial().survives, *KINDS),
     )
     return simulated(base.with_(trial), "\n".join(faults), folder / "run")
