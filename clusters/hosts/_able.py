@@ -1,7 +1,7 @@
 """What nodes on this machine's own kernel can do that depends on the machine, not on their kind.
 
 A process is given a clock of its own by changing its memory, in machine code
-(nemesis/_wall_clock.py). A kernel with Yama lets only ancestors do that, and root: which we are
+(`_wall_clock.py`). A kernel with Yama lets only ancestors do that, and root: which we are
 among local nodes, but not in a container, that has no privilege but over its network.
 """
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nemesis import _limits
+from clusters.hosts import _limits
 
 PROGRAMS = Path(_limits.__file__).parent
 # 5 is the coarse wall clock
@@ -74,8 +74,7 @@ def other() -> Iterator[Victim]:
 def told(program: str, *words: object) -> Any:
     """What the program tells; its complaint when it fails."""
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-", program, *map(str, words)],
-        input=(PROGRAMS / f"_{program}.py").read_text(),
+        [sys.executable, "-S", "-s", PROGRAMS / f"_{program}.py", *map(str, words)],
         capture_output=True,
         text=True,
         timeout=60,

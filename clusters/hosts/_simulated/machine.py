@@ -152,7 +152,7 @@ def command(machine: Machine, argv: Sequence[str]) -> Completed:
                 return _removed(machine, path)
             case ["sh", "-c", text] if "/proc/[0-9]*/task/*/stat" in text:
                 return Completed(0, _threads(machine.host), "")
-            case [_, "-I", "-S", "-", "wall_clock", verb, group, *words]:
+            case [_, "-S", "-s", script, verb, group, *words] if _is(script, "wall_clock"):
                 return _clock(machine.host, verb, int(group), words)
             case [*_, script, store, out] if script.endswith("/_flotilla_dump.py"):
                 return _dumped(machine, store, out)
@@ -182,8 +182,12 @@ def _threads(host: Host) -> str:
     )
 
 
+def _is(script: str, name: str) -> bool:
+    return script.endswith(f"/_{name}.py")
+
+
 def _clock(host: Host, verb: str, group: int, words: Sequence[str]) -> Completed:
-    """What nemesis/_wall_clock.py does; here all processes of a host have one clock."""
+    """What _wall_clock.py does; here all processes of a host have one clock."""
     if group not in (process.pid for process in host.processes.values()):
         return Completed(1, "", f"no process of group {group} lives")
     if verb != "read":

@@ -1,6 +1,7 @@
 """Another wall clock for running processes, and for them alone; it runs on their node.
 
-    python -I -S - wall_clock set GROUP AHEAD_NS RATE     python -I -S - wall_clock read|clear GROUP
+    python -S -s _wall_clock.py set GROUP AHEAD_NS RATE
+    python -S -s _wall_clock.py read|clear GROUP
 
 Programs read clocks through a small library that the kernel maps into each process, the vDSO. In
 every process of the group, the three functions there that tell the wall clock get a jump to code
@@ -293,6 +294,6 @@ def main(verb: str, group: int, *words: str) -> dict[str, dict[str, float]]:
 
 if __name__ == "__main__":
     try:
-        print(json.dumps(main(sys.argv[2], int(sys.argv[3]), *sys.argv[4:])))
+        print(json.dumps(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])))
     except (Refused, OSError) as e:
         sys.exit(str(e))

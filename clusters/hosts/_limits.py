@@ -1,8 +1,8 @@
 """How much a running process may still take: files or memory; it runs on the node.
 
-    python -I -S - limits take GROUP descriptors|memory ROOM     what is left from now on
-    python -I -S - limits look GROUP descriptors|memory
-    python -I -S - limits give GROUP descriptors|memory LIMIT    what it was before
+    python -S -s _limits.py take GROUP descriptors|memory ROOM     what is left from now on
+    python -S -s _limits.py look GROUP descriptors|memory
+    python -S -s _limits.py give GROUP descriptors|memory LIMIT    what it was before
 
 Limits are the kernel's own for each process, changed from outside (prlimit): nothing is shared with
 others, and a process that ends takes them along. ROOM is a number of files, or bytes. For each
@@ -95,6 +95,6 @@ def main(verb: str, group: int, kind: str, amount: int = 0) -> dict[str, dict[st
 
 if __name__ == "__main__":
     try:
-        print(json.dumps(main(sys.argv[2], int(sys.argv[3]), sys.argv[4], *map(int, sys.argv[5:]))))
+        print(json.dumps(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], *map(int, sys.argv[4:]))))
     except (Refused, OSError, ValueError) as e:
         sys.exit(str(e))
