@@ -20,6 +20,7 @@ from harness.scene import Effect, Param, Scene
 from nemesis._flights import COUNT, Measured, fly
 from nemesis._network import DIRECTIONS, chosen, counted
 from nemesis._paced import PacedFault
+from nemesis._probes import queueing
 from nemesis._unable import unable_to_pace
 
 TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
@@ -110,8 +111,10 @@ def is_late(seen: Measured) -> bool:
 
 
 def in_time(seen: Measured, was: Effect) -> bool:
-    """Whether the link is no longer as late as it was, unless another fault wants that."""
+    """Whether the link is no longer as late as it was, unless another fault wants that, or makes
+    packets wait for their turn."""
     wanted, late_s = seen.wanted, seen.late_s
     if wanted.drop >= 1 or wanted.delay_s >= was.delay_s:
         return is_late(seen)
-    return bool(late_s) and min(late_s) < (wanted.delay_s + was.delay_s) / 2
+    least_s = (wanted.delay_s + was.delay_s) / 2 + queueing(wanted)
+    return bool(late_s) and min(late_s) < least_s
