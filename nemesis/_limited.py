@@ -92,12 +92,15 @@ class Limited:
             self._hold.let_go()
 
     async def _free(self, node: str) -> bool:
-        """Running without our limit, or as another process that never had it."""
+        """Running without our limit, or as another process that never had it. One that ends after
+        all, of what it had lacked, is started."""
         if node not in self._taken:
             return True
+        if await self._ended(node):
+            await self._bed.system.start_node(self._bed, node)
+            return False
         if not await self._lives(node):
-            state = await self._bed.agents[node].state(self._bed.system.process(node))
-            return state.state in ALIVE
+            return True
         was, now = self._taken[node][str(self._pid[node])]["was"], await self._do(node, "look")
         return bool(now) and all(told["limit"] == was for told in now.values())
 

@@ -233,6 +233,24 @@ def test_who_cannot_live_with_it_is_started_again(world: Any, tmp_path: Path, ki
     assert world.sound
 
 
+def test_who_ends_after_all_is_started_again(world: Any, tmp_path: Path) -> None:
+    """The limit was taken away a moment before it found that it could not go on."""
+    agent = world.agents["broker-1"]
+    limits = agent._limits
+
+    def too_late(verb: str, words: Any) -> Any:
+        told = limits(verb, words)
+        if verb == "give":
+            agent.end(70)
+        return told
+
+    agent._limits = too_late
+    carried_out(world, tmp_path, PlannedFault("starve-memory", 1.0, 5.0, "broker-1"))
+    assert world.last(0)["healed"]
+    assert world.log == ["start broker-1"]
+    assert world.sound
+
+
 def test_a_limit_that_is_not_kept_is_not_installed(world: Any, tmp_path: Path) -> None:
     agent = world.agents["broker-1"]
     limits = agent._limits
