@@ -179,10 +179,6 @@ class _Receiver:
 
 def patience(effect: Effect) -> float:
     """How many seconds a probe may take on such a link, once somebody looks for it."""
-    return PATIENCE_S + effect.delay_s + effect.jitter_s + queueing(effect)
-
-
-def queueing(effect: Effect) -> float:
-    """How many seconds packets may wait for their turn on a narrow link."""
-    rates = (effect.bytes_per_s, effect.node_bytes_per_s)
-    return sum(max(FULL_S, LEAST_FULL_BYTES / rate) for rate in rates if rate)
+    rates = [rate for rate in (effect.bytes_per_s, effect.node_bytes_per_s) if rate]
+    waits_s = sum(max(FULL_S, LEAST_FULL_BYTES / rate) for rate in rates)
+    return PATIENCE_S + effect.delay_s + effect.jitter_s + waits_s

@@ -106,3 +106,12 @@ def test_a_question_waits_for_a_late_answer(tmp_path: Path) -> None:
         assert hosts_loop.time() - began_s > 0.9, "the dial and its refusal"
 
     play(tmp_path, scene)
+
+
+def test_a_narrow_link_is_not_overwhelmed() -> None:
+    """A sender has about a second's worth under way, so that what a fault did is soon over."""
+    narrow = link()
+    narrow.bytes_per_s = 200_000
+    assert narrow.bearable_bytes == 200_000
+    narrow.door_bytes_per_s = 10
+    assert narrow.bearable_bytes == 16_384

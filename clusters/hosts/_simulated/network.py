@@ -24,6 +24,7 @@ LOOPBACK = "127.0.0.1"
 ANYWHERE = "0.0.0.0"
 FIRST_PORT, LAST_PORT = 32768, 60999
 NANOS_LOOPBACK = 15_000
+LEAST_BEARABLE_BYTES = 16_384
 HALF_OPEN_NS = 63 * SECOND  # how long a kernel waits for the third packet of a handshake
 
 
@@ -95,6 +96,12 @@ class Link:
     @property
     def narrow(self) -> bool:
         return self.bytes_per_s > 0 or self.door_bytes_per_s > 0
+
+    @property
+    def bearable_bytes(self) -> int:
+        """What a connection may have under way on a narrow link."""
+        rates = [rate for rate in (self.bytes_per_s, self.door_bytes_per_s) if rate]
+        return max(LEAST_BEARABLE_BYTES, min(rates))
 
     def way_ns(self) -> int:
         """How long the next piece is under way, when nothing is before it."""
