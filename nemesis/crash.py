@@ -20,7 +20,7 @@ BACK_WITHIN_S = 20.0
 
 NEEDS = frozenset({"restart"})
 PARAMS: Mapping[str, Any] = {}
-SHOWN = ((TARGET, {}),)
+SHOWN: Sequence[Any] = ((TARGET, {}),)
 
 
 def check(planned: PlannedFault) -> None:

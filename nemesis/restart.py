@@ -35,7 +35,7 @@ PARAMS = {
     ),
     "down_s": Param(0.0, "how long each is down when it is their turn", unit="s", high=3600.0),
 }
-SHOWN = (("one broker", {}), ("all broker", {"order": ROLLING}, 30.0))
+SHOWN: Sequence[Any] = (("one broker", {}), ("all broker", {"order": ROLLING}, 30.0))
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:

@@ -18,7 +18,7 @@ import pytest
 pytestmark = pytest.mark.bed
 
 SCENES = Path(__file__).with_name("scenes.py")
-PLAYED = ("cut", "loss", "late", "pause", "processes", "commands", "asking", "lost")
+PLAYED = ("cut", "loss", "late", "pause", "processes", "commands", "asking", "strained", "lost")
 Play = Callable[[str], dict[str, Any]]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -140,3 +140,14 @@ def test_a_dead_agent_fails_calls_instead_of_hanging_them(play: Play) -> None:
     assert seen["open"] == seen["next"]
     assert "a is gone: its agent ended" in seen["open"]
     assert seen["others"] == "absent"
+
+
+def test_a_running_process_gets_a_wrong_clock_and_few_files(play: Play) -> None:
+    """It finds out by itself, goes on, and has its own again after."""
+    seen = play("strained")
+    (before, files), (ahead, few), (after, many) = seen["before"], seen["strained"], seen["after"]
+    assert abs(before) < 60
+    assert abs(ahead - 10_000) < 60
+    assert abs(after) < 60
+    assert (files, few, many) == (10, 3, 10)
+    assert seen["alive"]
