@@ -15,8 +15,8 @@ the argument list that runs a command on a node of a run in progress, and, where
 driver that was killed, `heal(run, entries)`. A fault's module also has `PARAMS` (`Param` of
 `harness.scene` by name), `NEEDS` (of what `Hosts.can` names), `check(planned)`, which raises
 BadRequest, and `drawn(random, targets) -> (target, params)` for plans drawn from a seed. `SHOWN`,
-pairs of target and parameters, is what `seatrial list faults --verify` injects one after another;
-without it, one that is drawn.
+target and parameters (and seconds, of one that needs longer), is what `seatrial list faults
+--verify` injects one after another; without it, one that is drawn.
 
 They meet only through the values below. Faults reach nodes through `Agent` alone, so a fault
 works on every kind of host that can do its verbs, and a host kind knows no fault.

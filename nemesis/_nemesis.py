@@ -185,8 +185,11 @@ class _Nemesis:
         until_ns = max(began_ns, settled_ns) + state.within_s * NS
 
         async def holds() -> bool:
-            over = all(each.over.is_set() for each in self._waited_for(interval, state))
-            return over and state.holds(before, await self.bed.standing())
+            if not all(each.over.is_set() for each in self._waited_for(interval, state)):
+                return False
+            if state.word == _conditions.WHOLE:  # the nodes know more of it than can be seen
+                return state.holds(before, await self.bed.system.standing(self.bed))
+            return state.holds(before, await self.bed.standing())
 
         if not await reached(self.bed, holds, until_ns, LOOK_AGAIN_S):
             self._mark(interval, begin=self.bed.now_ns())

@@ -1,7 +1,8 @@
 """A plan that shows every fault, one after the other, each on a cluster that is whole again.
 
-A fault's file says what is to be shown of it (`SHOWN`: pairs of target and parameters); of one that
-does not, something is drawn that hits a single slave if it can.
+A fault's file says what is to be shown of it (`SHOWN`: target and parameters, and for how many
+seconds if it needs longer than others); of one that does not, something is drawn that hits a single
+slave if it can.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,9 @@ from nemesis._written import Plan
 GENTLE = "one slave"
 FIRST_S = 1.0
 WHOLE_WITHIN_S = 60.0
+
+
+Way = tuple[str, Mapping[str, Any]] | tuple[str, Mapping[str, Any], float]
 
 
 class Shown(NamedTuple):
@@ -39,16 +43,15 @@ def shown(
         if missing := module.NEEDS - can:
             lacking[kind] = f"{hosts} hosts lack: {', '.join(sorted(missing))}"
             continue
-        for target, params in _ways(kind, module, nodes):
+        for target, params, *longer_s in _ways(kind, module, nodes):
             after = f"{_conditions.WHOLE} within {WHOLE_WITHIN_S:g} s" if plan else ""
-            fault = PlannedFault(kind, FIRST_S, for_s, target, params, after)
+            lasts_s = max([for_s, *longer_s])
+            fault = PlannedFault(kind, FIRST_S, lasts_s, target, params, after)
             plan.append(completed(fault, module))
     return Shown(tuple(plan), lacking)
 
 
-def _ways(
-    kind: str, module: ModuleType, nodes: Sequence[Node]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _ways(kind: str, module: ModuleType, nodes: Sequence[Node]) -> Iterator[Way]:
     if ways := getattr(module, "SHOWN", ()):
         yield from ways
         return
