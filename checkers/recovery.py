@@ -23,7 +23,7 @@ from typing import Any
 
 from checkers._facts import Facts, Outline, facts, full_set_at
 from harness.history import History
-from harness.intervals import EXCUSING, Event, FaultInterval, faults_at
+from harness.intervals import ASKING, EXCUSING, Event, FaultInterval, faults_at
 from harness.operation import F, Type
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
@@ -215,9 +215,9 @@ def _planned_exit(event: Event, outline: Outline) -> bool:
 
 
 def _asked_to_end(event: Event, outline: Outline) -> bool:
-    """By a fault that restarts nodes in order."""
+    """By a fault that says so before it ends nodes."""
     return any(
-        fault.kind == "restart"
+        fault.kind in ASKING
         and event.node in fault.names
         and fault.begin is not None
         and fault.begin <= event.t <= (outline.end if fault.healed is None else fault.healed)

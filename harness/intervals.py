@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-DARK = ("kill", "power", "restart", "unsynced", "wipe")  # kinds that end processes until healed
+ASKING = ("membership", "restart")  # kinds of fault that ask processes to end
+DARK = (*ASKING, "kill", "power", "unsynced", "wipe")  # ... that end them until healed
 ENDING = (*DARK, "corrupt")  # ... that end them, if only to start them again at once
 SILENCING = (*DARK, "pause")  # ... after which a node says and hears nothing until it is healed
 # ... under which a node may end by its own will, or refuse to start: its machine failed it

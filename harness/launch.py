@@ -59,7 +59,7 @@ class Stage:
         hosts: Hosts = registry.load("hosts", trial.hosts)(trial, Path())
         nodes = placed(system.nodes(), trial.zones)
         hosts.check(nodes)
-        return cls(nodes, system.detection_s, hosts.can)
+        return cls(nodes, system.detection_s, hosts.can | getattr(system, "can", frozenset()))
 
 
 def run(

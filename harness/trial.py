@@ -38,7 +38,7 @@ ISOLATION = (  # of transactions, each a promise of all before it
 )
 SURVIVES = (  # kinds of fault that take nothing from a disk that was synced
     *("kill", "pause", "partition", "loss", "delay", "bandwidth", "restart", "clock", "crash"),
-    *("starve-cpu", "starve-memory", "starve-descriptors", "disk-full", "read-only"),
+    *("starve-cpu", "starve-memory", "starve-descriptors", "disk-full", "read-only", "membership"),
 )
 
 

@@ -4,6 +4,7 @@ Ports are RocketMQ's. Brokers are dealt to broker sets in blocks; a topic's queu
 sets in the order of their names, as clients number them.
 """
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -73,6 +74,11 @@ class Layout:
             "seed": self._seed * 1000 + [n.name for n in self._nodes].index(node.name),
         }
         return tomli_w.dumps({**self._settings.node, **here, **self._of_role(node)})
+
+    def newcomer(self, node: Node, folder: str) -> str:
+        """The TOML of a controller that has no peers yet: it waits until it is added."""
+        config = tomllib.loads(self.config(node, folder))
+        return tomli_w.dumps({**config, "controllerDLegerPeers": {}})
 
     def _of_role(self, node: Node) -> dict[str, Any]:
         if node.role == BROKER:

@@ -286,4 +286,5 @@ def test_every_fault_is_shown_here(scene: dict[str, Any], root: Path) -> None:
     possible.remove("crash")  # shown by tests/harness/test_runner.py, which has clients
     shown = {seen["row"]["kind"] for name, seen in scene.items() if name != "before"}
     assert shown == possible - ELSEWHERE
-    assert files - possible == {"power", "unsynced"}, "shown in a simulated world: tests/simulated"
+    others = {"power", "unsynced", "membership"}
+    assert files - possible == others, "shown in simulated worlds: tests/simulated, tests/trials"

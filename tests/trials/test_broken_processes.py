@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from harness.errors import Unsupported
 from harness.history import History
 from harness.operation import F, Type
+from harness.registry import load
 from harness.rundir import RunDir
 from harness.simulation import Outcome, simulated
 from harness.trial import Trial
-from nemesis import dump
+from nemesis import dump, planned
 from nemesis import load as plan_of
 
 PLAN = """
@@ -49,6 +51,23 @@ at_s = 5.0
 for_s = 3.0
 target = "controller-leader"
 after = "previous is healed within 30 s"
+"""
+MEMBERS = """
+[[fault]]
+kind = "membership"
+at_s = 1.0
+for_s = 2.0
+target = "controller-leader"
+[[fault]]
+kind = "membership"
+at_s = 5.0
+for_s = 2.0
+target = "controller but controller-leader"
+[[fault]]
+kind = "restart"
+at_s = 9.0
+for_s = 1.5
+target = "all controller"
 """
 CRASHES = """
 [[fault]]
@@ -134,6 +153,29 @@ def test_nobody_is_called_as_before_who_crashed(voyage: Outcome) -> None:
     assert begun - ended
     sent = [row["value"] for row in ops if row["type"] == Type.INVOKE and row["f"] == F.SEND]
     assert len(sent) == len(set(sent))
+
+
+def test_controllers_leave_and_join(tmp_path: Path) -> None:
+    """The leader, then both others at once, by the operator's command and with nothing on their
+    disks when they come back; then all of them remember together."""
+    outcome = played(tmp_path, MEMBERS, duration_s=13.0, load={"rate": 20.0})
+    assert outcome.verdict
+    assert outcome.failure == (), outcome.why
+    assert outcome.verdict.verdict == "valid", outcome.verdict.sentence
+    rows = faults(outcome.run)
+    assert [(row["state"], bool(row["healed"])) for row in rows] == [("installed", True)] * 3
+    for row, count in zip(rows, (1, 2), strict=False):
+        told = json.loads(row["observation"])
+        assert told["measured"] == f"{count} of {count} are no members any more"
+        assert {said["left"] for said in told["effect"]["files"].values()} == {0}
+
+
+def test_a_system_without_members_that_change_is_told(tmp_path: Path) -> None:
+    """Before anything is started, in a sentence."""
+    trial = Trial(short_faults=True, duration_s=13.0)
+    nodes = load("system", "flotilla")(trial).nodes()
+    with pytest.raises(Unsupported, match="lack: members"):
+        planned(trial, MEMBERS, 1.0, nodes, load("hosts", "local")(trial, tmp_path).can)
 
 
 @pytest.mark.parametrize("workload", ["register", "set", "log", "lock", "topics"])
