@@ -56,7 +56,7 @@ class Membership(Stopped):
         return await damaged(self._bed, node, {"do": "wipe"})
 
     def _changed(self, node: str) -> bool:
-        return self.changes[node]["left"] == 0
+        return bool(self.changes[node]["left"] == 0)
 
     async def _begin_again(self, node: str) -> None:
         await self._system.start_newcomer(self._bed, node)
