@@ -95,9 +95,9 @@ def _own_way(measured: Measured) -> float:
     """Seconds of the quickest, without what other faults add. Where packets wait for their turn
     nobody knows how long that was."""
     wanted = measured.wanted
-    if wanted.narrow:
+    if wanted.narrow or not measured.flights:
         return 0.0
-    return min(measured.late_s, default=0.0) - (0.0 if wanted.reorder else wanted.delay_s)
+    return min(measured.late_s) - (0.0 if wanted.reorder else wanted.delay_s)
 
 
 async def fly(

@@ -61,11 +61,13 @@ class PacedFault(LinkFault):
     # --------------------------------------------------------------------------- inside
 
     async def _seen(self, healed: bool) -> Sequence[Measured]:
-        """The last of several looks, or the first at which all is as it should be."""
+        """Several looks, until each link was seen to be as it should be."""
         seen: list[Measured] = []
 
         async def settled() -> bool:
-            seen[:] = await self.measure()
+            odd = {each.link for each in self.odd(seen, healed)} if seen else set(self.effects)
+            good = {each.link: each for each in seen if each.link not in odd}
+            seen[:] = [good.get(each.link, each) for each in await self.measure()]
             return not self.odd(seen, healed)
 
         await reached(self.scene.bed, settled, self.scene.bed.now_ns() + PATIENCE_S * NS)

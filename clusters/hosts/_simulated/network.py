@@ -147,7 +147,8 @@ class Link:
             if self.passes():
                 way_ns = self.way_ns()
                 at_ns = now_ns + way_ns + (self.queued_ns(now_ns, size) if self.narrow else 0)
-                if way_ns >= self.latency_ns:  # it overtakes none
+                if self.latency_ns > self._natural[0] and way_ns >= self.latency_ns:
+                    # what is held back stays in order; by nature anybody may be quicker
                     at_ns = last_ns = max(last_ns, at_ns)
                 arrivals.append((at_ns, number))
         return sorted(arrivals)
