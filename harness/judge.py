@@ -166,18 +166,33 @@ def outside_kinds(history: History, trial: Trial) -> tuple[str, ...]:
     if plan.is_file():
         kinds |= set(planned_kinds(plan.read_text()))
     roles = history.names.get("roles", {})
-    beyond = {f"{fault.kind} of a majority" for fault in faults if destroys_majority(fault, roles)}
+    beyond = {f"{kind} of a majority" for kind in destroyed_majorities(faults, roles)}
     return tuple(sorted((kinds - set(trial.survives) - {""}) | beyond))
 
 
-def destroys_majority(fault: FaultInterval, roles: Mapping[str, str]) -> bool:
-    """Whether it took from most nodes of some role at once what was on their disks. No replication
-    survives that, so no contract can claim it."""
-    if fault.kind not in DESTROYING:
-        return False
-    hit = Counter(roles.get(name, "") for name in fault.names)
+def destroyed_majorities(
+    faults: Sequence[FaultInterval], roles: Mapping[str, str]
+) -> frozenset[str]:
+    """Kinds of the faults that, with others at the same time, took from most nodes of some role
+    what was on their disks. No replication survives that, so no contract can claim it."""
+    destroying = [fault for fault in faults if fault.kind in DESTROYING]
     of = Counter(roles.values())
-    return any(role and 2 * count > of[role] for role, count in hit.items())
+
+    def majority(fault: FaultInterval) -> bool:
+        names = {name for other in destroying if _meet(fault, other) for name in other.names}
+        hit = Counter(roles.get(name, "") for name in names)
+        return any(role and 2 * count > of[role] for role, count in hit.items())
+
+    return frozenset(fault.kind for fault in destroying if majority(fault))
+
+
+def _meet(one: FaultInterval, other: FaultInterval) -> bool:
+    """Whether both were in the world at some time; one that nobody saw healed stays there."""
+    if one.begin is None or other.begin is None:
+        return one is other
+    return (other.healed is None or one.begin <= other.healed) and (
+        one.healed is None or other.begin <= one.healed
+    )
 
 
 def permitted(result: Result, trial: Trial, outside: Sequence[str]) -> Result:

@@ -15,7 +15,7 @@ from harness import registry
 from harness.contracts import DiskFault, DiskSeen, Observation
 from harness.history import History
 from harness.intervals import FaultInterval
-from harness.judge import destroys_majority
+from harness.judge import destroyed_majorities
 from harness.sealing import seal
 from harness.simulation import Outcome, simulated
 from harness.trial import Trial
@@ -109,14 +109,20 @@ def test_damage_to_most_disks_is_no_promise_broken() -> None:
     """A majority of a role at once: no contract can claim it, whatever it says."""
     roles = {"broker-1": "broker", "broker-2": "broker", "broker-3": "broker", "c-1": "controller"}
 
-    def wiped(*names: str, kind: str = "wipe") -> bool:
-        return destroys_majority(FaultInterval(0, kind, targets={"master": names}), roles)
+    def wiped(*names: str, kind: str = "wipe", begin: int = 0) -> FaultInterval:
+        return FaultInterval(0, kind, targets={"x": names}, begin=begin, healed=begin + 10)
 
-    assert wiped("broker-1", "broker-2")
-    assert wiped("broker-1", "broker-2", kind="corrupt")
-    assert not wiped("broker-1")
-    assert not wiped("broker-1", "broker-2", kind="kill")
-    assert wiped("c-1"), "the only one of its role is a majority"
+    def beyond(*faults: FaultInterval) -> set[str]:
+        return set(destroyed_majorities(faults, roles))
+
+    assert beyond(wiped("broker-1", "broker-2")) == {"wipe"}
+    assert beyond(wiped("broker-1", "broker-2", kind="corrupt")) == {"corrupt"}
+    assert beyond(wiped("c-1")) == {"wipe"}, "the only one of its role is a majority"
+    together = wiped("broker-1"), wiped("broker-2", kind="corrupt", begin=5)
+    assert beyond(*together) == {"wipe", "corrupt"}
+    assert not beyond(wiped("broker-1"), wiped("broker-2", begin=11)), "one after the other"
+    assert not beyond(wiped("broker-1"))
+    assert not beyond(wiped("broker-1", "broker-2", kind="kill"))
 
 
 # ------------------------------------------------------------------------------------ pure parts
