@@ -241,8 +241,7 @@ def test_hosts_decide_what_is_drawn() -> None:
     """What hosts can not do is left out; asked for by name, it is refused."""
     can = frozenset({"signal"})
     short = Trial(short_faults=True)
-    kinds = {fault.kind for seed in range(20) for fault in plan_of(seed, short, can)}
-    assert kinds == {"pause", "starve-cpu"}
+    assert {fault.kind for seed in range(20) for fault in plan_of(seed, short, can)} == {"pause"}
     power = Trial(short_faults=True, faults=("power",))
     with pytest.raises(Unsupported, match="power"):
         plan_of(1, power, can)
