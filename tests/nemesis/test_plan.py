@@ -27,10 +27,11 @@ NODES = (
 KINDS = ("kill", "pause", "partition", "loss")
 PLANS = Path(__file__).resolve().parents[2] / "suites/plans"
 ALL = frozenset[str]().union(
+    registry.load("system", "flotilla")(Trial()).can,
     *(
         registry.load("hosts", name)(Trial(hosts=name), Path()).can
         for name in ("local", "simulated")
-    )
+    ),
 )
 
 trials = st.builds(
