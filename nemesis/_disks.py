@@ -19,6 +19,7 @@ from harness.scene import Scene
 from nemesis._waiting import NS, each, reached
 
 SEEN_WITHIN_S = 5.0
+HEALED_WITHIN_S = 15.0  # a disk that was slow may have a queue of syncs to work off
 BACK_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.1
 PATIENCE_S = 0.5  # of the prober, for a sync of a sound disk or one that hangs
@@ -53,7 +54,7 @@ class DiskTrouble:
         return self._observation(good)
 
     async def observe_healed(self) -> Observation:
-        good = await self._looked_at(SEEN_WITHIN_S)
+        good = await self._looked_at(HEALED_WITHIN_S)
         await each(*map(self._back, sorted(self._ran)))
         running = {node for node in self._ran if await self._runs(node)}
         healed = [node for node in good if node not in self._ran or node in running]
@@ -132,7 +133,7 @@ def patience_s(wanted: DiskFault) -> float:
     """How long the prober waits for its sync."""
     if wanted.sync_s == inf:
         return PATIENCE_S
-    return SEEN_WITHIN_S + SLOWER * wanted.sync_s
+    return HEALED_WITHIN_S + SLOWER * wanted.sync_s
 
 
 def words(seen: DiskSeen) -> str:
