@@ -121,11 +121,11 @@ def by_sink(links: Sequence[Link]) -> Iterator[list[Link]]:
 
 
 async def _hasty(scene: Scene, link: Link, natural_ns: float, count: int) -> Measured:
-    """As it comes: a fault waits for it to be applied."""
+    """As it comes: a fault waits for it to be applied. A narrow link is left alone."""
     wanted = scene.links.effect(link)
     within_s = PATIENCE_S + wanted.delay_s + wanted.jitter_s
     flights: Sequence[Flight] = ()
-    if wanted.drop < 1:
+    if wanted.drop < 1 and not wanted.narrow:
         flights = await _flown(scene, link, count, SMALL_BYTES, within_s)
     return Measured(link, wanted, natural_ns, count, SMALL_BYTES, flights)
 

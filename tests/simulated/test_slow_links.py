@@ -115,3 +115,11 @@ def test_a_narrow_link_is_not_overwhelmed() -> None:
     assert narrow.bearable_bytes == 200_000
     narrow.door_bytes_per_s = 10
     assert narrow.bearable_bytes == 16_384
+
+
+def test_flights_do_not_clog_a_narrow_link() -> None:
+    """What finds too much waiting is lost, and takes no room."""
+    narrow = link()
+    narrow.bytes_per_s = 10_000
+    assert 20 <= len(narrow.flights_ns(0, 1000, 1000)) <= 22
+    assert narrow.queued_ns(0, 1000) < 3000 * MS

@@ -25,6 +25,7 @@ ANYWHERE = "0.0.0.0"
 FIRST_PORT, LAST_PORT = 32768, 60999
 NANOS_LOOPBACK = 15_000
 LEAST_BEARABLE_BYTES = 16_384
+FULL_NS = 2 * SECOND
 HALF_OPEN_NS = 63 * SECOND  # how long a kernel waits for the third packet of a handshake
 
 
@@ -138,13 +139,18 @@ class Link:
             at_ns = self.door.passed_ns(at_ns, size, self.door_bytes_per_s)
         return at_ns - now_ns
 
+    def _full(self, now_ns: int) -> bool:
+        """Whether more waits on a narrow link than it bears."""
+        ways = ((self._own, self.bytes_per_s), (self.door, self.door_bytes_per_s))
+        return any(rate and way.free_ns - now_ns > FULL_NS for way, rate in ways)
+
     def flights_ns(self, now_ns: int, count: int, size: int) -> list[tuple[int, int]]:
         """When packets that are sent now arrive, with their numbers: those that do, in the order
         in which they do."""
         arrivals: list[tuple[int, int]] = []
         last_ns = 0
         for number in range(count):
-            if self.passes():
+            if self.passes() and not self._full(now_ns):
                 way_ns = self.way_ns()
                 at_ns = now_ns + way_ns + (self.queued_ns(now_ns, size) if self.narrow else 0)
                 if self.latency_ns > self._natural[0] and way_ns >= self.latency_ns:
