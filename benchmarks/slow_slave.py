@@ -4,8 +4,8 @@
 arrives 50 ms late; it stands still for 100 ms of every 250 (a collector of garbage, a hung disk);
 one packet in five of what it sends is lost. It is a member of the SyncStateSet, and of a
 semi-synchronous one the designated slave. Told are the medians and 99th percentiles of all sends
-that were begun meanwhile, by who must have a message before it is acknowledged. The standing still
-and the loss are the nemesis's, and observed; the delay is ours, for kernels without netem.
+that were begun meanwhile, by who must have a message before it is acknowledged. All three are the
+nemesis's, and observed.
 """
 
 import argparse
@@ -21,7 +21,6 @@ from typing import Any
 
 from _cluster import Cluster, Load, Silent, alone, raised
 from _figures import quantile, table
-from _late_link import late
 
 from harness.contracts import PlannedFault
 from harness.trial import Trial
@@ -37,7 +36,9 @@ WRITES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "any two of three": ("quorum2of3", {}),
     "master alone (asynchronous)": ("unsafe-default", {}),
 }
-LOSS = {"probability": LOST, "from": "", "direction": "out", "clients": False}
+OUT = {"from": "", "direction": "out", "clients": False}
+LOSS = {"probability": LOST, **OUT}
+DELAY = {"delay_s": LATE_S, "jitter_s": 0.0, "reorder": 0.0, **OUT, "clients": True}
 
 
 def stutter(slave: str, seconds: float) -> tuple[PlannedFault, ...]:
@@ -50,18 +51,15 @@ def losing(slave: str, seconds: float) -> tuple[PlannedFault, ...]:
     return (PlannedFault("loss", 0.0, seconds, slave, LOSS),)
 
 
+def late(slave: str, seconds: float) -> tuple[PlannedFault, ...]:
+    return (PlannedFault("delay", 0.0, seconds, slave, DELAY),)
+
+
 async def designated(cluster: Cluster) -> str:
     """A slave that sends wait for, if they wait for any."""
     standing = await cluster.whole()
     masters = standing.masters.values()
     return next(name for name in standing.in_set if name not in masters)
-
-
-async def delayed(cluster: Cluster, seconds: float, _folder: Path) -> None:
-    slave = await designated(cluster)
-    names = [node.name for node in cluster.bed.nodes]
-    async with late(names.index(slave), LATE_S):
-        await asyncio.sleep(seconds)
 
 
 async def broken(
@@ -87,7 +85,7 @@ async def calm(cluster: Cluster, seconds: float, _folder: Path) -> None:
 
 PHASES: Mapping[str, Callable[[Cluster, float, Path], Any]] = {
     "nothing": calm,
-    "50 ms late": delayed,
+    "50 ms late": partial(broken, late),
     "stands still": partial(broken, stutter),
     "loses 20 %": partial(broken, losing),
 }

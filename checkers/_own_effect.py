@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.intervals import SILENCING, FaultInterval, Window, in_force
+from harness.intervals import FaultInterval, Window, in_force
 
 Link = tuple[str, str]  # names of the sending and the receiving node
 CUT = 1.0
@@ -39,7 +39,7 @@ def idle_links(faults: Sequence[FaultInterval], end: int) -> frozenset[int]:
         window = in_force(fault, end)
         if window is None or fault.state != "installed":
             continue
-        if fault.kind in SILENCING:
+        if fault.silences:
             for name in fault.names:
                 silent[name].append(Stay(window.begin, window.end, CUT, SILENT))
         elif links := tuple(links_of(fault)):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from harness.intervals import SILENCING, Event, FaultInterval, Window
+from harness.intervals import Event, FaultInterval, Window
 
 RESTLESS = frozenset({"closed", "expired", "returned", "scan"})  # what makes controllers elect
 UNREST = frozenset({"start", "stop", "fatal"})
@@ -116,7 +116,7 @@ def _silences(fault: FaultInterval, window: Window) -> bool:
     """It keeps its targets silent all the time."""
     heal = window.end if fault.heal is None else fault.heal
     return (
-        fault.kind in SILENCING
+        fault.silences
         and fault.state == "installed"
         and fault.applied is not None
         and heal >= window.end

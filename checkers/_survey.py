@@ -8,7 +8,7 @@ blocks, never rows.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -167,9 +167,24 @@ def scope_of(history: History) -> tuple[tuple[str, ...], Scope]:
         passed=_passed(history) if history.complete else {},
         required=required,
         replicas=history.complete and _all_replicas(history),
-        groups={d["process"]: number[d["group"]] for d in notes if d.get("group") in number},
+        groups=_members(history, notes, number),
         imported="imported" in history.state,
     )
+
+
+def _members(
+    history: History, notes: Sequence[Mapping[str, Any]], number: Mapping[str, int]
+) -> dict[int, int]:
+    """Who reads for which group. The last life of a process says it of its earlier ones, too, which
+    had smaller numbers of the same rest."""
+    ours = "imported" not in history.state
+    every = (ours and len(history.names.get("processes", {}))) or 1 << 31
+    return {
+        process: number[said["group"]]
+        for said in notes
+        if said.get("group") in number
+        for process in range(said["process"] % every, said["process"] + 1, every)
+    }
 
 
 def _drain(note: Note, complete: bool) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 from checkers._facts import Facts, Outline, facts
 from checkers._own_effect import idle_links
 from harness.history import History
-from harness.intervals import SILENCING, Event, FaultInterval, in_force, overlap
+from harness.intervals import Event, FaultInterval, in_force, overlap
 from harness.operation import F, Type
 from harness.trial import Trial
 from harness.verdict import Reason, Result
@@ -207,14 +207,18 @@ def silences_master(fault: FaultInterval) -> bool:
 
     Killed, stopped and dark masters are silent. Cut off, a master is silent if it is the target and
     what it sends no longer reaches the controllers: not when only its slaves or clients lose it,
-    nor when it merely hears nothing. A lossy link may be survived without anybody's notice.
+    nor when it merely hears nothing. A lossy, late or flapping link may be survived without
+    anybody's notice.
     """
-    if fault.kind in SILENCING:
+    if fault.silences:
         return "master" in fault.targets
     if fault.kind != "partition" or "master" not in fault.selector.split():
         return False
-    whom = str(fault.params.get("from") or "controller")
-    deaf = fault.params.get("shape") == "one-way" and fault.params.get("direction") == "in"
+    shape = fault.params.get("shape")
+    if shape == "clients" or fault.params.get("off_s"):
+        return False
+    whom = str(fault.params.get("from") or ("client" if shape == "answers" else "controller"))
+    deaf = shape == "one-way" and fault.params.get("direction") == "in"
     return not deaf and any(word in whom for word in ("controller", "cluster", "server"))
 
 
@@ -226,13 +230,13 @@ def unelectable(fault: FaultInterval, outline: Outline) -> bool:
     if window is None:
         return False
     cut_off: set[str] = set()
-    silent = set(fault.names) if fault.kind in SILENCING else set()
+    silent = set(fault.names) if fault.silences else set()
     for other in outline.applied:
-        if other.id != fault.id and other.kind in (*SILENCING, "partition"):
+        if other.id != fault.id and (other.silences or other.kind == "partition"):
             shared = overlap(window, in_force(other, outline.end))
             if 2 * shared >= window.end - window.begin:
                 cut_off |= set(other.names)
-                silent |= set(other.names) if other.kind in SILENCING else set()
+                silent |= set(other.names) if other.silences else set()
     controllers = {node for node, role in outline.roles.items() if role == "controller"}
     brokers = {node for node, role in outline.roles.items() if role == "broker"}
     return 2 * len(controllers - cut_off) <= len(controllers) or (

@@ -9,6 +9,9 @@ Where a healing was done but not observed, that is said, and recovery is demande
 when everything had been undone. Nothing is demanded where undoing a fault failed: it may be there
 still.
 
+A node whose disk the nemesis spoils may end rather than go on, for that is what nodes should do who
+can no longer keep a promise: until the fault was healed, and after damage to its files for good.
+
 A node that the test bed lost, because its host died or its disk was full, is nobody's crash, and
 the run was ended before the cluster had its time to recover. A dying host ends its processes first
 and is missed only when nobody has heard of it for long, so what happened to the node within a
@@ -20,7 +23,7 @@ from typing import Any
 
 from checkers._facts import Facts, Outline, facts, full_set_at
 from harness.history import History
-from harness.intervals import Event, FaultInterval, faults_at
+from harness.intervals import ASKING, EXCUSING, Event, FaultInterval, faults_at
 from harness.operation import F, Type
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
@@ -167,6 +170,8 @@ def _crashes(outline: Outline) -> Iterator[Finding]:
 def _is_crash(event: Event, outline: Outline) -> bool:
     if _lost_by_the_bed(event, outline):
         return False
+    if _failed_by_its_disk(event, outline):
+        return False
     if event.kind in ("fatal", "start-failed"):
         return True
     return event.kind == "exit" and not _planned_exit(event, outline)
@@ -179,6 +184,24 @@ def _lost_by_the_bed(event: Event, outline: Outline) -> bool:
     )
 
 
+def _failed_by_its_disk(event: Event, outline: Outline) -> bool:
+    """The node may end rather than go on: the nemesis spoilt its disk, or what was on it."""
+    return any(
+        fault.kind in EXCUSING
+        and event.node in fault.names
+        and fault.begin is not None
+        and fault.begin <= event.t <= _excused_until(fault, outline)
+        for fault in outline.faults
+    )
+
+
+def _excused_until(fault: FaultInterval, outline: Outline) -> int:
+    """Damage that nobody repaired may be met at any time after."""
+    if fault.kind == "corrupt" or fault.healed is None:
+        return outline.end
+    return fault.healed
+
+
 def _planned_exit(event: Event, outline: Outline) -> bool:
     """Killed by the nemesis, or stopped by us at the end."""
     code = event.fields.get("code", 0)
@@ -186,9 +209,20 @@ def _planned_exit(event: Event, outline: Outline) -> bool:
     if not outline.complete and code in (*TERMINATED, *KILLED):
         return True  # who ended it may be what is missing
     if code in TERMINATED or (stopping and code in KILLED):
-        return stopping
+        return stopping or _asked_to_end(event, outline)
     killed = outline.killings.get(event.node, ())
     return code in KILLED and any(window.begin <= event.t <= window.end for window in killed)
+
+
+def _asked_to_end(event: Event, outline: Outline) -> bool:
+    """By a fault that says so before it ends nodes."""
+    return any(
+        fault.kind in ASKING
+        and event.node in fault.names
+        and fault.begin is not None
+        and fault.begin <= event.t <= (outline.end if fault.healed is None else fault.healed)
+        for fault in outline.faults
+    )
 
 
 def _merged(events: Sequence[Event]) -> list[Event]:

@@ -14,7 +14,9 @@ A kind of hosts reads its options from `trial.bed`; its module also has `shell(r
 the argument list that runs a command on a node of a run in progress, and, where nodes outlive a
 driver that was killed, `heal(run, entries)`. A fault's module also has `PARAMS` (`Param` of
 `harness.scene` by name), `NEEDS` (of what `Hosts.can` names), `check(planned)`, which raises
-BadRequest, and `drawn(random, targets) -> (target, params)` for plans drawn from a seed.
+BadRequest, and `drawn(random, targets) -> (target, params)` for plans drawn from a seed. `SHOWN`,
+target and parameters (and seconds, of one that needs longer), is what `seatrial list faults
+--verify` injects one after another; without it, one that is drawn.
 
 They meet only through the values below. Faults reach nodes through `Agent` alone, so a fault
 works on every kind of host that can do its verbs, and a host kind knows no fault.
@@ -23,8 +25,18 @@ works on every kind of host that can do its verbs, and a host kind knows no faul
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
+from harness.agent import Agent as Agent
+from harness.agent import Completed as Completed
+from harness.agent import Disked as Disked
+from harness.agent import DiskFault as DiskFault
+from harness.agent import DiskSeen as DiskSeen
+from harness.agent import Flight as Flight
+from harness.agent import LinkRule as LinkRule
+from harness.agent import Powered as Powered
+from harness.agent import ProcessState as ProcessState
+from harness.errors import BedFailed
 from harness.operation import Completion
 from harness.sight import Overseen
 from harness.sight import Standing as Standing
@@ -43,109 +55,6 @@ class Node:
 
 
 # ---------------------------------------------------------------------------------------- hosts
-
-
-@dataclass(frozen=True)
-class LinkRule:
-    """What happens to packets that arrive at this node from `source`: an IPv4 address.
-
-    `drop` is the probability that a packet is dropped: 1.0 is a cut, 0.8 is heavy loss.
-    """
-
-    source: str
-    drop: float = 1.0
-
-
-@dataclass(frozen=True)
-class Completed:
-    """A command that ran on a node."""
-
-    code: int
-    out: str
-    err: str
-
-
-@dataclass(frozen=True)
-class ProcessState:
-    """A process that an agent started: `pid`, and what /proc says of it at this moment.
-
-    `state`: running, stopped (SIGSTOP), exited (with `code`; negative: the signal), or absent
-    (never started).
-    """
-
-    state: Literal["running", "stopped", "exited", "absent"]
-    pid: int = 0
-    code: int = 0
-
-
-class Agent(Protocol):
-    """Our hands on one node. Every call raises NodeGone once the agent can not be reached."""
-
-    async def run(
-        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
-    ) -> Completed: ...
-
-    async def put(self, path: str, data: bytes) -> None: ...
-
-    async def get(self, path: str) -> bytes: ...
-
-    async def start(
-        self,
-        name: str,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: str = "",
-        log: str = "",
-        on_line: Callable[[str], None] | None = None,
-    ) -> int:
-        """Start a process in a session of its own; its pid. Standard error goes to the file
-        `log`; standard output too, unless `on_line` wants its lines."""
-        ...
-
-    async def tell(self, name: str, line: str) -> None:
-        """Write a line to the process's standard input (when it was started with `on_line`)."""
-        ...
-
-    async def signal(self, name: str, number: int) -> None:
-        """Signal the process's whole group; nothing happens when it has ended."""
-        ...
-
-    async def state(self, name: str) -> ProcessState: ...
-
-    async def exited(self, name: str) -> int:
-        """Wait for the process's end; its exit code."""
-        ...
-
-    async def links(self, rules: Sequence[LinkRule]) -> None:
-        """Make these the rules of the node's SEATRIAL chain, all at once; none: heal."""
-        ...
-
-    async def dropped(self) -> Mapping[str, int]:
-        """Packets dropped by the rules in force since they were installed, by source address."""
-        ...
-
-    async def probe(self, target: str, token: str, count: int) -> None:
-        """Send `count` datagrams marked `token` to the agent at address `target`."""
-        ...
-
-    async def probed(self, token: str) -> int:
-        """How many datagrams marked `token` arrived here."""
-        ...
-
-    async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
-        """Connect to this node's own address from within, write `frame`, and return the answer:
-        a u32 big-endian length and that many bytes (the length is cut off). ConnectionError when
-        the node gives none in time."""
-        ...
-
-
-class Powered(Agent, Protocol):
-    """An agent beside its node, on hosts that can `power`."""
-
-    async def power(self, on: bool) -> None:
-        """Cut the node's power, or give it back: no process, and the disk as the cut left it."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -172,7 +81,9 @@ class Hosts(Protocol):
     """Machines raised for one trial. Entered: all nodes are up, with agents and addresses.
     Left: what the nodes wrote is in the run's folder, and everything it made is gone."""
 
-    can: frozenset[str]  # of: links, loss, signal, restart, power, events (see Telling)
+    # of: links, loss, delay and bandwidth (see Agent.lacks), signal, restart, files (of a stopped
+    # node, changed), disk (see Disked), power, events (see Telling)
+    can: frozenset[str]
     shares_files: bool  # nodes see the run's folder, so nothing has to be carried home
 
     def enter(self) -> None:
@@ -206,6 +117,18 @@ class Hosts(Protocol):
         ...
 
 
+@runtime_checkable
+class Gating(Protocol):
+    """Hosts that can `disk` only for processes that run behind a gate."""
+
+    async def gated(
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent]
+    ) -> Mapping[str, Agent]:
+        """All agents; those of these nodes, once raised, now start processes behind a gate, and are
+        `Disked`. BedFailed when a node's kernel has no such gates."""
+        ...
+
+
 # --------------------------------------------------------------------------------------- system
 
 
@@ -214,6 +137,7 @@ class System(Protocol):
 
     detection_s: float  # how long it may take to notice that a silent master is gone
     log: str  # the file in a node's folder that tells what it did
+    data: str  # the folder in a node's folder that holds what the node must not lose
 
     def nodes(self) -> Sequence[Node]:
         """The cluster's nodes and the client nodes, without addresses."""
@@ -337,9 +261,11 @@ class PlannedFault:
     params    the fault's own: {shape = "isolate"} or {probability = 0.8}
     after     begin only once this holds, too: "1000 acks within 9 s": so many more sends were
               acknowledged since the previous fault of the plan was applied, or so long ago;
-              "event truncate within 5 s": some node told of one since then, or no fault at all
+              "event truncate within 5 s": some node told of one since then, or no fault at all;
+              "master changes within 20 s", "cluster is whole within 60 s" ... (nemesis/_conditions)
     until     healed as soon as this holds: "another-master" (one with a higher epoch), "next"
-              (the next fault of the plan has been applied) or "event election"; also with " + 2 s"
+              (the next fault of the plan has been applied), "set shrinks" ... or "event election";
+              also with " + 2 s"
     """
 
     kind: str
@@ -353,10 +279,15 @@ class PlannedFault:
 
 @dataclass(frozen=True)
 class Observation:
-    """Whether the effect was seen in the world, not whether a command returned."""
+    """Whether the effect was seen in the world, not whether a command returned.
+
+    `measured` is the effect in a few words, with its figure: "80 % of packets lost", "102 ms
+    added", "a write fails with ENOSPC". `seatrial list faults --verify` shows it.
+    """
 
     state: Literal["installed", "partial", "failed"]
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    measured: str = ""
 
 
 class Injection(Protocol):
@@ -395,6 +326,27 @@ class Recorder(Protocol):
         ...
 
 
+class Clients(Protocol):
+    """The processes that clients live in, for faults that hit them."""
+
+    async def crash(self, node: str) -> int:
+        """The process on this client node ends at once, without a word to anybody but its journal;
+        the process id that it had."""
+        ...
+
+    async def begin_again(self, node: str) -> None:
+        """Another one in its place, that goes on with the load; nothing, where none crashed."""
+        ...
+
+    async def running(self, node: str) -> int:
+        """The process id of the one that runs there now; 0: none."""
+        ...
+
+
+def _no_clients() -> Clients:
+    raise BedFailed("no clients are aboard")
+
+
 @dataclass(frozen=True)
 class Bed:
     """The test bed of a running trial: what systems and faults work with."""
@@ -407,6 +359,7 @@ class Bed:
     now_ns: Callable[[], int]  # nanoseconds since the run's start, the clock of record
     acknowledged: Callable[[], int]  # sends acknowledged so far, as the crews last told
     sleep: Callable[[float], Awaitable[None]]
+    clients: Callable[[], Clients] = _no_clients
 
     async def standing(self) -> Standing:
         """Who plays which part right now: seen where that can be seen, else asked."""
@@ -434,6 +387,11 @@ class Crew(Protocol):
 
     def random(self, name: str) -> Any:
         """A `random.Random` of its own, from the trial's seed and the name."""
+        ...
+
+    def number(self, process: int) -> int:
+        """What a logical process is called in the history: another number each time that its crew
+        died and began again, for what was open then may still happen."""
         ...
 
     def now_s(self) -> float:

@@ -4,14 +4,16 @@ It carries the logical processes that fall to its client node (process p lives o
 the number of client nodes), and journals what they invoke and how it completes. The runner speaks
 to it in JSON lines:
 
-    {"do": "load", "epoch_ns": N, "error_ns": E}
+    {"do": "load", "epoch_ns": N, "error_ns": E, "ago_ns": A}
                                     begin; N is the run's start on our CLOCK_MONOTONIC, give or
-                                    take E
+                                    take E; the load began so long ago
     {"do": "stop"}                  begin nothing new; answered when nothing is open any more
     {"do": "drain"}                 the final phase; answered when it is over
+    {"do": "crash"}                 die at once; what was done is in the journal, nobody else hears
     {"do": "quit"}                  close and go
 
     {"is": "ready" | "loading" | "stopped" | "drained"}    {"is": "failed", "why": sentence}
+    {"is": "crashing", "first": F}  the last word; no process of this crew had the number F or more
     {"stats": {...}}                every quarter of a second, counts since the load began
 
 The end of standard input means that the runner is gone: the crew goes too. Time and randomness
@@ -26,15 +28,22 @@ comes after them (`harness.row_stream`). Such a node has the standard library, o
 completion E later than the clock says. The true interval then lies within the recorded one. A
 wider interval overlaps more others, so a checker may miss an order that there was, and never
 convicts by one that there was not.
+
+*A crew that was crashed* is begun anew with `--life=N,F`: it is its Nth life, from 0, and its
+logical processes are called by numbers from F on, since nobody knows what became of the operations
+that the life before had left open.
 """
 
 import asyncio
 import gc
 import json
+import os
 import random
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,6 +57,7 @@ from harness.trial import Trial
 
 STATS_EVERY_S = 0.25
 STREAM = "--stream"
+LIFE = "--life="
 OP_BITS = 40  # an operation's number is crew << OP_BITS | count, unique in the run
 _SEND, _POLL, _GET = F.SEND, F.POLL, F.GET
 _INVOKE, _OK = Type.INVOKE, Type.OK
@@ -91,6 +101,23 @@ class Log(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class Life:
+    """How often a crew died before, and the first number that none of its processes had."""
+
+    number: int = 0
+    first: int = 0
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> "Life":
+        """From a command line."""
+        said = [word.removeprefix(LIFE) for word in words if word.startswith(LIFE)]
+        return cls(*map(int, said[-1].split(","))) if said else cls()
+
+    def words(self) -> list[str]:
+        return [f"{LIFE}{self.number},{self.first}"] if self.number else []
+
+
 class Crew:
     """Journals operations for a workload (`harness.contracts.Crew`)."""
 
@@ -105,6 +132,7 @@ class Crew:
         total: int,
         seed: int,
         clock_ns: Callable[[], int],
+        life: Life = Life(),
     ) -> None:
         self.client = client
         self.processes: Sequence[int] = range(index, total, crews)
@@ -114,18 +142,27 @@ class Crew:
         self._seed, self._clock_ns = seed, clock_ns
         self._earliest_ns = self._latest_ns = 0  # when the run may have begun, on our clock
         self._began_ns = self._spread_ns = 0
-        self._next_op = index << OP_BITS
+        self._first = self._highest = life.first
+        self._next_op = (life.number * crews + index) << OP_BITS
         self._begun: dict[int, int] = {}  # open operations: number -> time of invocation
-        self._ops, self._notes = ops, notes
+        self._ops, self._notes, self._closed = ops, notes, False
         self._append = ops.append
 
-    def begin(self, epoch_ns: int, error_ns: int = 0) -> None:
-        """The load begins; the run began at `epoch_ns`, give or take `error_ns`."""
+    def begin(self, epoch_ns: int, error_ns: int = 0, ago_ns: int = 0) -> None:
+        """The load begins, or began so long ago; the run began at `epoch_ns`, give or take
+        `error_ns`."""
         self._earliest_ns, self._latest_ns = epoch_ns - error_ns, epoch_ns + error_ns
-        self._began_ns, self._spread_ns = self._clock_ns(), 2 * error_ns
+        self._began_ns, self._spread_ns = self._clock_ns() - ago_ns, 2 * error_ns
 
     def random(self, name: str) -> random.Random:
         return random.Random(f"{self._seed}/{name}")
+
+    def number(self, process: int) -> int:
+        return self._first + process
+
+    def next_first(self) -> int:
+        """The first number that no process had, and that leaves no rest."""
+        return (self._highest // self.total + 1) * self.total
 
     def now_s(self) -> float:
         return (self._clock_ns() - self._began_ns) / 1e9
@@ -143,6 +180,8 @@ class Crew:
         self._next_op = op + 1
         t = self._clock_ns() - self._latest_ns
         self._begun[op] = t
+        if process > self._highest:
+            self._highest = process
         self._append((t, process, op, _INVOKE, f, key, value, arg, offset, -1, -1, -1, -1, -1))
         return op
 
@@ -179,15 +218,24 @@ class Crew:
         self._notes.flush()
 
     def close(self) -> None:
-        self._ops.close()
-        self._notes.close()
+        """May be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._ops.close()
+            self._notes.close()
 
 
 class Session(asyncio.Protocol):
     """A crew's life: does what the lines on standard input say, one thing after the other."""
 
-    def __init__(self, crew: Crew, workload: Workload, tell: Callable[[Mapping[str, Any]], None]):
-        self._crew, self._workload, self._tell = crew, workload, tell
+    def __init__(
+        self,
+        crew: Crew,
+        workload: Workload,
+        tell: Callable[[Mapping[str, Any]], None],
+        die: Callable[[], object],
+    ) -> None:
+        self._crew, self._workload, self._tell, self._die = crew, workload, tell, die
         self._loop = asyncio.get_running_loop()
         self._inbox = b""
         self._orders: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
@@ -218,7 +266,7 @@ class Session(asyncio.Protocol):
             await getattr(self, f"_do_{order['do']}")(order)
 
     async def _do_load(self, order: Mapping[str, Any]) -> None:
-        self._crew.begin(order["epoch_ns"], order["error_ns"])
+        self._crew.begin(order["epoch_ns"], order["error_ns"], order.get("ago_ns", 0))
         self._load = self._loop.create_task(self._workload.load(self._crew))
         self._load.add_done_callback(self._loaded)
         self._tell({"is": "loading"})
@@ -235,6 +283,12 @@ class Session(asyncio.Protocol):
         await self._workload.drain(self._crew)
         self._crew.flush()
         self._tell({"is": "drained"})
+
+    async def _do_crash(self, order: Mapping[str, Any]) -> None:
+        """Nothing else runs between these: what was done is written, and nothing more is done."""
+        self._crew.close()
+        self._tell({"is": "crashing", "first": self._crew.next_first()})
+        self._die()
 
     def _loaded(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()):
@@ -290,7 +344,7 @@ def streamed(run: RunDir, name: str) -> tuple[Log, Log]:
 
 
 def enlist(
-    run: RunDir, name: str, logs: tuple[Log, Log], clock_ns: Callable[[], int]
+    run: RunDir, name: str, logs: tuple[Log, Log], clock_ns: Callable[[], int], life: Life
 ) -> tuple[Crew, Workload]:
     """The crew of a client node in a run, with the workload and client of its trial."""
     trial: Trial = run.trial()
@@ -308,6 +362,7 @@ def enlist(
         total=workload.processes,
         seed=trial.seed,
         clock_ns=clock_ns,
+        life=life,
     )
     return crew, workload
 
@@ -317,14 +372,16 @@ async def serve(
     name: str,
     logs: Logs,
     clock_ns: Callable[[], int],
+    die: Callable[[], object],
+    life: Life,
     aboard: Callable[[], object] = lambda: None,
 ) -> int:
-    """Carry a crew from the first line of standard input to the last; the exit code. `aboard` is
-    called when everything is in place."""
+    """Carry a crew from the first line of standard input to the last; the exit code. `die` ends
+    the process at once; `aboard` is called when everything is in place."""
     try:
-        crew, workload = enlist(run, name, logs(run, name), clock_ns)
+        crew, workload = enlist(run, name, logs(run, name), clock_ns, life)
         try:
-            await _session(crew, workload, aboard)
+            await _session(crew, workload, die, aboard)
         finally:
             await crew.client.close()
             crew.close()
@@ -336,8 +393,10 @@ async def serve(
     return 0
 
 
-async def _session(crew: Crew, workload: Workload, aboard: Callable[[], object]) -> None:
-    session = Session(crew, workload, _print)
+async def _session(
+    crew: Crew, workload: Workload, die: Callable[[], object], aboard: Callable[[], object]
+) -> None:
+    session = Session(crew, workload, _print, die)
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: session, sys.stdin.buffer)
     aboard()
@@ -353,8 +412,12 @@ def _print(fields: Mapping[str, Any]) -> None:
     print(json.dumps(fields), flush=True)
 
 
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main() -> int:
-    words = [word for word in sys.argv[1:] if word != STREAM]
+    words = [word for word in sys.argv[1:] if word != STREAM and not word.startswith(LIFE)]
     if len(words) != 2:
         print(f"usage: python -m harness.crew RUN CLIENT_NODE [{STREAM}]", file=sys.stderr)
         return EXIT_BAD_REQUEST
@@ -362,7 +425,9 @@ def main() -> int:
     try:
         run = RunDir.open(Path(folder))
         logs = streamed if STREAM in sys.argv else written
-        return asyncio.run(serve(run, name, logs, time.monotonic_ns, _quiet_collector))
+        life = Life.of(sys.argv[1:])
+        aboard = _quiet_collector
+        return asyncio.run(serve(run, name, logs, time.monotonic_ns, _die, life, aboard))
     except SeatrialError as e:
         print(e, file=sys.stderr)
         return e.exit_code

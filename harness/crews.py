@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from harness.contracts import CLIENT, Bed, Node
-from harness.crew import STREAM
+from harness.crew import STREAM, Life
 from harness.errors import BedFailed, NodeGone
 from harness.row_intake import RowIntake
 from harness.rundir import RunDir
@@ -48,6 +48,11 @@ class Crew:
         self._gone = ""
         self._watching: asyncio.Task[None] | None = None
         self._intake: RowIntake | None = None
+        self._life, self._next_first, self._epoch_ns = Life(), 0, 0
+        self._began_s = 0.0
+        self._down = False  # crashed, and not begun again
+        self._crash: asyncio.Future[int] | None = None
+        self._before: Mapping[str, float] = {}  # what earlier lives counted
 
     async def start(self) -> None:
         """Start the process and wait until its client is open."""
@@ -60,7 +65,10 @@ class Crew:
         """With this interpreter, and all that it can import."""
         await self._agent.start(
             NAME,
-            [sys.executable, *COMMAND, str(self._run.path), self.node.name],
+            [
+                *(sys.executable, *COMMAND),
+                *(str(self._run.path), self.node.name, *self._life.words()),
+            ],
             env={"PYTHONPATH": os.environ.get("PYTHONPATH", "")},
             log=str(self._run.node(self.node.name) / "crew.log"),
             on_line=self._heard,
@@ -77,7 +85,10 @@ class Crew:
         self._intake = RowIntake(self._run.journal, self.node.name, self._clock.error_ns)
         await self._agent.start(
             NAME,
-            [python.executable, *BARE, *COMMAND, folder, self.node.name, STREAM],
+            [
+                *(python.executable, *BARE, *COMMAND),
+                *(folder, self.node.name, STREAM, *self._life.words()),
+            ],
             env={"PYTHONPATH": python.packages},
             log=f"{folder}/crew.log",
             on_line=self._heard,
@@ -85,22 +96,63 @@ class Crew:
 
     async def load(self, epoch_ns: int) -> None:
         """Begin; the run began at `epoch_ns` on our clock."""
+        now_s = asyncio.get_running_loop().time()
+        if not self._life.number:
+            self._epoch_ns, self._began_s = epoch_ns, now_s
         theirs_ns = epoch_ns + self._clock.offset_ns
-        await self.order("load", "loading", epoch_ns=theirs_ns, error_ns=self._clock.error_ns)
+        error_ns, ago_ns = self._clock.error_ns, round((now_s - self._began_s) * 1e9)
+        when = {"epoch_ns": theirs_ns, "error_ns": error_ns, "ago_ns": ago_ns}
+        await self.order("load", "loading", **when)
 
     async def order(self, what: str, answer: str, **fields: Any) -> None:
         """Returns when it is done, or the node is gone."""
-        if self._gone:
+        if self._gone or self._down:
             return
         with suppress(NodeGone):
             await self._agent.tell(NAME, json.dumps({"do": what, **fields}))
             await self._answer(answer)
 
+    async def crash(self) -> int:
+        """It dies on the spot, after its last row; the process id that it had."""
+        if self._gone or self._down:
+            return 0
+        self._down = True
+        self._crash = asyncio.ensure_future(self._crashed())
+        return await asyncio.shield(self._crash)  # once asked for, it is not half done
+
+    async def _crashed(self) -> int:
+        pid, before = (await self._agent.state(NAME)).pid, self.stats
+        await self._agent.tell(NAME, json.dumps({"do": "crash"}))
+        await self._answer("crashing")
+        await self._agent.exited(NAME)
+        self._close_intake()
+        self._before = _added(self._before, before)
+        return pid
+
+    async def begin_again(self) -> None:
+        """A new life, that goes on with the load."""
+        if not self._down or self._crash is None:
+            return
+        await self._crash
+        self._life = Life(self._life.number + 1, self._next_first)
+        self.stats, self._said = {}, asyncio.Queue()
+        await self.start()
+        self._down = False
+        await self.load(self._epoch_ns)
+
+    async def running(self) -> int:
+        state = await self._agent.state(NAME)
+        return state.pid if state.state == "running" else 0
+
+    def counted(self) -> Mapping[str, float]:
+        """What it counted, in all its lives."""
+        return _added(self._before, self.stats)
+
     async def _watch(self) -> None:
         """Until the process ends, which nobody but us may ask of it."""
         try:
             code = await self._agent.exited(NAME)
-            if self._quitting:
+            if self._quitting or self._down:
                 return
             await self._agent.state(NAME)  # an agent that leaves ends us first, and is then gone
             self._fail(
@@ -120,9 +172,12 @@ class Crew:
             if self._watching is not None:
                 await self._end()
         finally:
-            intake, self._intake = self._intake, None
-            if intake:
-                intake.close()
+            self._close_intake()
+
+    def _close_intake(self) -> None:
+        intake, self._intake = self._intake, None
+        if intake:
+            intake.close()
 
     async def _end(self) -> None:
         with suppress(BedFailed, TimeoutError):
@@ -151,6 +206,7 @@ class Crew:
         if "rows" in message:
             self._take(message)
         self.stats = message.get("stats", self.stats)
+        self._next_first = message.get("first", self._next_first)
         if "is" in message:
             if message["is"] == "failed":
                 self._fail(message["why"])
@@ -201,6 +257,18 @@ class Crews:
         """The final phase."""
         await together(*(crew.order("drain", "drained") for crew in self._all))
 
+    async def crash(self, node: str) -> int:
+        return await self._on(node).crash()
+
+    async def begin_again(self, node: str) -> None:
+        await self._on(node).begin_again()
+
+    async def running(self, node: str) -> int:
+        return await self._on(node).running()
+
+    def _on(self, node: str) -> Crew:
+        return next(crew for crew in self._all if crew.node.name == node)
+
     async def tell(self, say: Callable[[Mapping[str, Any]], None]) -> None:
         """For ever: what the crews count."""
         while True:
@@ -212,11 +280,17 @@ class Crews:
 
     def answered_ns(self) -> int:
         """When the newest of the acknowledged sends was invoked; -1 before the first."""
-        return max((int(crew.stats.get("answered_ns", -1)) for crew in self._all), default=-1)
+        return max((int(crew.counted().get("answered_ns", -1)) for crew in self._all), default=-1)
 
     def stats(self) -> dict[str, float]:
         """Counts added up, quantiles of the slowest."""
-        told = [crew.stats for crew in self._all]
+        told = [crew.counted() for crew in self._all]
         counts = {name: sum(stats.get(name, 0) for stats in told) for name in COUNTS}
         slowest = {name: max((s.get(name, 0.0) for s in told), default=0.0) for name in QUANTILES}
         return counts | slowest
+
+
+def _added(one: Mapping[str, float], other: Mapping[str, float]) -> Mapping[str, float]:
+    """What two lives of a crew counted; of all but counts what is newer."""
+    counts = {name: one.get(name, 0) + other.get(name, 0) for name in COUNTS}
+    return {**one, **other, **counts}

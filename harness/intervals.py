@@ -13,8 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 
-ENDING = ("kill", "power")  # kinds of fault that end processes
-SILENCING = (*ENDING, "pause")  # ... after which a node says and hears nothing until it is healed
+ASKING = ("membership", "restart")  # kinds of fault that ask processes to end
+DARK = (*ASKING, "kill", "power", "unsynced", "wipe")  # ... that end them until healed
+ENDING = (*DARK, "corrupt")  # ... that end them, if only to start them again at once
+SILENCING = (*DARK, "pause")  # ... after which a node says and hears nothing until it is healed
+# ... under which a node may end by its own will, or refuse to start: its machine failed it
+EXCUSING = (
+    *("corrupt", "disk-full", "fsync", "read-only"),
+    *("starve-descriptors", "starve-memory"),
+)
+DESTROYING = ("corrupt", "wipe")  # ... that take from a node's disk what had been synced
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,16 @@ class FaultInterval:
     def names(self) -> tuple[str, ...]:
         """The nodes it was aimed at, in order, once each."""
         return tuple(dict.fromkeys(n for group in self.targets.values() for n in group))
+
+    @property
+    def in_turn(self) -> bool:
+        """Its victims are hit one after the other, each at a moment of its own."""
+        return self.params.get("order") == "rolling"
+
+    @property
+    def silences(self) -> bool:
+        """Its targets say and hear nothing from its apply to its heal."""
+        return self.kind in SILENCING and not self.in_turn
 
     @property
     def words(self) -> str:

@@ -8,7 +8,8 @@ outweighs it. Judging needs nothing but the run's folder, and twice gives the sa
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from harness import registry
 from harness.errors import BedFailed
 from harness.history import History
+from harness.intervals import DESTROYING, FaultInterval, fault_intervals
 from harness.originals import with_originals
 from harness.plans import planned_kinds
 from harness.remarks import DISK_FULL, NODE_GONE
@@ -158,11 +160,39 @@ def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verd
 
 def outside_kinds(history: History, trial: Trial) -> tuple[str, ...]:
     """Kinds of fault in the plan that the contract does not claim to survive."""
-    kinds = {row["kind"] for row in history.read("faults").to_pylist() if row["kind"]}
+    faults = fault_intervals(history.read("faults"))
+    kinds = {fault.kind for fault in faults}
     plan = history.run.plan_file
     if plan.is_file():
         kinds |= set(planned_kinds(plan.read_text()))
-    return tuple(sorted(kinds - set(trial.survives) - {""}))
+    roles = history.names.get("roles", {})
+    beyond = {f"{kind} of a majority" for kind in destroyed_majorities(faults, roles)}
+    return tuple(sorted((kinds - set(trial.survives) - {""}) | beyond))
+
+
+def destroyed_majorities(
+    faults: Sequence[FaultInterval], roles: Mapping[str, str]
+) -> frozenset[str]:
+    """Kinds of the faults that, with others at the same time, took from most nodes of some role
+    what was on their disks. No replication survives that, so no contract can claim it."""
+    destroying = [fault for fault in faults if fault.kind in DESTROYING]
+    of = Counter(roles.values())
+
+    def majority(fault: FaultInterval) -> bool:
+        names = {name for other in destroying if _meet(fault, other) for name in other.names}
+        hit = Counter(roles.get(name, "") for name in names)
+        return any(role and 2 * count > of[role] for role, count in hit.items())
+
+    return frozenset(fault.kind for fault in destroying if majority(fault))
+
+
+def _meet(one: FaultInterval, other: FaultInterval) -> bool:
+    """Whether both were in the world at some time; one that nobody saw healed stays there."""
+    if one.begin is None or other.begin is None:
+        return one is other
+    return (other.healed is None or one.begin <= other.healed) and (
+        one.healed is None or other.begin <= one.healed
+    )
 
 
 def permitted(result: Result, trial: Trial, outside: Sequence[str]) -> Result:

@@ -13,19 +13,21 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import harness
 from harness import registry
-from harness.contracts import Hosts, System
+from harness.contracts import Hosts, Node, System
 from harness.errors import BedFailed
 from harness.rundir import RunDir
 from harness.runs import start_run
 from harness.trial import Trial
 from harness.typed import seatrial
+from harness.zones import placed
 
 Status = Mapping[str, Any]
 
@@ -36,13 +38,28 @@ def planned(trial: Trial, plan_text: str | None = None) -> str:
     BadRequest or Unsupported when it makes no sense for this system on these hosts.
     """
     nemesis = registry.nemesis()
-    system: System = registry.load("system", trial.system)(trial)
-    hosts: Hosts = registry.load("hosts", trial.hosts)(trial, Path())
-    nodes = system.nodes()
-    hosts.check(nodes)
-    plan = nemesis.planned(trial, plan_text, system.detection_s, nodes, hosts.can)
+    stage = Stage.of(trial)
+    plan = nemesis.planned(trial, plan_text, stage.detection_s, stage.nodes, stage.can)
     text: str = nemesis.dump(plan)
     return text
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a plan has to fit: the nodes, and what can be done to them."""
+
+    nodes: Sequence[Node]
+    detection_s: float
+    can: frozenset[str]
+
+    @classmethod
+    def of(cls, trial: Trial) -> "Stage":
+        """BadRequest when the hosts have no place for such a cluster."""
+        system: System = registry.load("system", trial.system)(trial)
+        hosts: Hosts = registry.load("hosts", trial.hosts)(trial, Path())
+        nodes = placed(system.nodes(), trial.zones)
+        hosts.check(nodes)
+        return cls(nodes, system.detection_s, hosts.can | getattr(system, "can", frozenset()))
 
 
 def run(

@@ -16,11 +16,14 @@ import click
 
 from harness import registry
 from harness.errors import BadRequest
+from harness.plans import joined
 from harness.spark_master import DEFAULT, Master
 from harness.trial import Trial
+from harness.zones import COUNT
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 MAX_SEEDS = 10_000
+AND = ", "  # between the plan files of a trial
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
 
 
@@ -79,6 +82,19 @@ class Pairs(click.ParamType[dict[str, Any]]):
             if not key.strip() or not equals:
                 self.fail(f"{value!r} is not key=value", param, ctx)
         return {key.strip(): toml_value(raw.strip()) for key, _, raw in pairs}
+
+
+class Zones(Pairs):
+    """A number of zones, or `node=zone,node=zone`."""
+
+    name = "zones"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        if isinstance(value, str) and value.strip().isdecimal():
+            return {COUNT: int(value)}
+        return super().convert(value, param, ctx)
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):
@@ -147,11 +163,11 @@ def request(what: str, flags: Mapping[str, Any]) -> Request:
     file = Path(what) if looks_like_file(what) else None
     table = _trial_file(file) if file else {"workload": what} if what else {}
     Trial().with_(flags, source="the command line")
-    plan = _plan_path(flags, table, file)
-    plan_text = _read(plan, "plan") if plan else None
-    beneath = _plan_defaults(plan_text, str(plan)) if plan_text is not None else {}
-    named = {"name": (file or plan or Path(str(table.get("workload", "trial")))).stem}
-    top = {"plan": str(plan)} if plan else {}
+    plans = _plan_paths(flags, table, file)
+    plan_text, beneath = _plan(plans) if plans else (None, {})
+    first = plans[0] if plans else Path(str(table.get("workload", "trial")))
+    named = {"name": (file or first).stem}
+    top = {"plan": AND.join(map(str, plans))} if plans else {}
     layers = (named, beneath, table, flags, top)
     return Request(Trial().with_(merged(layers)), plan_text)
 
@@ -167,24 +183,35 @@ def _trial_file(path: Path) -> dict[str, Any]:
     return tomllib.loads(text)
 
 
-def _plan_path(
+def _plan_paths(
     flags: Mapping[str, Any], table: Mapping[str, Any], file: Path | None
-) -> Path | None:
-    """Where the plan is: from here, or, when a trial file names it, from beside that file."""
+) -> list[Path]:
+    """Where the plans are: from here, or, when a trial file names them, from beside that file."""
     if plan := flags.get("plan"):
-        return Path(plan)
-    if not (plan := table.get("plan")):
-        return None
-    beside = file.parent / plan if file else Path(plan)
-    return beside if beside.is_file() and not Path(plan).is_file() else Path(plan)
+        return [Path(name) for name in _names(plan)]
+    paths = []
+    for name in _names(table.get("plan", "")):
+        beside = file.parent / name if file else Path(name)
+        paths.append(beside if beside.is_file() and not Path(name).is_file() else Path(name))
+    return paths
 
 
-def _plan_defaults(text: str, source: str) -> Mapping[str, Any]:
-    """The plan's `[trial]` table; the whole plan is checked on the way."""
-    overrides, _ = registry.nemesis().load(text, source)
-    defaults: Mapping[str, Any] = overrides
-    Trial().with_(defaults, text, source)
-    return defaults
+def _names(plan: str) -> list[str]:
+    """What is named with commas between."""
+    return [name.strip() for name in plan.split(",") if name.strip()]
+
+
+def _plan(paths: Sequence[Path]) -> tuple[str, Mapping[str, Any]]:
+    """The plan of these files, as if they were one, and what their `[trial]` tables set."""
+    nemesis = registry.nemesis()
+    texts = [_read(path, "plan") for path in paths]
+    loaded = [nemesis.load(text, str(path)) for text, path in zip(texts, paths, strict=True)]
+    for text, path, (overrides, _) in zip(texts, paths, loaded, strict=True):
+        Trial().with_(overrides, text, str(path))
+    beneath = merged([overrides for overrides, _ in loaded])
+    if len(texts) == 1:
+        return texts[0], beneath
+    return nemesis.dump(joined(faults for _, faults in loaded)), beneath
 
 
 def _read(path: Path, kind: str) -> str:

@@ -38,7 +38,16 @@ def kept(plan: Faults, numbers: Iterable[int]) -> Faults:
     """These faults of the plan, which still speak of the same ones."""
     numbers = list(numbers)
     now = {old: new for new, old in enumerate(numbers)}
-    return tuple(_renumbered(plan[number], now) for number in numbers)
+    return tuple(renumbered(plan[number], now) for number in numbers)
+
+
+def joined(plans: Iterable[Faults]) -> Faults:
+    """Several plans as one, each after the other; each still speaks of its own faults."""
+    whole: list[PlannedFault] = []
+    for plan in plans:
+        now = {number: len(whole) + number for number in range(len(plan))}
+        whole += [renumbered(fault, now) for fault in plan]
+    return tuple(whole)
 
 
 def shifted(plan: Faults, first_s: float) -> Faults:
@@ -62,7 +71,9 @@ def told(plan: Sequence[PlannedFault], defaults: Mapping[str, Mapping[str, objec
     )
 
 
-def _renumbered(fault: PlannedFault, now: Mapping[int, int]) -> PlannedFault:
+def renumbered(fault: PlannedFault, now: Mapping[int, int]) -> PlannedFault:
+    """The fault when those that it speaks of have these numbers."""
+
     def renamed(text: str) -> str:
         return _NUMBER.sub(lambda match: f"fault-{now.get(int(match[1]), GONE)}", text)
 

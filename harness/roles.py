@@ -105,7 +105,7 @@ def _kills(faults: Iterable[FaultInterval]) -> Mapping[str, Sequence[int]]:
     """When each node was killed by the nemesis, or lost power."""
     killed: dict[str, list[int]] = {}
     for fault in faults:
-        if fault.kind in ENDING and fault.applied is not None:
+        if fault.kind in ENDING and not fault.in_turn and fault.applied is not None:
             for node in fault.names:
                 killed.setdefault(node, []).append(fault.applied)
     return {node: sorted(times) for node, times in killed.items()}

@@ -14,16 +14,50 @@ from harness.contracts import Bed, Node
 Link = tuple[str, str]  # names of the sending and the receiving node
 
 
+@dataclass(frozen=True)
+class Effect:
+    """What is wrong with a link, as `harness.contracts.LinkRule` says it; by default nothing."""
+
+    drop: float = 0.0
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    reorder: float = 0.0
+    bytes_per_s: float = 0.0  # 0: as many as it can
+    node_bytes_per_s: float = 0.0
+
+    def worse(self, other: "Effect") -> "Effect":
+        """Both at once: of each kind of harm the greater."""
+        return Effect(
+            max(self.drop, other.drop),
+            max(self.delay_s, other.delay_s),
+            max(self.jitter_s, other.jitter_s),
+            max(self.reorder, other.reorder),
+            _narrower(self.bytes_per_s, other.bytes_per_s),
+            _narrower(self.node_bytes_per_s, other.node_bytes_per_s),
+        )
+
+    @property
+    def narrow(self) -> bool:
+        return self.bytes_per_s > 0 or self.node_bytes_per_s > 0
+
+
+CUT = Effect(drop=1.0)
+
+
+def _narrower(one: float, other: float) -> float:
+    return min(filter(None, (one, other)), default=0.0)
+
+
 class Links(Protocol):
     """The network rules of all faults in force, merged: where two meet, the worse one wins."""
 
-    async def lay(self, owner: object, effects: Mapping[Link, float]) -> None:
-        """Put a fault's effects in force: the probability that each link drops a packet."""
+    async def lay(self, owner: object, effects: Mapping[Link, Effect]) -> None:
+        """Put a fault's effects in force."""
         ...
 
     async def lift(self, owner: object) -> None: ...
 
-    def drop(self, link: Link) -> float:
+    def effect(self, link: Link) -> Effect:
         """What all faults together want of the link."""
         ...
 

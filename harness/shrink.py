@@ -1,4 +1,4 @@
-"""Shrinking a failing simulated trial to what matters: fewer faults, less time, fewer nodes, less
+"""Shrinking a failing trial to what matters: fewer faults, less time, fewer nodes, less
 load, plain options, round numbers. Pure: it asks, and is told which of its candidates fails.
 
 Leaving a fault out changes the luck of everything after it: other packets are lost, other nodes
@@ -94,16 +94,18 @@ Step = Callable[[Case], Asking]
 Dialogue = Generator[Question, Found | None, Case]
 
 
-def shrunk(case: Case, most: int, about_s: float | None = None) -> Dialogue:
+def shrunk(case: Case, most: int, about_s: float | None = None, certain: bool = True) -> Dialogue:
     """The least that fails as the case does, with at most so many chances for each candidate.
 
-    `about_s`: when it went wrong, as far as is known, in seconds after the load began.
+    `about_s`: when it went wrong, as far as is known, in seconds after the load began. `certain`:
+    what has failed once fails again, so that the beginning of a plan needs one chance.
     """
     few, before = min(FEW, most), None
+    once = 1 if certain else few
     if about_s is not None:
         case = yield from _with_chances(_around(case, about_s), few)
-    case = yield from _with_chances(_soonest(case), 1)
-    case = yield from _with_chances(_slower(case), 1)  # which makes all others cheaper
+    case = yield from _with_chances(_soonest(case), once)
+    case = yield from _with_chances(_slower(case), once)  # which makes all others cheaper
     case = yield from _with_chances(_latest(case), few)
     while before != case:
         before = case
@@ -111,6 +113,8 @@ def shrunk(case: Case, most: int, about_s: float | None = None) -> Dialogue:
             case = yield from _with_chances(step(case), few)
         if before == case:
             case = yield from _with_chances(_fewer_faults(case), most)
+    if not certain:  # a try is dear, and what is rounder is no smaller
+        return case
     return (yield from _with_chances(_rounder(case), few))  # last, for it makes times longer too
 
 

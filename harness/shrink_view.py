@@ -18,6 +18,7 @@ from harness.shrink import Case, size
 from harness.shrinking import Progress
 from harness.simulation import Outcome
 from harness.story import told
+from harness.swarm import HOSTS
 from harness.typed import seatrial
 
 
@@ -31,7 +32,7 @@ class Watched:
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._status = self._console.status("simulating the run again")
+            self._status = self._console.status("trying the run again")
             self._status.start()
         return self
 
@@ -45,7 +46,7 @@ class Watched:
             self._status.stop()
 
     def __call__(self, progress: Progress) -> None:
-        if not progress.tries.failure:
+        if not progress.tries.proven:
             return
         now = size(progress.tries.best)
         line = f"{progress.took_s:7.1f} s  {progress.tries.failure}: {now}"
@@ -71,6 +72,8 @@ def lines(progress: Progress, outcome: Outcome) -> Iterator[str]:
     )
     if not progress.whole:
         yield "The search was stopped before its end; with more time the run may become smaller."
+    if progress.start.trial.hosts != HOSTS:
+        yield frequencies(progress)
     before = tries.first.failure if tries.first else ()
     if gone := [code for code in before if code not in outcome.failure]:
         yield f"Not found any more: {', '.join(gone)}."
@@ -80,6 +83,15 @@ def lines(progress: Progress, outcome: Outcome) -> Iterator[str]:
     else:
         yield f"The law: a world comes to its end. {outcome.why}"
     yield from ("", f"Run: {outcome.run.path}", f"Again: {seatrial()} replay {outcome.run.path}")
+
+
+def frequencies(progress: Progress) -> str:
+    """How often a real run fails, which is not the same every time."""
+    whole, least = (progress.tries.frequency(c) for c in (progress.start, progress.tries.best))
+    return (
+        f"What was given failed {whole[0]} of {whole[1]} times, what is left {least[0]} of"
+        f" {least[1]}."
+    )
 
 
 def plan(case: Case) -> str:

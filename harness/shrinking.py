@@ -54,12 +54,6 @@ class Progress:
 
 def failing(run: RunDir) -> Case:
     """The trial and plan of a run that failed. BadRequest when there is nothing to shrink."""
-    hosts = run.trial().hosts
-    if hosts != HOSTS:
-        raise BadRequest(
-            f"{run.path} ran on {hosts} hosts, and only a run on {HOSTS} hosts can be shrunk, "
-            f"since only it fails again; try its plan with --hosts {HOSTS}"
-        )
     request = replayed(run)
     if not _failed(run):
         raise BadRequest(f"{run.path} did not fail, so there is nothing to shrink")
@@ -79,6 +73,15 @@ def _failed(run: RunDir) -> bool:
         ) from e
 
 
+def convicted(run: RunDir) -> str:
+    """What a run on real hosts was convicted of. BadRequest when nobody knows."""
+    if not run.verdict_file.is_file():
+        raise BadRequest(f"{run.path} has no verdict yet: seatrial check {run.path} makes one")
+    if codes := Verdict.read(run.verdict_file).convicting:
+        return codes[0]
+    raise BadRequest(f"{run.path} was convicted of nothing, so there is nothing to shrink")
+
+
 def searched(case: Case, patience: Patience, watch: Callable[[Progress], None]) -> Progress:
     """The least that fails like the case. BadRequest when the case does not fail any more."""
     progress = Progress(case, Tries(case, patience.luck))
@@ -86,7 +89,7 @@ def searched(case: Case, patience: Patience, watch: Callable[[Progress], None]) 
         _search(progress, patience, watch)
     if progress.stopped and not progress.tries.first:
         raise KeyboardInterrupt
-    _check(progress.tries, case)
+    check_failed(progress.tries, case)
     return progress
 
 
@@ -103,14 +106,17 @@ def _search(progress: Progress, patience: Patience, watch: Callable[[Progress], 
                 return
 
 
-def _check(tries: Tries, case: Case) -> None:
+def check_failed(tries: Tries, case: Case) -> None:
+    """BadRequest when the case did not fail again, and nothing can be learnt of it."""
+    how = "simulated" if case.trial.hosts == HOSTS else "run"
     if tries.first is None:
-        raise BadRequest("the time was over before the run was simulated once; allow more --within")
-    if not tries.failure:
+        raise BadRequest(f"the time was over before the run was {how} once; allow more --within")
+    if not tries.proven:
         why = f" ({tries.first.why})" if tries.first.why else ""
+        times = "" if tries.count == 1 else f" {tries.count} times"
         raise BadRequest(
-            f"the trial {case.trial.name} does not fail when it is simulated again{why}, so it can "
-            "not be shrunk"
+            f"the trial {case.trial.name} does not fail when it is {how} again{times}{why}, so it "
+            "can not be shrunk"
         )
 
 

@@ -9,12 +9,11 @@ The plan is explicit, so that it can be replayed and shrunk whatever becomes of 
 """
 
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from harness import registry
-from harness.contracts import Hosts, System
+from harness.launch import Stage
 from harness.trial import Trial
 
 HOSTS = "simulated"  # where a trial costs so little that there can be thousands
@@ -29,14 +28,11 @@ def drawn(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, str]:
     trial = replace(base, name=f"seed-{seed}", seed=seed, plan="", hosts=HOSTS, short_faults=True)
     trial = _sized(trial, random, plan is not None)
     nemesis = registry.nemesis()
-    system: System = registry.load("system", trial.system)(trial)
-    hosts: Hosts = registry.load("hosts", trial.hosts)(trial, Path())
-    nodes = system.nodes()
-    hosts.check(nodes)
+    stage = Stage.of(trial)
     if plan is None:
-        faults = nemesis.swarm(random, trial, system.detection_s, nodes, hosts.can)
+        faults = nemesis.swarm(random, trial, stage.detection_s, stage.nodes, stage.can)
     else:
-        faults = nemesis.planned(trial, plan, system.detection_s, nodes, hosts.can)
+        faults = nemesis.planned(trial, plan, stage.detection_s, stage.nodes, stage.can)
     kinds = tuple(sorted({fault.kind for fault in faults}))
     survives = tuple(dict.fromkeys((*base.survives, *kinds)))
     return replace(trial, faults=kinds, survives=survives), nemesis.dump(faults)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 
 from harness.errors import BadRequest
+from harness.zones import COUNT
 
 if TYPE_CHECKING:
     from harness.voyage import Voyage
@@ -34,6 +35,10 @@ ISOLATION = (  # of transactions, each a promise of all before it
     "serializable",
     "strong-session-serializable",
     "strict-serializable",
+)
+SURVIVES = (  # kinds of fault that take nothing from a disk that was synced
+    *("kill", "pause", "partition", "loss", "delay", "bandwidth", "restart", "clock", "crash"),
+    *("starve-cpu", "starve-memory", "starve-descriptors", "disk-full", "read-only", "membership"),
 )
 
 
@@ -58,18 +63,19 @@ class Trial:
     workload: str = "messages"
     faults: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()  # selectors that a drawn plan picks from; empty: each kind's own
-    plan: str = ""  # a plan file, instead of one drawn from the seed
+    plan: str = ""  # plan files, with commas between, instead of one drawn from the seed
     seed: int = 1
     duration_s: float = 60.0  # of the load
     rhythm: Rhythm = field(default_factory=Rhythm)
     short_faults: bool = False  # allow faults too short to be detected
     recover_within_s: float = 30.0
     nodes: Mapping[str, int] = field(default_factory=dict)  # role -> how many; else the system's
+    zones: Mapping[str, Any] = field(default_factory=dict)  # where nodes stand (harness.zones)
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the system, over the profile's
     load: Mapping[str, Any] = field(default_factory=dict)  # options of the workload
     checkers: tuple[str, ...] = ()  # empty: the workload's
     contract: tuple[str, ...] = DEMANDS
-    survives: tuple[str, ...] = ("kill", "pause", "partition", "loss")
+    survives: tuple[str, ...] = SURVIVES
 
     @property
     def isolation(self) -> str:
@@ -99,6 +105,8 @@ class Trial:
             where = f"{source}{_line(text, key)}"
             if key not in known:
                 raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
+            if key == "zones" and isinstance(raw, int):
+                raw = {COUNT: raw}
             changes[key] = _checked(getattr(self, key), raw, f"{where}: {key}")
         return replace(self, **changes)
 

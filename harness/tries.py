@@ -78,8 +78,10 @@ class Tries(Iterator[Attempt]):
     none just now, because everything depends on what is being tried.
     """
 
-    def __init__(self, case: Case, most: int) -> None:
-        self.best, self._origin = case, case.trial.seed
+    def __init__(self, case: Case, most: int, wanted: str = "") -> None:
+        """`wanted`: the failure to be kept, of a run that may not fail every time."""
+        self.best, self._origin, self._wanted = case, case.trial.seed, wanted
+        self.often: dict[str, list[bool]] = {}  # by case without its luck: did it fail?
         self.over = False
         self.count = 0
         self.first: Tried | None = None  # how the case itself ended
@@ -91,7 +93,17 @@ class Tries(Iterator[Attempt]):
     @property
     def failure(self) -> str:
         """What must be kept."""
-        return next(iter(self.first.failure), "") if self.first else ""
+        return self._wanted or (next(iter(self.first.failure), "") if self.first else "")
+
+    @property
+    def proven(self) -> bool:
+        """The case has failed here."""
+        return bool(self.failure) and self.first is not None and self.failure in self.first.failure
+
+    def frequency(self, case: Case) -> tuple[int, int]:
+        """How often a case failed, whatever its luck, and how often it was tried."""
+        endings = self.often.get(str(case.lucky(0)), [])
+        return sum(endings), len(endings)
 
     def __next__(self) -> Attempt:
         for attempt, _ in () if self.over else self._open:
@@ -104,9 +116,19 @@ class Tries(Iterator[Attempt]):
         """A result. The search goes on as far as it can."""
         self.count += 1
         self._known[done.item] = done.result or Tried(why=done.lost)
-        self.first = self.first or self._known[done.item]
+        if not self.proven and (self._wanted or not self.first):
+            self.first = self._known[done.item]
+        self._note(done.item)
         while not self.over and (answer := self._answer()):
             self._go_on(*answer)
+
+    def _note(self, attempt: Attempt) -> None:
+        """For how often a case fails."""
+        for open_, found in self._open:
+            if open_ == attempt:
+                failed = bool(self.failure) and self.failure in self._known[attempt].failure
+                self.often.setdefault(str(found.case.lucky(0)), []).append(failed)
+                return
 
     def _answer(self) -> tuple[Found | None] | None:
         """The answer to the question, when there is one."""
@@ -133,6 +155,7 @@ class Tries(Iterator[Attempt]):
 
     def _certain(self, case: Case, most: int) -> Dialogue:
         """First of all, that the case fails."""
-        if (yield Question([case], 1)) is None:
+        if (yield Question([case], most if self._wanted else 1)) is None:
             return case
-        return (yield from shrunk(case, most, self.first.about_s if self.first else None))
+        about_s = self.first.about_s if self.first else None
+        return (yield from shrunk(case, most, about_s, certain=not self._wanted))

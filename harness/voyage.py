@@ -19,10 +19,11 @@ from functools import partial
 from typing import Any
 
 from harness import registry
-from harness.contracts import CLIENT, Agent, Bed, Clock, Hosts, Node, System, Workload
+from harness.contracts import CLIENT, Agent, Bed, Clock, Gating, Hosts, Node, System, Workload
 from harness.crews import Crews
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, NodeGone, SeatrialError
 from harness.lifeline import Lifeline
+from harness.plans import planned_kinds
 from harness.recorder import JournalRecorder
 from harness.remarks import DISK_FULL, FULL, GONE, NODE_GONE
 from harness.rundir import RunDir
@@ -30,9 +31,10 @@ from harness.runs import drop_ballast
 from harness.sight import Overseen
 from harness.together import meanwhile, together
 from harness.watch import disks, exits, noticed, standings
+from harness.zones import placed
 
 START_WITHIN_S = 90.0
-PLAN_GRACE_S = 60.0  # for conditions that a plan waits for, and observations that take long
+PLAN_GRACE_S = 60.0  # for observations that take long
 HEAL_WITHIN_S = 20.0  # after an early end
 RECOVER_HURRY_S = 3.0  # the same
 LOOK_EVERY_S = 0.1
@@ -59,6 +61,7 @@ class Voyage:
         self._phase = ""
         self._acknowledged: Callable[[], int] = lambda: 0
         self._answered_ns: Callable[[], int] = lambda: -1
+        self._crews: Crews | None = None
         self._limits: dict[asyncio.Timeout, float] = {}
         self._lost: dict[str, dict[str, str]] = {GONE: {}, FULL: {}}  # how -> node -> why
 
@@ -79,13 +82,26 @@ class Voyage:
         """All nodes up, with agents and addresses; at the end, all gone. What could not be taken
         down is told; of a run that has all its history, nothing else depends on it."""
         try:
-            async with self.hosts.raised(self.system.nodes()) as (nodes, agents):
-                yield self._bed(nodes, agents)
+            nodes = placed(self.system.nodes(), self.trial.zones)
+            async with self.hosts.raised(nodes) as (nodes, agents):
+                yield self._bed(nodes, await self._gated(nodes, agents))
         except BedFailed as e:
             if self._phase != COLLECTED:
                 raise
             self.record.note(f"LEFT_BEHIND {e}")
             self.run.update_state(left=str(e))
+
+    async def _gated(
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent]
+    ) -> Mapping[str, Agent]:
+        """The agents; if the plan spoils disks, such as can."""
+        plan = self.run.plan_file
+        kinds = planned_kinds(plan.read_text()) if plan.is_file() else ()
+        spoils = any("disk" in registry.module("fault", kind).NEEDS for kind in kinds)
+        if not spoils or not isinstance(self.hosts, Gating):
+            return agents
+        cluster = [node for node in nodes if node.role != CLIENT]
+        return await self.hosts.gated(cluster, agents)
 
     def _bed(self, nodes: Sequence[Node], agents: Mapping[str, Agent]) -> Bed:
         if not self._overseen:  # a world that is ours alone loses nobody
@@ -99,6 +115,7 @@ class Voyage:
             now_ns=self.now_ns,
             acknowledged=lambda: self._acknowledged(),
             sleep=asyncio.sleep,
+            clients=self._clients,
         )
         self.record.name([node.name for node in nodes], self.workload.keys)
         self.run.write_names(_names(bed, self.workload))
@@ -107,16 +124,24 @@ class Voyage:
 
     async def started(self, bed: Bed) -> None:
         """The system is installed, runs, and serves with full redundancy."""
+        await self._refuse_lacking(bed)
         async with self.must(START_WITHIN_S, "starting the cluster"):
             await self.system.install(bed)
             await self.system.start(bed)
             evidence = await self.system.healthy(bed, START_WITHIN_S)
         self.mark("raised", healthy=dict(evidence))
 
+    async def _refuse_lacking(self, bed: Bed) -> None:
+        """BedFailed when these very nodes can not do what the plan asks for."""
+        path, nemesis = self.run.plan_file, registry.nemesis()
+        plan = nemesis.load(path.read_text(), str(path)).faults if path.is_file() else ()
+        if why := await nemesis.lacking(plan, bed):
+            raise BedFailed(why)
+
     @asynccontextmanager
     async def manned(self, bed: Bed, within_s: float) -> AsyncIterator[Crews]:
         """Clients aboard, ready to operate."""
-        crews = Crews(bed, self.run)
+        crews = self._crews = Crews(bed, self.run)
         async with crews.aboard():
             async with self.must(within_s, "opening the clients"):
                 await crews.open()
@@ -136,8 +161,9 @@ class Voyage:
     async def loaded_and_broken(self, bed: Bed) -> None:
         """The load's full time, and the whole plan."""
         path = self.run.plan_file
-        plan = registry.nemesis().load(path.read_text(), str(path)).faults
-        within_s = max([self.trial.duration_s, *(f.at_s + f.for_s for f in plan)]) + PLAN_GRACE_S
+        nemesis = registry.nemesis()
+        plan = nemesis.load(path.read_text(), str(path)).faults
+        within_s = max(self.trial.duration_s, nemesis.longest_s(plan)) + PLAN_GRACE_S
         async with self.may(within_s, HEAL_WITHIN_S, "the plan"):
             await together(self._duration(), self._nemesis(plan, bed))
 
@@ -236,6 +262,12 @@ class Voyage:
                 limit.reschedule(min(now + hurried_s, limit.when() or now + hurried_s))
 
     # ------------------------------------------------------------------------------------ private
+
+    def _clients(self) -> Crews:
+        """Who is aboard. BedFailed: nobody."""
+        if self._crews is None:
+            raise BedFailed("no clients are aboard")
+        return self._crews
 
     def _losses(self) -> list[str]:
         """In words."""

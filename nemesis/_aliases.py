@@ -1,22 +1,31 @@
-"""OpenChaos's names for faults, with their meaning done right.
+"""The names of OpenChaos and of Jepsen for faults, with their meaning done right.
 
-There `minor` is fewer than half of the nodes and `major` more than half; `suspend` is SIGSTOP; a
-loss is 80 % of what a node receives; partitions spare the clients. What is ours: a partition cuts
-both ways (theirs dropped only what one side receives), `bridge` and the ring divide all servers,
-not exactly five, and every one of them is healed by taking away its own rules and no others.
-Nodes are brokers, unless the trial's targets say otherwise; `fixed-` needs them to.
+In OpenChaos `minor` is fewer than half of the nodes and `major` more than half; `suspend` is
+SIGSTOP; a loss is 80 % of what a node receives; partitions spare the clients; `noop` is no fault at
+all. In Jepsen `partition-one` and its like divide the servers, `packet` is late, `bitflip` and
+`truncate` damage files, and whom else a fault hits is said by the target: `primaries`,
+`minority-third`.
+
+What is ours: a partition cuts both ways (theirs dropped only what one side receives), `bridge` and
+the ring divide all servers, not exactly five, and each is healed by taking away its own rules and
+no others. Nodes are brokers, unless the trial's targets say otherwise; `fixed-` needs them to.
+Names that OpenChaos accepts and then does not know (`minor-cpu-high`) work here.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
+
+from harness import registry
 
 
 @dataclass(frozen=True)
 class Alias:
     """A fault kind with its target and parameters settled; without a target: the trial's.
 
-    A kind by its own name is not settled: its module draws target and parameters.
+    A kind by its own name is not settled: its module draws target and parameters. Without a kind
+    it is no fault.
     """
 
     kind: str
@@ -32,14 +41,64 @@ _VICTIMS = {
     "fixed": "",
     "leader": "master",
 }
+_OTHERS = {who: target for who, target in _VICTIMS.items() if who != "leader"}
+_LATE = {"delay_s": 0.1, "jitter_s": 0.05}  # as OpenChaos has it
 
-ALIASES: Mapping[str, Alias] = {
-    **{f"{who}-kill": Alias("kill", target) for who, target in _VICTIMS.items()},
-    **{f"{who}-suspend": Alias("pause", target) for who, target in _VICTIMS.items()},
+
+def _each(victims: Mapping[str, str], name: str, kind: str, **params: Any) -> dict[str, Alias]:
+    return {f"{who}-{name}": Alias(kind, target, params) for who, target in victims.items()}
+
+
+def _divided(shape: str) -> Alias:
+    return Alias("partition", "server", {"shape": shape})
+
+
+OPENCHAOS: Mapping[str, Alias] = {
+    "noop": Alias(""),
+    **_each(_VICTIMS, "kill", "kill"),
+    **_each(_VICTIMS, "suspend", "pause"),
     "random-partition": Alias("partition", "all broker", {"shape": "halves"}),
     "fixed-partition": Alias("partition", "", {"shape": "isolate"}),
     "leader-partition": Alias("partition", "master", {"shape": "isolate"}),
-    "partition-majorities-ring": Alias("partition", "server", {"shape": "ring"}),
-    "bridge": Alias("partition", "server", {"shape": "bridge"}),
-    "random-loss": Alias("loss", "random broker", {"probability": 0.8}),
+    "partition-majorities-ring": _divided("ring"),
+    "bridge": _divided("bridge"),
+    **_each(_OTHERS, "loss", "loss", probability=0.8),
+    **_each(_OTHERS, "delay", "delay", **_LATE),
+    **_each(_OTHERS, "cpu-high", "starve-cpu"),
+    **_each(_OTHERS, "mem-high", "starve-memory"),
+    **_each(_OTHERS, "disk-error", "fsync", how="fail"),
+    **_each(_OTHERS, "io-hang", "fsync", how="hang"),
 }
+
+JEPSEN: Mapping[str, Alias] = {
+    "partition-halves": _divided("halves"),
+    "partition-random-halves": _divided("halves"),
+    "partition-majority": _divided("majority"),
+    "partition-one": _divided("one"),
+    "partition-random-node": _divided("one"),
+    "partition-minority-third": Alias("partition", "minority-third", {"shape": "isolate"}),
+    "partition-primaries": Alias("partition", "master", {"shape": "isolate"}),
+    "primaries": Alias("partition", "master", {"shape": "isolate"}),
+    "majorities-ring": _divided("ring"),
+    "hammer-time": Alias("pause", "one server"),
+    "packet": Alias("delay", "one server", {"delay_s": 0.05, "jitter_s": 0.01}),
+    "clock-scrambler": Alias("clock", "one server"),
+    "bump": Alias("clock", "one server"),
+    "bitflip": Alias("corrupt", "one slave"),
+    "truncate": Alias("corrupt", "one slave", {"how": "truncate"}),
+    "lose-unfsynced-writes": Alias("unsynced", "one server"),
+    "crash": Alias("crash", "one client"),
+}
+
+ALIASES: Mapping[str, Alias] = {**OPENCHAOS, **JEPSEN}
+
+
+@cache
+def aliases() -> Mapping[str, Alias]:
+    """Those whose kind is there, and which is no kind itself."""
+    kinds = registry.names("fault")
+    return {
+        name: alias
+        for name, alias in ALIASES.items()
+        if name not in kinds and (not alias.kind or alias.kind in kinds)
+    }

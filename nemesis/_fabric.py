@@ -10,9 +10,11 @@ that this happened under its eyes.
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import astuple
+from functools import reduce
 
 from harness.contracts import Agent, LinkRule, Node
-from harness.scene import Link
+from harness.scene import Effect, Link
 from nemesis._waiting import each
 
 
@@ -20,13 +22,13 @@ class Fabric:
     def __init__(self, nodes: Sequence[Node], agents: Mapping[str, Agent]) -> None:
         self._address = {node.name: node.address for node in nodes}
         self._agents = agents
-        self._laid: dict[object, Mapping[Link, float]] = {}
+        self._laid: dict[object, Mapping[Link, Effect]] = {}
         # None: a change was begun and not confirmed, so nobody knows
         self._in_force: dict[str, tuple[LinkRule, ...] | None] = {node.name: () for node in nodes}
         self._version = {node.name: 0 for node in nodes}
         self._turn = {node.name: asyncio.Lock() for node in nodes}
 
-    async def lay(self, owner: object, effects: Mapping[Link, float]) -> None:
+    async def lay(self, owner: object, effects: Mapping[Link, Effect]) -> None:
         """Put a fault's effects in force, on all nodes at once."""
         before = self._laid.get(owner, {})
         self._laid[owner] = dict(effects)
@@ -36,9 +38,10 @@ class Fabric:
         """Take a fault's effects away; what others laid stays. May be repeated when it failed."""
         await self._renew(self._laid.pop(owner, {}))
 
-    def drop(self, link: Link) -> float:
-        """The probability that the link loses a packet, as all faults together want it."""
-        return max((effects.get(link, 0.0) for effects in self._laid.values()), default=0.0)
+    def effect(self, link: Link) -> Effect:
+        """What is wrong with the link, as all faults together want it."""
+        laid = (effects[link] for effects in self._laid.values() if link in effects)
+        return reduce(Effect.worse, laid, Effect())
 
     def version(self, node: str) -> int:
         """Rises whenever the node's rules are replaced."""
@@ -64,4 +67,6 @@ class Fabric:
 
     def _merged(self, sink: str) -> tuple[LinkRule, ...]:
         links = {link for effects in self._laid.values() for link in effects if link[1] == sink}
-        return tuple(LinkRule(self._address[link[0]], self.drop(link)) for link in sorted(links))
+        return tuple(
+            LinkRule(self._address[link[0]], *astuple(self.effect(link))) for link in sorted(links)
+        )

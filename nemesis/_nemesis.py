@@ -16,7 +16,7 @@ they share its files; elsewhere the node may come back with it, so `seatrial hea
 import asyncio
 import json
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -28,7 +28,7 @@ from harness.contracts import Bed, Injection, Node, Observation, PlannedFault, S
 from harness.errors import BedFailed, NodeGone
 from harness.scene import Scene
 from nemesis import _conditions, _targets
-from nemesis._conditions import Acks, Event
+from nemesis._conditions import Acks, Event, Stands, State
 from nemesis._fabric import Fabric
 from nemesis._hearing import Hearing
 from nemesis._ledger import Entry, Ledger
@@ -37,7 +37,7 @@ from nemesis._stopwatch import timed, timing
 from nemesis._waiting import NS, reached, sleep_until
 
 AIM_AGAIN_S = 0.05  # when nobody plays the part aimed at
-LOOK_AGAIN_S = 0.05  # for another master
+LOOK_AGAIN_S = 0.05  # at how the cluster stands
 
 
 class _Missed(Exception):
@@ -91,11 +91,12 @@ class _Interval:
     random: Random
     row: dict[str, Any]
     settled: asyncio.Event = field(default_factory=asyncio.Event)  # applied, or never will be
+    over: asyncio.Event = field(default_factory=asyncio.Event)  # healed, as far as it can be
     settled_ns: int = 0
     acknowledged: int = 0  # when it settled
     heard: int = 0  # events, when it settled
     teller: str = ""  # of the event that it waited for
-    epochs: Mapping[str, int] = field(default_factory=dict)  # when it was aimed
+    standing: Standing | None = None  # when it was aimed
     injection: Injection | None = None  # while it is in the world
     evidence: dict[str, Any] = field(default_factory=dict)
 
@@ -122,6 +123,12 @@ class _Nemesis:
 
     async def live(self, interval: _Interval) -> None:
         try:
+            await self._lived(interval)
+        finally:
+            interval.over.set()
+
+    async def _lived(self, interval: _Interval) -> None:
+        try:
             await self._moment(interval)
             self._mark(interval, begin=self.bed.now_ns())
             await self._apply(interval)
@@ -144,6 +151,8 @@ class _Nemesis:
                 await self._acknowledged(interval, acks)
             case Event() as event:
                 await self._told(interval, event)
+            case State() as state:
+                await self._stands(interval, state)
 
     async def _acknowledged(self, interval: _Interval, acks: Acks) -> None:
         since_ns, before = await self._previous(interval)
@@ -167,6 +176,38 @@ class _Nemesis:
         interval.teller = heard.told.node
         interval.evidence["told"] = {"by": heard.told.node, "at": heard.at_ns}
         await sleep_until(self.bed, heard.at_ns + event.more_s * NS)
+
+    async def _stands(self, interval: _Interval, state: State) -> None:
+        """Wait until cluster and plan stand as the condition says."""
+        began_ns = self.bed.now_ns()
+        settled_ns, _ = await self._previous(interval)
+        before = await self._stood(interval, began_ns)
+        until_ns = max(began_ns, settled_ns) + state.within_s * NS
+
+        async def holds() -> bool:
+            if not all(each.over.is_set() for each in self._waited_for(interval, state)):
+                return False
+            if state.word == _conditions.WHOLE:  # the nodes know more of it than can be seen
+                return state.holds(before, await self.bed.system.standing(self.bed))
+            return state.holds(before, await self.bed.standing())
+
+        if not await reached(self.bed, holds, until_ns, LOOK_AGAIN_S):
+            self._mark(interval, begin=self.bed.now_ns())
+            raise _Missed(f"it waited {state.within_s:g} s in vain for this: {state.word}")
+        await sleep_until(self.bed, self.bed.now_ns() + state.more_s * NS)
+
+    async def _stood(self, interval: _Interval, began_ns: int) -> Standing:
+        """How the cluster stood when the previous fault was aimed, or later at our own time."""
+        previous = self.intervals[interval.number - 1] if interval.number else None
+        if previous and previous.standing and previous.settled_ns >= began_ns:
+            return previous.standing
+        return await self.bed.standing()
+
+    def _waited_for(self, interval: _Interval, state: State) -> Sequence[_Interval]:
+        """The faults whose end the condition asks for."""
+        earlier = self.intervals[: interval.number]
+        asked = {_conditions.HEALED: earlier[-1:], _conditions.WHOLE: earlier}
+        return asked.get(state.word, ())
 
     def _by(self, interval: _Interval, event: Event) -> Callable[[str], bool]:
         """Whether a node is one whose event counts: by its role or name, or whom faults hit."""
@@ -216,7 +257,7 @@ class _Nemesis:
         fault = registry.load("fault", planned.kind)
         while True:
             standing = await self.bed.standing()
-            interval.epochs = standing.epochs
+            interval.standing = standing
             injection: Injection = fault(planned, self._scene(interval, standing))
             if injection.targets or self.bed.now_ns() >= give_up_ns:
                 return injection
@@ -237,29 +278,28 @@ class _Nemesis:
     async def _observe(self, interval: _Interval, injection: Injection) -> None:
         observation = await injection.observe()
         interval.evidence["effect"] = observation.evidence
+        if observation.measured:
+            interval.evidence["measured"] = observation.measured
         self._mark(interval, observed=self.bed.now_ns(), state=observation.state)
 
     async def _last(self, interval: _Interval) -> None:
         """Stay until the fault's time is over, or its condition holds."""
         end_ns = interval.settled_ns + interval.planned.for_s * NS
         until = _conditions.until(interval.planned.until)
-        match until.word:
-            case _conditions.ANOTHER_MASTER:
-                await reached(
-                    self.bed, lambda: self._another_master(interval), end_ns, LOOK_AGAIN_S
-                )
-            case _conditions.NEXT:
-                await reached(self.bed, lambda: self._next_settled(interval), end_ns)
-            case _ if until.event:
-                by = self._by(interval, until.event)
-                await self.hearing.first(until.event, interval.heard, end_ns, by)
-            case _:
-                await sleep_until(self.bed, end_ns)
+        if stands := _conditions.UNTIL.get(until.word):
+            await reached(self.bed, lambda: self._changed(interval, stands), end_ns, LOOK_AGAIN_S)
+        elif until.word == _conditions.NEXT:
+            await reached(self.bed, lambda: self._next_settled(interval), end_ns)
+        elif until.event:
+            by = self._by(interval, until.event)
+            await self.hearing.first(until.event, interval.heard, end_ns, by)
+        else:
+            await sleep_until(self.bed, end_ns)
         await sleep_until(self.bed, min(end_ns, self.bed.now_ns() + until.more_s * NS))
 
-    async def _another_master(self, interval: _Interval) -> bool:
-        standing = await self.bed.standing()
-        return _conditions.another_master(interval.epochs, standing)
+    async def _changed(self, interval: _Interval, stands: Stands) -> bool:
+        """Since it was aimed."""
+        return stands(interval.standing or Standing(), await self.bed.standing())
 
     async def _next_settled(self, interval: _Interval) -> bool:
         following = self.intervals[interval.number + 1 : interval.number + 2]

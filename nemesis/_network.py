@@ -7,50 +7,75 @@ must stay open, or the fault is only `partial`.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.contracts import Node, Observation
-from harness.scene import Link, Scene
+from harness.contracts import CLIENT, Node, Observation, PlannedFault
+from harness.scene import Effect, Link, Scene
+from nemesis import _links
 from nemesis._probes import Sighting, sight
+
+DIRECTIONS = ("in", "out", "both")
 
 
 class LinkFault:
     """An injection of effects on links."""
 
+    told = "cut"  # what the evidence calls the links
+
     def __init__(
-        self, scene: Scene, targets: Sequence[Node], effects: Mapping[Link, float]
+        self, scene: Scene, targets: Sequence[Node], effects: Mapping[Link, Effect]
     ) -> None:
         self.targets = scene.parts(targets) if effects else {}
+        self.effects = effects
         self._scene = scene
-        self._effects = effects
 
     async def __aenter__(self) -> "LinkFault":
-        await self._scene.links.lay(self, self._effects)
+        await self._scene.links.lay(self, self.effects)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self._scene.links.lift(self)
 
     async def observe(self) -> Observation:
-        sightings = await sight(self._scene, self._watched())
-        own = [sighting for sighting in sightings if sighting.link in self._effects]
-        others = [s for s in sightings if s.link not in self._effects and s.drop <= 0]
-        return _observation(own, others, {"cut": self._by_sink()})
+        return await self.sighted()
 
     async def observe_healed(self) -> Observation:
-        return _observation(await sight(self._scene, self._effects), [], {})
+        return observed(await sight(self._scene, self.effects), [], {})
+
+    async def sighted(self) -> Observation:
+        """Its own links are as laid, and the others among its nodes are open."""
+        sightings = await sight(self._scene, self._watched())
+        own = [sighting for sighting in sightings if sighting.link in self.effects]
+        others = [s for s in sightings if s.link not in self.effects and s.open]
+        return observed(own, others, {self.told: self._by_sink()})
 
     def _watched(self) -> set[Link]:
-        touched = {name for link in self._effects for name in link}
+        touched = {name for link in self.effects for name in link}
         return {(a, b) for a in touched for b in touched if a != b}
 
     def _by_sink(self) -> Mapping[str, Sequence[str]]:
         """Whom each node loses: what the shape came to, so that it can be done again."""
         losing: dict[str, list[str]] = {}
-        for source, sink in sorted(self._effects):
+        for source, sink in sorted(self.effects):
             losing.setdefault(sink, []).append(source)
         return losing
 
 
-def _observation(
+def chosen(planned: PlannedFault, scene: Scene) -> tuple[Sequence[Node], Sequence[Link]]:
+    """The target, and the links between it and `from` in its `direction`."""
+    victims = scene.aim(planned.target)
+    others = list(scene.aim(planned.params["from"] or "cluster"))
+    if planned.params["clients"]:
+        others += [node for node in scene.bed.of_role(CLIENT) if node not in others]
+    inner, outer = [node.name for node in victims], [node.name for node in others]
+    direction = planned.params["direction"]
+    links = frozenset[Link]()
+    if direction != "out":
+        links |= _links.one_way(outer, inner)
+    if direction != "in":
+        links |= _links.one_way(inner, outer)
+    return victims, sorted(links)
+
+
+def observed(
     own: Sequence[Sighting], others: Sequence[Sighting], more: Mapping[str, Any]
 ) -> Observation:
     """Installed when every link does what its rules say, failed when none of the fault's does."""
@@ -75,3 +100,7 @@ def _observation(
     if not odd:
         return Observation("installed", evidence)
     return Observation("partial" if good else "failed", evidence)
+
+
+def counted(links: int) -> str:
+    return f"{links} link{'' if links == 1 else 's'}"

@@ -2,57 +2,38 @@
 
 A plan is drawn from the trial's seed: load alone at first, then fault and recovery in turn, by the
 trial's rhythm. Every kind asked for has a window of its own, as far as there are windows; those
-left over get mixes of one or two kinds at once. Or it is read from a TOML file:
+left over get mixes of one or two kinds at once. Or it is read from a TOML file (`_written`).
 
-    [trial]                       # optional: what this plan needs of its trial
-    settings = { timeScale = 1.0 }
-
-    [[fault]]
-    kind = "partition"
-    at_s = 5.0                    # after the load began
-    for_s = 8.0
-    target = "master"
-    params = { shape = "isolate", from = "slave" }
-    after = ""                    # _conditions
-    until = ""
-
-Parameters that are left out get their defaults, so a saved plan says all of what it means. A fault
-must last at least three times as long as the system may need to notice it, or the plan is refused:
-a shorter one never triggers what it is meant to test.
+A fault must last at least three times as long as the system may need to notice it, or the plan is
+refused: a shorter one never triggers what it is meant to test. Refused as well is what would break
+the same thing on the same nodes a second time while the first lasts.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
-from types import ModuleType
-from typing import Any, NamedTuple
-
-import tomli_w
 
 from harness import registry
 from harness.contracts import Node, PlannedFault
-from harness.errors import BadRequest, UnknownName, Unsupported
+from harness.errors import BadRequest, Unsupported
 from harness.scene import Param
-from harness.trial import Trial, parsed
+from harness.trial import Trial
 from nemesis import _conditions, _targets
-from nemesis._aliases import ALIASES, Alias
+from nemesis._aliases import Alias
 from nemesis._conditions import Event
+from nemesis._kinds import alias_of, completed, of_link
+from nemesis._kinds import check_kinds as check_kinds
+from nemesis._overlaps import overlapped
+from nemesis._written import Loaded as Loaded
+from nemesis._written import Plan as Plan
+from nemesis._written import dump as dump
+from nemesis._written import lines
+from nemesis._written import load as load
 
-Plan = tuple[PlannedFault, ...]
 Where = Callable[[], str]  # a fault's place, for who has to complain of it
 
 MAX_WINDOWS = 10_000
 DETECTIONS = 3  # how many detection times a fault must last
-EMPTY = PlannedFault(kind="", at_s=0.0, for_s=0.0)
-
-
-class Loaded(NamedTuple):
-    """A plan file: fields of the trial that it sets unless told otherwise, and the faults."""
-
-    overrides: Mapping[str, Any]
-    faults: Plan
 
 
 def planned(
@@ -77,7 +58,10 @@ def draw(trial: Trial, detection_s: float, nodes: Sequence[Node]) -> Plan:
     if not trial.faults:
         return ()
     random = Random(f"{trial.seed}/plan")
-    kinds = [_alias(name) for name in dict.fromkeys(trial.faults)]
+    kinds = [alias_of(name) for name in dict.fromkeys(trial.faults)]
+    kinds = [alias for alias in kinds if alias.kind]  # OpenChaos has a name for none at all
+    if not kinds:
+        return ()
     starts = _windows(trial)
     plan = tuple(
         _drawn(alias, at_s, trial, random)
@@ -124,22 +108,9 @@ def _drawn(alias: Alias, at_s: float, trial: Trial, random: Random) -> PlannedFa
         target, params = alias.target or own, alias.params
     else:
         target, params = module.drawn(random, trial.targets)
-    fault = PlannedFault(alias.kind, at_s, trial.rhythm.fault_s, target, params)
-    return _completed(fault, module)
-
-
-def check_kinds(names: Iterable[str]) -> None:
-    """UnknownName for the first that is neither a kind of fault nor an alias of one."""
-    for name in names:
-        _alias(name)
-
-
-def _alias(name: str) -> Alias:
-    """A kind by its own name or by OpenChaos's. UnknownName lists both."""
-    kinds = registry.names("fault")
-    if name not in kinds and name not in ALIASES:
-        raise UnknownName("fault", name, (*kinds, *ALIASES))
-    return ALIASES.get(name, Alias(name, settled=False))
+    target, given = of_link(target, params, module, by_lot=True)
+    fault = PlannedFault(alias.kind, at_s, trial.rhythm.fault_s, target, given)
+    return completed(fault, module)
 
 
 # ---------------------------------------------------------------------------------------- check
@@ -168,10 +139,28 @@ def check(
         if can is not None:
             _check_possible(fault, can, trial, where)
         earlier.append(f"{_targets.FAULT}{number}")
+        if trial.plan and (other := overlapped(plan, number, nodes)) is not None:
+            raise BadRequest(
+                f"{where()} breaks again what fault {other} has broken until "
+                f"{plan[other].at_s + plan[other].for_s:g} s; let one end before the other begins, "
+                "or name other nodes"
+            )
+
+
+def longest_s(plan: Plan) -> float:
+    """How long after the load began all of it is over, whatever conditions it waits for."""
+    begun_s = over_s = 0.0
+    for fault in plan:
+        condition = _conditions.after(fault.after)
+        waits_s = condition.within_s if condition else 0.0
+        begun_s = max(fault.at_s, begun_s if condition else 0.0) + waits_s
+        over_s = max(over_s, begun_s + fault.for_s)
+    return over_s
 
 
 def _where(fault: PlannedFault, number: int, trial: Trial, text: str) -> str:
-    line = _line(text, number, "kind")
+    several = "," in trial.plan  # files, whose lines are those of none
+    line = lines(text)[number] if text and not several else ""
     place = f"{trial.plan or 'the plan'}{line}: " if line else ""
     return f"{place}fault {number} ({fault.kind} at {fault.at_s:g} s)"
 
@@ -225,138 +214,3 @@ def _check_possible(fault: PlannedFault, can: frozenset[str], trial: Trial, wher
             f"{where()} waits for an event, but {trial.hosts} hosts cannot tell of events as they"
             " happen; use simulated hosts"
         )
-
-
-# ------------------------------------------------------------------------------- load and dump
-
-
-def load(text: str, source: str = "the plan") -> Loaded:
-    """A plan from TOML. BadRequest names the line and the key."""
-    tables = parsed(text, source)
-    unknown = tables.keys() - {"trial", "fault"}
-    if unknown:
-        key = min(unknown)
-        raise BadRequest(
-            f"{source}{_line(text, None, key)}: unknown key {key!r}; a plan has [[fault]] and,"
-            " optionally, [trial]"
-        )
-    overrides, faults = tables.get("trial", {}), tables.get("fault", [])
-    if not isinstance(overrides, dict) or not isinstance(faults, list):
-        raise BadRequest(f"{source}: write [trial] once, in single brackets, and [[fault]] in two")
-    Trial().with_(overrides, text, source)
-    if "plan" in overrides:
-        raise BadRequest(
-            f"{source}{_line(text, None, 'plan')}: plan: a plan cannot name another plan; name it"
-            " in the trial file, or with --plan"
-        )
-    return Loaded(overrides, tuple(_fault(row, n, text, source) for n, row in enumerate(faults)))
-
-
-def dump(plan: Plan) -> str:
-    """The plan as TOML, which `load` reads back as the same plan. What is empty is left out."""
-    rows = [{f.name: getattr(fault, f.name) for f in fields(fault)} for fault in plan]
-    return tomli_w.dumps(
-        {"fault": [_told({**row, "params": _told(row["params"])}) for row in rows]}
-    )
-
-
-def _told(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in table.items() if value not in ("", {})}
-
-
-def _fault(row: Mapping[str, Any], number: int, text: str, source: str) -> PlannedFault:
-    def refuse(key: str, why: str) -> BadRequest:
-        return BadRequest(f"{source}{_line(text, number, key)}: {key}: {why}")
-
-    known = [field.name for field in fields(PlannedFault)]
-    for key in row:
-        if key not in known:
-            raise refuse(key, f"unknown key; a fault has {', '.join(known)}")
-    for key in ("kind", "at_s", "for_s"):
-        if key not in row:
-            raise refuse(key, "is missing")
-    for key, value in row.items():
-        if problem := _mistyped(getattr(EMPTY, key), value):
-            raise refuse(key, problem)
-    return _read(row, refuse)
-
-
-def _read(row: Mapping[str, Any], refuse: Any) -> PlannedFault:
-    """A fault from values of the right types; every refusal names its key."""
-    for key, checked in (
-        ("kind", lambda: _alias(row["kind"])),
-        ("after", lambda: _conditions.after(row.get("after", ""))),
-        ("until", lambda: _conditions.until(row.get("until", ""))),
-    ):
-        try:
-            checked()
-        except BadRequest as e:
-            raise refuse(key, str(e).removeprefix(f"{key} ")) from e
-    if not 0 <= row["at_s"] < math.inf:
-        raise refuse("at_s", f"must be a number from 0, not {row['at_s']:g}")
-    if not 0 < row["for_s"] < math.inf:
-        raise refuse("for_s", f"must be a positive number, not {row['for_s']:g}")
-    alias = _alias(row["kind"])
-    module = registry.module("fault", alias.kind)
-    given = {**alias.params, **row.get("params", {})}
-    for name, value in given.items():
-        if problem := _unfit(module.PARAMS, name, value):
-            raise refuse("params", problem)
-    fault = PlannedFault(**{**row, "kind": alias.kind, "params": given})
-    fault = replace(fault, at_s=float(fault.at_s), for_s=float(fault.for_s))
-    fault = _completed(replace(fault, target=fault.target or alias.target), module)
-    try:
-        module.check(fault)
-    except BadRequest as e:
-        raise refuse("params" if fault.target else "target", str(e)) from e
-    return fault
-
-
-def _completed(fault: PlannedFault, module: ModuleType) -> PlannedFault:
-    defaults = {name: param.default for name, param in module.PARAMS.items()}
-    return replace(fault, params={**defaults, **fault.params})
-
-
-def _unfit(params: Mapping[str, Param], name: str, value: Any) -> str:
-    """What is wrong with a parameter, if anything."""
-    if name not in params:
-        known = ", ".join(params) or "none"
-        return f"unknown parameter {name!r}; this fault's are: {known}"
-    param = params[name]
-    if problem := _mistyped(param.default, value):
-        return f"{name} {problem}"
-    if param.among and value not in param.among:
-        return f"{name} must be one of {', '.join(param.among)}, not {value!r}"
-    if isinstance(param.default, float) and not param.low <= value <= param.high:
-        return f"{name} must be between {param.low:g} and {param.high:g}, not {value:g}"
-    return ""
-
-
-def _mistyped(default: Any, value: Any) -> str:
-    """What is wrong with a value's type, by the default's."""
-    kinds: Iterable[tuple[type | tuple[type, ...], str, Any]] = (
-        (bool, "true or false", bool),
-        ((int, float), "a number", (int, float)),
-        (str, "a string", str),
-        (Mapping, "a table", Mapping),
-    )
-    for of, words, wanted in kinds:
-        if isinstance(default, of):
-            fits = isinstance(value, wanted) and isinstance(value, bool) == isinstance(
-                default, bool
-            )
-            return "" if fits else f"must be {words}, not {value!r}"
-    return ""
-
-
-def _line(text: str, number: int | None, key: str) -> str:
-    """Where a key stands in the `number`th [[fault]], as ' line 3', or where that fault begins."""
-    fault, begins = None, ""
-    for line_number, line in enumerate(text.splitlines(), start=1):
-        words = line.split("#")[0].strip()
-        if words.replace(" ", "") == "[[fault]]":
-            fault = 0 if fault is None else fault + 1
-            begins = f" line {line_number}" if fault == number else begins
-        elif fault == number and words.strip("[]").split("=")[0].strip() in (key, f"fault.{key}"):
-            return f" line {line_number}"
-    return begins

@@ -7,7 +7,8 @@ lies in the central interval that holds 99.9 % of the binomial distribution, sha
 links measured together so that a sound fault of many links is not called partial by chance.
 
 Packets of one link arrive in the order they were sent, so when a later *fence* probe has arrived,
-every earlier probe has arrived too or never will. Nothing waits for a guessed time.
+every earlier probe has arrived too or never will. Nothing waits for a guessed time. Only where some
+overtake others by the rules in force, they are waited for as long as one may be late.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from functools import cache
 from math import exp, lgamma, log
 
 from harness.contracts import Bed
-from harness.scene import Link, Links, Scene
+from harness.scene import Effect, Link, Scene
 from harness.sight import Overseen
 from nemesis._waiting import NS, reached
 
@@ -27,6 +28,8 @@ VOLLEY = 40  # lossy probes at a time: a datagram socket's buffer holds some 250
 PATIENCE_S = 1.0
 LOOKS = 3
 CONFIDENCE = 0.999
+FULL_S = 1.0  # what waits for a narrow link, at most: in seconds of its rate
+LEAST_FULL_BYTES = 16_384  # ... but never less
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,12 @@ class Sighting:
     sent: int
     arrived: int
     counted: int  # drops that the receiver's rule counted meanwhile, of whatever traffic
+    narrow: bool = False  # it may lose what it has no room for
+
+    @property
+    def open(self) -> bool:
+        """Whether all that is sent must arrive."""
+        return self.drop <= 0 and not self.narrow
 
     def as_laid(self, among: int = 1) -> bool:
         """Whether the link does what its rules say, when `among` links are judged together."""
@@ -78,7 +87,7 @@ async def sight(scene: Scene, links: Iterable[Link]) -> tuple[Sighting, ...]:
 def _seen(scene: Scene, hosts: Overseen, link: Link) -> Sighting:
     """In a world that is ours alone all probes come and go in the same instant. Of the thousands
     of looks in a campaign some are odd by chance, so an odd one is taken again."""
-    drop = wanted(scene.links, *link)
+    drop = scene.links.effect(link).drop
     count = LOSS_PROBES if 0 < drop < 1 else PROBES
     for _ in range(LOOKS):
         sighting = Sighting(link, drop, count, *hosts.packets(*link, count))
@@ -106,7 +115,8 @@ class _Receiver:
         self.sink = sink
         self.address = self.bed.node(sink).address
         self.agent = self.bed.agents[sink]
-        self.drop = {source: wanted(scene.links, source, sink) for source in sources}
+        self.wanted = {source: scene.links.effect((source, sink)) for source in sources}
+        self.drop = {source: effect.drop for source, effect in self.wanted.items()}
         self.serial = scene.random.getrandbits(48)  # tokens of no other round
 
     async def plain(self) -> list[Sighting]:
@@ -121,9 +131,10 @@ class _Receiver:
         async def settled() -> bool:
             after = await self.agent.dropped() if 1.0 in self.drop.values() else before
             seen[:] = [await self._look(source, before, after) for source in sources]
-            return all(sighting.as_laid() for sighting in seen)
+            return all(s.as_laid() or (s.narrow and s.drop <= 0) for s in seen)
 
-        await reached(self.bed, settled, self.bed.now_ns() + PATIENCE_S * NS)
+        patience_s = max(patience(self.wanted[source]) for source in sources)
+        await reached(self.bed, settled, self.bed.now_ns() + patience_s * NS)
         return seen
 
     async def _look(
@@ -132,7 +143,8 @@ class _Receiver:
         address = self.bed.node(source).address
         counted = after.get(address, 0) - before.get(address, 0)
         arrived = await self.agent.probed(self._token(source, "plain"))
-        return Sighting((source, self.sink), self.drop[source], PROBES, arrived, counted)
+        link, wanted = (source, self.sink), self.wanted[source]
+        return Sighting(link, wanted.drop, PROBES, arrived, counted, wanted.narrow)
 
     async def lossy(self) -> list[Sighting]:
         """Links that lose some: volleys, each with its fence."""
@@ -153,7 +165,10 @@ class _Receiver:
             await self._send(source, name, 10)
             return await self.agent.probed(self._token(source, name)) > 0
 
-        await reached(self.bed, passed, self.bed.now_ns() + PATIENCE_S * NS)
+        effect = self.wanted[source]
+        await reached(self.bed, passed, self.bed.now_ns() + patience(effect) * NS)
+        if effect.reorder:
+            await self.bed.sleep(effect.delay_s + effect.jitter_s)
 
     async def _send(self, source: str, name: str, count: int) -> None:
         await self.bed.agents[source].probe(self.address, self._token(source, name), count)
@@ -162,6 +177,8 @@ class _Receiver:
         return f"{source}>{self.sink}/{self.serial:x}/{name}"
 
 
-def wanted(links: Links, source: str, sink: str) -> float:
-    """What the rules want of a link, with every shade of a cut as 1."""
-    return min(1.0, links.drop((source, sink)))
+def patience(effect: Effect) -> float:
+    """How many seconds a probe may take on such a link, once somebody looks for it."""
+    rates = [rate for rate in (effect.bytes_per_s, effect.node_bytes_per_s) if rate]
+    waits_s = sum(max(FULL_S, LEAST_FULL_BYTES / rate) for rate in rates)
+    return PATIENCE_S + effect.delay_s + effect.jitter_s + waits_s

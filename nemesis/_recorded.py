@@ -30,7 +30,8 @@ def _hit_again(fault: PlannedFault, row: Mapping[str, Any]) -> PlannedFault:
     names = ", ".join(name for names in targets.values() for name in names)
     if not names:
         return fault
-    cut = json.loads(row["observation"] or "{}").get("effect", {}).get("cut", {})
+    effect = json.loads(row["observation"] or "{}").get("effect", {})
+    cut = effect.get("cut") or effect.get("paced", {})
     if fault.kind == "partition" and cut:
         return replace(fault, target=names, params={**fault.params, "shape": "links", "cut": cut})
     if "from" in fault.params and cut:

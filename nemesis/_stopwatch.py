@@ -1,6 +1,6 @@
 """How long each node took to be broken, and to be mended.
 
-Faults reach nodes through agents alone, and change something there by three verbs only. So a view
+Faults reach nodes through agents alone, and change something there by few verbs only. So a view
 of the agents can take the time of every fault's every call, and no fault knows of it: from the
 moment the call is made until the node has answered. Which fault makes a call is told by the task
 it runs in, since faults may overlap.
@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from harness.contracts import Agent
 
-EFFECTS = frozenset({"links", "power", "signal", "start"})
+EFFECTS = frozenset({"disk", "links", "power", "run", "signal", "start"})
 
 _took_ms: ContextVar[dict[str, float] | None] = ContextVar("took_ms", default=None)
 

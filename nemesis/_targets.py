@@ -5,14 +5,17 @@
     server                                                   brokers, controllers: no nameserver
     cluster                                                  every node but the clients
     broker-2                                                 a node's name
+    zone-a                                                   all nodes of the zone but clients
+    one zone                                                 the same, of a zone drawn by lot
     fault-0                                                  whom that fault of the plan hit
     teller                                                   who told the event that the fault
                                                              waited for
 
-One of `one`, `minority`, `majority`, `all`, `random` before it takes that many of them by lot:
-`minority broker`, `one slave`. Alone it counts among the servers. `controller but
-controller-leader` are those who are the one and not the other. A comma joins selectors: `slave,
-controller`. A minority of one or two is still one, since a fault must hit somebody.
+One of `one`, `minority`, `minority-third`, `majority`, `all`, `random` before it takes that many of
+them by lot: `minority broker`, `one slave`. Alone it counts among the servers. `controller but
+controller-leader` are those who are the one and not the other; `broker in zone-a` and `client in
+zone-a` stand there. A comma joins selectors: `slave, controller`. A minority of one or two is still
+one, since a fault must hit somebody. Jepsen's `primaries` are the masters.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,11 +25,13 @@ from types import MappingProxyType
 from harness.contracts import CLIENT, Node, Standing
 from harness.errors import BadRequest, UnknownName
 
-COUNTS = ("one", "minority", "majority", "all", "random")
+COUNTS = ("one", "minority", "minority-third", "majority", "all", "random")
 PARTS = ("master", "slave", "in-set", "out-of-set", "controller-leader")
 GROUPS = ("server", "cluster")
 TELLER, FAULT = "teller", "fault-"
-BUT = " but "
+BUT, IN = " but ", " in "
+ZONE = "zone"
+SYNONYMS = {"primary": "master", "primaries": "master", "secondaries": "slave"}
 NAMESERVER = "nameserver"  # it holds no replica, so `minority` does not count it
 
 
@@ -51,7 +56,10 @@ def resolve(
     chosen: set[str] = set()
     for term in _terms(selector):
         count, who = _split(term)
-        candidates = [node.name for node in nodes if _is(node, who, standing, met)]
+        if who == ZONE:
+            zones = sorted(_zones(nodes))
+            count, who = "all", ", ".join(map(_zone, _some(count, len(zones), zones, rng)))
+        candidates = [node.name for node in nodes if _is_any(node, who, standing, met)]
         free = [name for name in candidates if name not in spare]
         chosen.update(_some(count, len(candidates), free, rng))
     return tuple(node for node in nodes if node.name in chosen)
@@ -63,9 +71,28 @@ def check(selector: str, nodes: Sequence[Node], words: Collection[str] = ()) -> 
     if not _terms(selector):
         raise BadRequest("a selector is empty; name a target such as 'master' or 'one broker'")
     for term in _terms(selector):
-        for who in _split(term)[1].split(BUT):
+        for who in _words(term):
             if who not in known(nodes) and who not in words:
                 raise UnknownName("target", who, (*known(nodes), *words, *COUNTS))
+        for place in _split(term)[1].split(IN)[1:]:
+            if (zone := place.split(BUT)[0]) not in map(_zone, _zones(nodes)):
+                raise BadRequest(f"{term!r}: {zone!r} is no zone; write 'broker in zone-a'")
+        if ZONE in _words(term) and (_split(term)[1] != ZONE or term == ZONE):
+            raise BadRequest(f"{term!r} must read like 'one zone', 'minority zone' or 'zone-a'")
+
+
+def lasts(selector: str, nodes: Sequence[Node]) -> bool:
+    """Whether it means the same nodes at every moment: neither lot nor part nor words of a plan."""
+    return not any(
+        term.partition(" ")[0] in set(COUNTS) - {"all"}
+        or not set(_words(term)) <= {*known(nodes)} - {*PARTS, ZONE}
+        for term in _terms(selector)
+    )
+
+
+def always(selector: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Whom a selector that lasts means."""
+    return resolve(selector, nodes, Standing(), Random(0))
 
 
 def is_among(node: Node, selector: str, met: Met) -> bool:
@@ -77,9 +104,7 @@ def check_lasting(selector: str, nodes: Sequence[Node], words: Collection[str]) 
     """BadRequest when whom the selector means depends on the moment, or on luck."""
     check(selector, nodes, words)
     for term in _terms(selector):
-        if term.partition(" ")[0] in COUNTS or not set(_split(term)[1].split(BUT)).isdisjoint(
-            PARTS
-        ):
+        if term.partition(" ")[0] in COUNTS or not set(_words(term)).isdisjoint(PARTS):
             raise BadRequest(
                 f"'by {selector}' asks who plays which part, or for a lot; name a role, a node or"
                 " fault-0"
@@ -89,13 +114,15 @@ def check_lasting(selector: str, nodes: Sequence[Node], words: Collection[str]) 
 def reaches_clients(selector: str, nodes: Sequence[Node]) -> bool:
     """Whether the selector names clients."""
     clients = {node.name for node in nodes if node.role == CLIENT} | {CLIENT}
-    return any(_split(term)[1].split(BUT)[0] in clients for term in _terms(selector))
+    return any(_words(term)[0] in clients for term in _terms(selector))
 
 
 def known(nodes: Sequence[Node]) -> tuple[str, ...]:
     """Every word that may stand in a selector, but for the counts."""
     roles = tuple(dict.fromkeys(node.role for node in nodes))
-    return PARTS + GROUPS + roles + tuple(node.name for node in nodes)
+    zones = tuple(map(_zone, sorted(_zones(nodes))))
+    places = (*zones, ZONE) if zones else ()
+    return PARTS + GROUPS + roles + tuple(node.name for node in nodes) + places
 
 
 def part(node: Node, standing: Standing) -> str:
@@ -107,7 +134,24 @@ def part(node: Node, standing: Standing) -> str:
 
 
 def _terms(selector: str) -> tuple[str, ...]:
-    return tuple(" ".join(term.split()) for term in selector.split(",") if term.strip())
+    return tuple(
+        " ".join(SYNONYMS.get(word, word) for word in term.split())
+        for term in selector.split(",")
+        if term.strip()
+    )
+
+
+def _words(term: str) -> list[str]:
+    """Whom it names, without the count: `broker in zone-a but master` names three."""
+    return [who for each in _split(term)[1].split(BUT) for who in each.split(IN)]
+
+
+def _zones(nodes: Sequence[Node]) -> set[str]:
+    return {node.zone for node in nodes if node.zone}
+
+
+def _zone(name: str) -> str:
+    return f"{ZONE}-{name}"
 
 
 def _split(term: str) -> tuple[str, str]:
@@ -118,11 +162,21 @@ def _split(term: str) -> tuple[str, str]:
     return "all", term
 
 
+def _is_any(node: Node, terms: str, standing: Standing, met: Met) -> bool:
+    return any(_is(node, who, standing, met) for who in terms.split(", "))
+
+
 def _is(node: Node, who: str, standing: Standing, met: Met) -> bool:
     wanted, *others = who.split(BUT)
-    return _plays(node, wanted, standing, met) and not any(
-        _plays(node, other, standing, met) for other in others
+    return _stands(node, wanted, standing, met) and not any(
+        _stands(node, other, standing, met) for other in others
     )
+
+
+def _stands(node: Node, who: str, standing: Standing, met: Met) -> bool:
+    """Plays the part, in the zone if one is named."""
+    part, *zones = who.split(IN)
+    return _plays(node, part, standing, met) and all(zone == _zone(node.zone) for zone in zones)
 
 
 def _plays(node: Node, who: str, standing: Standing, met: Met) -> bool:
@@ -142,6 +196,8 @@ def _plays(node: Node, who: str, standing: Standing, met: Met) -> bool:
         case "cluster":
             return node.role != CLIENT
         case _:
+            if node.role != CLIENT and node.zone and who == _zone(node.zone):
+                return True
             return who in (node.role, node.name) or node.name in met.get(who, ())
 
 
@@ -151,6 +207,7 @@ def _some(count: str, of: int, free: Sequence[str], rng: Random) -> Sequence[str
     sizes = {
         "one": 1,
         "minority": max(1, (of - 1) // 2),
+        "minority-third": max(1, (of - 1) // 3),
         "majority": of // 2 + 1,
         "random": rng.randint(1, of),
     }

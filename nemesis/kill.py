@@ -29,6 +29,8 @@ def fault(planned: PlannedFault, scene: Scene) -> "Kill":
 class Kill:
     """Processes gone, until it is left."""
 
+    gone_within_s = GONE_WITHIN_S
+
     def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
         self.targets = scene.parts(victims)
         self._bed = scene.bed
@@ -56,7 +58,7 @@ class Kill:
             await each(*map(self._start, tuple(self._killed)))
 
     async def _start(self, node: str) -> None:
-        await self._wait(self._gone, node, GONE_WITHIN_S)
+        await self._wait(self._gone, node, self.gone_within_s)
         state = await self._state(node)
         if state.state in ("exited", "absent"):
             await self._begin_again(node)
@@ -67,7 +69,7 @@ class Kill:
         await self._bed.system.start_node(self._bed, node)
 
     async def observe(self) -> Observation:
-        return await self._observed(self._gone, GONE_WITHIN_S)
+        return await self._observed(self._gone, self.gone_within_s)
 
     async def observe_healed(self) -> Observation:
         try:
@@ -78,10 +80,13 @@ class Kill:
     async def _observed(self, holds: Check, within_s: float) -> Observation:
         """Installed when it comes to hold for every victim, failed when for none."""
         await each(*(self._wait(holds, node, within_s) for node in self._victims))
-        nodes, good = {}, 0
+        nodes: dict[str, dict[str, Any]] = {}
+        good = 0
         for node in self._victims:
             state = await self._state(node)
             nodes[node] = {"was": self._killed.get(node, 0), "pid": state.pid, "is": state.state}
+            if state.state == "exited":
+                nodes[node]["code"] = state.code
             good += await holds(node)
         if good == len(self._victims):
             return Observation("installed", {"processes": nodes})

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import CLIENT, PlannedFault
+from harness.contracts import PlannedFault
 from harness.errors import BadRequest
-from harness.scene import Param, Scene
-from nemesis import _links
-from nemesis._network import LinkFault
+from harness.scene import Effect, Param, Scene
+from nemesis._network import DIRECTIONS, LinkFault, chosen
 
 TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
 
@@ -22,7 +21,7 @@ NEEDS = frozenset({"links", "loss"})
 PARAMS = {
     "probability": Param(0.8, "share of packets lost", unit="of 1", low=0.01, high=0.99),
     "from": Param("", "whose packets are lost", unit="selector"),
-    "direction": Param("in", "what is lost, seen from the target", among=("in", "out", "both")),
+    "direction": Param("in", "what is lost, seen from the target", among=DIRECTIONS),
     "clients": Param(False, "what clients send and receive is lost too"),
 }
 
@@ -41,15 +40,5 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 
 
 def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
-    victims = scene.aim(planned.target)
-    others = list(scene.aim(planned.params["from"] or "cluster"))
-    if planned.params["clients"]:
-        others += [node for node in scene.bed.of_role(CLIENT) if node not in others]
-    inner, outer = [node.name for node in victims], [node.name for node in others]
-    direction = planned.params["direction"]
-    links = frozenset[_links.Link]()
-    if direction != "out":
-        links |= _links.one_way(outer, inner)
-    if direction != "in":
-        links |= _links.one_way(inner, outer)
-    return LinkFault(scene, victims, dict.fromkeys(sorted(links), planned.params["probability"]))
+    victims, links = chosen(planned, scene)
+    return LinkFault(scene, victims, dict.fromkeys(links, Effect(planned.params["probability"])))

@@ -5,8 +5,13 @@ by lot: `halves`, `majority` (the largest minority apart from a majority), `one`
 others), `bridge` (two islands and one node that sees both), `ring` (majorities ring: every node
 sees a majority, no two the same). Shapes with a victim: `isolate` cuts `target` from `from`, both
 ways; `one-way` loses only what `target` sends (`direction = "out"`) or only what it is sent
-(`"in"`); `between` cuts the links between `a` and `b`. `links` cuts what `cut` lists, as a
-recorded partition does: for each node the nodes it loses.
+(`"in"`); `answers` loses what `target` sends to clients, or to `from`: their requests arrive, and
+no answer comes back; `between` cuts the links between `a` and `b`, and `link` only what `a` sends
+to `b`; `clients` cuts all clients from `target` (by default every broker). `links` cuts what `cut`
+lists, as a recorded partition does: for each node the nodes it loses.
+
+With `off_s` a partition of any shape *flaps*: it lasts `on_s`, is away for `off_s`, and comes back,
+on the same links, until it is healed. The first time it lasts until it was seen.
 
 `from` is by default every other node of the cluster. Clients live on nodes of their own and reach
 everybody, unless `clients = true`: then they take part in the shape, or lose the victim too.
@@ -18,8 +23,9 @@ from typing import Any
 
 from harness.contracts import CLIENT, Node, PlannedFault
 from harness.errors import BadRequest
-from harness.scene import Param, Scene
+from harness.scene import CUT, Param, Scene
 from nemesis import _links
+from nemesis._flapping import Flapping
 from nemesis._network import LinkFault
 
 DIVIDING: Mapping[str, Callable[[Sequence[str], Random], _links.Links]] = {
@@ -30,27 +36,37 @@ DIVIDING: Mapping[str, Callable[[Sequence[str], Random], _links.Links]] = {
     "ring": _links.ring,
 }
 LEAST = {"bridge": 3, "majority": 3, "ring": 4}  # nodes that a shape needs
-SHAPES = (*DIVIDING, "isolate", "one-way", "between", "links")
+SHAPES = (*DIVIDING, "isolate", "one-way", "answers", "between", "link", "clients", "links")
+LACKING = {"between": ("a", "b"), "link": ("a", "b"), "links": ("cut",)}
 
 NEEDS = frozenset({"links"})
 PARAMS = {
     "shape": Param("isolate", "what is cut from what", among=SHAPES),
-    "from": Param("", "isolate, one-way: whom the target loses", unit="selector"),
-    "a": Param("", "between: one side", unit="selector"),
-    "b": Param("", "between: the other side", unit="selector"),
+    "from": Param("", "isolate, one-way, answers: whom the target loses", unit="selector"),
+    "a": Param("", "between: one side; link: who sends", unit="selector"),
+    "b": Param("", "between: the other side; link: who is sent", unit="selector"),
     "direction": Param("out", "one-way: what is lost, seen from the target", among=("out", "in")),
     "clients": Param(False, "clients are cut off too"),
     "cut": Param({}, "links: the nodes that each node loses"),
+    "on_s": Param(1.0, "flapping: how long it lasts each time", unit="s", low=0.01),
+    "off_s": Param(0.0, "flapping: how long it is away each time; 0: it does not flap", unit="s"),
 }
+SHOWN = (
+    ("one server", {"shape": "isolate"}),
+    ("one server", {"shape": "one-way"}),
+    ("server", {"shape": "halves"}),
+    ("one broker", {"shape": "answers"}),
+    ("one server", {"shape": "isolate", "on_s": 0.2, "off_s": 0.2}),
+)
 
 
 def check(planned: PlannedFault) -> None:
     """BadRequest when the shape lacks what it needs."""
     shape = planned.params["shape"]
-    for name in {"between": ("a", "b"), "links": ("cut",)}.get(shape, ()):
+    for name in LACKING.get(shape, ()):
         if not planned.params[name]:
             raise BadRequest(f"partition of shape {shape!r} needs the parameter {name!r}")
-    if shape in ("isolate", "one-way") and not planned.target:
+    if shape in ("isolate", "one-way", "answers") and not planned.target:
         raise BadRequest(f"partition of shape {shape!r} needs a target, such as 'master'")
 
 
@@ -79,34 +95,47 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 
 
 def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
-    shape = planned.params["shape"]
+    nodes, links = _shaped(planned, scene)
+    effects = dict.fromkeys(sorted(links), CUT)
+    on_s, off_s = planned.params["on_s"], planned.params["off_s"]
+    if off_s:
+        return Flapping(scene, nodes, effects, on_s, off_s)
+    return LinkFault(scene, nodes, effects)
+
+
+def _shaped(planned: PlannedFault, scene: Scene) -> tuple[Sequence[Node], _links.Links]:
+    """Whom it hits, and the links it cuts."""
     nodes: Sequence[Node]
+    shape = planned.params["shape"]
     if shape in DIVIDING:
         nodes = _with_clients(scene.aim(planned.target or "server"), planned, scene)
         enough = len(nodes) >= LEAST.get(shape, 2)
-        links = DIVIDING[shape](_names(nodes), scene.random) if enough else frozenset()
-    elif shape == "between":
+        return nodes, DIVIDING[shape](_names(nodes), scene.random) if enough else frozenset()
+    if shape in ("between", "link"):
         a, b = (scene.aim(planned.params[name]) for name in "ab")
-        nodes, links = (*a, *b), _links.between(_names(a), _names(b))
-    elif shape == "links":
+        cut = _links.between if shape == "between" else _links.one_way
+        return (*a, *b), cut(_names(a), _names(b))
+    if shape == "links":
         links = _listed(planned.params["cut"])
-        nodes = [node for node in scene.bed.nodes if any(node.name in link for link in links)]
-    else:
-        nodes = scene.aim(planned.target)
-        links = _from_victims(shape, nodes, planned, scene)
-    return LinkFault(scene, nodes, dict.fromkeys(sorted(links), 1.0))
+        return [node for node in scene.bed.nodes if any(node.name in link for link in links)], links
+    if shape == "clients":
+        nodes = scene.aim(planned.target or "broker")
+        return nodes, _links.between(_names(nodes), _names(scene.bed.of_role(CLIENT)))
+    nodes = scene.aim(planned.target)
+    return nodes, _from_victims(shape, nodes, planned, scene)
 
 
 def _from_victims(
     shape: str, victims: Sequence[Node], planned: PlannedFault, scene: Scene
 ) -> _links.Links:
     """What the victims lose of `from`. They keep each other."""
-    others = _with_clients(scene.aim(planned.params["from"] or "cluster"), planned, scene)
+    default = CLIENT if shape == "answers" else "cluster"
+    others = _with_clients(scene.aim(planned.params["from"] or default), planned, scene)
     inner = _names(victims)
     outer = [name for name in _names(others) if name not in inner]
     if shape == "isolate":
         return _links.between(inner, outer)
-    if planned.params["direction"] == "out":
+    if shape == "answers" or planned.params["direction"] == "out":
         return _links.one_way(inner, outer)
     return _links.one_way(outer, inner)
 

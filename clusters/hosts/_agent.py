@@ -1,21 +1,18 @@
-"""The node agent: our hands on one node, in one file that needs nothing but Python.
+"""The node agent: our hands on one node, in files that lie together and need nothing but Python.
 
 A driver starts it on a node as `python3 -I -S _agent.py ADDRESS` and speaks JSON lines with it: on
 standard input `{"id": 7, "do": "signal", "name": "broker", "number": 9}`, on standard output the
 answer `{"id": 7, "is": {...}}` or `{"id": 7, "error": "a sentence", "kind": "failed"}`, and,
 unasked, `{"line": "crew", "text": "..."}` for each line a started process prints. Bytes travel as
 base64. A command costs about a millisecond, where a `docker exec` costs forty; what carries the
-lines (a socket pair, a docker exec, an ssh channel) is no concern of this file.
+lines (a socket pair, a docker exec, an ssh channel) is no concern of this file. What it does to the
+network is in `_agent_network`.
 
 Answers come in any order, because commands run beside each other: asking a paused node does not
 hold up the command that resumes it.
 
 *Dead-man rule.* When standard input ends, the driver is gone: the agent heals its links, resumes
 and kills what it started, and leaves.
-
-*Links.* A cut is a set of rules by source address in one chain of ours, SEATRIAL, which INPUT jumps
-to first. Declaring the chain in `iptables-restore --noflush` empties and refills it in one step and
-touches nothing else.
 
 *Processes.* Each has a session of its own, so a signal reaches its whole group, and a Ctrl-C at
 somebody's terminal reaches none of them.
@@ -29,31 +26,23 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-PROBE_PORT = 61007
-PROBE_BURST = 50  # datagrams sent before the receiver gets a chance to empty its buffer
-CHAIN = "SEATRIAL"
+if TYPE_CHECKING or __package__:
+    from clusters.hosts import _agent_network
+else:  # the folder of a program is not searched by itself when it is started as ours is
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import _agent_network
+
 LINE_LIMIT_BYTES = 64 * 1024 * 1024
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # often not in an ordinary user's PATH
 
 Json = dict[str, Any]  # what a line holds
-
-
-class Refused(Exception):
-    """A command that cannot be done; the text goes back to the driver."""
-
-    kind = "failed"
-
-
-class NoAnswer(Refused):
-    """The process that was asked did not answer: a fact about the node, not about us."""
-
-    kind = "no-answer"
+Refused = _agent_network.Refused
+NoAnswer = _agent_network.NoAnswer
 
 
 class Child:
@@ -138,86 +127,6 @@ class Children:
             raise Refused(f"{what} took longer than {timeout_s:g} s") from None
 
 
-class Links:
-    """The SEATRIAL chain of this node."""
-
-    def __init__(self, children: Children) -> None:
-        self.children = children
-        self.hooked = False
-        self.turn = asyncio.Lock()  # the last set of rules asked for is the one that stays
-
-    async def make(self, rules: list[Json]) -> None:
-        async with self.turn:
-            hook = [] if self.hooked else await self._hook()
-            await self._restore([*hook, *(_rule(rule) for rule in rules)])
-            self.hooked = True
-
-    async def remove(self) -> None:
-        async with self.turn:
-            if self.hooked:
-                await self._restore([f"-D INPUT -j {CHAIN}", f"-X {CHAIN}"])
-                self.hooked = False
-
-    async def dropped(self) -> dict[str, int]:
-        out = await self._iptables("iptables-save", "-c", "-t", "filter")
-        counts: dict[str, int] = {}
-        for line in out.splitlines():
-            words = line.split()
-            if words[1:3] == ["-A", CHAIN] and words[-2:] == ["-j", "DROP"]:
-                source = words[words.index("-s") + 1].split("/")[0]
-                packets = int(words[0].strip("[]").split(":")[0])
-                counts[source] = counts.get(source, 0) + packets
-        return counts
-
-    async def _hook(self) -> list[str]:
-        """The lines that make INPUT jump to our chain; none if it does so already."""
-        code, _, _ = await self.children.run(
-            ["iptables", "-w", "-C", "INPUT", "-j", CHAIN], b"", 10.0
-        )
-        return [] if code == 0 else [f"-I INPUT -j {CHAIN}"]
-
-    async def _restore(self, lines: list[str]) -> None:
-        text = "\n".join(["*filter", f":{CHAIN} - [0:0]", *lines, "COMMIT", ""])
-        await self._iptables("iptables-restore", "-w", "--noflush", stdin=text.encode())
-
-    async def _iptables(self, *argv: str, stdin: bytes = b"") -> str:
-        code, out, err = await self.children.run(list(argv), stdin, 10.0)
-        if code != 0:
-            raise Refused(f"{argv[0]} failed: {' '.join(err.split()) or code}")
-        return out
-
-
-class Probes(asyncio.DatagramProtocol):
-    """Datagrams between agents: the proof that a link is cut, or open."""
-
-    MARK = b"seatrial probe "
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self.transport: asyncio.DatagramTransport | None = None
-
-    async def listen(self) -> None:
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(OSError):  # another agent on this address: no probes here
-            await loop.create_datagram_endpoint(lambda: self, ("0.0.0.0", PROBE_PORT))
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def datagram_received(self, data: bytes, addr: Any) -> None:
-        if data.startswith(self.MARK):
-            token = data[len(self.MARK) :].decode(errors="replace")
-            self.counts[token] = self.counts.get(token, 0) + 1
-
-    async def send(self, target: str, token: str, count: int) -> None:
-        if not self.transport:
-            raise Refused(f"UDP port {PROBE_PORT} of this node is taken, so it cannot probe")
-        for number in range(count):
-            self.transport.sendto(self.MARK + token.encode(), (target, PROBE_PORT))
-            if number % PROBE_BURST == PROBE_BURST - 1:
-                await asyncio.sleep(0.001)
-
-
 class Agent:
     """The verbs; each `do_` method is one, its parameters are the fields of the request."""
 
@@ -225,8 +134,8 @@ class Agent:
         self.address = address
         self.say = say
         self.children = Children()
-        self.links = Links(self.children)
-        self.probes = Probes()
+        self.links = _agent_network.Links(self.children.run, self._helper)
+        self.probes = _agent_network.Probes()
         self.named: dict[str, Child] = {}
 
     async def answer(self, request: Json) -> None:
@@ -299,7 +208,25 @@ class Agent:
     async def _start_talking(
         self, name: str, argv: list[str], env: Json | None, cwd: str, error_fd: int
     ) -> Child:
-        """Keep both ends: its lines become events, `tell` writes to it."""
+        """Its lines become events, `tell` writes to it."""
+        say = self.say
+        return await self._talking(
+            argv, env, cwd, error_fd, lambda text: say({"line": name, "text": text})
+        )
+
+    async def _helper(self, argv: list[str], on_line: Callable[[str], None]) -> Child:
+        """A process of the agent's own."""
+        return await self._talking(argv, None, "", sys.stderr.fileno(), on_line)
+
+    async def _talking(
+        self,
+        argv: list[str],
+        env: Json | None,
+        cwd: str,
+        error_fd: int,
+        on_line: Callable[[str], None],
+    ) -> Child:
+        """Keep both ends of its pipes."""
         loop = asyncio.get_running_loop()
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
@@ -312,7 +239,7 @@ class Agent:
         finally:
             os.close(theirs_in)
             os.close(theirs_out)
-        lines = Lines(ours_in, lambda text: self.say({"line": name, "text": text}))
+        lines = Lines(ours_in, on_line)
         child.before_end = lines.finish
         child.stdin, _ = await loop.connect_write_pipe(
             asyncio.BaseProtocol, os.fdopen(ours_out, "wb", buffering=0)
@@ -357,6 +284,15 @@ class Agent:
 
     async def do_probed(self, token: str) -> Json:
         return {"count": self.probes.counts.get(token, 0)}
+
+    async def do_fly(self, target: str, token: str, count: int, size_bytes: int) -> None:
+        await self.probes.fly(target, token, count, size_bytes)
+
+    async def do_flown(self, token: str) -> Json:
+        return {"flights": self.probes.flights.get(token, [])}
+
+    async def do_lacks(self, ability: str) -> Json:
+        return {"why": await self.links.lacks_pace() if ability == "pace" else "it is unknown"}
 
     async def do_ask(self, port: int, frame: str, timeout_s: float) -> Json:
         try:
@@ -434,14 +370,6 @@ def _state(pid: int) -> str:
     with open(f"/proc/{pid}/stat") as file:
         letter = file.read().rpartition(")")[2].split()[0]
     return "stopped" if letter in "Tt" else "running"
-
-
-def _rule(rule: Json) -> str:
-    chance = float(rule["drop"])
-    # nothing but an address gets into a rule
-    source = socket.inet_ntop(socket.AF_INET, socket.inet_pton(socket.AF_INET, rule["source"]))
-    dice = "" if chance >= 1.0 else f" -m statistic --mode random --probability {chance:.6f}"
-    return f"-A {CHAIN} -s {source}{dice} -j DROP"
 
 
 def _fill(fd: int, data: bytes) -> None:

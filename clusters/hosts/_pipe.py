@@ -16,10 +16,10 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from harness.contracts import Completed, LinkRule, ProcessState
+from harness.contracts import Completed, Flight, LinkRule, ProcessState
 from harness.errors import BedFailed, NodeGone
 
 CHUNK_BYTES = 256 * 1024
@@ -126,8 +126,7 @@ class PipeAgent:
         return int((await self._call("exited", within_s=math.inf, name=name))["code"])
 
     async def links(self, rules: Sequence[LinkRule]) -> None:
-        plain = [{"source": rule.source, "drop": rule.drop} for rule in rules]
-        await self._call("links", rules=plain)
+        await self._call("links", rules=[asdict(rule) for rule in rules])
 
     async def dropped(self) -> Mapping[str, int]:
         packets: dict[str, int] = (await self._call("dropped"))["packets"]
@@ -138,6 +137,16 @@ class PipeAgent:
 
     async def probed(self, token: str) -> int:
         return int((await self._call("probed", token=token))["count"])
+
+    async def fly(self, target: str, token: str, count: int, size_bytes: int) -> None:
+        await self._call("fly", target=target, token=token, count=count, size_bytes=size_bytes)
+
+    async def flown(self, token: str) -> Sequence[Flight]:
+        return [Flight(*told) for told in (await self._call("flown", token=token))["flights"]]
+
+    async def lacks(self, ability: str) -> str:
+        why = str((await self._call("lacks", ability=ability))["why"])
+        return f"{self.node}: {why}" if why else ""
 
     async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
         answer = await self._call(

@@ -29,11 +29,13 @@ from clusters.hosts import (
     _docker_marks,
     _docker_nodes,
 )
+from clusters.hosts._able import clocks
 from clusters.hosts._carrier import Carrier
 from clusters.hosts._docker_engine import translated
 from clusters.hosts._docker_nodes import Yard
 from clusters.hosts._docker_options import options
 from clusters.hosts._docker_stream import ExecStream
+from clusters.hosts._gated import behind_gates
 from clusters.hosts._pipe import PipeAgent
 from clusters.hosts._probe import Problem
 from clusters.hosts._threads import aside, started
@@ -93,7 +95,9 @@ def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
 class DockerHosts:
     """The containers of one run, whose files are brought to `folder` at its end."""
 
-    can = frozenset({"links", "loss", "signal", "restart"})
+    can = frozenset(
+        {"links", "loss", "delay", "bandwidth", "signal", "restart", "files", "disk", "limits"}
+    ) | clocks(as_root=False)
     shares_files = False
 
     def __init__(self, trial: Trial, folder: Path) -> None:
@@ -125,6 +129,11 @@ class DockerHosts:
             client.close()
         if stuck:
             raise BedFailed(stuck)
+
+    async def gated(
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent]
+    ) -> Mapping[str, Agent]:
+        return await behind_gates(self, nodes, agents)
 
     def folder(self, node: str) -> str:
         return _docker_nodes.folder(node)

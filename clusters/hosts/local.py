@@ -24,7 +24,9 @@ from typing import Any, NoReturn
 
 import clusters
 from clusters.hosts import _agent, _namespaces, _probe
+from clusters.hosts._able import clocks
 from clusters.hosts._addresses import address
+from clusters.hosts._gated import behind_gates
 from clusters.hosts._pipe import Connection, PipeAgent
 from harness.contracts import Agent, Clock, Node, Python
 from harness.errors import BadRequest, BedFailed
@@ -89,7 +91,9 @@ def _check(bed: Mapping[str, Any]) -> None:
 class LocalHosts:
     """The namespaces of one run, whose files are below `folder`."""
 
-    can = frozenset({"links", "loss", "signal", "restart"})
+    can = frozenset(
+        {"links", "loss", "delay", "bandwidth", "signal", "restart", "files", "disk", "limits"}
+    ) | clocks(as_root=True)
     shares_files = True
 
     def __init__(self, folder: Path) -> None:
@@ -136,6 +140,11 @@ class LocalHosts:
         finally:
             await asyncio.gather(*(carrier.left() for carrier in carriers))
             _leave_all()
+
+    async def gated(
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent]
+    ) -> Mapping[str, Agent]:
+        return await behind_gates(self, nodes, agents)
 
     def folder(self, node: str) -> str:
         return str(self._folder / "nodes" / node)

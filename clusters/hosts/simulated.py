@@ -77,7 +77,12 @@ def replayable(run: RunDir) -> None:
 class SimulatedHosts:
     """The world of one run."""
 
-    can = frozenset({"links", "loss", "signal", "restart", "power", "events"})
+    can = frozenset(
+        {
+            *("links", "loss", "delay", "bandwidth", "signal", "restart"),
+            *("clock", "files", "disk", "power", "events"),
+        }
+    )
     shares_files = True
 
     def __init__(self, trial: Trial, folder: Path) -> None:
@@ -144,6 +149,8 @@ class SimulatedHosts:
                 machine.disk.on_append[log] = partial(self._wrote, machine.node.name)
                 machine.rules = partial(self._laws.rules, machine.node.name)
                 machine.host.on_power_cut.append(partial(self._laws.power_lost, machine.node.name))
+                machine.on_damage.append(partial(self._laws.disk_damaged, machine.node.name))
+                machine.on_failing_syncs.append(partial(self._laws.syncs_fail, machine.node.name))
             peers[machine.node.address] = SimulatedAgent(machine, driver, peers)
         try:
             yield addressed, {agent.machine.node.name: agent for agent in peers.values()}

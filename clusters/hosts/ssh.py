@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from clusters.hosts import _clocks, _ssh_taken
+from clusters.hosts._gated import behind_gates
 from clusters.hosts._ssh_connect import Fleet
 from clusters.hosts._ssh_explain import ssh_command
 from clusters.hosts._ssh_host import Berth, Stuck, healed, words
@@ -85,7 +86,20 @@ def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
 class SshHosts:
     """The hosts of one run, whose files are brought to `folder` at its end."""
 
-    can = frozenset({"links", "loss", "signal", "restart"})
+    can = frozenset(
+        {
+            "links",
+            "loss",
+            "delay",
+            "bandwidth",
+            "signal",
+            "restart",
+            "files",
+            "disk",
+            "limits",
+            "clock",
+        }
+    )
     shares_files = False
 
     def __init__(self, trial: Trial, folder: Path) -> None:
@@ -120,6 +134,11 @@ class SshHosts:
             await _closed(fleet)
         if stuck:
             raise BedFailed(stuck)
+
+    async def gated(
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent]
+    ) -> Mapping[str, Agent]:
+        return await behind_gates(self, nodes, agents)
 
     def folder(self, node: str) -> str:
         return f"{self._berths[node].folder}/{node}"

@@ -154,6 +154,22 @@ class Lawbook:
             of.acked.power_lost(node)
             of.excused = of.excused or not self._flushed
 
+    def syncs_fail(self, node: str) -> None:
+        """What was not on its disk may be gone, though the node lives."""
+        of = self.set_of.get(node)
+        if of is not None:
+            of.acked.power_lost(node)
+            of.excused = of.excused or not self._flushed
+
+    def disk_damaged(self, node: str) -> None:
+        """Acknowledged bytes may be gone or changed there, whatever anybody waited for."""
+        if node in self.lives:
+            self.renew(self.lives[node])
+        of = self.set_of.get(node)
+        if of is not None:
+            of.acked.power_lost(node)
+            of.excused = True
+
     def events(self) -> Iterator[tuple[int, str, str, Fields]]:
         """For the history, at the end: (t, node, kind, fields) of what was watched and broken."""
         looked = {law.value: self.looked[law] for law in Law if self.looked[law]}

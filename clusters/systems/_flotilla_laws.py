@@ -17,8 +17,9 @@ broken, seconds before a client could lose anything by it, or without any client
 
 **What the configuration permits is no offence.** Where not every member is waited for, an
 acknowledged byte may be anywhere; where whoever lags may be elected, it may be lost; where nobody
-waits for the disk, a power cut may take it. Then the laws of acknowledged bytes do not hold, and
-are not asked: from the beginning, or from the power cut on. The others always are.
+waits for the disk, a power cut may take it; and what somebody changed on the disk of a stopped node
+is no deed of the system's. Then the laws of acknowledged bytes do not hold, and are not asked: from
+the beginning, from the power cut on, or from the damage on. The others always are.
 
 **Late news convicts nobody.** Controllers may tell of a set or an election after the next one has
 taken effect, and a slave may read an answer of a master that has been deposed since. What a newer
@@ -82,6 +83,14 @@ class Laws:
     def power_lost(self, node: str) -> None:
         """The node lost power, and what its disk had not kept. Call it when that happens."""
         self._book.power_lost(node)
+
+    def disk_damaged(self, node: str) -> None:
+        """Files of the node changed while it did not run. Call it when that happens."""
+        self._book.disk_damaged(node)
+
+    def syncs_fail(self, node: str) -> None:
+        """The disk drops what it is asked to sync, from now on. Call it when that begins."""
+        self._book.syncs_fail(node)
 
     # what was seen
 

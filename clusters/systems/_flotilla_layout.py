@@ -4,6 +4,7 @@ Ports are RocketMQ's. Brokers are dealt to broker sets in blocks; a topic's queu
 sets in the order of their names, as clients number them.
 """
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -74,6 +75,11 @@ class Layout:
         }
         return tomli_w.dumps({**self._settings.node, **here, **self._of_role(node)})
 
+    def newcomer(self, node: Node, folder: str) -> str:
+        """The TOML of a controller that has no peers yet: it waits until it is added."""
+        config = tomllib.loads(self.config(node, folder))
+        return tomli_w.dumps({**config, "controllerDLegerPeers": {}})
+
     def _of_role(self, node: Node) -> dict[str, Any]:
         if node.role == BROKER:
             return self._broker(node)
@@ -106,6 +112,7 @@ class Layout:
             "topics": self._queues,
             "brokerName": mine.name,
             "totalReplicas": len(mine.nodes),
+            **({"zone": node.zone} if node.zone else {}),
         }
 
     def _addresses(self, role: str) -> list[str]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from clusters.flotilla.wire import HEADER, Op, frame, from_json
-from clusters.systems import _flotilla_dump
+from clusters.systems import _flotilla_dump, _flotilla_members
 from clusters.systems._flotilla_client import FlotillaClient
 from clusters.systems._flotilla_laws import Laws, Readable, log_bytes
 from clusters.systems._flotilla_layout import (
@@ -23,6 +23,7 @@ from clusters.systems._flotilla_layout import (
     NAMESERVER,
     PORTS,
     Layout,
+    address,
     broker_sets,
     laid_out,
 )
@@ -39,7 +40,8 @@ from harness.trial import Trial
 __all__ = ["Flotilla", "mutants", "profiles", "swarm", "system"]
 
 PROCESS = "flotilla"
-LOG = "store/commitlog"  # its segments, each named by its offset
+STORE = "store"
+LOG = f"{STORE}/commitlog"  # its segments, each named by its offset
 OUTPUT = "flotilla.log"  # what it prints, where nothing better is to be had
 START_WITHIN_S = 20.0
 ANSWER_WITHIN_S = 0.5  # a paused node does not answer; a busy one has this long
@@ -64,6 +66,9 @@ class Flotilla:
     """Installs, starts, watches and stops a Flotilla cluster."""
 
     log = "events.jsonl"
+    can = frozenset({"members"})
+    members = _flotilla_members.ROLES
+    data = STORE
 
     def __init__(self, trial: Trial, chosen: Settings, topics: Mapping[str, int]) -> None:
         self._settings, self._topics, self._seed = chosen, topics, trial.seed
@@ -138,6 +143,23 @@ class Flotilla:
         except BedFailed:
             words = ""
         return f"its last words: {words.splitlines()[-1]}" if words else "it said nothing"
+
+    # changing who is a member of it, as an operator does
+
+    async def dismiss(self, bed: Bed, node: str) -> None:
+        await _flotilla_members.changed(bed, {"remove": node})
+
+    async def start_newcomer(self, bed: Bed, node: str) -> None:
+        folder = bed.hosts.folder(node)
+        config = self._layout(bed.nodes).newcomer(bed.node(node), folder)
+        await bed.agents[node].put(f"{folder}/node.toml", config.encode())
+        await self.start_node(bed, node)
+
+    async def enrol(self, bed: Bed, node: str) -> None:
+        await _flotilla_members.changed(bed, {"add": {node: address(bed.node(node))}})
+
+    async def enrolled(self, bed: Bed, node: str) -> bool:
+        return await _flotilla_members.is_voter(bed, node)
 
     # watching it
 

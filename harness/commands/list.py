@@ -1,11 +1,17 @@
-"""`seatrial list`: what there is to name."""
+"""`seatrial list`: what there is to name, and whether faults do what they say."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import click
 
 from harness import registry
-from harness.errors import UnknownName
+from harness.errors import BadRequest, UnknownName
+from harness.options import Pairs, Words, merged, request
+
+FAULT = "fault"
 
 
 def kind_named(word: str) -> str:
@@ -18,9 +24,30 @@ def kind_named(word: str) -> str:
 
 @click.command("list", short_help="Name the systems, hosts, workloads, faults, checkers, reports.")
 @click.argument("kinds", nargs=-1)
-def command(kinds: tuple[str, ...]) -> int:
-    """Name every plug-in of KINDS (all when none is given) with the first sentence about it."""
-    for kind in [kind_named(word) for word in kinds] or registry.KINDS:
+@click.option("--verify", is_flag=True, help="Faults: inject and heal each, on a small cluster.")
+@click.option("--faults", type=Words(), help="Only these, with --verify.")
+@click.option("--hosts", default="local", show_default=True, help="Where, with --verify.")
+@click.option("--bed", type=Pairs(), multiple=True, help="An option of the hosts.")
+@click.option("--system", default="flotilla", show_default=True, help="What is broken.")
+@click.option("--set", "settings", type=Pairs(), multiple=True, help="A setting of the system.")
+@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
+@click.option("--json", "as_json", is_flag=True, help="What was seen, as JSON.")
+def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -> int:
+    """Name every plug-in of KINDS (all when none is given) with the first sentence about it.
+
+    `seatrial list faults --verify --hosts docker` raises a small cluster, injects every fault, and
+    tells what was observed of each: how fast it was applied, seen and healed, and what was
+    measured. Exit code 1 when one that these hosts can do was not seen in effect, or not seen
+    healed.
+    """
+    named = [kind_named(word) for word in kinds]
+    if verify:
+        if named != [FAULT]:
+            raise BadRequest("only faults can be verified: seatrial list faults --verify")
+        return _verify(as_json=as_json, **flags)
+    if as_json or flags["faults"]:
+        raise BadRequest("--json and --faults are for seatrial list faults --verify")
+    for kind in named or registry.KINDS:
         click.secho(f"{kind if kind == 'hosts' else f'{kind}s'}", bold=True)
         for name, sentence in registry.described(kind):
             click.echo(f"  {name:<14} {sentence}")
@@ -29,6 +56,22 @@ def command(kinds: tuple[str, ...]) -> int:
             for mutant, about in mutants(kind, name):
                 click.echo(f"    mutant={mutant:<18} {about}")
     return 0
+
+
+def _verify(faults: tuple[str, ...] | None, runs: Path, as_json: bool, **flags: Any) -> int:
+    from harness.live import Live
+    from harness.verify_view import show
+    from harness.verifying import verified
+
+    tables = {name: merged(flags.pop(name)) for name in ("bed", "settings")}
+    trial = request("", {"name": "verify", **flags, **tables}).trial
+    with Live(trial) as live:
+        seen = verified(trial, faults or (), runs, live.update)
+    if as_json:
+        click.echo(json.dumps(seen.plain(), indent=2))
+    else:
+        show(seen)
+    return seen.exit_code
 
 
 def profiles(kind: str, name: str) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from harness.errors import BadRequest
-from harness.options import SPARK, Duration, Pairs, Seeds, Words, merged, request
+from harness.options import SPARK, Duration, Pairs, Seeds, Words, Zones, merged, request
 
 Command = Callable[..., Any]
 
@@ -30,6 +30,7 @@ TRIAL_FLAGS: tuple[Command, ...] = (
     click.option("--hosts", help="Where its nodes run."),
     click.option("--bed", type=Pairs(), multiple=True, help="An option of the hosts."),
     click.option("--nodes", type=Pairs(), help="How many of each role: broker=3,controller=3."),
+    click.option("--zones", type=Zones(), help="How many, or who stands where: broker-1=a,..."),
     click.option(
         "--faults",
         type=Words(),
@@ -37,7 +38,7 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         help="Kinds that a drawn plan uses: kill,pause.",
     ),
     click.option("--targets", type=Words(), help="Selectors that a drawn plan picks from."),
-    click.option("--plan", metavar="FILE", help="A plan, instead of one drawn from the seed."),
+    click.option("--plan", metavar="FILES", help="A plan, instead of one drawn from the seed."),
     click.option("--seed", type=click.IntRange(min=0), help="Every random choice comes from it."),
     click.option("--duration", "duration_s", type=Duration(), help="Of the load: 60s, 2m."),
     click.option("--rhythm", type=Pairs(), help="quiet_s=4,fault_s=6,recovery_s=6."),

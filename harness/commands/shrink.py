@@ -1,17 +1,25 @@
-"""`seatrial shrink`: the shortest plan with which a simulated run still fails."""
+"""`seatrial shrink`: the shortest plan with which a run still fails."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from harness.options import Duration
 
+if TYPE_CHECKING:
+    from harness.rundir import RunDir
+    from harness.shrink import Case
+    from harness.shrinking import Patience
 
-@click.command("shrink", short_help="Reduce a failing simulated run to what matters.")
+
+@click.command("shrink", short_help="Reduce a failing run to what matters.")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--within", "within_s", type=Duration(), default="5m", help="End after so long: 5m.")
+@click.option(
+    "--within", "--time", "within_s", type=Duration(), default="5m", help="End after so long: 5m."
+)
 @click.option("--luck", type=click.IntRange(1, 1000), default=8, help="Chances of a candidate.")
-@click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Worker processes.")
+@click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Simulated worlds at once.")
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
 def command(folder: Path, within_s: float, luck: int, jobs: int, runs: Path) -> int:
     """Leave out faults, time, nodes and load of the run in DIR as long as it fails the same way.
@@ -19,6 +27,10 @@ def command(folder: Path, within_s: float, luck: int, jobs: int, runs: Path) -> 
     Each candidate has several chances, with other packet luck. The shortest that was found becomes
     a run of its own; its plan is printed, and its story. Ctrl-C keeps the best so far, as do
     SIGTERM and a terminal that is closed.
+
+    On real hosts a run does not fail every time: candidates are run one after another, each as
+    often as it has chances, and it is told how often what is left has failed. Give it time:
+    --time 1h.
     """
     from harness.rundir import RunDir
     from harness.runs import writable
@@ -26,13 +38,31 @@ def command(folder: Path, within_s: float, luck: int, jobs: int, runs: Path) -> 
     from harness.shrink_view import Watched, show
     from harness.shrinking import Patience, failing, kept, searched
     from harness.stopping import UNHEEDED, stoppable
+    from harness.swarm import HOSTS
 
-    case = failing(RunDir.open(folder))
+    run = RunDir.open(folder)
+    case = failing(run)
     writable(runs)
+    if case.trial.hosts != HOSTS:
+        return _for_real(run, case, Patience(within_s, luck), runs)
     with stoppable(lambda: None, UNHEEDED):  # they come in numbers; the best is to be kept
         with Watched() as watch:
             progress = searched(case, Patience(within_s, luck, jobs), watch)
         outcome = kept(progress.tries.best, runs)
         render(Ending(outcome.seed, outcome.run, outcome.verdict), Shown())
         show(progress, outcome)
+    return 0
+
+
+def _for_real(run: "RunDir", case: "Case", patience: "Patience", runs: Path) -> int:
+    """The same with real runs, the least of which is there already."""
+    from harness.session import Ending, Shown, render
+    from harness.shrink_view import Watched, show
+    from harness.shrinking import convicted
+    from harness.shrinking_real import searched
+
+    with Watched() as watch:
+        progress, outcome = searched(case, convicted(run), patience, watch, runs)
+    render(Ending(outcome.seed, outcome.run, outcome.verdict), Shown())
+    show(progress, outcome)
     return 0

@@ -44,8 +44,9 @@ class Client:
     """One client. `process`: the number that it goes by now."""
 
     def __init__(self, crew: Crew, process: int) -> None:
-        self.crew, self.first, self.process = crew, process, process
-        self.random: Any = crew.random(f"client-{process}")
+        self.crew = crew
+        self.first = self.process = crew.number(process)
+        self.random: Any = crew.random(f"client-{self.first}")
         self.loop = asyncio.get_running_loop()
 
     def invoke(self, f: F, key: int, value: int = -1, arg: int = -1) -> int:

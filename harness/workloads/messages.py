@@ -214,16 +214,17 @@ class Producer:
     """
 
     def __init__(self, crew: Crew, process: int, options: Options, queues: Sequence[Queue]) -> None:
-        random = crew.random(f"producer-{process}")
-        self._crew, self._process, self._queues = crew, process, queues
-        self._key = process.to_bytes(4)
+        number = crew.number(process)
+        random = crew.random(f"producer-{number}")
+        self._crew, self._process, self._queues = crew, number, queues
+        self._key = number.to_bytes(4)
         self._body_bytes = options.body_bytes
         self._free = options.open_sends
         self._slots = options.open_sends
         self._paced = options.rate > 0
         self._arrivals = arrivals(random, options.rate / options.producers)
         self._due_s = next(self._arrivals)
-        self._values = values(process)
+        self._values = values(number)
         self._own = process % len(queues) if options.ordered else None
         self._choices = choices(random, len(queues))
         self._loop = asyncio.get_running_loop()
@@ -280,7 +281,7 @@ class Reader:
     def __init__(
         self, crew: Crew, process: int, f: F, queue: Queue, group: str, limit: int
     ) -> None:
-        self._crew, self._process, self._f, self._queue = crew, process, f, queue
+        self._crew, self._process, self._f, self._queue = crew, crew.number(process), f, queue
         self._group, self._limit = group, limit
         self._loop = asyncio.get_running_loop()
 

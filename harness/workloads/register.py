@@ -147,7 +147,7 @@ class Reader(Client):
     def __init__(self, workload: Register, crew: Crew, process: int) -> None:
         super().__init__(crew, process)
         self.workload = workload
-        self.real = cast(RegisterClient, crew.client).registers(process)
+        self.real = cast(RegisterClient, crew.client).registers(self.first)
 
     async def get(self, key: int) -> tuple[Completion, int]:
         op = self.invoke(F.GET, key)
@@ -171,7 +171,7 @@ class Operator(Reader):
     def __init__(self, workload: Register, crew: Crew, process: int) -> None:
         super().__init__(workload, crew, process)
         self._wishes = WISHES if process < workload.options.clients else (F.GET,)
-        self._fresh = values(process)
+        self._fresh = values(self.first)
         self._seen: dict[int, int] = {}
 
     async def run(self) -> None:

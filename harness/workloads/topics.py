@@ -181,9 +181,10 @@ class Actor:
     def __init__(
         self, crew: Crew, process: int, key: int, number: int, queue: Queue, every_s: float
     ) -> None:
-        self.crew, self.process, self.key, self.number = crew, process, key, number
+        self.crew, self.key, self.number = crew, key, number
+        self.process = crew.number(process)
         self.client = cast(MetadataClient, crew.client)
-        self.random: Random = crew.random(f"actor-{process}")
+        self.random: Random = crew.random(f"actor-{self.process}")
         self.queue, self.every_s = queue, every_s
         self.loop = asyncio.get_running_loop()
 

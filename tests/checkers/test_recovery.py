@@ -148,12 +148,58 @@ def test_a_node_that_dies_by_itself(
     assert finding.evidence[0]["node"] == node
 
 
+@pytest.mark.parametrize(
+    ("kind", "at", "excused"),
+    [
+        ("disk-full", 12, True),
+        ("fsync", 12, True),
+        ("read-only", 12, True),
+        ("corrupt", 12, True),
+        ("corrupt", 20, True),  # damage that nobody repaired may be met at any time after
+        ("fsync", 20, False),
+        ("wipe", 12, False),  # an empty disk is a sound one
+        ("pause", 12, False),
+        ("starve-memory", 12, True),
+        ("starve-descriptors", 20, False),
+    ],
+)
+def test_a_node_may_end_on_a_disk_that_fails_it(
+    sound: Sketch, kind: str, at: float, excused: bool
+) -> None:
+    """That is no crash, on that node and in that time; on another node it is one."""
+    sound.fault(kind, 10, 16, targets={"slave": ("broker-3",)})
+    sound.event(at, "broker-3", "fatal", why="sync: Input/output error")
+    assert bool(judged(sound).findings) is not excused
+    sound.event(at, "broker-2", "exit", code=70)
+    assert "broker-2" in {row["node"] for row in only(sound).evidence}
+
+
 def test_a_fatal_event_and_its_exit_are_one_crash(sound: Sketch) -> None:
     """One root cause, one finding."""
     sound.event(20, "broker-3", "fatal", why="fsync failed")
     sound.event(20.1, "broker-3", "exit", code=70)
     sound.event(28, "broker-3", "exit", code=70)
     assert only(sound).count == 2
+
+
+@pytest.mark.parametrize(
+    ("at", "node", "code", "planned"),
+    [
+        (12, "broker-3", 0, True),
+        (12, "broker-3", -15, True),
+        (12, "broker-3", -9, True),  # it did not end when it was asked
+        (12, "broker-3", 70, False),
+        (18, "broker-3", 0, False),
+        (12, "broker-1", 0, False),  # somebody else was asked
+    ],
+)
+def test_a_restarted_node_ends_when_it_is_asked(
+    sound: Sketch, at: float, node: str, code: int, planned: bool
+) -> None:
+    """With whatever exit code is an answer to that, and at no other time."""
+    sound.fault("restart", 10, 16, targets={"slave": ("broker-3",)})
+    sound.event(at, node, "exit", code=code)
+    assert bool(judged(sound).findings) is not planned
 
 
 def test_planned_ends_are_no_crash(sound: Sketch) -> None:

@@ -114,9 +114,11 @@ def refused(run: RunDir, words: str, runs: Path) -> None:
     assert not (runs / "latest").exists()
 
 
-def test_other_hosts_do_not_fail_again(copy: RunDir, tmp_path: Path) -> None:
+def test_a_real_run_must_have_been_convicted(copy: RunDir, tmp_path: Path) -> None:
+    """Of something that is to be kept: nothing else can be told from luck."""
     copy.trial_file.write_text(copy.trial_file.read_text().replace('"simulated"', '"local"'))
-    refused(copy, "only a run on simulated hosts can be shrunk", tmp_path / "runs")
+    copy.verdict_file.unlink()
+    refused(copy, "has no verdict yet", tmp_path / "runs")
 
 
 def test_another_edition_means_another_run(copy: RunDir, tmp_path: Path) -> None:

@@ -45,6 +45,13 @@ for_s = 30.0
 target = "buoy-1"
 params = { shape = "isolate", clients = true }
 """
+CRASH = """
+[[fault]]
+kind = "crash"
+at_s = 0.4
+for_s = 0.3
+target = "client-1"
+"""
 STORY = ["raised", "load", "healed", "drain", "collected", "ended"]
 
 
@@ -218,6 +225,28 @@ def test_a_node_that_dies_by_itself_is_recorded_and_ends_nothing(sail: Sail) -> 
     recovery = next(row for row in rows(sailing.run, "events") if row["kind"] == "recovery")
     assert not json.loads(recovery["fields"])["redundant"]
     assert phases(sailing.run) == STORY
+
+
+def test_a_client_that_is_crashed_goes_on_under_other_names(sail: Sail) -> None:
+    """Its journal is whole up to its end, and that of its successor begins another file."""
+    sailing = sail(CRASH, duration_s=3.0)
+    assert sailing.end() == 0
+    run = sailing.run
+    assert phases(run) == STORY
+    fault = rows(run, "faults")[-1]
+    assert (fault["state"], fault["healed"] is not None) == ("installed", True)
+    total = len(run.names()["processes"])
+    lives = Counter(row["process"] // total for row in rows(run, "ops"))
+    assert set(lives) == {0, 1}
+    assert {path.name for path in run.journal.glob("ops-client-1-*.arrows")} == {
+        "ops-client-1-000.arrows",
+        "ops-client-1-001.arrows",
+    }
+    values = [r["value"] for r in rows(run, "ops") if r["type"] == Type.INVOKE and r["f"] == 1]
+    assert len(values) == len(set(values))
+    acknowledged = {r["value"] for r in rows(run, "ops") if r["type"] == Type.OK and r["f"] == 1}
+    replicas = {row["value"] for row in rows(run, "replicas")}
+    assert acknowledged <= replicas <= set(values), "no message that nobody wrote down"
 
 
 def test_a_crew_that_dies_ends_the_run_with_a_sentence(sail: Sail) -> None:

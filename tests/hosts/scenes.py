@@ -15,12 +15,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from harness import registry
 from harness.contracts import Agent, Hosts, LinkRule, Node
 from harness.errors import BedFailed
 from harness.trial import Trial
+from nemesis._there import there
 
 Seen = dict[str, Any]
 PATIENCE_S = 10.0
@@ -31,6 +33,19 @@ s = socket.create_server((sys.argv[1], 7000)); print("ready", flush=True)
 while True:
     c, _ = s.accept(); n = int.from_bytes(c.recv(4), "big"); b = c.recv(n)
     c.sendall(n.to_bytes(4, "big") + b.upper())
+"""
+WITNESS = """
+import json, os, sys, time
+while sys.stdin.readline():
+    opened = []
+    try:
+        while len(opened) < 10:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+    for fd in opened:
+        os.close(fd)
+    print(json.dumps([time.time(), len(opened)]), flush=True)
 """
 GROUP = """
 import json, os, sys
@@ -114,6 +129,48 @@ async def loss(stage: Stage) -> Seen:
         sent += 200
     await until(accounted)
     return {"arrived": arrived, "dropped": dropped, "sent": sent}
+
+
+async def late(stage: Stage) -> Seen:
+    """What b is sent by a is late, what by c is narrow, and a's own ears are as ever; then not."""
+    b = stage.agent["b"]
+    seen: Seen = {"lacks": await b.lacks("pace"), "before": await flown(stage, "a", "b")}
+    late = LinkRule(stage.address["a"], 0.0, delay_s=0.3)
+    narrow = LinkRule(stage.address["c"], 0.0, bytes_per_s=50_000)
+    await b.links([late, narrow])
+    seen["a to b"] = await flown(stage, "a", "b")
+    seen["c to b"] = await flown(stage, "c", "b", size_bytes=972)
+    seen["b to a"] = await flown(stage, "b", "a")
+    await b.links([LinkRule(stage.address["a"], 0.0, delay_s=0.3, reorder=0.5)])
+    seen["overtaking"] = await flown(stage, "a", "b")
+    await b.links([LinkRule(stage.address["a"], 0.0, delay_s=60.0)])
+    token = os.urandom(8).hex()
+    await stage.agent["a"].fly(stage.address["b"], token, 20, 64)
+    await b.links(())
+
+    async def let_go() -> bool:
+        return len(await b.flown(token)) == 20
+
+    seen["let go"] = await until(let_go)
+    seen["healed"] = await flown(stage, "a", "b")
+    return seen
+
+
+async def flown(stage: Stage, source: str, sink: str, size_bytes: int = 64) -> list[list[float]]:
+    """Numbers of twenty datagrams and seconds that each took, less the quickest of nothing else
+    than the clocks, in the order of their arrival."""
+    token = os.urandom(8).hex()
+    clocks = [stage.hosts.clock(node) for node in (source, sink)]
+    apart_ns = clocks[1].offset_ns - clocks[0].offset_ns
+    await stage.agent[source].fly(stage.address[sink], token, 20, size_bytes)
+    landed: list[Any] = []
+
+    async def all_landed() -> bool:
+        landed[:] = await stage.agent[sink].flown(token)
+        return len(landed) == 20
+
+    await until(all_landed)
+    return [[f.number, (f.arrived_ns - f.sent_ns - apart_ns) / 1e9] for f in landed]
 
 
 async def pause(stage: Stage) -> Seen:
@@ -208,6 +265,39 @@ async def asking(stage: Stage) -> Seen:
     return seen
 
 
+async def strained(stage: Stage) -> Seen:
+    """A running process gets a wrong clock, then too few files, and tells what it finds."""
+    agent, heard = stage.agent["a"], list[str]()
+    pid = await agent.start(
+        "witness", [stage.hosts.python("a").executable, "-c", WITNESS], on_line=heard.append
+    )
+    bed: Any = SimpleNamespace(hosts=stage.hosts, agents=stage.agent)
+
+    async def told() -> Any:
+        """By how much its clock is ahead of its machine's, and how many files it may open."""
+        count = len(heard)
+        await agent.tell("witness", "?")
+        await until(lambda: _more(heard, count))
+        true_s = float((await agent.run(["date", "+%s"])).out)
+        wall_s, files = json.loads(heard[-1])
+        return [round(wall_s - true_s), files]
+
+    seen: Seen = {"before": await told()}
+    await there(bed, "a", "wall_clock", "set", pid, 10**13, 1.0)
+    limited = (await there(bed, "a", "limits", "take", pid, "descriptors", 3))[str(pid)]
+    seen["strained"] = await told()
+    await there(bed, "a", "wall_clock", "clear", pid)
+    await there(bed, "a", "limits", "give", pid, "descriptors", limited["was"])
+    seen["after"] = await told()
+    seen["alive"] = (await agent.state("witness")).pid == pid
+    await agent.signal("witness", signal.SIGKILL)
+    return seen
+
+
+async def _more(heard: list[str], count: int) -> bool:
+    return len(heard) > count
+
+
 async def lost(stage: Stage) -> Seen:
     """An agent that dies fails every call, the open ones too, and hangs nobody."""
     agent: Any = stage.agent["a"]
@@ -253,7 +343,7 @@ async def _no_answer(call: Awaitable[Any]) -> str:
         return str(e)
 
 
-SCENES = (cut, loss, pause, processes, commands, asking, lost, apart, nothing)
+SCENES = (cut, loss, late, pause, processes, commands, asking, strained, lost, apart, nothing)
 
 
 def main(names: str, folder: Path, kind: str = "local", bed: str = "{}") -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import _agent
+from clusters.hosts import _agent, _agent_network
 
 PATIENCE_S = 10.0
 STUBBORN = "trap '' TERM; sleep 1000 & echo $!; wait"
@@ -97,15 +97,26 @@ def test_bad_requests_are_answered_and_survived(agent: Agent) -> None:
 def test_nothing_but_an_address_gets_into_a_rule(source: str) -> None:
     """A source with a newline in it could smuggle in rules of its own."""
     with pytest.raises(OSError, match="illegal IP address"):
-        _agent._rule({"source": source, "drop": 1.0})
+        _agent_network.lines_of({"source": source, "drop": 1.0})
 
 
 def test_rules_say_what_they_drop() -> None:
     """A cut is a plain rule, loss is a throw of dice."""
-    cut = _agent._rule({"source": "198.18.1.11", "drop": 1.0})
-    loss = _agent._rule({"source": "198.18.1.11", "drop": 0.8})
+    (cut,) = _agent_network.lines_of({"source": "198.18.1.11", "drop": 1.0})
+    (loss,) = _agent_network.lines_of({"source": "198.18.1.11", "drop": 0.8})
     assert cut == "-A SEATRIAL -s 198.18.1.11 -j DROP"
     assert "--mode random --probability 0.800000 -j DROP" in loss
+
+
+def test_what_is_lost_is_not_late() -> None:
+    """A late link asks the queue, after the dice; a cut one does not; a sound one has no rule."""
+    late = {"source": "198.18.1.11", "drop": 0.8, "delay_s": 0.1}
+    lost, queued = _agent_network.lines_of(late)
+    assert lost.endswith("-j DROP")
+    assert queued.startswith("-A SEATRIAL -s 198.18.1.11 -j NFQUEUE --queue-num ")
+    assert queued.endswith(" --queue-bypass"), "without its helper a link is as without a fault"
+    assert len(_agent_network.lines_of({**late, "drop": 1.0})) == 1
+    assert _agent_network.lines_of({"source": "198.18.1.11", "drop": 0.0}) == []
 
 
 def test_answers_overtake_each_other(agent: Agent) -> None:
@@ -118,12 +129,13 @@ def test_answers_overtake_each_other(agent: Agent) -> None:
 
 
 def test_it_needs_the_standard_library_only() -> None:
-    """One file that can be copied to any machine with Python."""
-    text = Path(_agent.__file__).read_text()
-    imported = [
-        line.split()[1] for line in text.splitlines() if line.startswith(("import", "from"))
-    ]
-    assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
+    """Files that can be copied to any machine with Python."""
+    for name in ("_agent", "_agent_network", "_agent_queue"):
+        text = Path(_agent.__file__).with_name(f"{name}.py").read_text()
+        imported = [
+            line.split()[1] for line in text.splitlines() if line.startswith(("import", "from"))
+        ]
+        assert {name.split(".")[0] for name in imported} <= sys.stdlib_module_names
 
 
 def alive(pid: int) -> bool:

@@ -18,7 +18,7 @@ import pytest
 pytestmark = pytest.mark.bed
 
 SCENES = Path(__file__).with_name("scenes.py")
-PLAYED = ("cut", "loss", "pause", "processes", "commands", "asking", "lost")
+PLAYED = ("cut", "loss", "late", "pause", "processes", "commands", "asking", "strained", "lost")
 Play = Callable[[str], dict[str, Any]]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -69,6 +69,22 @@ def test_loss_is_near_its_probability_and_every_packet_is_accounted_for(play: Pl
     assert seen["arrived"] + seen["dropped"] == seen["sent"]
     sigma = math.sqrt(seen["sent"] * 0.3 * 0.7)
     assert abs(seen["dropped"] - seen["sent"] * 0.3) < 4.9 * sigma
+
+
+def test_a_link_is_late_or_narrow_and_no_other(play: Play) -> None:
+    """All that a late link carries is late, in its order, and what overtakes is not; a narrow one
+    takes the time that its rate needs; what is still held when it is healed is let go."""
+    seen = play("late")
+    assert seen["lacks"] == ""
+    assert [number for number, _ in seen["a to b"]] == list(range(20))
+    assert min(late_s for _, late_s in seen["a to b"]) > 0.29
+    assert max(late_s for _, late_s in seen["c to b"]) > 0.38  # 20 packets of 1000 bytes
+    assert min(late_s for _, late_s in seen["b to a"]) < 0.15
+    assert [number for number, _ in seen["overtaking"]] != list(range(20))
+    assert sorted(number for number, _ in seen["overtaking"]) == list(range(20))
+    assert seen["let go"]
+    for name in ("before", "healed"):
+        assert min(late_s for _, late_s in seen[name]) < 0.15, name
 
 
 def test_a_signal_reaches_the_whole_group(play: Play) -> None:
@@ -124,3 +140,14 @@ def test_a_dead_agent_fails_calls_instead_of_hanging_them(play: Play) -> None:
     assert seen["open"] == seen["next"]
     assert "a is gone: its agent ended" in seen["open"]
     assert seen["others"] == "absent"
+
+
+def test_a_running_process_gets_a_wrong_clock_and_few_files(play: Play) -> None:
+    """It finds out by itself, goes on, and has its own again after."""
+    seen = play("strained")
+    (before, files), (ahead, few), (after, many) = seen["before"], seen["strained"], seen["after"]
+    assert abs(before) < 60
+    assert abs(ahead - 10_000) < 60
+    assert abs(after) < 60
+    assert (files, few, many) == (10, 3, 10)
+    assert seen["alive"]

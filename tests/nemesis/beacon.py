@@ -1,10 +1,14 @@
 """A node that shouts: `python beacon.py ADDRESS PEER...` is what faults are shown on.
 
-Fifty times a second it sends a datagram to every peer, and it counts what it hears from each. Asked
-on TCP port 7000, it tells its counts: an independent witness of every link and of itself.
+Fifty times a second it sends a kilobyte to every peer, with the time, and it counts what it hears
+from each. Asked on TCP port 7000, it tells its counts, how late the least late was of the last few
+of each, what its clock shows and how much it may still take: an independent witness of every link
+and of itself.
 """
 
 import json
+import mmap
+import os
 import select
 import socket
 import sys
@@ -12,6 +16,7 @@ import time
 
 PORT = 7000
 EVERY_S = 0.02
+FEW = 5
 
 
 def main(address: str, peers: list[str]) -> None:
@@ -19,25 +24,54 @@ def main(address: str, peers: list[str]) -> None:
     shout = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     shout.bind((address, PORT))
     heard = dict.fromkeys(peers, 0)
+    late_s: dict[str, list[float]] = {peer: [] for peer in peers}
     rounds, due = 0, time.monotonic()
     while True:
         ready, _, _ = select.select([talk, shout], [], [], max(0.0, due - time.monotonic()))
         while select.select([shout], [], [], 0)[0]:  # all of it, so that what is told is exact
-            _, (source, _) = shout.recvfrom(64)
+            data, (source, _) = shout.recvfrom(2048)
             heard[source] = heard.get(source, 0) + 1
+            late_s[source] = [*late_s[source][-FEW + 1 :], time.monotonic() - float(data)]
         if talk in ready:
-            answer(talk.accept()[0], {"rounds": rounds, "heard": heard})
+            answer(talk.accept()[0], {"rounds": rounds, "heard": heard, "late": _least(late_s)})
         if time.monotonic() >= due:
             for peer in peers:
-                shout.sendto(b"here", (peer, PORT))
+                shout.sendto(str(time.monotonic()).encode().ljust(1000), (peer, PORT))
             rounds, due = rounds + 1, time.monotonic() + EVERY_S
 
 
-def answer(connection: socket.socket, what: object) -> None:
+def _least(late_s: dict[str, list[float]]) -> dict[str, float]:
+    return {source: min(late) for source, late in late_s.items() if late}
+
+
+def answer(connection: socket.socket, counts: dict[str, object]) -> None:
     with connection:
         connection.recv(16)
-        body = json.dumps(what).encode()
+        own = {"wall": time.time(), "files": openable(), "memory": allocatable()}
+        body = json.dumps(counts | own).encode()
         connection.sendall(len(body).to_bytes(4, "big") + body)
+
+
+def openable() -> int:
+    """How many more files this process may open, of ten."""
+    opened: list[int] = []
+    try:
+        while len(opened) < 10:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass
+    for fd in opened:
+        os.close(fd)
+    return len(opened)
+
+
+def allocatable() -> bool:
+    """Whether it may take 64 MB more."""
+    try:
+        mmap.mmap(-1, 64 << 20).close()
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from nemesis import _plan, carry_out
 BEACON = Path(__file__).with_name("beacon.py")
 PORT = 7000
 PATIENCE_S = 20.0
+LONG = ("loss", "light loss", "flapping")  # listened to for longer
 NODES = (
     *(Node(f"controller-{n}", "controller") for n in (1, 2, 3)),
     *(Node(f"broker-{n}", "broker") for n in (1, 2, 3)),
@@ -41,8 +42,22 @@ FAULTS: Mapping[str, PlannedFault] = {
         ("bridge", "partition", "all broker", {"shape": "bridge"}),
         ("loss", "loss", "broker-3", {"probability": 0.8, "clients": True}),
         ("light loss", "loss", "all controller", {"probability": 0.2, "direction": "both"}),
+        ("late", "delay", "broker-2", {"delay_s": 0.3, "clients": True}),
+        ("overtaken", "delay", "broker-2", {"delay_s": 0.1, "reorder": 0.3, "direction": "out"}),
+        ("narrow", "bandwidth", "broker-3", {"bytes_per_s": 10_000.0, "from": "controller"}),
+        ("narrow door", "bandwidth", "broker-3", {"bytes_per_s": 30_000.0, "per": "node"}),
+        ("flapping", "partition", "broker-1", {"on_s": 0.05, "off_s": 0.05}),
+        ("answers", "partition", "broker-1", {"shape": "answers"}),
+        ("one link", "partition", "", {"shape": "link", "a": "broker-1", "b": "broker-2"}),
+        ("clients", "partition", "", {"shape": "clients"}),
         ("pause", "pause", "majority broker", {}),
         ("kill", "kill", "controller-leader", {}),
+        ("restart", "restart", "broker-2", {}),
+        ("rolling restart", "restart", "all broker", {"order": "rolling"}),
+        ("clock", "clock", "broker-2", {"skew_s": -1000.0, "rate": 2.0}),
+        ("starved of cpu", "starve-cpu", "broker-3", {}),
+        ("starved of files", "starve-descriptors", "broker-2", {"room": 4.0}),
+        ("starved of memory", "starve-memory", "broker-2", {"room_mb": 8.0}),
     )
 }
 
@@ -64,6 +79,7 @@ class Beacons:
             masters={"set-1": "broker-1"},
             slaves=("broker-2", "broker-3"),
             controller_leader="controller-2",
+            redundant=all((await self.told()).values()),
         )
 
     async def start_node(self, _bed: Any, node: str) -> None:
@@ -82,6 +98,16 @@ class Beacons:
             return json.loads(await self.agents[node].ask(PORT, b"ask", 0.5))
         except ConnectionError:
             return None
+
+    async def themselves(self) -> dict[str, Any]:
+        """By how much each node's clock is ahead of ours, and what it may still take."""
+        told = await self.told()
+        now_s = time.time()
+        return {
+            node: {"ahead_s": own["wall"] - now_s, "files": own["files"], "memory": own["memory"]}
+            for node, own in told.items()
+            if own
+        }
 
     async def awake(self) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -121,7 +147,12 @@ class Beacons:
                 source = self.name[address]
                 arrived = count - before[sink]["heard"].get(address, 0)
                 links[f"{source}>{sink}"] = [arrived, sent.get(source, 0)]
-        return {"silent": sorted(before.keys() - sent.keys()), "links": links}
+        late = {
+            f"{self.name[address]}>{sink}": late_s
+            for sink in sent
+            for address, late_s in after[sink]["late"].items()
+        }
+        return {"silent": sorted(before.keys() - sent.keys()), "links": links, "late": late}
 
 
 class Rows:
@@ -149,10 +180,12 @@ async def shown(name: str, bed: Bed, beacons: Beacons, folder: Path) -> dict[str
     work = asyncio.ensure_future(carry_out(plan, bed, folder / "ledger", stop, dice, bed.now_ns()))
     watch = asyncio.ensure_future(rows.observed.wait())
     await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
-    seen: dict[str, Any] = {"during": await beacons.hearing(100 if "loss" in name else 25)}
+    seen: dict[str, Any] = {"during": await beacons.hearing(100 if name in LONG else 25)}
+    seen["themselves"] = await beacons.themselves()
     stop.set()
     await work
     await beacons.awake()
+    seen["themselves after"] = await beacons.themselves()
     seen["after"] = await beacons.hearing(25)
     seen["row"] = rows.row
     seen["new_pids"] = [n for n, pid in (await beacons.pids()).items() if pid != pids[n]]

@@ -3,14 +3,25 @@ states, a system whose standing a test sets. What the nemesis does in it is what
 """
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
-from signal import SIGCONT, SIGKILL, SIGSTOP
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 from typing import Any
 
 import pytest
 
-from harness.contracts import Bed, Completed, LinkRule, Node, ProcessState, Standing
+from harness.contracts import (
+    Bed,
+    Clock,
+    Completed,
+    Flight,
+    LinkRule,
+    Node,
+    ProcessState,
+    Python,
+    Standing,
+)
 from harness.errors import BedFailed, NodeGone
 
 NODES = (
@@ -28,6 +39,7 @@ STANDING = Standing(
     epochs={"set-1": 1},
     redundant=True,
 )
+NO_LIMIT = 1024  # of open files
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -52,7 +64,11 @@ class MemoryAgent:
         self.rules: tuple[LinkRule, ...] = ()
         self.counts: dict[str, int] = {}
         self.arrived: dict[str, int] = {}
-        self.process = "running"
+        self.flights: dict[str, list[Flight]] = {}
+        self.process, self.code = "running", 0
+        self.deaf: set[int] = set()  # signals that it does not hear
+        self.clock = (0, 1.0, 0)  # ahead by so many ns, at which rate, since when
+        self.limit = NO_LIMIT
         self.broken: set[str] = set()
         self.gone = False
 
@@ -74,20 +90,85 @@ class MemoryAgent:
         await self._do("probed")
         return self.arrived.get(token, 0)
 
+    async def fly(self, target: str, token: str, count: int, size_bytes: int) -> None:
+        await self._do("fly")
+        sink = next(a for a in self.world.agents.values() if a.node.address == target)
+        for number in range(count):
+            sink.land(self.node.address, token, number, size_bytes + 28)
+
+    async def flown(self, token: str) -> Sequence[Flight]:
+        await self._do("flown")
+        now_ns = self.world.bed.now_ns()
+        landed = sorted(self.flights.get(token, ()), key=lambda flight: flight.arrived_ns)
+        return [flight for flight in landed if flight.arrived_ns <= now_ns]
+
+    async def lacks(self, _ability: str) -> str:
+        await self._do("lacks")
+        return ""
+
+    def land(self, source: str, token: str, number: int, size: int) -> None:
+        """A datagram, which the rules may make late."""
+        rule = next((rule for rule in self.rules if rule.source == source), LinkRule(source, 0.0))
+        dice, now_ns = self.world.random, self.world.bed.now_ns()
+        if dice.random() >= rule.drop:
+            late = dice.random() >= rule.reorder
+            waits_s = (number + 1) * size / rule.bytes_per_s if rule.bytes_per_s else 0.0
+            late_ns = round(1e9 * (waits_s + late * rule.delay_s + 0.0001))
+            flight = Flight(number, now_ns, now_ns + late_ns)
+            self.flights.setdefault(token, []).append(flight)
+
     async def state(self, _name: str) -> ProcessState:
         await self._do("state")
         if self.process == "exited":
-            return ProcessState("exited", self.pid, -9)
+            return ProcessState("exited", self.pid, self.code)
         return ProcessState("stopped" if self.process == "stopped" else "running", self.pid)
 
     async def signal(self, _name: str, number: int) -> None:
         await self._do("signal")
-        self.process = {SIGKILL: "exited", SIGSTOP: "stopped", SIGCONT: "running"}[number]
+        if number in self.deaf or self.process == "exited":
+            return
+        if number in (SIGKILL, SIGTERM):
+            self.end(-9 if number == SIGKILL else 0)
+        else:
+            self.process = {SIGSTOP: "stopped", SIGCONT: "running"}[number]
 
-    async def run(self, _argv: Sequence[str], *_: Any) -> Completed:
+    def end(self, code: int) -> None:
+        """It ends, and what was done to it is gone with it."""
+        self.process, self.code = "exited", code
+        self.clock, self.limit = (0, 1.0, 0), NO_LIMIT
+
+    async def run(self, argv: Sequence[str], *_: Any, **__: Any) -> Completed:
         await self._do("run")
+        match list(argv):
+            case [_, _, _, "/clusters/hosts/_wall_clock.py", verb, pid, *words]:
+                return self._told(pid, self._clock, verb, words)
+            case [_, _, _, "/clusters/hosts/_limits.py", verb, pid, _, *words]:
+                return self._told(pid, self._limits, verb, words)
         letter = "T" if self.process == "stopped" else "S"
         return Completed(0, f"{self.pid} (python3) {letter} 1 {self.pid} {self.pid} 0\n", "")
+
+    def _told(
+        self, pid: str, tell: Callable[[str, Sequence[str]], Any], verb: str, words: Sequence[str]
+    ) -> Completed:
+        if self.process == "exited" or int(pid) != self.pid:
+            return Completed(1, "", f"no process of group {pid} lives")
+        return Completed(0, json.dumps({pid: tell(verb, words)}), "")
+
+    def _clock(self, verb: str, words: Sequence[str]) -> Any:
+        """What _wall_clock.py tells."""
+        now_ns = self.world.bed.now_ns()
+        if verb != "read":
+            set_to = (int(words[0]), float(words[1])) if verb == "set" else (0, 1.0)
+            self.clock = (*set_to, now_ns)
+        ahead_ns, rate, since_ns = self.clock
+        return {"ahead_s": (ahead_ns + (rate - 1) * (now_ns - since_ns)) / 1e9, "rate": rate}
+
+    def _limits(self, verb: str, words: Sequence[str]) -> Any:
+        """What _limits.py tells of a process with ten files, or bytes."""
+        was = self.limit
+        if verb != "look":
+            self.limit = int(words[0]) + (10 if verb == "take" else 0)
+        return {"was": was, "limit": self.limit, "used": 10, "room": self.limit - 10}
 
     def receive(self, source: str, token: str) -> None:
         drop = next((rule.drop for rule in self.rules if rule.source == source), 0.0)
@@ -134,11 +215,15 @@ class World:
         self.standing = STANDING
         self.acknowledged = 0
         self.agents = {n.name: MemoryAgent(self, n, 10 + i) for i, n in enumerate(NODES)}
-        can = frozenset({"links", "loss", "signal", "restart"})
+        can = frozenset(
+            {"links", "loss", "delay", "bandwidth", "signal", "restart", "clock", "limits"}
+        )
         self.bed = Bed(
             nodes=NODES,
             agents=self.agents,  # type: ignore[arg-type]
-            hosts=type("Hosts", (), {"can": can, "shares_files": True})(),
+            hosts=type(
+                "Hosts", (), {"can": can, "shares_files": True, "python": _python, "clock": _clock}
+            )(),
             system=MemorySystem(self),  # type: ignore[arg-type]
             record=self,  # type: ignore[arg-type]
             now_ns=lambda: round(asyncio.get_running_loop().time() * 1e9),
@@ -164,7 +249,18 @@ class World:
     @property
     def sound(self) -> bool:
         """Whether nothing of any fault is left."""
-        return all(a.process == "running" and not a.rules for a in self.agents.values())
+        return all(
+            (a.process, a.rules, a.clock[:2], a.limit) == ("running", (), (0, 1.0), NO_LIMIT)
+            for a in self.agents.values()
+        )
+
+
+def _clock(_hosts: object, _node: str) -> Clock:
+    return Clock()
+
+
+def _python(_hosts: Any, _node: str) -> Python:
+    return Python("python3", "")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from harness.errors import BadRequest, Unsupported
 from harness.sight import Standing, Told
 from harness.trial import Trial
 from nemesis import _conditions, _plan, _targets, carry_out
-from nemesis._conditions import Acks, Event, Until
+from nemesis._conditions import Acks, Event, State, Until
 
 S = 1_000_000_000
 CAN = frozenset({"links", "loss", "signal", "restart", "events"})
@@ -29,6 +29,10 @@ CAN = frozenset({"links", "loss", "signal", "restart", "events"})
     [
         ("", None),
         ("1000 acks within 9 s", Acks(1000, 9.0)),
+        ("5,000 acks within 9 s", Acks(5000, 9.0)),
+        ("master changes within 20 s", State("master changes", 0.0, 20.0)),
+        ("set  shrinks + 0.5 s within 9 s", State("set shrinks", 0.5, 9.0)),
+        ("cluster is whole within 60 s", State("cluster is whole", 0.0, 60.0)),
         ("event truncate within 5 s", Event("truncate", within_s=5.0)),
         (
             "event  raft state=leader term=3 within 0.5s",
@@ -59,6 +63,7 @@ def test_after_reads(text: str, condition: Any) -> None:
         ("", Until()),
         ("another-master", Until("another-master")),
         ("next + 2 s", Until("next", 2.0)),
+        ("master is gone + 1 s", Until("master is gone", 1.0)),
         ("event election", Until(event=Event("election"))),
         (
             "event election epoch=3 by controller + 0.5 s",
@@ -81,6 +86,8 @@ def test_until_reads(text: str, condition: Until) -> None:
         "truncate within 5 s",
         "event Truncate within 5 s",
         "event truncate + s within 5 s",
+        "master changes",
+        "master dies within 5 s",
     ],
 )
 def test_what_after_can_not_mean_is_refused(text: str) -> None:
@@ -89,10 +96,14 @@ def test_what_after_can_not_mean_is_refused(text: str) -> None:
         _conditions.after(text)
 
 
-@pytest.mark.parametrize("text", ["event", "event election within 5 s", "election", "next + 2"])
+@pytest.mark.parametrize(
+    "text", ["event", "event election within 5 s", "election", "next + 2", "cluster is whole"]
+)
 def test_what_until_can_not_mean_is_refused(text: str) -> None:
     """With all that it may be."""
-    with pytest.raises(BadRequest, match="another-master, next or 'event election'"):
+    with pytest.raises(
+        BadRequest, match=r"another-master, next, master changes.* or 'event election'"
+    ):
         _conditions.until(text)
 
 
@@ -302,8 +313,72 @@ def test_a_fault_ends_with_its_event(
 
 def test_an_epoch_is_another_only_if_somebody_reigns() -> None:
     """A higher epoch without a master is the end of a reign and not the next."""
-    headless = Standing(epochs={"set-1": 2})
-    assert not _conditions.another_master({"set-1": 1}, headless)
-    assert _conditions.another_master(
-        {"set-1": 1}, replace(headless, masters={"set-1": "broker-2"})
-    )
+    before, headless = Standing(epochs={"set-1": 1}), Standing(epochs={"set-1": 2})
+    assert not _conditions.another_master(before, headless)
+    reigning = replace(headless, masters={"set-1": "broker-2"})
+    assert _conditions.another_master(before, reigning)
+
+
+# ---------------------------------------------------------------------- how the cluster stands
+
+
+def stood(world: Any, folder: Path, changes: dict[float, Standing], *faults: PlannedFault) -> None:
+    """Carry out faults while the cluster comes to stand so."""
+    plan = _plan.load(_plan.dump(faults)).faults
+
+    async def story(world: Any) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        for at_s, standing in changes.items():
+            loop.call_at(began_s + at_s, setattr, world, "standing", standing)
+        began_ns = world.bed.now_ns()
+        await carry_out(plan, world.bed, folder / "ledger", asyncio.Event(), Random(1), began_ns)
+
+    world.run(story)
+
+
+@pytest.mark.parametrize(
+    ("word", "change"),
+    [
+        ("master changes", {"epochs": {"set-1": 2}}),
+        ("controller-leader changes", {"controller_leader": "controller-3"}),
+        ("set shrinks", {"in_set": ("broker-1",)}),
+        ("master is gone", {"masters": {}}),
+    ],
+)
+def test_a_fault_waits_for_the_cluster_to_stand_otherwise(
+    world: Any, tmp_path: Path, word: str, change: dict[str, Any]
+) -> None:
+    """Than when the previous fault was aimed: on every kind of hosts, without events."""
+    changes = {4.0: replace(world.standing, **change)}
+    first = fault("partition", 1.0, "broker-3", for_s=30.0, until=f"{word} + 1 s")
+    second = fault("kill", 1.0, "controller-1", after=f"{word} + 0.5 s within 20 s")
+    stood(world, tmp_path, changes, first, second)
+    cut, kill = world.last(0), world.last(1)
+    assert kill["begin"] == pytest.approx(4.5 * S, abs=0.1 * S)
+    assert cut["heal"] == pytest.approx(5 * S, abs=0.1 * S)
+    assert (cut["state"], kill["state"]) == ("installed", "installed")
+
+
+def test_a_change_that_does_not_come_is_not_made_up(world: Any, tmp_path: Path) -> None:
+    """The fault is recorded as failed, with what it waited for, and nobody is hit."""
+    first = fault("pause", 1.0, "broker-3")
+    second = fault("kill", 1.0, "broker-2", after="master changes within 3 s")
+    stood(world, tmp_path, {}, first, second)
+    assert world.last(1)["state"] == "failed"
+    assert "waited 3 s in vain for this: master changes" in world.last(1)["observation"]
+    assert world.last(1)["applied"] is None
+    assert world.log == []
+
+
+def test_a_fault_waits_for_the_one_before_it(world: Any, tmp_path: Path) -> None:
+    """Until that is seen healed, and with `cluster is whole` until every set is complete."""
+    whole, torn = world.standing, replace(world.standing, redundant=False)
+    healed = fault("kill", 1.0, "broker-3", after="previous is healed within 30 s")
+    last = fault("kill", 1.0, "broker-2", after="cluster is whole within 30 s")
+    changes = {1.5: torn, 9.0: whole}
+    stood(world, tmp_path, changes, fault("pause", 1.0, "broker-3"), healed, last)
+    rows = [world.last(number) for number in range(3)]
+    assert rows[0]["healed"] <= rows[1]["begin"] < 4 * S
+    assert 9 * S <= rows[2]["begin"] < 9.2 * S
+    assert [row["state"] for row in rows] == ["installed"] * 3

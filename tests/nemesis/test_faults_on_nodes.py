@@ -6,6 +6,7 @@ What they hear of each other must be what the fault is for, and all of it again 
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ pytestmark = pytest.mark.bed
 
 SCENE = Path(__file__).with_name("bed_scene.py")
 CONTROLLERS = ("controller-1", "controller-2", "controller-3")
+# test_disk_faults_on_nodes.py, and tests/harness/test_runner.py, which has clients
+ELSEWHERE = {"disk-full", "read-only", "fsync", "wipe", "corrupt", "crash"}
 BROKERS = ("broker-1", "broker-2", "broker-3")
 SERVERS = (*CONTROLLERS, *BROKERS)
 EVERYBODY = (*SERVERS, "client-1")
@@ -130,6 +133,69 @@ def test_loss_is_near_its_probability(
     assert_sound(scene[name])
 
 
+@pytest.mark.parametrize(
+    ("name", "cut"),
+    [
+        ("answers", {("broker-1", "client-1")}),
+        ("one link", {("broker-1", "broker-2")}),
+        ("clients", both_ways(BROKERS, ("client-1",))),
+    ],
+)
+def test_partition_of_a_few_links(scene: dict[str, Any], name: str, cut: set[Link]) -> None:
+    """Requests arrive and answers do not; one link, one way; all clients from all brokers."""
+    assert_cut(scene[name], cut)
+
+
+def test_a_flapping_partition_comes_back(scene: dict[str, Any]) -> None:
+    """It was seen the first time, came again and was seen, and let packets through meanwhile."""
+    seen = scene["flapping"]
+    healing = json.loads(seen["row"]["observation"])["healing"]
+    assert healing["broke_off"] == ""
+    assert healing["came"] >= healing["seen"] >= 2
+    shares = {link: (arrived, sent) for link, arrived, sent in links(seen["during"])}
+    assert any(arrived for link, (arrived, _) in shares.items() if "broker-1" in link)
+    assert_sound(seen)
+
+
+def test_delay_makes_its_links_late_and_no_others(scene: dict[str, Any]) -> None:
+    """All that the victim receives is late, the client's words too; all others are in time."""
+    seen = scene["late"]
+    late_s = {tuple(name.split(">")): late for name, late in seen["during"]["late"].items()}
+    slow = {link for link, least_s in late_s.items() if least_s >= 0.3}
+    assert slow >= {(source, "broker-2") for source in EVERYBODY if source != "broker-2"}
+    assert all(late < 0.15 for late in seen["after"]["late"].values())
+    told = json.loads(seen["row"]["observation"])["effect"]
+    assert told["links"] == told["links_as_laid"] == 6
+    assert told["added_ms"][0] >= 0.75 * 300
+    assert_sound(seen)
+
+
+def test_some_packets_overtake_others(scene: dict[str, Any]) -> None:
+    """By what was counted on each of the victim's links."""
+    told = json.loads(scene["overtaken"]["row"]["observation"])["effect"]
+    assert told["links"] == told["links_as_laid"] == 5
+    assert told["overtaken"] >= 5
+    assert_sound(scene["overtaken"])
+
+
+@pytest.mark.parametrize(
+    ("name", "sources", "rate"),
+    [("narrow", CONTROLLERS, 10_000), ("narrow door", SERVERS, 30_000)],
+)
+def test_bandwidth_lets_only_so_much_through(
+    scene: dict[str, Any], name: str, sources: tuple[str, ...], rate: int
+) -> None:
+    """Each beacon says 50,000 bytes a second, more than there is room for; what is lost is of
+    those links alone."""
+    seen = scene[name]
+    told = json.loads(seen["row"]["observation"])["effect"]
+    assert 0 < max(told["bytes_per_s"]) <= 1.1 * rate
+    narrow = {(source, "broker-3") for source in sources if source != "broker-3"}
+    for link, arrived, sent in links(seen["during"]):
+        assert link in narrow or arrived >= sent / 2, link
+    assert_sound(seen)
+
+
 def test_pause_really_stops_the_processes(scene: dict[str, Any]) -> None:
     """Two of three brokers neither answer nor shout; afterwards they go on, the same processes."""
     seen = scene["pause"]
@@ -160,10 +226,64 @@ def silent_sources(hearing: dict[str, Any]) -> set[str]:
     return {source for source, arrived in heard.items() if not arrived}
 
 
+def test_restart_ends_the_process_when_it_is_asked(scene: dict[str, Any]) -> None:
+    """Down until it is healed, then another process."""
+    seen = scene["restart"]
+    assert seen["during"]["silent"] == ["broker-2"]
+    assert seen["new_pids"] == ["broker-2"]
+    told = json.loads(seen["row"]["observation"])["effect"]["processes"]["broker-2"]
+    assert told["code"] == -signal.SIGTERM
+    assert_sound(seen)
+
+
+def test_a_rolling_restart_leaves_everybody_awake(scene: dict[str, Any]) -> None:
+    """Each is another process by the time that the round is over, and nobody else is."""
+    seen = scene["rolling restart"]
+    assert seen["during"]["silent"] == []
+    assert seen["new_pids"] == list(BROKERS)
+    told = json.loads(seen["row"]["observation"])["effect"]["processes"]
+    assert sorted(told) == list(BROKERS)
+    assert_sound(seen)
+
+
+def test_a_clock_is_wrong_for_its_process_alone(scene: dict[str, Any]) -> None:
+    """A thousand seconds behind, and gaining; right again after, and nobody else's ever wrong."""
+    seen = scene["clock"]
+    ahead = {node: told["ahead_s"] for node, told in seen["themselves"].items()}
+    assert -1000 < ahead.pop("broker-2") < -900
+    assert all(abs(ahead_s) < 60 for ahead_s in ahead.values())
+    assert all(abs(told["ahead_s"]) < 60 for told in seen["themselves after"].values())
+    assert seen["new_pids"] == []
+    assert_sound(seen)
+
+
+def test_a_starved_process_seldom_runs(scene: dict[str, Any]) -> None:
+    """It shouts far less often than the others, and as often again after."""
+    seen = scene["starved of cpu"]
+    rounds = {link[0]: sent for link, _, sent in links(seen["during"])}
+    own = rounds.pop("broker-3")
+    assert 0 < own < 0.6 * sorted(rounds.values())[len(rounds) // 2]
+    assert seen["new_pids"] == []
+    assert_sound(seen)
+
+
+def test_a_process_without_files_or_memory_is_refused_more(scene: dict[str, Any]) -> None:
+    """It finds out for itself; the others have all they want, and so has it after."""
+    for name, what, most in (("files", "files", 4), ("memory", "memory", False)):
+        seen = scene[f"starved of {name}"]
+        told = {node: own[what] for node, own in seen["themselves"].items()}
+        assert told.pop("broker-2") <= most
+        assert set(told.values()) == {10 if what == "files" else True}
+        assert seen["themselves after"]["broker-2"][what] == (10 if what == "files" else True)
+        assert seen["new_pids"] == []
+        assert_sound(seen)
+
+
 def test_every_fault_is_shown_here(scene: dict[str, Any], root: Path) -> None:
     """A new fault cannot be added without being shown on real nodes, if these can do it."""
-    files = {p.stem for p in (root / "nemesis").glob("*.py") if not p.stem.startswith("_")}
+    files = set(registry.names("fault"))
     possible = {name for name in files if LocalHosts.can >= registry.module("fault", name).NEEDS}
     shown = {seen["row"]["kind"] for name, seen in scene.items() if name != "before"}
-    assert shown == possible
-    assert files - possible == {"power"}, "shown in a simulated world: tests/simulated"
+    assert shown == possible - ELSEWHERE
+    others = {"power", "unsynced", "membership"}
+    assert files - possible == others, "shown in simulated worlds: tests/simulated, tests/trials"

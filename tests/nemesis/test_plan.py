@@ -13,8 +13,10 @@ from harness import registry
 from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.trial import Rhythm, Trial
+from harness.zones import placed
 from nemesis import _plan
-from nemesis._aliases import ALIASES
+from nemesis._aliases import ALIASES, JEPSEN, OPENCHAOS, aliases
+from nemesis._kinds import unfit
 
 NODES = (
     Node("nameserver-1", "nameserver"),
@@ -24,7 +26,13 @@ NODES = (
 )
 KINDS = ("kill", "pause", "partition", "loss")
 PLANS = Path(__file__).resolve().parents[2] / "suites/plans"
-ALL = frozenset({"links", "loss", "signal", "restart", "power", "events"})
+ALL = frozenset[str]().union(
+    registry.load("system", "flotilla")(Trial()).can,
+    *(
+        registry.load("hosts", name)(Trial(hosts=name), Path()).can
+        for name in ("local", "simulated")
+    ),
+)
 
 trials = st.builds(
     Trial,
@@ -198,19 +206,38 @@ def test_a_fault_after_the_load_is_refused() -> None:
         _plan.check(plan, Trial(), 1.5, NODES)
 
 
-@pytest.mark.parametrize("name", sorted(ALIASES))
-def test_openchaos_names_are_understood(name: str) -> None:
-    """Each alias draws a fault of one of our kinds, aimed as OpenChaos aims it."""
-    trial = Trial(faults=(name,), targets=("broker-2",) if name.startswith("fixed") else ())
+@pytest.mark.parametrize("name", sorted(set(aliases()) - {"noop"}))
+def test_names_of_others_are_understood(name: str) -> None:
+    """Each alias draws a fault of one of our kinds, aimed as OpenChaos and Jepsen aim it."""
+    alias = ALIASES[name]
+    trial = Trial(faults=(name,), targets=() if alias.target else ("broker-2",))
     plan = _plan.planned(trial, None, 1.5, NODES, ALL)
-    assert {fault.kind for fault in plan} == {ALIASES[name].kind}
-    assert {fault.target for fault in plan} == {ALIASES[name].target or "broker-2"}
+    assert {fault.kind for fault in plan} == {alias.kind}
+    assert {fault.target for fault in plan} == {alias.target or "broker-2"}
+    params = registry.module("fault", alias.kind).PARAMS
+    assert not [word for word in alias.params.items() if unfit(params, *word)]
+
+
+def test_every_name_of_openchaos_and_jepsen_is_known() -> None:
+    """All that their programs take, as an alias or as a kind of its own; `noop` is no fault."""
+    theirs = {"noop", "random-delay", "partition-majorities-ring", "bridge", "random-loss"}
+    theirs |= {f"{who}-kill" for who in ("minor", "major", "random", "fixed", "leader")}
+    theirs |= {f"{who}-suspend" for who in ("minor", "major", "random", "fixed", "leader")}
+    theirs |= {f"{who}-partition" for who in ("random", "fixed", "leader")}
+    assert theirs <= OPENCHAOS.keys()
+    words = {"partition-one", "majorities-ring", "primaries", "packet", "bitflip", "truncate"}
+    assert words <= JEPSEN.keys()
+    for name in theirs | words | {"kill", "pause", "clock"}:
+        _plan.check_kinds([name])
+    assert _plan.draw(Trial(faults=("noop",)), 1.5, NODES) == ()
+    with pytest.raises(BadRequest, match="noop is no fault"):
+        _plan.load(PLAN.replace('"kill"', '"noop"'))
 
 
 def test_unknown_kinds_list_ours_and_the_aliases() -> None:
     """Somebody who comes from OpenChaos finds the names that are known."""
     with pytest.raises(UnknownName, match=r"leader-kill.*partition.*random-loss"):
-        _plan.check_kinds(["kill", "major-cpu-high"])
+        _plan.check_kinds(["kill", "major-cpu-hgih"])
 
 
 @pytest.mark.parametrize("kind", registry.names("fault"))
@@ -226,4 +253,5 @@ def test_our_own_plans_are_sound(path: Path) -> None:
     """Every plan that we ship loads and fits the trial that it asks for."""
     overrides, plan = _plan.load(path.read_text(), str(path))
     scale = overrides["settings"]["timeScale"]
-    _plan.check(plan, Trial().with_(overrides), 15 * scale, NODES, ALL)
+    trial = Trial().with_({"plan": str(path), **overrides})
+    _plan.check(plan, trial, 15 * scale, placed(NODES, trial.zones), ALL)

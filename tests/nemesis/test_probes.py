@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.contracts import Node
+from harness.scene import CUT, Effect
 from nemesis._fabric import Fabric
 from nemesis._probes import Sighting, plausible
 from nemesis.pause import thread_states
@@ -90,8 +91,8 @@ def test_the_last_merge_wins_whatever_is_slow() -> None:
     async def story() -> None:
         fabric = Fabric(nodes, agents)  # type: ignore[arg-type]
         await asyncio.gather(
-            fabric.lay("one", {("a", "b"): 1.0}),
-            fabric.lay("two", {("a", "b"): 0.5, ("c", "b"): 0.2}),
+            fabric.lay("one", {("a", "b"): CUT}),
+            fabric.lay("two", {("a", "b"): Effect(0.5), ("c", "b"): Effect(0.2)}),
             fabric.lift("one"),
         )
         assert agents["b"].rules == {"1.1.1.1": 0.5, "1.1.1.3": 0.2}

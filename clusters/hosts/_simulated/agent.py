@@ -7,21 +7,30 @@ links; a process is asked over the node's own TCP.
 """
 
 import asyncio
+import errno
+import math
 import posixpath
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import Any
 
+from clusters.hosts._disk_faults import merged
 from clusters.hosts._pipe import NoAnswer
-from harness.contracts import Completed, LinkRule, ProcessState
+from harness.contracts import Completed, DiskFault, DiskSeen, Flight, LinkRule, ProcessState
 from harness.errors import BedFailed
 
+from .disk import Disk
 from .driver import DriverLoop
 from .machine import Machine, command, program
 from .network import Link
 from .process import Process
+from .world import SECOND
 
+PROBE = ".seatrial-probe"
+HEADERS_BYTES = 28  # of a datagram
+YOUNG = 256
 Tell = Callable[[Any], object]  # with what came of it, or with what went wrong
 
 
@@ -37,8 +46,10 @@ class SimulatedAgent:
         self._named: dict[str, Process] = {}
         self._ruled: dict[str, int] = {}  # source -> packets its link had dropped before
         self._arrived: dict[str, int] = {}  # probes, by token
+        self._landed: dict[str, Sequence[Flight]] = {}  # flights of the youngest tokens
         self._asking: dict[int, Tell] = {}  # who waits for an answer of the node's processes
         self._asked = 0
+        self._spoilt: dict[str, DiskFault] = {}  # what each fault wants of the disk
 
     # files and commands
 
@@ -123,16 +134,67 @@ class SimulatedAgent:
 
         await self._there(switch)
 
+    # the disk
+
+    async def forget_unsynced(self) -> int:
+        def forget() -> int:
+            if running := [name for name, process in self._named.items() if process.alive]:
+                raise BedFailed(f"{running[0]} runs, and would remember")
+            return self.machine.forget_unsynced()
+
+        at_stake: int = await self._there(forget)
+        return at_stake
+
+    async def disk(self, owner: str, fault: DiskFault | None) -> None:
+        self._spoilt.pop(owner, None)
+        if fault is not None:
+            self._spoilt[owner] = fault
+        await self._there(lambda: self._spoil(merged(self._spoilt.values())))
+
+    async def disk_wanted(self) -> DiskFault | None:
+        return merged(self._spoilt.values())
+
+    def _spoil(self, fault: DiskFault | None) -> None:
+        disk, wanted = self.machine.disk, fault or DiskFault("")
+        self._world.record(f"the disk of {self.machine.node.name}: {fault or 'sound'}")
+        disk.full, disk.read_only = wanted.full, wanted.read_only
+        disk.sync_error = errno.EIO if wanted.sync_fails else 0
+        hangs = wanted.sync_s == math.inf
+        disk.delay_ns = 0 if hangs else round(wanted.sync_s * SECOND)
+        disk.hang(hangs)
+        if wanted.sync_fails:
+            for tell in self.machine.on_failing_syncs:
+                tell()
+
+    async def disk_seen(self, below: str, patience_s: float) -> DiskSeen:
+        seen: DiskSeen = await self._until(lambda tell: self._look(below, patience_s, tell))
+        return seen
+
+    def _look(self, below: str, patience_s: float, tell: Tell) -> None:
+        """Write a few bytes, ask for a sync, and tell what came of it, once."""
+        disk, began_ns = self.machine.disk, self._world.now_ns
+        told: list[bool] = []
+        write = _name_of(_scrawl, disk, f"{below}/{PROBE}")
+
+        def over(error: OSError | None, ended: bool = True) -> None:
+            if not told:
+                told.append(ended)
+                took_s = (self._world.now_ns - began_ns) / SECOND
+                tell(DiskSeen(write, _errno_name(error), took_s if ended else math.inf))
+
+        disk.sync_folder(disk.folder(below), over)
+        self._world.after(round(patience_s * SECOND), over, None, False)
+
     # the network
 
     async def links(self, rules: Sequence[LinkRule]) -> None:
         def lay() -> None:
             for source in self._ruled:
-                _affect(self._link(source), 0.0)
+                _affect(self._link(source), LinkRule(source, 0.0))
             self._ruled = {rule.source: self._link(rule.source).dropped for rule in rules}
             for rule in rules:
-                _affect(self._link(rule.source), rule.drop)
-            words = ", ".join(f"{rule.source} {rule.drop:g}" for rule in rules)
+                _affect(self._link(rule.source), rule)
+            words = ", ".join(map(_words, rules))
             self._world.record(f"{self.machine.node.name} drops {words or 'nothing'}")
 
         await self._there(lay)
@@ -156,6 +218,26 @@ class SimulatedAgent:
     async def probed(self, token: str) -> int:
         count: int = await self._there(lambda: self._arrived.get(token, 0))
         return count
+
+    async def fly(self, target: str, token: str, count: int, size_bytes: int) -> None:
+        link = self._network.link(self._address, target)
+        await self._there(lambda: self._peers[target].land(link, token, count, size_bytes))
+
+    def land(self, link: Link, token: str, count: int, size_bytes: int) -> None:
+        """Datagrams are sent to this node. It is known at once when they will arrive."""
+        now_ns = self._world.now_ns
+        arrivals = link.flights_ns(now_ns, count, size_bytes + HEADERS_BYTES)
+        if len(self._landed) >= YOUNG:
+            self._landed.clear()  # nobody asks for them any more
+        self._landed[token] = [Flight(number, now_ns, at_ns) for at_ns, number in arrivals]
+
+    async def flown(self, token: str) -> Sequence[Flight]:
+        """Also those that are still under way."""
+        flights: Sequence[Flight] = await self._there(lambda: self._landed.get(token, ()))
+        return flights
+
+    async def lacks(self, ability: str) -> str:
+        return ""
 
     async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
         def begin(tell: Tell) -> None:
@@ -232,9 +314,39 @@ class SimulatedAgent:
         return kind(f"{self.machine.node.name}: {error}")
 
 
-def _affect(link: Link, drop: float) -> None:
-    link.cut = drop >= 1
-    link.loss = 0.0 if drop >= 1 else drop
+def _scrawl(disk: Disk, path: str) -> None:
+    file = disk.file(path, create=True)
+    try:
+        disk.write(file, b"seatrial", 0)
+    finally:
+        disk.remove(path)
+
+
+def _name_of(attempt: Callable[..., object], *args: Any) -> str:
+    """The error that an attempt ends with; empty: none."""
+    try:
+        attempt(*args)
+    except OSError as e:
+        return _errno_name(e)
+    return ""
+
+
+def _errno_name(error: OSError | None) -> str:
+    return errno.errorcode.get(error.errno or 0, str(error)) if error else ""
+
+
+def _affect(link: Link, rule: LinkRule) -> None:
+    link.cut = rule.drop >= 1
+    link.loss = 0.0 if rule.drop >= 1 else rule.drop
+    delay_ns, jitter_ns = round(rule.delay_s * SECOND), round(rule.jitter_s * SECOND)
+    link.slow_down(delay_ns, jitter_ns, rule.reorder)
+    link.bytes_per_s, link.door_bytes_per_s = int(rule.bytes_per_s), int(rule.node_bytes_per_s)
+
+
+def _words(rule: LinkRule) -> str:
+    """A rule, for the world's record."""
+    paced = astuple(rule)[2:]
+    return f"{rule.source} {rule.drop:g}" + (f" {paced}" if any(paced) else "")
 
 
 class _Asking(asyncio.Protocol):

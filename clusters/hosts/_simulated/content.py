@@ -55,6 +55,11 @@ class Content:
         return data if len(data) == end - offset else data + bytes(end - offset - len(data))
 
     @property
+    def waiting(self) -> int:
+        """Changes that no sync has covered."""
+        return len(self._waiting)
+
+    @property
     def held(self) -> int:
         """Bytes of memory this takes, beside what waits for a sync."""
         return len(self._data)

@@ -14,13 +14,15 @@ asked for. After a sync that failed the file reads as the disk has it, since the
 pages it could not write: whoever syncs again and believes it, is deceived.
 
 Faults: `room_bytes` (how much may still be added; then ENOSPC, after a part of the write, as the
-kernel does), `write_error` and `sync_error` (an errno, EIO), `delay_ns` (each sync takes longer),
-`flip_bit`.
+kernel does), `full` (no room at all, `room_bytes` or not), `read_only` (EROFS for whatever changes
+a file or a name), `write_error` and `sync_error` (an errno, EIO), `delay_ns` (each sync takes
+longer), `hang` (no sync ends), `flip_bit`, `chop`, `empty`. Files that are spared know neither
+`full` nor `read_only`.
 """
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
@@ -71,7 +73,9 @@ class Disk:
     def __init__(self, timer: Timer, random: Random, pace: Pace = Pace()) -> None:
         self.room_bytes: int | None = None
         self.write_error = self.sync_error = 0
+        self.full = self.read_only = False
         self.delay_ns = 0
+        self._hung: list[Callable[[], None]] | None = None  # ends of syncs that wait for it to end
         self.syncs = self.cuts = 0
         self.on_append: dict[str, Callable[[bytes], object]] = {}  # path -> who reads what is added
         self._timer, self._random, self._pace = timer, random, pace
@@ -82,6 +86,11 @@ class Disk:
 
     @property
     def free_bytes(self) -> int:
+        return 0 if self.full else self.given_bytes
+
+    @property
+    def given_bytes(self) -> int:
+        """What would be free if it were not said to be full."""
         return PLENTY_BYTES if self.room_bytes is None else self.room_bytes
 
     # names
@@ -105,6 +114,7 @@ class Disk:
         if node is None:
             if not create:
                 raise error_of(errno.ENOENT, path)
+            self._check_names()
             node = Content()
             self._do((folder, name, node))
         return node
@@ -120,6 +130,7 @@ class Disk:
         for depth, name in enumerate(names):
             node = folder.entries.get(name)
             if node is None:
+                self._check_names()
                 node = Folder()
                 self._do((folder, name, node))
             if not isinstance(node, Folder):
@@ -129,6 +140,7 @@ class Disk:
 
     def remove(self, path: str) -> None:
         node = self.file(path)
+        self._check_names()
         self._do((*self._place(path), None))
         self._grow(-node.size)
 
@@ -137,6 +149,7 @@ class Disk:
         node = self.file(source)
         folder, name = self._place(target)
         there = folder.entries.get(name) if name else folder
+        self._check_names()
         if isinstance(there, Folder):
             raise error_of(errno.EISDIR, target)
         if there is node:
@@ -150,9 +163,9 @@ class Disk:
         """All of it, or as much as there is room for and then ENOSPC."""
         if not data:
             return
-        self._check_write(offset)
+        self._check_write(file, offset)
         end = offset + len(data)
-        lacking = self._lacking(end - file.size)
+        lacking = self._lacking(file, end - file.size)
         fits = max(len(data) - lacking, 0)
         if fits:
             self._grow(max(offset + fits - file.size, 0))
@@ -163,14 +176,15 @@ class Disk:
     def truncate(self, file: Content, size: int) -> None:
         if size < 0:
             raise error_of(errno.EINVAL)
+        self._check_change(file)
         self._grow(min(size - file.size, 0))
         file.resize(size)
 
     def allocate(self, file: Content, size: int) -> None:
         if size <= 0:
             raise error_of(errno.EINVAL)
-        self._check_write(0)
-        if self._lacking(size - file.size):
+        self._check_write(file, 0)
+        if self._lacking(file, size - file.size):
             raise error_of(errno.ENOSPC)
         if size > file.size:
             self._grow(size - file.size)
@@ -207,7 +221,9 @@ class Disk:
 
         `spared`: so is whatever is added later. An event log is evidence and not what is tried.
         """
+        read_only, self.read_only = self.read_only, False
         self.make_folders("/".join(_names(path)[:-1]))
+        self.read_only = read_only
         folder, name = self._place(path)
         self._do((folder, name, Content(data, spared=spared)))
         self._write_journal(self._written + len(self._journal))
@@ -219,9 +235,49 @@ class Disk:
             self._undo_names(self._random.randint(0, len(self._journal)))
         self._lose_from(self._root)
         self._free_at_ns = 0
+        if self._hung:
+            self._hung.clear()
+
+    def hang(self, on: bool) -> None:
+        """No sync ends any more; or those that hang end now, and all later ones in their time."""
+        hung, self._hung = self._hung or [], (self._hung or []) if on else None
+        if not on:
+            for end in hung:
+                self._timer.after(0, end)
+
+    @property
+    def hangs(self) -> bool:
+        return self._hung is not None
+
+    def waiting(self, path: str) -> int:
+        """Changes below a folder, of names and of bytes, that no sync has covered."""
+        return len(self._journal) + sum(file.waiting for _, file in self.files(path))
+
+    def files(self, path: str) -> Iterator[tuple[str, Content]]:
+        """Every file below a folder, with its path there."""
+        for name, node in sorted(self.folder(path).entries.items()):
+            if isinstance(node, Folder):
+                yield from ((f"{name}/{below}", f) for below, f in self.files(f"{path}/{name}"))
+            else:
+                yield name, node
 
     def flip_bit(self, path: str, bit: int) -> None:
         self.file(path).flip(bit)
+
+    def chop(self, path: str, size: int) -> None:
+        """The file has lost its end, for good."""
+        file = self.file(path)
+        self._grow(min(size - file.size, 0))
+        file.resize(size)
+        file.settle(file.changes)
+
+    def empty(self, path: str) -> None:
+        """Nothing is left below a folder, for good."""
+        folder = self.folder(path)
+        self._grow(-_size_of(folder))
+        for name in list(folder.entries):
+            self._do((folder, name, None))
+        self._write_journal(self._written + len(self._journal))
 
     def used_bytes(self) -> int:
         return _size_of(self._root)
@@ -284,18 +340,31 @@ class Disk:
         self._free_at_ns = max(self._free_at_ns, now_ns) + takes_ns
 
         def unless_cut() -> None:
-            if cuts == self.cuts:
+            if self._hung is not None:
+                self._hung.append(unless_cut)
+            elif cuts == self.cuts:
                 end()
 
         self._timer.after(self._free_at_ns - now_ns, unless_cut)
 
-    def _check_write(self, offset: int) -> None:
+    def _check_write(self, file: Content, offset: int) -> None:
         if offset < 0:
             raise error_of(errno.EINVAL)
+        self._check_change(file)
         if self.write_error:
             raise error_of(self.write_error)
 
-    def _lacking(self, growth: int) -> int:
+    def _check_change(self, file: Content) -> None:
+        if self.read_only and not file.spared:
+            raise error_of(errno.EROFS)
+
+    def _check_names(self) -> None:
+        if self.read_only:
+            raise error_of(errno.EROFS)
+
+    def _lacking(self, file: Content, growth: int) -> int:
+        if self.full and not file.spared:
+            return max(growth, 0)
         return 0 if self.room_bytes is None else max(growth - self.room_bytes, 0)
 
     def _grow(self, by: int) -> None:

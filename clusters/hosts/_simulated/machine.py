@@ -10,10 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from signal import SIGKILL
+from typing import Any
 
 from clusters.flotilla import node as flotilla
 from clusters.flotilla.rules import RULES, Rules
 from clusters.flotilla_mutants import MUTANTS
+from clusters.hosts import _damage
 from clusters.systems import _flotilla_dump
 from harness import crew
 from harness.contracts import Completed, Node
@@ -25,7 +28,7 @@ from .disk import Disk, Folder, Pace
 from .network import Network
 from .ports import VirtualFiles, disk_of, ports_of
 from .process import Host, Main, Process
-from .world import World
+from .world import SECOND, World
 
 AGENT = "agent"  # the process that asks on the node's behalf
 PORTION_BYTES = 1 << 20
@@ -41,6 +44,8 @@ class Machine:
         self.agent = self.host.start(AGENT, _idle)
         self.files: VirtualFiles = _Seen(self.agent, self.disk)
         self.rules: Callable[[int, Rules], Rules] = lambda boot, rules: rules  # who looks on
+        self.on_damage: list[Callable[[], None]] = []
+        self.on_failing_syncs: list[Callable[[], None]] = []
 
     def power(self, on: bool) -> None:
         """Cut it, or give it back."""
@@ -49,6 +54,20 @@ class Machine:
         elif not self.host.up:
             self.host.power_on()
             self.agent = self.host.start(AGENT, _idle)
+
+    def damaged(self) -> None:
+        """Tell who has to know that files changed under a stopped node."""
+        for tell in self.on_damage:
+            tell()
+
+    def forget_unsynced(self) -> int:
+        """As a power cut, to a machine whose processes have ended; how many changes were at
+        stake."""
+        at_stake = self.disk.waiting(self.folder)
+        self.host.world.record(f"{self.node.name} forgets what was not synced")
+        for tell in self.host.on_power_cut:
+            tell()
+        return at_stake
 
     def sink(self) -> None:
         """Every process ends without a word."""
@@ -103,11 +122,12 @@ def _mutant(machine: Machine, arguments: Sequence[str]) -> Main:
 
 
 def _crew(machine: Machine, arguments: Sequence[str]) -> Main:
-    folder, name = arguments
-    logs = partial(crew.written, patient=True)
+    folder, name, *more = arguments
+    logs, life = partial(crew.written, patient=True), crew.Life.of(more)
 
     async def main(process: Process) -> int:
-        return await crew.serve(RunDir(Path(folder)), name, logs, machine.host.clock.monotonic_ns)
+        run, die = RunDir(Path(folder)), partial(process.exit, -SIGKILL)
+        return await crew.serve(run, name, logs, machine.host.clock.monotonic_ns, die, life)
 
     return main
 
@@ -132,15 +152,19 @@ def command(machine: Machine, argv: Sequence[str]) -> Completed:
                 return _removed(machine, path)
             case ["sh", "-c", text] if "/proc/[0-9]*/task/*/stat" in text:
                 return Completed(0, _threads(machine.host), "")
+            case [_, "-S", "-s", script, verb, group, *words] if _is(script, "wall_clock"):
+                return _clock(machine.host, verb, int(group), words)
             case [*_, script, store, out] if script.endswith("/_flotilla_dump.py"):
                 return _dumped(machine, store, out)
+            case [*_, script, order] if script.endswith("/_damage.py"):
+                return _damaged(machine, json.loads(order))
     except OSError as e:
         return Completed(1, "", str(e))
     raise BedFailed(f"{machine.node.name} is simulated, and {' '.join(argv)} is not")
 
 
 def _free(disk: Disk) -> str:
-    room = disk.free_bytes >> 10
+    room = disk.given_bytes >> 10  # a disk that we said to be full is no misfortune of ours
     return f"Filesystem 1024-blocks Used Available Capacity Mounted on\ndisk 0 0 {room}"
 
 
@@ -158,12 +182,61 @@ def _threads(host: Host) -> str:
     )
 
 
+def _is(script: str, name: str) -> bool:
+    return script.endswith(f"/_{name}.py")
+
+
+def _clock(host: Host, verb: str, group: int, words: Sequence[str]) -> Completed:
+    """What _wall_clock.py does; here all processes of a host have one clock."""
+    if group not in (process.pid for process in host.processes.values()):
+        return Completed(1, "", f"no process of group {group} lives")
+    if verb != "read":
+        ahead_ns, rate = (int(words[0]), float(words[1])) if verb == "set" else (0, 1.0)
+        host.clock.go_wrong(ahead_ns, rate)
+        host.world.record(f"{host.name} is ahead by {ahead_ns} ns, at {rate:g} s a second")
+    shown = {"ahead_s": host.clock.ahead_ns() / SECOND, "rate": host.clock.wall_rate}
+    return Completed(0, json.dumps({str(group): shown}), "")
+
+
 def _dumped(machine: Machine, store: str, out: str) -> Completed:
     queues: dict[tuple[str, int], int] = {}
     rows = b"".join(_flotilla_dump.rows(store, queues, machine.files))
     machine.disk.put(out, rows)
     count = len(rows) // _flotilla_dump.ROW.size
     return Completed(0, json.dumps({"queues": list(queues), "rows": count}), "")
+
+
+class _OnDisk:
+    """The files of a machine that does not run, for who damages them."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk, self._folder = disk, folder
+
+    def sizes(self) -> dict[str, int]:
+        try:
+            return {path: file.size for path, file in self._disk.files(self._folder)}
+        except FileNotFoundError:
+            return {}
+
+    def read(self, path: str, size: int, offset: int) -> bytes:
+        return self._disk.file(f"{self._folder}/{path}").read(size, offset)
+
+    def flip(self, path: str, bit: int) -> None:
+        self._disk.flip_bit(f"{self._folder}/{path}", bit)
+
+    def cut(self, path: str, size: int) -> None:
+        self._disk.chop(f"{self._folder}/{path}", size)
+
+    def empty(self) -> None:
+        self._disk.empty(self._folder)
+
+
+def _damaged(machine: Machine, order: dict[str, Any]) -> Completed:
+    folder = order.pop("folder")
+    machine.host.world.record(f"{machine.node.name} is damaged: {order['do']}")
+    answer = _damage.done(_OnDisk(machine.disk, folder), order)
+    machine.damaged()
+    return Completed(0, json.dumps(answer), "")
 
 
 # -------------------------------------------------------------------------------------- coming home

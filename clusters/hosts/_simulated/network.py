@@ -1,10 +1,12 @@
 """The network between simulated hosts: directed links with an effect each, and who listens where.
 
 A link has a latency, jitter, a chance of loss, perhaps a rate, and can be cut; each direction by
-itself, and each with luck of its own. A cut is a rule at the receiver that drops whatever arrives
-(`iptables -A INPUT -s ... -j DROP`): what was under way when it was made is dropped too, and nobody
-is told. What TCP makes of that is in `tcp.py`. Bytes of one direction of a connection arrive in
-their order, now and then cut in two or joined with the next, as a parser must bear.
+itself, and each with luck of its own. It may be made late and narrow, alone or with all links to
+the same host; what is not late overtakes, as far as TCP's order lets it. A cut is a rule at the
+receiver that drops whatever arrives (`iptables -A INPUT -s ... -j DROP`): what was under way when
+it was made is dropped too, and nobody is told. What TCP makes of that is in `tcp.py`. Bytes of one
+direction of a connection arrive in their order, now and then cut in two or joined with the next, as
+a parser must bear.
 """
 
 import errno
@@ -22,6 +24,8 @@ LOOPBACK = "127.0.0.1"
 ANYWHERE = "0.0.0.0"
 FIRST_PORT, LAST_PORT = 32768, 60999
 NANOS_LOOPBACK = 15_000
+LEAST_BEARABLE_BYTES = 16_384
+FULL_NS = 2 * SECOND
 HALF_OPEN_NS = 63 * SECOND  # how long a kernel waits for the third packet of a handshake
 
 
@@ -36,32 +40,76 @@ class Wire:
     spread: float = 1.0  # each link is up to so many times slower
 
 
+class Stretch:
+    """A part of the way that carries one piece after the other."""
+
+    __slots__ = ("free_ns",)
+
+    def __init__(self) -> None:
+        self.free_ns = 0
+
+    def passed_ns(self, at_ns: int, size: int, bytes_per_s: int) -> int:
+        """When a piece that comes then is through."""
+        self.free_ns = max(self.free_ns, at_ns) + size * SECOND // bytes_per_s
+        return self.free_ns
+
+
 class Link:
-    """One direction between two hosts."""
+    """One direction between two hosts. `door`: the last stretch, of all links to the same host."""
 
     __slots__ = (
+        "_natural",
+        "_own",
         "bytes_per_s",
         "cut",
+        "door",
+        "door_bytes_per_s",
         "dropped",
-        "free_ns",
         "jitter_ns",
         "join",
         "latency_ns",
         "loss",
         "luck",
+        "overtaking",
         "split",
     )
 
-    def __init__(self, wire: Wire, luck: Callable[[], float]) -> None:
+    def __init__(self, wire: Wire, luck: Callable[[], float], door: Stretch | None = None) -> None:
         slower = wire.spread ** luck() if wire.spread > 1 else 1.0
         self.latency_ns, self.jitter_ns = int(wire.latency_ns * slower), wire.jitter_ns
+        self._natural = self.latency_ns, self.jitter_ns
+        self._own, self.door = Stretch(), door or Stretch()
+        self.overtaking = 0.0  # the share that is not later than by nature
+        self.door_bytes_per_s = 0
         self.split, self.join = wire.split, wire.join
         self.loss = 0.0
         self.bytes_per_s = 0  # 0: as fast as you like
         self.cut = False
         self.dropped = 0  # packets, since ever
         self.luck = luck
-        self.free_ns = 0
+
+    def slow_down(self, delay_ns: int, jitter_ns: int, overtaking: float) -> None:
+        """So much later than by nature, from now on."""
+        latency_ns, own_jitter_ns = self._natural
+        self.latency_ns, self.jitter_ns = latency_ns + delay_ns, own_jitter_ns + jitter_ns
+        self.overtaking = overtaking
+
+    @property
+    def narrow(self) -> bool:
+        return self.bytes_per_s > 0 or self.door_bytes_per_s > 0
+
+    @property
+    def bearable_bytes(self) -> int:
+        """What a connection may have under way on a narrow link."""
+        rates = [rate for rate in (self.bytes_per_s, self.door_bytes_per_s) if rate]
+        return max(LEAST_BEARABLE_BYTES, min(rates))
+
+    def way_ns(self) -> int:
+        """How long the next piece is under way, when nothing is before it."""
+        latency_ns, jitter_ns = self.latency_ns, self.jitter_ns
+        if self.overtaking and self.luck() < self.overtaking:
+            latency_ns, jitter_ns = self._natural
+        return latency_ns + int(self.luck() * jitter_ns) if jitter_ns else latency_ns
 
     def pass_all(self, count: int) -> int:
         """How many of these packets get through now."""
@@ -84,9 +132,32 @@ class Link:
 
     def queued_ns(self, now_ns: int, size: int) -> int:
         """How long a piece waits for, and occupies, a slow link."""
-        begins_ns = max(self.free_ns, now_ns)
-        self.free_ns = begins_ns + size * SECOND // self.bytes_per_s
-        return self.free_ns - now_ns
+        at_ns = now_ns
+        if self.bytes_per_s:
+            at_ns = self._own.passed_ns(at_ns, size, self.bytes_per_s)
+        if self.door_bytes_per_s:
+            at_ns = self.door.passed_ns(at_ns, size, self.door_bytes_per_s)
+        return at_ns - now_ns
+
+    def _full(self, now_ns: int) -> bool:
+        """Whether more waits on a narrow link than it bears."""
+        ways = ((self._own, self.bytes_per_s), (self.door, self.door_bytes_per_s))
+        return any(rate and way.free_ns - now_ns > FULL_NS for way, rate in ways)
+
+    def flights_ns(self, now_ns: int, count: int, size: int) -> list[tuple[int, int]]:
+        """When packets that are sent now arrive, with their numbers: those that do, in the order
+        in which they do."""
+        arrivals: list[tuple[int, int]] = []
+        last_ns = 0
+        for number in range(count):
+            if self.passes() and not self._full(now_ns):
+                way_ns = self.way_ns()
+                at_ns = now_ns + way_ns + (self.queued_ns(now_ns, size) if self.narrow else 0)
+                if self.latency_ns > self._natural[0] and way_ns >= self.latency_ns:
+                    # what is held back stays in order; by nature anybody may be quicker
+                    at_ns = last_ns = max(last_ns, at_ns)
+                arrivals.append((at_ns, number))
+        return sorted(arrivals)
 
 
 class Listener:
@@ -219,6 +290,7 @@ class Network:
         self.wire, self.kernel = wire, kernel or Kernel()
         self.stacks: dict[str, Stack] = {}
         self._links: dict[tuple[str, str], Link] = {}
+        self._doors: dict[str, Stretch] = {}
         self._flows = 0
 
     def attach(self, address: str) -> Stack:
@@ -235,7 +307,8 @@ class Network:
             inside = replace(self.wire, latency_ns=NANOS_LOOPBACK, jitter_ns=0, spread=1.0)
             wire = inside if inward else self.wire
             luck = self.world.random(f"link/{source}/{target}").random
-            link = self._links[source, target] = Link(wire, luck)
+            door = self._doors.setdefault(target, Stretch())
+            link = self._links[source, target] = Link(wire, luck, door)
         return link
 
     def cut(self, source: str, target: str) -> None:

@@ -13,8 +13,8 @@ nothing; once it has power again it resets what it does not know. A peer that is
 cut, can so be gone for ever without anybody noticing: there are no keep-alives.
 
 Bytes that the other process has not read count against the window; when it is full, writing stops.
-Left out: congestion control, Nagle, urgent data, and the time that orphans and probes of a closed
-window take to die.
+On a narrow link about a second's worth is sent ahead. Left out: all other congestion control,
+Nagle, urgent data, and the time that orphans and probes of a closed window take to die.
 """
 
 import errno
@@ -143,7 +143,7 @@ class Socket:
             return len(data)  # by a process that ended itself and unwinds
         if self.error or self.gone:
             raise self._complaint(errno.EPIPE)
-        size, room = len(data), self._window - self.outstanding
+        size, room = len(data), self._open_window() - self.outstanding
         if room <= 0:
             if self._unheard:
                 self._start_retrying()
@@ -173,7 +173,7 @@ class Socket:
     @property
     def room(self) -> int:
         """How many bytes the kernel would take."""
-        return max(0, self._window - self.outstanding)
+        return max(0, self._open_window() - self.outstanding)
 
     @property
     def readable(self) -> bool:
@@ -284,11 +284,9 @@ class Socket:
 
     def _transmit(self, payload: Payload) -> None:
         link, world = self._link, self.world
-        arrives_ns = world.now_ns + link.latency_ns
-        if link.jitter_ns:
-            arrives_ns += int(link.luck() * link.jitter_ns)
+        arrives_ns = world.now_ns + link.way_ns()
         if isinstance(payload, bytes):
-            if link.bytes_per_s:
+            if link.narrow:
                 arrives_ns += link.queued_ns(world.now_ns, len(payload))
             if link.split or link.join:
                 luck = link.luck()
@@ -438,6 +436,11 @@ class Socket:
         if self.wants_room and not self.gone and self.on_room is not None:
             self.wants_room = False
             self.loop.enter(self.on_room)
+
+    def _open_window(self) -> int:
+        """Bytes that may be under way. A narrow link would lose what is more than it can bear."""
+        link, window = self._link, self._window
+        return min(window, link.bearable_bytes) if link.narrow else window
 
     def _tell_ready(self) -> None:
         if self.on_ready is not None and not self.told:

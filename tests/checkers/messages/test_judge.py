@@ -63,6 +63,22 @@ def test_a_fault_outside_what_the_contract_survives_permits(sound: History) -> N
     assert "does not claim to survive power" in verdict.sentence
 
 
+def test_no_contract_covers_a_majority_without_its_disks(
+    sound: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was lost then is permitted, though the contract claims to survive such faults."""
+    survives = (*Trial().survives, "wipe")
+    assert concluded(sound, LOST, survives=survives).verdict is Judgement.INVALID
+    hit = [node for node, role in sound.names["roles"].items() if role == "broker"]
+    schema = sound.read("faults").schema
+    wiped = {"id": 0, "kind": "wipe", "targets": json.dumps({"broker": hit})}
+    rows = schema.empty_table().from_pylist([wiped], schema)
+    monkeypatch.setattr(History, "read", lambda history, table: rows)
+    verdict = concluded(sound, LOST, survives=survives)
+    assert verdict.verdict is Judgement.VALID
+    assert "does not claim to survive wipe of a majority" in verdict.sentence
+
+
 def test_no_contract_waives_integrity(sound: History) -> None:
     """A message that nobody sent convicts under the empty contract."""
     phantom = Finding("PHANTOM_NEVER_SENT", 1, "1 message came out unsent", "integrity")

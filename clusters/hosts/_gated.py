@@ -1,0 +1,116 @@
+"""Nodes whose processes run behind a gate to their disk, so that faults can spoil it (`_gate`).
+
+The gate's warden is one more process of the node's agent, and every other process is started
+through the gate; the agent itself knows nothing of it. So it works wherever an agent runs. When the
+agent leaves, it ends the warden with all the rest.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from math import inf
+from typing import Any, cast
+from zlib import crc32
+
+from clusters.hosts._disk_faults import merged
+from harness.contracts import Agent, DiskFault, DiskSeen, Hosts, Node, Python
+from harness.errors import BedFailed
+from harness.together import together
+
+SCRIPT = "clusters/hosts/_gate.py"  # below the folder of our packages
+PROCESS = "disk-gate"
+LOG = "gate.log"  # in the node's folder
+READY_WITHIN_S = 20.0
+OBEYS_WITHIN_S = 5.0
+TRIED_WITHIN_S = 15.0  # beside the patience of whoever tries
+
+
+async def behind_gates(
+    hosts: Hosts, nodes: Sequence[Node], agents: Mapping[str, Agent]
+) -> Mapping[str, Agent]:
+    """All agents, those of these nodes with gates."""
+    gated = {
+        node.name: GatedAgent(
+            node.name, agents[node.name], hosts.python(node.name), hosts.folder(node.name)
+        )
+        for node in nodes
+    }
+    await together(*(agent.put_up() for agent in gated.values()))
+    return {**agents, **{name: cast(Agent, agent) for name, agent in gated.items()}}
+
+
+class GatedAgent:
+    """An agent, but that its processes are started behind a gate, to which it gives orders."""
+
+    def __init__(self, node: str, agent: Agent, python: Python, folder: str) -> None:
+        self._node, self._agent, self._folder = node, agent, folder
+        self._name = f"seatrial-gate-{crc32(folder.encode()):08x}"
+        self._gate = [python.executable, "-I", "-S", f"{python.packages}/{SCRIPT}"]
+        self._spoilt: dict[str, DiskFault] = {}  # what each fault wants of the disk
+        self._turn = asyncio.Lock()  # the last order given is the one that stays
+        self._obeyed = asyncio.Semaphore(0)
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        call: Callable[..., Awaitable[Any]] = getattr(self._agent, verb)
+        return call
+
+    async def put_up(self) -> None:
+        """The warden listens when this returns."""
+        log = f"{self._folder}/{LOG}"
+        watching = [*self._gate, "watch", self._name]
+        await self._agent.start(PROCESS, watching, log=log, on_line=self._heard)
+        listening = asyncio.ensure_future(self._obeyed.acquire())
+        ended = asyncio.ensure_future(self._agent.exited(PROCESS))
+        both = (listening, ended)
+        await asyncio.wait(both, timeout=READY_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
+        for task in both:
+            task.cancel()
+        if not listening.done():
+            raise BedFailed(f"{self._node} has no gate to its disk: {await self._last_words()}")
+
+    async def start(self, name: str, argv: Sequence[str], **given: Any) -> int:
+        through = [*self._gate, "enter", self._name, "--", *argv]
+        return await self._agent.start(name, through, **given)
+
+    async def disk(self, owner: str, fault: DiskFault | None) -> None:
+        self._spoilt.pop(owner, None)
+        if fault is not None:
+            self._spoilt[owner] = fault
+        async with self._turn:
+            await self._agent.tell(PROCESS, json.dumps(_order(merged(self._spoilt.values()))))
+            try:
+                async with asyncio.timeout(OBEYS_WITHIN_S):
+                    await self._obeyed.acquire()
+            except TimeoutError:
+                why = f"the gate to its disk did not obey within {OBEYS_WITHIN_S:g} s"
+                raise BedFailed(f"{self._node}: {why}") from None
+
+    async def disk_wanted(self) -> DiskFault | None:
+        return merged(self._spoilt.values())
+
+    async def disk_seen(self, below: str, patience_s: float) -> DiskSeen:
+        trying = [*self._gate, "try", self._name, below, str(patience_s)]
+        ran = await self._agent.run(trying, timeout_s=patience_s + TRIED_WITHIN_S)
+        if ran.code:
+            said = ran.err.strip().splitlines() or [f"exit code {ran.code}"]
+            raise BedFailed(f"{self._node}: its disk could not be tried: {said[-1]}")
+        told = json.loads(ran.out)
+        return DiskSeen(told["write"], told["sync"], told["sync_s"] if told["sync_s"] >= 0 else inf)
+
+    def _heard(self, line: str) -> None:
+        """It listens, or it has obeyed."""
+        self._obeyed.release()
+
+    async def _last_words(self) -> str:
+        try:
+            said = (await self._agent.get(f"{self._folder}/{LOG}")).decode(errors="replace").split()
+        except BedFailed:
+            said = []
+        return " ".join(said[-40:]) or f"it did not listen within {READY_WITHIN_S:g} s"
+
+
+def _order(wanted: DiskFault | None) -> dict[str, Any]:
+    """As the warden takes it: JSON has no infinity."""
+    order = asdict(wanted) if wanted else {}
+    return {**order, "sync_s": None} if order.get("sync_s") == inf else order

@@ -1,0 +1,123 @@
+"""Shrinking a run on real hosts: candidates are run one after another, for real.
+
+The same plan does not fail every time there, so every candidate has several chances, each try of
+the given run and of what is left is counted, and what is to be kept is what the run was convicted
+of. A try is an ordinary run among the others, so that `seatrial heal --all` finds what one that was
+killed has left; it is removed when it is over, unless it is the least that has failed so far.
+"""
+
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness import launch
+from harness.errors import BadRequest, BedFailed
+from harness.history import History
+from harness.judge import judge_here
+from harness.rundir import RunDir
+from harness.shrink import Case
+from harness.shrinking import PREFIX, Patience, Progress, check_failed
+from harness.simulation import Outcome
+from harness.story import when_s
+from harness.trial import Trial
+from harness.tries import Attempt, Tried, Tries
+from harness.verdict import Verdict
+from harness.workers import Done
+
+Watch = Callable[[Progress], None]
+Run = Callable[[Trial, str, Path], RunDir]  # KeyboardInterrupt: it was stopped
+
+
+@dataclass
+class _Kept:
+    """Folders of tries that failed; only that of the best stays."""
+
+    folders: dict[Attempt, RunDir] = field(default_factory=dict)
+
+    def only(self, best: Attempt) -> None:
+        for attempt in [attempt for attempt in self.folders if attempt != best]:
+            shutil.rmtree(self.folders.pop(attempt).path, ignore_errors=True)
+
+
+def searched(
+    case: Case, wanted: str, patience: Patience, watch: Watch, runs: Path, run: Run | None = None
+) -> tuple[Progress, Outcome]:
+    """The least that fails like the case, and its run. BadRequest when it does not fail again."""
+    name = PREFIX + case.trial.name.removeprefix(PREFIX)
+    case = replace(case, trial=replace(case.trial, name=name))
+    progress, kept = Progress(case, Tries(case, patience.luck, wanted)), _Kept()
+    began_s = time.monotonic()
+    for attempt in progress.tries:
+        try:
+            folder, tried = tried_for_real(attempt, runs, run or _run)
+        except KeyboardInterrupt:
+            progress.stop()
+            break
+        if folder:
+            kept.folders[attempt] = folder
+        progress.tries.take(Done(attempt, tried))
+        if wanted not in tried.failure and folder:
+            shutil.rmtree(kept.folders.pop(attempt).path, ignore_errors=True)
+        kept.only(_best(progress.tries, kept))
+        progress.took_s = time.monotonic() - began_s
+        progress.whole = progress.tries.over
+        watch(progress)
+        if progress.whole or progress.took_s >= patience.within_s:
+            break
+    if progress.stopped and not progress.tries.proven:
+        raise KeyboardInterrupt
+    check_failed(progress.tries, case)
+    return progress, _outcome(kept.folders[_best(progress.tries, kept)])
+
+
+def tried_for_real(attempt: Attempt, runs: Path, run: Run) -> tuple[RunDir | None, Tried]:
+    """Run it and judge it. What makes no sense, or what the bed failed, does not fail."""
+    try:
+        folder = run(Trial.from_toml(attempt.trial), attempt.plan, runs)
+    except (BadRequest, BedFailed) as e:
+        return None, Tried(why=str(e))
+    state = folder.state()
+    if state.get("interrupted"):
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise KeyboardInterrupt
+    if error := state.get("error"):
+        shutil.rmtree(folder.path, ignore_errors=True)
+        return None, Tried(why=str(error))
+    verdict = judge_here(History.open(folder))
+    return folder, Tried(verdict.convicting, verdict.sentence, _about_s(folder, verdict))
+
+
+def _run(trial: Trial, plan: str, runs: Path) -> RunDir:
+    return launch.run(trial, plan, runs=runs)
+
+
+def _about_s(folder: RunDir, verdict: Verdict) -> float | None:
+    """When the first thing happened that convicts, after the load began."""
+    at_s = when_s(verdict.first)
+    began_ns = folder.state().get("load_began_ns", 0)
+    return at_s - began_ns / 1e9 if at_s is not None else None
+
+
+def _best(tries: Tries, kept: _Kept) -> Attempt:
+    """The least that failed: the search's own, or while that is the given run any luck of it."""
+    best = Attempt.of(tries.best)
+    if best in kept.folders:
+        return best
+    return next(reversed(kept.folders), best)
+
+
+def _outcome(folder: RunDir) -> Outcome:
+    with suppress(ValueError, KeyError):
+        verdict = Verdict.read(folder.verdict_file)
+        return Outcome(
+            seed=folder.trial().seed,
+            run=folder,
+            digest="",
+            verdict=verdict,
+            failure=verdict.convicting,
+            why=verdict.sentence,
+        )
+    raise BedFailed(f"{folder.verdict_file} can not be read any more")

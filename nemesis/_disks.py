@@ -1,0 +1,164 @@
+"""A disk that misbehaves towards the node's process while that runs, seen by a prober.
+
+The prober is a process of the node's like any other: it writes a few bytes where the node's data is
+and asks for a sync, and tells which errors it met and how long the sync took. A node may end by
+itself on such a disk; healing starts it again, unless another fault has hold of it and will.
+
+Faults of disks merge where they meet: the worst of what all want is in force, and what the prober
+meets is compared with that.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from math import inf
+from typing import Any, cast
+
+from harness.contracts import Bed, Disked, DiskFault, DiskSeen, Node, Observation
+from harness.errors import BedFailed
+from harness.scene import Scene
+from nemesis._waiting import NS, each, reached
+
+SEEN_WITHIN_S = 5.0
+HEALED_WITHIN_S = 15.0  # a disk that was slow may have a queue of syncs to work off
+BACK_WITHIN_S = 10.0
+LOOK_EVERY_S = 0.1
+PATIENCE_S = 0.5  # of the prober, for a sync of a sound disk or one that hangs
+SLOWER = 2.0  # ... and more than so many times as long as a slow one is meant to take
+
+
+class DiskTrouble:
+    """Disks spoilt, until it is left. `kind` names the owner; `fault` is without a folder."""
+
+    def __init__(self, scene: Scene, kind: str, victims: Sequence[Node], fault: DiskFault) -> None:
+        self.targets = scene.parts(victims)
+        self._bed, self._held = scene.bed, scene.held
+        self._victims = [node.name for node in victims]
+        self._fault = fault
+        self._owner = f"{kind} {scene.random.getrandbits(48):x}"
+        self._seen: dict[str, DiskSeen] = {}
+        self._ran: set[str] = set()  # whose process ran when it began
+        self._ended: set[str] = set()  # whose process was started again
+
+    async def __aenter__(self) -> "DiskTrouble":
+        for node in self._victims:
+            if await self._runs(node):
+                self._ran.add(node)
+        await each(*(self._disk(node, self._fault) for node in self._victims))
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await each(*(self._disk(node, None) for node in self._victims))
+
+    async def observe(self) -> Observation:
+        good = await self._looked_at(SEEN_WITHIN_S)
+        return self._observation(good)
+
+    async def observe_healed(self) -> Observation:
+        good = await self._looked_at(HEALED_WITHIN_S)
+        await each(*map(self._back, sorted(self._ran)))
+        running = {node for node in self._ran if await self._runs(node)}
+        healed = [node for node in good if node not in self._ran or node in running]
+        return self._observation(healed)
+
+    async def _disk(self, node: str, fault: DiskFault | None) -> None:
+        below = data_of(self._bed, node)
+        await _agent(self._bed, node).disk(self._owner, fault and replace(fault, below=below))
+
+    async def _looked_at(self, within_s: float) -> list[str]:
+        """The nodes on which a prober meets what all faults together want."""
+        self._seen.clear()
+        deadline_ns = self._bed.now_ns() + within_s * NS
+        good: set[str] = set()
+        await each(*(self._settled(node, deadline_ns, good) for node in self._victims))
+        return [node for node in self._victims if node in good]
+
+    async def _settled(self, node: str, deadline_ns: float, good: set[str]) -> None:
+        async def as_wanted() -> bool:
+            agent = _agent(self._bed, node)
+            wanted = await agent.disk_wanted() or DiskFault("")
+            seen = self._seen[node] = await agent.disk_seen(
+                data_of(self._bed, node), patience_s(wanted)
+            )
+            return as_laid(seen, wanted, self._fault)
+
+        if await reached(self._bed, as_wanted, deadline_ns, LOOK_EVERY_S):
+            good.add(node)
+
+    async def _back(self, node: str) -> None:
+        """The node runs: it did all the time, or is started again."""
+        process = self._bed.system.process(node)
+
+        async def runs() -> bool:
+            state = await self._bed.agents[node].state(process)
+            if state.state in ("exited", "absent") and node not in self._held:
+                self._ended.add(node)
+                await self._bed.system.start_node(self._bed, node)
+                return False
+            return state.state in ("running", "stopped")
+
+        await reached(self._bed, runs, self._bed.now_ns() + BACK_WITHIN_S * NS, LOOK_EVERY_S)
+
+    async def _runs(self, node: str) -> bool:
+        state = await self._bed.agents[node].state(self._bed.system.process(node))
+        return state.state in ("running", "stopped")
+
+    def _observation(self, good: Sequence[str]) -> Observation:
+        evidence: dict[str, Any] = {
+            "seen": {node: _plain(seen) for node, seen in self._seen.items()}
+        }
+        if self._ended:
+            evidence["started_again"] = sorted(self._ended)
+        measured = "; ".join(dict.fromkeys(map(words, self._seen.values())))
+        if len(good) == len(self._victims):
+            return Observation("installed", evidence, measured)
+        return Observation("partial" if good else "failed", evidence, measured)
+
+
+def as_laid(seen: DiskSeen, wanted: DiskFault, own: DiskFault) -> bool:
+    """Whether the prober met what is wanted. A sync that has to take longer does; one of a disk
+    that is sound again took less than the fault would have made it."""
+    write = "EROFS" if wanted.read_only else "ENOSPC" if wanted.full else ""
+    if seen.write != write:
+        return False
+    if wanted.sync_s == inf:
+        return seen.sync_s == inf
+    if seen.sync != ("EIO" if wanted.sync_fails else ""):
+        return False
+    if wanted.sync_s:
+        return seen.sync_s >= wanted.sync_s
+    return seen.sync_s < (own.sync_s or inf)
+
+
+def patience_s(wanted: DiskFault) -> float:
+    """How long the prober waits for its sync."""
+    if wanted.sync_s == inf:
+        return PATIENCE_S
+    return HEALED_WITHIN_S + SLOWER * wanted.sync_s
+
+
+def words(seen: DiskSeen) -> str:
+    """What the prober met, with its figures."""
+    met = [f"a write fails with {seen.write}"] if seen.write else []
+    if seen.sync:
+        met.append(f"a sync fails with {seen.sync}")
+    elif seen.sync_s == inf:
+        met.append(f"a sync has not ended after {PATIENCE_S:g} s")
+    elif not seen.write:
+        met.append(f"a sync took {seen.sync_s * 1000:.0f} ms")
+    return " and ".join(met)
+
+
+def data_of(bed: Bed, node: str) -> str:
+    """The folder that holds what the node must not lose, as the node sees it."""
+    data = getattr(bed.system, "data", "")
+    if not data:
+        raise BedFailed("the system does not say in which folder its nodes keep their data")
+    return f"{bed.hosts.folder(node)}/{data}"
+
+
+def _plain(seen: DiskSeen) -> dict[str, Any]:
+    return {**asdict(seen), "sync_s": -1 if seen.sync_s == inf else round(seen.sync_s, 4)}
+
+
+def _agent(bed: Bed, node: str) -> Disked:
+    return cast(Disked, bed.agents[node])

@@ -1,0 +1,74 @@
+"""Links that are cut, open, and cut again, until the fault is healed.
+
+The first cut lasts until it was observed like any other. Every later one is looked at while it
+lasts; how many came, and how many of those were seen, is told with the healing. The links are the
+same each time.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from harness.contracts import Node, Observation
+from harness.errors import BedFailed
+from harness.scene import Effect, Link, Scene
+from nemesis._network import LinkFault
+from nemesis._probes import sight
+
+
+class Flapping(LinkFault):
+    """A fault of links that comes and goes."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        targets: Sequence[Node],
+        effects: Mapping[Link, Effect],
+        on_s: float,
+        off_s: float,
+    ) -> None:
+        super().__init__(scene, targets, effects)
+        self._bed, self._links = scene.bed, scene.links
+        self._on_s, self._off_s = on_s, off_s
+        self._seen_first = asyncio.Event()
+        self._work: asyncio.Task[None] | None = None
+        self._came, self._seen, self._error = 1, 0, ""
+
+    async def __aenter__(self) -> "Flapping":
+        await super().__aenter__()
+        self._work = asyncio.create_task(self._flap())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._work:
+            self._work.cancel()
+            (ended,) = await asyncio.gather(self._work, return_exceptions=True)
+            self._error = str(ended) if isinstance(ended, BedFailed) else ""
+        await super().__aexit__(*exc)
+
+    async def observe(self) -> Observation:
+        try:
+            first = await super().observe()
+        finally:
+            self._seen_first.set()
+        self._seen += first.state == "installed"
+        return first
+
+    async def observe_healed(self) -> Observation:
+        healed = await super().observe_healed()
+        flaps = {"came": self._came, "seen": self._seen, "broke_off": self._error}
+        return replace(healed, evidence={**healed.evidence, **flaps})
+
+    async def _flap(self) -> None:
+        await self._seen_first.wait()
+        await self._bed.sleep(self._on_s)
+        while True:
+            await self._links.lift(self)
+            await self._bed.sleep(self._off_s)
+            await self._links.lay(self, self.effects)
+            self._came += 1
+            began_ns = self._bed.now_ns()
+            sightings = await sight(self._scene, self.effects)
+            self._seen += all(sighting.as_laid() for sighting in sightings)
+            took_s = (self._bed.now_ns() - began_ns) / 1e9
+            await self._bed.sleep(max(0.0, self._on_s - took_s))

@@ -1,0 +1,45 @@
+"""Faults that break again what is broken already. Pure.
+
+Two faults of one kind with the same parameters, on the same nodes at the same time, are one fault
+that heals too early, or two of which the second finds nothing to break. Only what is sure is told:
+who plays a part, who is drawn by lot, and what waits for a condition is not known beforehand.
+"""
+
+from collections.abc import Sequence
+
+from harness import registry
+from harness.contracts import Node, PlannedFault
+from nemesis import _targets
+
+
+def overlapped(plan: Sequence[PlannedFault], number: int, nodes: Sequence[Node]) -> int | None:
+    """The first fault before this one that breaks the same thing while it lasts."""
+    fault = plan[number]
+    for other, earlier in enumerate(plan[:number]):
+        if _same(earlier, fault) and _meet(earlier, fault):
+            whom, again = _victims(earlier, nodes), _victims(fault, nodes)
+            if not whom.isdisjoint(again):
+                return other
+    return None
+
+
+def _same(one: PlannedFault, other: PlannedFault) -> bool:
+    return (one.kind, one.params) == (other.kind, other.params)
+
+
+def _meet(one: PlannedFault, other: PlannedFault) -> bool:
+    """Both surely last at the same time."""
+    first, second = sorted((one, other), key=lambda fault: fault.at_s)
+    if one.after or other.after or first.until:
+        return False
+    return second.at_s < first.at_s + first.for_s - 1e-9
+
+
+def _victims(fault: PlannedFault, nodes: Sequence[Node]) -> set[str]:
+    """Names of those that it hits, whatever the moment; nobody when that depends on it."""
+    params = registry.module("fault", fault.kind).PARAMS
+    named = [str(fault.params[name]) for name, param in params.items() if param.unit == "selector"]
+    selectors = [selector for selector in (fault.target, *named) if selector]
+    if not all(_targets.lasts(selector, nodes) for selector in selectors):
+        return set()
+    return {node.name for s in selectors[:1] for node in _targets.always(s, nodes)}

@@ -1,0 +1,96 @@
+"""Faults that let packets through, but late or not many at a time: what they share.
+
+Such a fault looks at its links before it is applied, to know what it adds (`_flights`). Links that
+another fault has cut can not be measured; they are as they should be.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.contracts import Node, Observation
+from harness.scene import Effect, Link, Scene
+from nemesis._flights import Measured, by_clocks, naturals
+from nemesis._network import LinkFault
+from nemesis._probes import Sighting, sight
+from nemesis._waiting import NS, reached
+
+PATIENCE_S = 1.0
+
+
+class PacedFault(LinkFault):
+    """An injection of effects that take time."""
+
+    told = "paced"
+
+    def __init__(
+        self, scene: Scene, targets: Sequence[Node], effects: Mapping[Link, Effect]
+    ) -> None:
+        super().__init__(scene, targets, effects)
+        self.scene = scene
+        self.naturals_ns: Mapping[Link, float] = {}
+
+    async def __aenter__(self) -> "PacedFault":
+        self.naturals_ns = by_clocks(self.scene, list(self.effects))  # if we come no further
+        delay_s = min((effect.delay_s for effect in self.effects.values()), default=0.0)
+        self.naturals_ns = await naturals(self.scene, list(self.effects), delay_s)
+        await super().__aenter__()
+        return self
+
+    async def observe(self) -> Observation:
+        own = await self._seen(healed=False)
+        others = await sight(self.scene, self._watched() - self.effects.keys())
+        return self._told(own, [other for other in others if other.open], healed=False)
+
+    async def observe_healed(self) -> Observation:
+        return self._told(await self._seen(healed=True), (), healed=True)
+
+    # ------------------------------------------------------------- for the kinds to fill in
+
+    async def measure(self) -> Sequence[Measured]:
+        """All own links."""
+        raise NotImplementedError
+
+    def odd(self, measured: Sequence[Measured], healed: bool) -> Sequence[Measured]:
+        """Those that are not as the rules in force say or, healed, are as they were."""
+        raise NotImplementedError
+
+    def figures(self, measured: Sequence[Measured]) -> tuple[Mapping[str, Any], str]:
+        """What was measured, as evidence and in words."""
+        raise NotImplementedError
+
+    # --------------------------------------------------------------------------- inside
+
+    async def _seen(self, healed: bool) -> Sequence[Measured]:
+        """Several looks, until each link was seen to be as it should be."""
+        seen: list[Measured] = []
+
+        async def settled() -> bool:
+            odd = {each.link for each in self.odd(seen, healed)} if seen else set(self.effects)
+            good = {each.link: each for each in seen if each.link not in odd}
+            seen[:] = [good.get(each.link, each) for each in await self.measure()]
+            return not self.odd(seen, healed)
+
+        await reached(self.scene.bed, settled, self.scene.bed.now_ns() + PATIENCE_S * NS)
+        return seen
+
+    def _told(
+        self, own: Sequence[Measured], others: Sequence[Sighting], healed: bool
+    ) -> Observation:
+        odd = self.odd(own, healed)
+        closed = [other for other in others if not other.as_laid()]
+        figures, words = self.figures(own)
+        links = [*(one.link for one in odd), *(other.link for other in closed)]
+        evidence = {
+            "links": len(own),
+            "links_as_laid": len(own) - len(odd),
+            "probes": sum(measured.sent for measured in own),
+            "arrived": sum(len(measured.flights) for measured in own),
+            "open_links": len(others),
+            "open_links_passing": len(others) - len(closed),
+            "odd": [" to ".join(link) for link in links[:5]],
+            **figures,
+            **({} if healed else {self.told: self._by_sink()}),
+        }
+        if not odd and not closed:
+            return Observation("installed", evidence, words)
+        return Observation("partial" if len(odd) < len(own) else "failed", evidence, words)

@@ -1,0 +1,63 @@
+"""Faults that change what a node has on its disk: it is killed, its files are changed, and healing
+starts it anew. What was changed is told by who changed it, who read it again.
+
+The work on files is `clusters/hosts/_damage.py`, run by the node's own Python. It touches only the
+folder of the node's data; its configuration and its event log stay.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.contracts import Bed, Node, Observation
+from harness.errors import BedFailed
+from harness.scene import Scene
+from nemesis._disks import data_of
+from nemesis.kill import GONE_WITHIN_S, Kill
+
+DAMAGE = "clusters/hosts/_damage.py"  # below the folder of our packages
+WITHIN_S = 30.0
+
+
+class Stopped(Kill):
+    """Nodes killed and their files changed, until it is left. Who ran is started again."""
+
+    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
+        super().__init__(scene, victims)
+        self.changes: dict[str, Mapping[str, Any]] = {}  # what became of each node's files
+
+    async def _kill(self, node: str) -> None:
+        await super()._kill(node)
+        await self._wait(self._gone, node, GONE_WITHIN_S)
+        if not await self._gone(node):
+            raise BedFailed(f"{node} was not seen to end, so its files were left alone")
+        self.changes[node] = await self._change(node)
+
+    async def _change(self, node: str) -> Mapping[str, Any]:
+        """Change the files of a node that does not run; what was done."""
+        raise NotImplementedError
+
+    def _changed(self, node: str) -> bool:
+        """Whether what was done is what was meant."""
+        raise NotImplementedError
+
+    async def _told(self, measured: str) -> Observation:
+        """As the killing was seen, but for nodes whose files were not changed."""
+        seen = await super().observe()
+        good = [node for node in self._victims if node in self.changes and self._changed(node)]
+        evidence = {**seen.evidence, "files": self.changes}
+        if seen.state == "installed" and len(good) == len(self._victims):
+            return Observation("installed", evidence, measured)
+        return Observation("partial" if good else "failed", evidence, measured)
+
+
+async def damaged(bed: Bed, node: str, order: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Carry out an order about the files of a node that does not run."""
+    python = bed.hosts.python(node)
+    argv = [python.executable, "-S", "-s", f"{python.packages}/{DAMAGE}"]
+    told = json.dumps({**order, "folder": data_of(bed, node)})
+    ran = await bed.agents[node].run([*argv, told], timeout_s=WITHIN_S)
+    if ran.code:
+        raise BedFailed(f"{node}: its files could not be changed: {ran.err.strip() or 'no reason'}")
+    answer: Mapping[str, Any] = json.loads(ran.out)
+    return answer

@@ -1,0 +1,131 @@
+"""Give processes a wrong wall clock: ahead or behind by a skew, faster or slower by a rate.
+
+The clock of the machine is never touched, and neither is that of any other process: each victim is
+given its own (`_wall_clock`), and loses it when it is healed or ends. Timers and the monotonic
+clock go on as the kernel has them, so what breaks is what trusts the time of day: leases that end
+at an hour, timestamps that decide who wrote last, messages kept for so long. Healing sets the clock
+right at one blow, forward or back, as a time server does it.
+"""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from signal import SIGCONT
+from typing import Any
+
+from harness.contracts import Node, Observation, PlannedFault
+from harness.errors import BadRequest, BedFailed
+from harness.scene import Param, Scene
+from nemesis import _processes
+from nemesis._processes import TARGETS, Hold
+from nemesis._there import there
+from nemesis._waiting import NS, each
+
+ALIVE = ("running", "stopped")
+SLACK_S, SLACK_RATE = 0.05, 0.02
+SKEWS = (0.3, 2.0, 30.0, 3600.0)
+RATES = (0.5, 0.9, 1.1, 2.0)
+
+NEEDS = frozenset({"signal", "clock"})
+PARAMS = {
+    "skew_s": Param(60.0, "ahead of the true time, or behind", unit="s", low=-1e8, high=1e8),
+    "rate": Param(1.0, "seconds that it counts in one", unit="s", low=0.01, high=100.0),
+}
+SHOWN = (("one broker", {"skew_s": -30.0}), ("one broker", {"skew_s": 0.0, "rate": 1.5}))
+
+Shown = Mapping[str, Mapping[str, float]]  # by process: ahead_s, rate
+
+
+def check(planned: PlannedFault) -> None:
+    """BadRequest when nobody is named, or the clock would be right."""
+    _processes.check(planned)
+    if planned.params["skew_s"] == 0 and planned.params["rate"] == 1:
+        raise BadRequest("clock needs a skew_s other than 0 or a rate other than 1")
+
+
+def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """A target, and a skew or a rate by lot; `targets` restrict whom it may hit."""
+    skew_s, rate = random.choice((-1, 1)) * random.choice(SKEWS), 1.0
+    if random.random() < 0.3:
+        skew_s, rate = 0.0, random.choice(RATES)
+    return random.choice(targets or TARGETS), {"skew_s": skew_s, "rate": rate}
+
+
+def fault(planned: PlannedFault, scene: Scene) -> "Clock":
+    victims = scene.aim(planned.target, spare=scene.held)
+    return Clock(scene, victims, planned.params["skew_s"], planned.params["rate"])
+
+
+class Clock:
+    """Processes whose wall clock is wrong, until it is left."""
+
+    def __init__(self, scene: Scene, victims: Sequence[Node], skew_s: float, rate: float) -> None:
+        self.targets = scene.parts(victims)
+        self._bed = scene.bed
+        self._victims = [node.name for node in victims]
+        self._hold = Hold(scene.held, self._victims)
+        self._skew_s, self._rate = skew_s, rate
+        self._since_ns = 0
+
+    async def __aenter__(self) -> "Clock":
+        self._hold.take()
+        self._since_ns = self._bed.now_ns()
+        ahead_ns = round(self._skew_s * NS)
+        await each(*(self._do(node, "set", ahead_ns, self._rate) for node in self._victims))
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        with self._hold.kept_if_well():
+            await each(*map(self._give_back, self._victims))
+
+    async def _give_back(self, node: str) -> None:
+        """Also when the change was broken off, with the process standing still."""
+        await self._bed.agents[node].signal(self._bed.system.process(node), SIGCONT)
+        await self._do(node, "clear")
+
+    async def observe(self) -> Observation:
+        passed_s = (self._bed.now_ns() - self._since_ns) / NS
+        seen = {node: await self._do(node, "read") for node in self._victims}
+        passed_s = max(passed_s, (self._bed.now_ns() - self._since_ns) / NS)
+        drifted_s = (self._rate - 1) * passed_s
+        low = self._skew_s + min(0.0, drifted_s) - SLACK_S
+        high = self._skew_s + max(0.0, drifted_s) + SLACK_S
+        slack = SLACK_RATE * max(1.0, self._rate)
+
+        def wrong(shown: Mapping[str, float]) -> bool:
+            return low <= shown["ahead_s"] <= high and abs(shown["rate"] - self._rate) <= slack
+
+        return _observation(seen, wrong)
+
+    async def observe_healed(self) -> Observation:
+        def right(shown: Mapping[str, float]) -> bool:
+            return abs(shown["ahead_s"]) <= SLACK_S and abs(shown["rate"] - 1) <= SLACK_RATE
+
+        try:
+            return _observation(
+                {node: await self._do(node, "read") for node in self._victims}, right
+            )
+        finally:
+            self._hold.let_go()
+
+    async def _do(self, node: str, verb: str, *words: object) -> Shown:
+        """What the clocks of the node's processes show; nothing when there are none."""
+        process = self._bed.system.process(node)
+        state = await self._bed.agents[node].state(process)
+        if state.state not in ALIVE:
+            return {}
+        try:
+            shown: Shown = await there(self._bed, node, "wall_clock", verb, state.pid, *words)
+        except BedFailed:
+            if (await self._bed.agents[node].state(process)).state in ALIVE:
+                raise
+            return {}  # it ended meanwhile
+        return shown
+
+
+def _observation(seen: Mapping[str, Shown], holds: Any) -> Observation:
+    """Installed when it holds for every process of every victim, failed when for none."""
+    good = sum(bool(shown) and all(map(holds, shown.values())) for shown in seen.values())
+    first = next((each for shown in seen.values() for each in shown.values()), None)
+    words = f"{first['ahead_s']:+.2f} s, {first['rate']:.2f} s a second" if first else "no process"
+    state: Any = "installed" if good == len(seen) else "partial" if good else "failed"
+    return Observation(state, {"clocks": seen}, words)

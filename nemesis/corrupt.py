@@ -1,0 +1,118 @@
+"""Damage the files of a stopped node and start it again: bits that turned over, an end cut off.
+
+`flip` turns `bits` over, by lot, in all files that match `files` (`commitlog/*`; by default all of
+the node's data); `truncate` cuts the last `bytes` off one of them. With `stripes`, the default,
+nodes that are hit together are hit in sectors of their own, so that no byte is damaged on two.
+
+The node is started again at once, and either serves on what it has or refuses to. Healing empties
+the disk of who does not run, since nobody could do anything else, and starts it anew; who runs
+keeps what it has. How many bytes changed is counted by reading them again.
+"""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from harness.contracts import Node, Observation, PlannedFault
+from harness.scene import Param, Scene
+from nemesis._processes import check  # noqa: F401 - part of what a fault offers
+from nemesis._stopped import Stopped, damaged
+from nemesis._waiting import NS, each, reached
+
+TARGETS = ("one slave", "one broker", "minority broker")
+SETTLE_S = 10.0  # in which a node answers, or refuses its files and ends
+
+NEEDS = frozenset({"signal", "restart", "files"})
+PARAMS = {
+    "how": Param("flip", "what is done to the files", among=("flip", "truncate")),
+    "files": Param("*", "which of the node's data, as a pattern of paths"),
+    "bits": Param(16.0, "flip: how many on each node", low=1.0, high=1e6),
+    "bytes": Param(1000.0, "truncate: how many on each node", unit="bytes", low=1.0, high=1e9),
+    "stripes": Param(True, "flip: no place is hit on two nodes"),
+}
+SHOWN = (("one slave", {"how": "flip"}), ("one slave", {"how": "truncate"}))
+
+
+def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """A target and a way by lot, a minority; `targets` restrict whom it may hit."""
+    how = random.choice(("flip", "truncate"))
+    return random.choice(targets or TARGETS), {"how": how}
+
+
+def fault(planned: PlannedFault, scene: Scene) -> "Corrupt":
+    return Corrupt(scene, scene.aim(planned.target, spare=scene.held), planned.params)
+
+
+class Corrupt(Stopped):
+    """Nodes that run, or refuse to, on damaged files."""
+
+    def __init__(self, scene: Scene, victims: Sequence[Node], params: Mapping[str, Any]) -> None:
+        super().__init__(scene, victims)
+        self._params = params
+        self._seed = scene.random.getrandbits(48)
+        self._began_again: set[str] = set()
+        self._refused: dict[str, int] = {}  # node -> the code that it ended with
+
+    async def _kill(self, node: str) -> None:
+        await super()._kill(node)
+        self._began_again.add(node)
+        await self._begin_again(node)
+
+    async def _change(self, node: str) -> Mapping[str, Any]:
+        return await damaged(self._bed, node, self._order(self._victims.index(node)))
+
+    def _order(self, number: int) -> Mapping[str, Any]:
+        common = {"pattern": self._params["files"], "seed": self._seed + number}
+        if self._params["how"] == "truncate":
+            return {"do": "cut", "size": int(self._params["bytes"]), **common}
+        stripe = [number, len(self._victims)] if self._params["stripes"] else [0, 1]
+        return {"do": "flip", "count": int(self._params["bits"]), "stripe": stripe, **common}
+
+    def _changed(self, node: str) -> bool:
+        return bool(self.changes[node]["changed"] > 0)
+
+    async def observe(self) -> Observation:
+        """The bytes were seen changed; and whether the node goes on with them."""
+        await each(*map(self._settled, self._victims))
+        changed = sum(said["changed"] for said in self.changes.values())
+        good = [node for node in self._victims if node in self.changes and self._changed(node)]
+        evidence = {"files": self.changes, "refused": self._refused}
+        refused = ", ".join(sorted(self._refused))
+        does = f"{refused} refused to start" if refused else "all started with them"
+        measured = f"{changed} bytes changed; {does}"
+        if len(good) == len(self._victims):
+            return Observation("installed", evidence, measured)
+        return Observation("partial" if good else "failed", evidence, measured)
+
+    async def _settled(self, node: str) -> None:
+        until_ns = self._bed.now_ns() + SETTLE_S * NS
+        await reached(self._bed, lambda: self._serves_or_ended(node), until_ns, every_s=0.05)
+
+    async def _serves_or_ended(self, node: str) -> bool:
+        state = await self._state(node)
+        if node in self._began_again and state.state == "exited":
+            self._refused[node] = state.code
+        return state.state == "exited" or bool(
+            (await self._bed.system.standing(self._bed)).detail.get(node)
+        )
+
+    async def __aexit__(self, *exc: object) -> None:
+        with self._hold.kept_if_well():
+            await each(*map(self._repaired, tuple(self._killed)))
+
+    async def _repaired(self, node: str) -> None:
+        """Who does not run gets an empty disk."""
+        state = await self._state(node)
+        if state.state in ("exited", "absent"):
+            if node in self._began_again:
+                self._refused.setdefault(node, state.code)
+                self.changes[node] = {
+                    **self.changes[node],
+                    "emptied": await damaged(self._bed, node, {"do": "wipe"}),
+                }
+            await self._begin_again(node)
+
+    async def observe_healed(self) -> Observation:
+        """It runs, and has been given time to refuse."""
+        seen = await super().observe_healed()
+        return Observation(seen.state, {**seen.evidence, "emptied": sorted(self._refused)})

@@ -1,0 +1,23 @@
+"""Fill the disk under a node's data: what needs more room fails with ENOSPC, until it is healed.
+
+What was allocated before can still be written over, as on any file system, and what the node has it
+can read. Its event log and output lie elsewhere. A node that ends for it is started again by the
+healing.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.contracts import DiskFault, PlannedFault
+from harness.scene import Scene
+from nemesis._disks import DiskTrouble
+from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
+
+NEEDS = frozenset({"disk", "restart"})
+PARAMS: Mapping[str, Any] = {}
+SHOWN: Sequence[tuple[str, Mapping[str, Any]]] = (("one broker", {}),)
+
+
+def fault(planned: PlannedFault, scene: Scene) -> DiskTrouble:
+    victims = scene.aim(planned.target)
+    return DiskTrouble(scene, planned.kind, victims, DiskFault("", full=True))

@@ -1,0 +1,41 @@
+"""Spoil what a node's syncs do: they are slow, they fail with EIO, or they hang.
+
+`slow`: each takes `delay_s` longer. `fail`: the disk says that it could not write what it was
+given; the kernel drops it, so whoever syncs again and believes it is deceived, and a node does well
+to end (the healing starts it again). `hang`: none ends before the healing, while the rest of the
+node goes on and sends its heartbeats. Real hosts hold up or refuse the call itself; simulated disks
+also lose what a failed sync was to save.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from random import Random
+from typing import Any
+
+from harness.contracts import DiskFault, PlannedFault
+from harness.scene import Param, Scene
+from nemesis import _processes
+from nemesis._disks import DiskTrouble
+from nemesis._processes import check  # noqa: F401 - part of what a fault offers
+
+WAYS = ("slow", "fail", "hang")
+
+NEEDS = frozenset({"disk", "restart"})
+PARAMS = {
+    "how": Param("slow", "what becomes of a sync", among=WAYS),
+    "delay_s": Param(0.3, "slow: how much longer it takes", unit="s", low=0.001, high=60.0),
+}
+SHOWN = tuple(("one broker", {"how": how}) for how in WAYS)
+
+
+def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """A target and a way by lot; `targets` restrict whom it may hit."""
+    target, _ = _processes.drawn(random, targets)
+    return target, {"how": random.choice(WAYS)}
+
+
+def fault(planned: PlannedFault, scene: Scene) -> DiskTrouble:
+    how, delay_s = planned.params["how"], float(planned.params["delay_s"])
+    sync_s = {"slow": delay_s, "hang": inf}.get(how, 0.0)
+    wanted = DiskFault("", sync_fails=how == "fail", sync_s=sync_s)
+    return DiskTrouble(scene, planned.kind, scene.aim(planned.target), wanted)

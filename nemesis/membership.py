@@ -1,0 +1,92 @@
+"""Change who is a member: the operator takes nodes out of the group that decides, and adds others.
+
+The cluster is told that a victim is no member any more, by the command that an operator has for it.
+Then its process ends and its data is gone, as when a machine is given back. Healing starts it anew,
+empty, and has it added. Only systems whose members may change offer this, and only nodes in such
+roles are hit: of Flotilla the controllers. (A broker that is replaced is `wipe`.)
+"""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from signal import SIGTERM
+from typing import Any, cast
+
+from harness.contracts import Node, Observation, PlannedFault
+from harness.members import Membered
+from harness.scene import Scene
+from nemesis._processes import check  # noqa: F401 - part of what a fault offers
+from nemesis._stopped import Stopped, damaged
+from nemesis._waiting import NS, each, reached
+
+TARGETS = ("controller-leader", "one controller", "controller but controller-leader")
+ENROLLED_WITHIN_S = 15.0
+LOOK_EVERY_S = 0.05
+
+NEEDS = frozenset({"signal", "restart", "files", "members"})
+PARAMS: Mapping[str, Any] = {}
+SHOWN: Sequence[Any] = (("controller-leader", {}),)
+
+
+def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """A controller by lot; of `targets` only those that mean one."""
+    named = [target for target in targets if "controller" in target]
+    return random.choice(named or TARGETS), {}
+
+
+def fault(planned: PlannedFault, scene: Scene) -> "Membership":
+    members = cast(Membered, scene.bed.system).members
+    victims = scene.aim(planned.target, spare=scene.held)
+    return Membership(scene, [node for node in victims if node.role in members])
+
+
+class Membership(Stopped):
+    """Nodes dismissed and gone, until it is left."""
+
+    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
+        super().__init__(scene, victims)
+        self._system = cast(Membered, scene.bed.system)
+        self._dismissed: set[str] = set()
+
+    async def _end(self, node: str) -> None:
+        self._dismissed.add(node)
+        await self._system.dismiss(self._bed, node)
+        await self._bed.agents[node].signal(self._bed.system.process(node), SIGTERM)
+
+    async def _change(self, node: str) -> Mapping[str, Any]:
+        return await damaged(self._bed, node, {"do": "wipe"})
+
+    def _changed(self, node: str) -> bool:
+        return bool(self.changes[node]["left"] == 0)
+
+    async def _begin_again(self, node: str) -> None:
+        await self._system.start_newcomer(self._bed, node)
+
+    async def __aexit__(self, *exc: object) -> None:
+        await super().__aexit__(*exc)
+        with self._hold.kept_if_well():
+            for node in sorted(self._dismissed):  # one change after the other, as they must be
+                await self._system.enrol(self._bed, node)
+
+    async def observe(self) -> Observation:
+        left = [n for n in self._victims if not await self._system.enrolled(self._bed, n)]
+        told = await self._told(f"{len(left)} of {len(self._victims)} are no members any more")
+        if len(left) == len(self._victims):
+            return told
+        return Observation("partial" if left else "failed", told.evidence, told.measured)
+
+    async def observe_healed(self) -> Observation:
+        deadline_ns = self._bed.now_ns() + ENROLLED_WITHIN_S * NS
+        try:
+            await each(*(self._seen_enrolled(node, deadline_ns) for node in self._victims))
+            back = [n for n in self._victims if await self._system.enrolled(self._bed, n)]
+        finally:
+            seen = await super().observe_healed()
+        if len(back) == len(self._victims):
+            return seen
+        return Observation("failed", {**seen.evidence, "members": back})
+
+    async def _seen_enrolled(self, node: str, deadline_ns: float) -> None:
+        async def enrolled() -> bool:
+            return await self._system.enrolled(self._bed, node)
+
+        await reached(self._bed, enrolled, deadline_ns, LOOK_EVERY_S)

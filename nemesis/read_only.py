@@ -1,0 +1,22 @@
+"""Make the disk under a node's data read-only: writes, new files and renames fail with EROFS.
+
+That is how a kernel goes on after an error of the medium: under the running node, whose files are
+open. A node that ends for it is started again by the healing.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.contracts import DiskFault, PlannedFault
+from harness.scene import Scene
+from nemesis._disks import DiskTrouble
+from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
+
+NEEDS = frozenset({"disk", "restart"})
+PARAMS: Mapping[str, Any] = {}
+SHOWN: Sequence[tuple[str, Mapping[str, Any]]] = (("one broker", {}),)
+
+
+def fault(planned: PlannedFault, scene: Scene) -> DiskTrouble:
+    victims = scene.aim(planned.target)
+    return DiskTrouble(scene, planned.kind, victims, DiskFault("", read_only=True))

@@ -1,0 +1,28 @@
+"""Starve processes of file descriptors: they may open no more files and connections, or a few.
+
+The limit of each running process is lowered to what it has open (prlimit): from then on `accept`,
+`open` and `socket` fail with EMFILE, and what it closes it may open again. One that ends of it is
+started again when the limit is taken away.
+"""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from harness.contracts import PlannedFault
+from harness.scene import Param, Scene
+from nemesis._limited import Limited
+from nemesis._processes import TARGETS, check  # noqa: F401 - part of what a fault offers
+
+NEEDS = frozenset({"signal", "restart", "limits"})
+PARAMS = {"room": Param(0.0, "how many more it may open", unit="files", high=1e6)}
+
+
+def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """A target and some room by lot; `targets` restrict whom it may hit."""
+    return random.choice(targets or TARGETS), {"room": random.choice((0.0, 1.0, 4.0))}
+
+
+def fault(planned: PlannedFault, scene: Scene) -> Limited:
+    victims = scene.aim(planned.target, spare=scene.held)
+    return Limited(scene, victims, "descriptors", int(planned.params["room"]))

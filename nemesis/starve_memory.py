@@ -1,0 +1,30 @@
+"""Starve processes of memory: they may have little more than they have now.
+
+The limit of each running process's address space is lowered to what it uses and a little more
+(prlimit): an allocation beyond that fails with ENOMEM, which some survive and some do not. One that
+ends of it is started again when the limit is taken away. Nothing is taken from anybody else.
+"""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from harness.contracts import PlannedFault
+from harness.scene import Param, Scene
+from nemesis._limited import Limited
+from nemesis._processes import TARGETS, check  # noqa: F401 - part of what a fault offers
+
+MB = 1_000_000
+
+NEEDS = frozenset({"signal", "restart", "limits"})
+PARAMS = {"room_mb": Param(8.0, "how much more it may take", unit="MB", high=1e6)}
+
+
+def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """A target and some room by lot; `targets` restrict whom it may hit."""
+    return random.choice(targets or TARGETS), {"room_mb": random.choice((1.0, 8.0, 32.0))}
+
+
+def fault(planned: PlannedFault, scene: Scene) -> Limited:
+    victims = scene.aim(planned.target, spare=scene.held)
+    return Limited(scene, victims, "memory", round(planned.params["room_mb"] * MB))

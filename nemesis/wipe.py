@@ -1,0 +1,44 @@
+"""Kill a node and empty its disk, as when it is replaced by a new machine; healing starts it anew.
+
+Everything below the folder of its data is gone; its configuration stays, so it comes back with its
+name and address and without a memory. Controllers are not aimed at unless they are named: one that
+forgets its vote breaks what Raft promises, whoever wrote it.
+"""
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
+
+from harness.contracts import Observation, PlannedFault
+from harness.scene import Scene
+from nemesis._processes import check  # noqa: F401 - part of what a fault offers
+from nemesis._stopped import Stopped, damaged
+
+TARGETS = ("one slave", "one broker", "master", "minority broker")
+
+NEEDS = frozenset({"signal", "restart", "files"})
+PARAMS: Mapping[str, Any] = {}
+SHOWN: Sequence[tuple[str, Mapping[str, Any]]] = (("one slave", {}),)
+
+
+def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
+    """A target by lot, a minority; `targets` restrict whom it may hit."""
+    return random.choice(targets or TARGETS), {}
+
+
+def fault(planned: PlannedFault, scene: Scene) -> "Wipe":
+    return Wipe(scene, scene.aim(planned.target, spare=scene.held))
+
+
+class Wipe(Stopped):
+    """Nodes dead and empty, until it is left."""
+
+    async def _change(self, node: str) -> Mapping[str, Any]:
+        return await damaged(self._bed, node, {"do": "wipe"})
+
+    def _changed(self, node: str) -> bool:
+        return bool(self.changes[node]["left"] == 0)
+
+    async def observe(self) -> Observation:
+        size = sum(said["bytes"] for said in self.changes.values())
+        return await self._told(f"{size:,} bytes of data are gone")

@@ -1,0 +1,62 @@
+"""`seatrial list faults --verify`, by the real command, on real nodes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sailing
+
+KINDS = ("kill", "pause", "loss", "delay")
+
+
+def verify(*arguments: object, runs: Path) -> sailing.Voyage:
+    return sailing.seatrial("list", "faults", "--verify", "--runs", runs, *arguments, runs=runs)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Some faults of every sort, and one that these hosts can not do, on one local cluster."""
+    voyage = verify(
+        "--json", "--faults", ",".join((*KINDS, "power")), runs=tmp_path_factory.mktemp("verify")
+    )
+    assert voyage.out.startswith("{"), voyage.words
+    answer: dict[str, Any] = json.loads(voyage.out)
+    return {**answer, "code": voyage.code}
+
+
+@pytest.mark.bed
+@pytest.mark.timeout(400)
+def test_faults_work_on_local_hosts(told: dict[str, Any]) -> None:
+    """Applied, seen in effect, measured, healed and seen healed; the rest is named."""
+    assert not [fault for fault in told["faults"] if not fault["works"]], told["error"]
+    assert (told["works"], told["code"]) == (True, 0)
+    kinds = {fault["kind"] for fault in told["faults"]}
+    assert kinds == set(KINDS)
+    assert told["lacking"] == {"power": "local hosts lack: power"}
+    assert not [fault["kind"] for fault in told["faults"] if not fault["measured"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--faults", "power"), "power: local hosts lack: power"),
+        (("--faults", "pwoer"), "did you mean power"),
+        (("--hosts", "lokal"), "did you mean local"),
+    ],
+)
+def test_what_can_not_be_verified_is_refused(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    """In one sentence, before anything is raised."""
+    voyage = verify(*arguments, runs=tmp_path)
+    assert voyage.code == 254, voyage.words
+    assert words in voyage.err, voyage.words
+
+
+def test_only_faults_are_verified(tmp_path: Path) -> None:
+    """Other plug-ins do nothing to anybody; --json alone means nothing."""
+    for arguments in (("list", "checkers", "--verify"), ("list", "faults", "--json")):
+        voyage = sailing.seatrial(*arguments, runs=tmp_path)
+        assert voyage.code == 254, voyage.words
+        assert "seatrial list faults --verify" in voyage.err

@@ -1,0 +1,238 @@
+"""The gate between a program and its disk: what passes it, what does not, and who is spared.
+
+A program of any kind may be behind it; here it is a shell of Python that does what it is told. The
+warden and the programs are real, and so is the kernel's filter.
+"""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusters.hosts import _gate
+
+HELD_S = 0.3
+GATE = [sys.executable, "-I", "-S", _gate.__file__]
+OBEDIENT = """
+import errno, json, os, sys, time
+fds = {}
+def opened(name):
+    if name not in fds:
+        fds[name] = os.open(name, os.O_RDWR | os.O_CREAT)
+    return fds[name]
+for line in sys.stdin:
+    began, answer = time.monotonic(), ""
+    try:
+        answer = repr(eval(line))
+    except OSError as e:
+        answer = errno.errorcode[e.errno]
+    print(json.dumps([answer, time.monotonic() - began]), flush=True)
+"""
+
+
+class Fence:
+    """A warden, and programs behind its gate."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name = folder, f"seatrial-test-{os.getpid()}-{id(self):x}"
+        self.programs: list[subprocess.Popen[str]] = []
+        self.warden = self._begun("watch", self.name)
+        assert self._line(self.warden) == "ready"
+
+    def program(self, *argv: str) -> "subprocess.Popen[str]":
+        program = self._begun("enter", self.name, "--", *(argv or (sys.executable, "-c", OBEDIENT)))
+        self.programs.append(program)
+        return program
+
+    def order(self, **order: Any) -> None:
+        whole = {"below": str(self.folder), **order} if order else {}
+        self._say(self.warden, json.dumps(whole))
+        assert self._line(self.warden) == "obeyed"
+
+    def does(self, program: "subprocess.Popen[str]", deed: str) -> tuple[str, float]:
+        self._say(program, deed)
+        answer, seconds = json.loads(self._line(program))
+        return answer, seconds
+
+    def tried(self, patience_s: float = 10.0) -> dict[str, Any]:
+        argv = [*GATE, "try", self.name, str(self.folder), str(patience_s)]
+        out = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+        told: dict[str, Any] = json.loads(out)
+        return told
+
+    def end(self) -> None:
+        for process in (*self.programs, self.warden):
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                assert pipe
+                pipe.close()
+
+    def _begun(self, *argv: str) -> "subprocess.Popen[str]":
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        return subprocess.Popen([*GATE, *argv], text=True, cwd=self.folder, **pipes)  # type: ignore[call-overload,no-any-return]
+
+    def _say(self, process: "subprocess.Popen[str]", line: str) -> None:
+        assert process.stdin
+        process.stdin.write(f"{line}\n")
+        process.stdin.flush()
+
+    def _line(self, process: "subprocess.Popen[str]") -> str:
+        assert process.stdout
+        return process.stdout.readline().strip()
+
+
+@pytest.fixture
+def fence(tmp_path: Path) -> Iterator[Fence]:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    fence = Fence(folder)
+    yield fence
+    fence.end()
+
+
+WRITE = "os.pwrite(opened('f'), b'x' * 100, 0)"
+SYNC = "os.fdatasync(opened('f'))"
+
+
+def test_without_orders_everything_passes(fence: Fence) -> None:
+    """The program is what it was started as, writes, syncs, renames, and is answered."""
+    program = fence.program()
+    for deed, answer in (
+        (WRITE, "100"),
+        (SYNC, "None"),
+        ("os.rename('f', 'g')", "None"),
+        ("os.mkdir('sub')", "None"),
+        ("os.read(opened('g'), 3)", "b'xxx'"),
+    ):
+        assert fence.does(program, deed)[0] == answer, deed
+    assert sorted(os.listdir(fence.folder)) == ["g", "sub"]
+    told = fence.tried()
+    assert (told["write"], told["sync"]) == ("", "")
+    assert sorted(os.listdir(fence.folder)) == ["g", "sub"], "the prober leaves nothing"
+
+
+def test_a_full_disk_refuses_what_needs_room(fence: Fence) -> None:
+    """Not what was allocated before, and nothing elsewhere; healed, it takes all again."""
+    program = fence.program()
+    fence.does(program, "os.posix_fallocate(opened('f'), 0, 8192)")
+    fence.order(full=True)
+    assert fence.does(program, WRITE)[0] == "100"
+    for deed in (
+        "os.pwrite(opened('f'), b'x' * 100, 8192 - 50)",
+        "os.write(opened('new'), b'x')",
+        "os.writev(opened('new'), [b'x', b'y'])",
+        "os.posix_fallocate(opened('f'), 0, 65536)",
+    ):
+        assert fence.does(program, deed)[0] == "ENOSPC", deed
+    assert fence.does(program, "os.write(opened('../beside'), b'x')")[0] == "1"
+    assert fence.tried()["write"] == "ENOSPC"
+    fence.order()
+    assert fence.does(program, "os.write(opened('new'), b'x')")[0] == "1"
+    assert fence.tried()["write"] == ""
+
+
+def test_nothing_changes_below_a_read_only_folder(fence: Fence) -> None:
+    """By descriptor, by path, and by a path that goes round about; what is read is there."""
+    program = fence.program()
+    fence.does(program, WRITE)
+    fence.does(program, "opened('../beside')")
+    fence.order(read_only=True)
+    for deed in (
+        WRITE,
+        "os.write(opened('f'), b'x')",
+        "os.ftruncate(opened('f'), 0)",
+        "os.truncate('f', 0)",
+        "os.open('f', os.O_WRONLY)",
+        "os.open('new', os.O_WRONLY | os.O_CREAT)",
+        "os.open('../store/new', os.O_WRONLY | os.O_CREAT)",
+        "os.unlink('f')",
+        "os.rename('f', 'g')",
+        "os.replace('../beside', 'g')",
+        "os.link('f', 'g')",
+        "os.symlink('f', 'g')",
+        "os.mkdir('sub')",
+    ):
+        assert fence.does(program, deed)[0] == "EROFS", deed
+    assert fence.does(program, "os.pread(os.open('f', os.O_RDONLY), 3, 0)")[0] == "b'xxx'"
+    assert fence.does(program, "os.write(opened('../beside'), b'x')")[0] == "1"
+    assert fence.tried()["write"] == "EROFS"
+    fence.order()
+    assert fence.does(program, "os.unlink('f')")[0] == "None"
+
+
+def test_syncs_fail_are_slow_and_hang(fence: Fence) -> None:
+    """With EIO; for as long as is asked; and until they are let go, while the program's other
+    threads go on. Beside the folder they are as ever."""
+    program = fence.program()
+    fence.does(program, WRITE)
+    fence.order(sync_fails=True)
+    assert fence.does(program, SYNC)[0] == "EIO"
+    assert fence.does(program, "os.fsync(opened('../beside'))")[0] == "None"
+    assert fence.tried()["sync"] == "EIO"
+    fence.order(sync_s=HELD_S)
+    answer, seconds = fence.does(program, SYNC)
+    assert answer == "None"
+    assert seconds >= HELD_S
+    assert fence.tried()["sync_s"] >= HELD_S
+    fence.order(sync_s=None)
+    assert fence.tried(patience_s=0.2)["sync_s"] == -1
+    answers: list[tuple[str, float]] = []
+    waiting = threading.Thread(target=lambda: answers.append(fence.does(program, SYNC)))
+    waiting.start()
+    assert fence.does(fence.program(), WRITE)[0] == "100"
+    assert not answers
+    fence.order()
+    waiting.join(30)
+    assert answers[0][0] == "None"
+    assert fence.tried()["sync"] == ""
+
+
+def test_when_nobody_gives_orders_any_more_all_passes(fence: Fence) -> None:
+    """The gate of a driver that died is open, and the warden stays as long as it is needed."""
+    program = fence.program()
+    fence.order(read_only=True, sync_s=None)
+    assert fence.does(program, WRITE)[0] == "EROFS"
+    assert fence.warden.stdin
+    fence.warden.stdin.close()
+    assert fence.warden.stdout
+    while fence.does(program, WRITE)[0] != "100":
+        pass
+    assert fence.does(program, SYNC)[0] == "None"
+    assert fence.warden.poll() is None
+    program.kill()
+    assert fence.warden.wait(30) == 0
+
+
+def test_a_program_of_another_language_is_held_as_well(fence: Fence) -> None:
+    """It is the kernel that asks, so nothing is preloaded into anybody."""
+    fence.order(read_only=True)
+    shell = fence.program("sh", "-c", "read line; echo x > f; echo $?")
+    fence._say(shell, "go")
+    assert fence._line(shell) != "0"
+    assert not (fence.folder / "f").exists()
+
+
+def test_what_can_not_be_started_says_so(fence: Fence) -> None:
+    """With the name that was asked for."""
+    argv = [*GATE, "enter", fence.name, "--", "/no/such/program"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "/no/such/program: No such file" in done.stderr
+
+
+def test_the_filter_asks_about_every_call_that_it_knows() -> None:
+    """Each number once, and each name has a rule by which it is decided."""
+    for _, numbers, _ in _gate.MACHINES.values():
+        assert len(set(numbers.values())) == len(numbers)
+        of_paths = {name for name in numbers if name in _gate.PATHS}
+        assert set(numbers) == of_paths | _gate.SYNCS | _gate.WRITES | {"ftruncate"}
+    assert len(_gate.program()) % 8 == 0
+    assert errno.errorcode[errno.EROFS] == "EROFS"

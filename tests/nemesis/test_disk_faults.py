@@ -1,0 +1,182 @@
+"""Faults of disks in simulated worlds: each is seen at work by a prober or by reading files again,
+is healed, and the cluster is whole afterwards. What the prober met is compared with what is wanted.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from math import inf
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from harness import registry
+from harness.contracts import DiskFault, DiskSeen, Observation
+from harness.history import History
+from harness.intervals import FaultInterval
+from harness.judge import destroyed_majorities
+from harness.sealing import seal
+from harness.simulation import Outcome, simulated
+from harness.trial import Trial
+from nemesis._disks import as_laid, patience_s, words
+
+SOUND = DiskFault("")
+KINDS = ("disk-full", "read-only", "fsync", "unsynced", "wipe", "corrupt")
+STORY = (  # kind, target, parameters
+    ("disk-full", "one slave", {}),
+    ("read-only", "one slave", {}),
+    ("fsync", "master", {"how": "slow", "delay_s": 0.2}),
+    ("fsync", "one slave", {"how": "fail"}),
+    ("fsync", "one slave", {"how": "hang"}),
+    ("unsynced", "one slave", {}),
+    ("wipe", "one slave", {}),
+    ("corrupt", "one slave", {"how": "flip", "files": "commitlog/*"}),
+    ("corrupt", "one slave", {"how": "truncate", "bytes": 300.0, "files": "commitlog/*"}),
+)
+EVERY_S = 3.0
+
+
+def played(
+    folder: Path, story: Sequence[tuple[str, str, Mapping[str, Any]]], **trial: Any
+) -> Outcome:
+    """One simulated run with these faults, one after the other."""
+    faults = [
+        f'[[fault]]\nkind = "{kind}"\nat_s = {1 + number * EVERY_S}\nfor_s = 1.0\n'
+        f'target = "{target}"\n[fault.params]\n'
+        + "".join(f"{name} = {json.dumps(value)}\n" for name, value in params.items())
+        for number, (kind, target, params) in enumerate(story)
+    ]
+    base = Trial(
+        hosts="simulated",
+        profile="sync-flush",
+        short_faults=True,
+        seed=5,
+        duration_s=1 + EVERY_S * len(story),
+        load={"rate": 20.0},
+        survives=(*Trial().survives, *KINDS),
+    )
+    return simulated(base.with_(trial), "\n".join(faults), folder / "run")
+
+
+def rows(outcome: Outcome) -> list[dict[str, Any]]:
+    """The last row of each fault."""
+    seal(outcome.run)
+    table = History.open(outcome.run).read("faults").to_pylist()
+    return list({row["id"]: row for row in table}.values())
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return played(tmp_path_factory.mktemp("disks"), STORY)
+
+
+def observed(outcome: Outcome, number: int) -> dict[str, Any]:
+    observation: dict[str, Any] = json.loads(rows(outcome)[number]["observation"])
+    return observation
+
+
+def test_each_is_seen_at_work_and_seen_healed(outcome: Outcome) -> None:
+    """In the world: by a prober's errors and times, by bytes that differ, by processes that end."""
+    for row, (kind, _, params) in zip(rows(outcome), STORY, strict=True):
+        assert row["kind"] == kind
+        assert row["state"] == "installed", (kind, params, row["observation"])
+        assert row["healed"] is not None, (kind, params, row["observation"])
+
+
+def test_what_was_measured_is_told(outcome: Outcome) -> None:
+    """In a few words, with the figure."""
+    told = [observed(outcome, number)["measured"] for number in range(len(STORY))]
+    assert told[0] == "a write fails with ENOSPC"
+    assert told[1] == "a write fails with EROFS"
+    assert int(told[2].removeprefix("a sync took ").removesuffix(" ms")) >= 200
+    assert told[3] == "a sync fails with EIO"
+    assert told[4] == "a sync has not ended after 0.5 s"
+    assert "no sync had covered" in told[5]
+    assert told[6].endswith("bytes of data are gone")
+    assert told[7].startswith("16 bytes changed")
+    assert told[8].startswith("300 bytes changed")
+
+
+def test_no_acknowledged_message_is_lost_by_a_minority(outcome: Outcome) -> None:
+    """One replica at a time, whatever becomes of its disk: the contract claims to survive that."""
+    assert not outcome.failure, outcome.why
+    assert outcome.verdict
+    assert "survive" not in outcome.verdict.sentence
+
+
+def test_damage_to_most_disks_is_no_promise_broken() -> None:
+    """A majority of a role at once: no contract can claim it, whatever it says."""
+    roles = {"broker-1": "broker", "broker-2": "broker", "broker-3": "broker", "c-1": "controller"}
+
+    def wiped(*names: str, kind: str = "wipe", begin: int = 0) -> FaultInterval:
+        return FaultInterval(0, kind, targets={"x": names}, begin=begin, healed=begin + 10)
+
+    def beyond(*faults: FaultInterval) -> set[str]:
+        return set(destroyed_majorities(faults, roles))
+
+    assert beyond(wiped("broker-1", "broker-2")) == {"wipe"}
+    assert beyond(wiped("broker-1", "broker-2", kind="corrupt")) == {"corrupt"}
+    assert beyond(wiped("c-1")) == {"wipe"}, "the only one of its role is a majority"
+    together = wiped("broker-1"), wiped("broker-2", kind="corrupt", begin=5)
+    assert beyond(*together) == {"wipe", "corrupt"}
+    assert not beyond(wiped("broker-1"), wiped("broker-2", begin=11)), "one after the other"
+    assert not beyond(wiped("broker-1"))
+    assert not beyond(wiped("broker-1", "broker-2", kind="kill"))
+
+
+# ------------------------------------------------------------------------------------ pure parts
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted", "good"),
+    [
+        (DiskSeen("ENOSPC", "", 0.01), DiskFault("", full=True), True),
+        (DiskSeen("", "", 0.01), DiskFault("", full=True), False),
+        (DiskSeen("EROFS", "", 0.01), DiskFault("", full=True, read_only=True), True),
+        (DiskSeen("", "EIO", 0.01), DiskFault("", sync_fails=True), True),
+        (DiskSeen("", "", 0.01), DiskFault("", sync_fails=True), False),
+        (DiskSeen("", "", 0.31), DiskFault("", sync_s=0.3), True),
+        (DiskSeen("", "", 0.29), DiskFault("", sync_s=0.3), False),
+        (DiskSeen("", "", inf), DiskFault("", sync_s=inf), True),
+        (DiskSeen("", "", 0.4), DiskFault("", sync_s=inf), False),
+        (DiskSeen("", "", 0.01), SOUND, True),
+        (DiskSeen("", "", 0.5), SOUND, False),
+        (DiskSeen("ENOSPC", "", 0.01), SOUND, False),
+        (DiskSeen("", "EIO", 0.01), SOUND, False),
+        (DiskSeen("", "", inf), SOUND, False),
+    ],
+)
+def test_what_was_met_is_compared_with_what_is_wanted(
+    seen: DiskSeen, wanted: DiskFault, good: bool
+) -> None:
+    """Of a fault that makes syncs take 0.5 s; a sound disk needs less than that."""
+    assert as_laid(seen, wanted, DiskFault("", sync_s=0.5)) is good
+
+
+def test_the_prober_is_patient_enough_to_see() -> None:
+    """Longer than a slow sync takes; for one that hangs, no longer than it has to."""
+    assert patience_s(DiskFault("", sync_s=10.0)) > 20
+    assert patience_s(DiskFault("", sync_s=inf)) < 1
+    assert words(DiskSeen("EROFS", "", 0.01)) == "a write fails with EROFS"
+    assert words(DiskSeen("", "", 0.2)) == "a sync took 200 ms"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_drawn_is_allowed(kind: str) -> None:
+    """Targets and parameters by lot pass the fault's own check, and targets can be restricted."""
+    module = registry.module("fault", kind)
+    for seed in range(20):
+        target, params = module.drawn(Random(seed), ())
+        assert target
+        for name, value in params.items():
+            assert not module.PARAMS[name].among or value in module.PARAMS[name].among
+        assert module.drawn(Random(seed), ("broker-2",))[0] == "broker-2"
+
+
+def test_nobody_forgets_that_wipes_hit_a_minority_by_themselves() -> None:
+    """What takes synced data away is drawn for brokers, and never for more than a minority."""
+    for kind in ("wipe", "corrupt"):
+        targets = registry.module("fault", kind).TARGETS
+        assert not [t for t in targets if "majority" in t or "all" in t or "controller" in t]
+    assert Observation("installed").measured == ""

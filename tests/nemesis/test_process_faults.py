@@ -1,0 +1,276 @@
+"""Restarts, clocks and starvation in a world in memory and virtual time."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from signal import SIGTERM
+from typing import Any
+
+import pytest
+
+from harness import registry
+from harness.contracts import PlannedFault
+from harness.errors import BadRequest
+from nemesis import _plan, carry_out, open_entries
+from nemesis._measured import measured
+
+S = 1_000_000_000
+KINDS = ("restart", "clock", "starve-cpu", "starve-descriptors", "starve-memory")
+ROLLING = {"order": "rolling"}
+
+
+def carried_out(
+    world: Any,
+    folder: Path,
+    *faults: PlannedFault,
+    meanwhile: Callable[[asyncio.Event], Awaitable[None]] | None = None,
+) -> Path:
+    """Carry out the faults while `meanwhile` happens; the ledger."""
+    plan = _plan.load(_plan.dump(faults)).faults
+
+    async def story(world: Any) -> None:
+        stop = asyncio.Event()
+        other = asyncio.ensure_future(meanwhile(stop)) if meanwhile else None
+        await carry_out(plan, world.bed, folder / "ledger", stop, Random(1), 0)
+        if other:
+            await other
+
+    world.run(story)
+    return folder / "ledger"
+
+
+def effect(world: Any, number: int = 0) -> Any:
+    return json.loads(world.last(number)["observation"])["effect"]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        PlannedFault("restart", 2.0, 9.0, "broker-2"),
+        PlannedFault("restart", 2.0, 9.0, "slave", ROLLING),
+        PlannedFault("clock", 2.0, 9.0, "minority broker", {"skew_s": -20.0}),
+        PlannedFault("clock", 2.0, 9.0, "master", {"skew_s": 0.0, "rate": 1.1}),
+        PlannedFault("starve-cpu", 2.0, 9.0, "controller-leader"),
+        PlannedFault("starve-descriptors", 2.0, 9.0, "all broker", {"room": 2.0}),
+        PlannedFault("starve-memory", 2.0, 9.0, "slave"),
+    ],
+    ids=lambda one: f"{one.kind} {one.params}",
+)
+def test_every_fault_passes_all_stages(world: Any, tmp_path: Path, one: PlannedFault) -> None:
+    """Begun on time, seen, healed after its time, seen healed, with nothing left of it."""
+    ledger = carried_out(world, tmp_path, one)
+    row = world.last(0)
+    assert row["begin"] == 2 * S
+    assert row["begin"] <= row["applied"] < row["observed"] <= row["heal"] < row["healed"]
+    assert row["heal"] - row["applied"] == 9 * S
+    assert row["state"] == "installed"
+    assert measured(json.loads(row["observation"]))
+    assert world.sound
+    assert open_entries(ledger) == ()
+
+
+@pytest.mark.parametrize("at_s", [1.0005, 1.0015, 1.0025, 1.0035, 1.06, 1.5, 6.0005, 6.0015])
+@pytest.mark.parametrize("kind", KINDS)
+def test_stop_at_any_moment_heals(world: Any, tmp_path: Path, kind: str, at_s: float) -> None:
+    """Also when it comes while a fault is being applied, observed or healed."""
+
+    async def interrupt(stop: asyncio.Event) -> None:
+        await asyncio.sleep(at_s)
+        stop.set()
+
+    params = ROLLING if kind == "restart" else {}
+    one = PlannedFault(kind, 1.0, 5.0, "all broker", params)
+    ledger = carried_out(world, tmp_path, one, meanwhile=interrupt)
+    assert world.sound
+    assert open_entries(ledger) == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_process_has_one_tormentor(world: Any, tmp_path: Path, kind: str) -> None:
+    """Nobody else touches the process meanwhile, and it touches nobody's."""
+    one = PlannedFault(kind, 1.0, 5.0, "broker-1, broker-2")
+    carried_out(world, tmp_path, one, PlannedFault("kill", 2.0, 2.0, "all broker"))
+    assert json.loads(world.last(1)["targets"]) == {"slave": ["broker-3"]}
+    assert world.sound
+
+
+def test_a_restarted_process_was_asked(world: Any, tmp_path: Path) -> None:
+    """It ended by itself, with an exit code of its own."""
+    carried_out(world, tmp_path, PlannedFault("restart", 1.0, 5.0, "broker-3"))
+    seen = effect(world)["processes"]["broker-3"]
+    assert (seen["is"], seen["code"]) == ("exited", 0)
+    assert world.log == ["start broker-3"]
+
+
+def test_one_that_will_not_end_is_made_to(world: Any, tmp_path: Path) -> None:
+    """The fault was not seen, and its victim runs anew all the same."""
+    world.agents["broker-3"].deaf.add(SIGTERM)
+    carried_out(world, tmp_path, PlannedFault("restart", 1.0, 15.0, "broker-3"))
+    assert world.last(0)["state"] == "failed"
+    assert world.log == ["start broker-3"]
+    assert world.last(0)["healed"]
+    assert world.sound
+
+
+def test_a_rolling_restart_waits_until_the_cluster_is_whole(world: Any, tmp_path: Path) -> None:
+    """Never are two of them down, nor the second while the first is missed."""
+    down: list[set[str]] = []
+    begun_s: list[float] = []
+    start = world.bed.system.start_node
+
+    async def slowly_whole(bed: Any, node: str) -> None:
+        await start(bed, node)
+        begun_s.append(bed.now_ns() / S)
+        world.standing = replace(world.standing, redundant=False)
+        asyncio.get_running_loop().call_later(2.0, whole)
+
+    def whole() -> None:
+        world.standing = replace(world.standing, redundant=True)
+
+    async def look(_stop: asyncio.Event) -> None:
+        for _ in range(1000):
+            await asyncio.sleep(0.01)
+            down.append({n for n, a in world.agents.items() if a.process == "exited"})
+
+    world.bed.system.start_node = slowly_whole
+    one = PlannedFault("restart", 1.0, 30.0, "all broker", {**ROLLING, "down_s": 0.5})
+    carried_out(world, tmp_path, one, meanwhile=look)
+    assert max(map(len, down)) == 1
+    assert set().union(*down) == {"broker-1", "broker-2", "broker-3"}
+    assert [later - earlier >= 2.5 for earlier, later in pairwise(begun_s)] == [True] * 2
+    assert world.last(0)["state"] == "installed"
+
+
+def test_a_round_that_is_not_over_in_time_is_partial(world: Any, tmp_path: Path) -> None:
+    """The cluster never was whole after the first: nobody else is touched."""
+    start = world.bed.system.start_node
+
+    async def never_whole(bed: Any, node: str) -> None:
+        await start(bed, node)
+        world.standing = replace(world.standing, redundant=False)
+
+    world.bed.system.start_node = never_whole
+    carried_out(world, tmp_path, PlannedFault("restart", 1.0, 5.0, "all broker", ROLLING))
+    assert world.last(0)["state"] == "partial"
+    assert world.log == ["start broker-1"]
+    assert world.sound
+
+
+def test_a_round_that_fails_is_told(world: Any, tmp_path: Path) -> None:
+    """An agent that is gone in the middle of it is that fault's state."""
+    world.agents["broker-2"].broken.add("signal")
+    carried_out(world, tmp_path, PlannedFault("restart", 1.0, 5.0, "all broker", ROLLING))
+    assert world.last(0)["state"] == "failed"
+    assert "agent of broker-2 is gone" in world.last(0)["observation"]
+
+
+def test_a_clock_drifts_along_a_line(world: Any, tmp_path: Path) -> None:
+    """Ahead at once, and further ahead the longer it lasts; the others' clocks are right."""
+    ahead: dict[str, Any] = {}
+
+    async def look(_stop: asyncio.Event) -> None:
+        await asyncio.sleep(5.0)
+        for name in ("broker-1", "broker-2"):
+            ahead[name] = world.agents[name]._clock("read", ())["ahead_s"]
+
+    one = PlannedFault("clock", 1.0, 6.0, "broker-1", {"skew_s": 10.0, "rate": 1.5})
+    carried_out(world, tmp_path, one, meanwhile=look)
+    assert ahead["broker-1"] == pytest.approx(12.0, abs=0.1)
+    assert ahead["broker-2"] == 0
+
+
+def test_a_clock_that_did_not_change_is_not_installed(world: Any, tmp_path: Path) -> None:
+    """What is told of the process decides, not that the program returned."""
+    agent = world.agents["broker-1"]
+    agent._clock = lambda verb, words: {"ahead_s": 0.0, "rate": 1.0}
+    carried_out(world, tmp_path, PlannedFault("clock", 1.0, 5.0, "broker-1", {"skew_s": 1.0}))
+    assert world.last(0)["state"] == "failed"
+    assert world.last(0)["healed"]
+
+
+def test_a_right_clock_is_refused() -> None:
+    text = '[[fault]]\nkind = "clock"\nat_s = 1\nfor_s = 5\ntarget = "master"\n'
+    with pytest.raises(BadRequest, match="a skew_s other than 0 or a rate other than 1"):
+        _plan.load(text + "params = { skew_s = 0.0 }\n")
+
+
+def test_the_share_of_a_starved_process_is_measured(world: Any, tmp_path: Path) -> None:
+    """By looking at odd moments: near to what was asked for."""
+    one = PlannedFault("starve-cpu", 1.0, 20.0, "broker-1", {"share": 0.3})
+    carried_out(world, tmp_path, one)
+    assert effect(world)["runs"]["broker-1"] == pytest.approx(0.3, abs=0.2)
+
+
+def test_a_process_that_is_always_let_go_is_not_starved(world: Any, tmp_path: Path) -> None:
+    """Signals that are taken and do nothing are found out."""
+    agent = world.agents["broker-1"]
+    agent.signal = _nothing
+    carried_out(world, tmp_path, PlannedFault("starve-cpu", 1.0, 20.0, "broker-1"))
+    assert world.last(0)["state"] == "failed"
+
+
+async def _nothing(*_: Any) -> None:
+    await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("kind", ["starve-memory", "starve-descriptors"])
+def test_who_cannot_live_with_it_is_started_again(world: Any, tmp_path: Path, kind: str) -> None:
+    """That it ended was the effect; it is healed when another process runs."""
+
+    async def die(_stop: asyncio.Event) -> None:
+        await asyncio.sleep(3.0)
+        world.agents["broker-1"].end(70)
+
+    one = PlannedFault(kind, 1.0, 5.0, "broker-1")
+    carried_out(world, tmp_path, one, meanwhile=die)
+    assert world.last(0)["state"] == "installed"
+    assert world.last(0)["healed"]
+    assert world.log == ["start broker-1"]
+    assert world.sound
+
+
+def test_who_ends_after_all_is_started_again(world: Any, tmp_path: Path) -> None:
+    """The limit was taken away a moment before it found that it could not go on."""
+    agent = world.agents["broker-1"]
+    limits = agent._limits
+
+    def too_late(verb: str, words: Any) -> Any:
+        told = limits(verb, words)
+        if verb == "give":
+            agent.end(70)
+        return told
+
+    agent._limits = too_late
+    carried_out(world, tmp_path, PlannedFault("starve-memory", 1.0, 5.0, "broker-1"))
+    assert world.last(0)["healed"]
+    assert world.log == ["start broker-1"]
+    assert world.sound
+
+
+def test_a_limit_that_is_not_kept_is_not_installed(world: Any, tmp_path: Path) -> None:
+    agent = world.agents["broker-1"]
+    limits = agent._limits
+
+    def forgetful(verb: str, words: Any) -> Any:
+        told = limits(verb, words)
+        agent.limit = 1024
+        return told
+
+    agent._limits = forgetful
+    carried_out(world, tmp_path, PlannedFault("starve-descriptors", 1.0, 5.0, "broker-1"))
+    assert world.last(0)["state"] == "failed"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("targets", [(), ("one slave",)])
+def test_what_is_drawn_makes_sense(kind: str, targets: tuple[str, ...]) -> None:
+    """By the fault's own check, and within the limits of its parameters."""
+    module = registry.module("fault", kind)
+    for seed in range(50):
+        target, params = module.drawn(Random(seed), targets)
+        assert not targets or target in targets
+        _plan.load(_plan.dump((PlannedFault(kind, 1.0, 5.0, target, params),)))

@@ -1,0 +1,216 @@
+"""Plans as people write them: repeated faults, links as targets, several files as one."""
+
+import pytest
+
+from harness import plans
+from harness.contracts import Node, PlannedFault
+from harness.errors import BadRequest
+from harness.trial import Trial
+from nemesis import _plan, _written
+
+NODES = (
+    *(Node(f"controller-{n}", "controller") for n in (1, 2, 3)),
+    *(Node(f"broker-{n}", "broker") for n in (1, 2, 3)),
+    Node("client-1", "client"),
+)
+
+
+def fault(more: str, kind: str = "kill") -> str:
+    return f'[[fault]]\nkind = "{kind}"\nat_s = 5.0\nfor_s = 2.0\n{more}\n'
+
+
+def loaded(text: str) -> tuple[PlannedFault, ...]:
+    return _plan.load(text, "p.toml").faults
+
+
+@pytest.mark.parametrize(
+    ("repeat", "begins"),
+    [
+        ("{ times = 3, every_s = 10.0 }", [5.0, 15.0, 25.0]),
+        ("{ every_s = 10, until_s = 30 }", [5.0, 15.0, 25.0]),
+        ("{ every_s = 10, until_s = 27.0 }", [5.0, 15.0, 25.0]),
+        ("{ every_s = 10, until_s = 26.9 }", [5.0, 15.0]),
+        ("{ times = 1, every_s = 10.0 }", [5.0]),
+    ],
+)
+def test_a_fault_is_repeated(repeat: str, begins: list[float]) -> None:
+    """So many times, or as long as there is time for a whole one; each is explicit."""
+    plan = loaded(fault(f'target = "master"\nrepeat = {repeat}'))
+    assert [each.at_s for each in plan] == begins
+    assert {(each.kind, each.for_s, each.target) for each in plan} == {("kill", 2.0, "master")}
+
+
+def test_a_repeated_plan_is_saved_expanded() -> None:
+    """What is saved has no repetition left, and reads back as the same plan."""
+    plan = loaded(fault('target = "master"\nrepeat = { times = 4, every_s = 3.0 }'))
+    saved = _plan.dump(plan)
+    assert "repeat" not in saved
+    assert loaded(saved) == plan
+
+
+def test_neighbours_are_repeated_in_turn() -> None:
+    """Cut, kill, cut, kill; `fault-0` is the one of the same round, and later the last of it."""
+    again = "repeat = { times = 2, every_s = 20.0 }"
+    text = (
+        fault(f'target = "master"\n{again}', "partition")
+        + fault(f'target = "fault-0"\n{again}')
+        + fault('target = "broker but fault-0"', "pause")
+    )
+    plan = loaded(text)
+    assert [each.kind for each in plan] == ["partition", "kill", "partition", "kill", "pause"]
+    assert [each.target for each in plan[1::2]] == ["fault-0", "fault-2"]
+    assert plan[4].target == "broker but fault-2"
+
+
+def test_a_condition_repeats_without_a_time() -> None:
+    """Each after so many more acknowledgements, whenever that is."""
+    after = 'target = "master"\nafter = "5,000 acks within 9 s"\nrepeat = { times = 3 }'
+    assert [each.at_s for each in loaded(fault(after))] == [5.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("repeat", "sentence"),
+    [
+        ("3", "line 6: repeat: must read like"),
+        ("{ time = 3 }", "must read like"),
+        ("{ times = 3 }", "needs every_s"),
+        ("{ every_s = 3.0 }", "needs times, or until_s"),
+        ("{ times = 3, every_s = 3.0, until_s = 9.0 }", "and not both"),
+        ("{ times = 0, every_s = 3.0 }", "times must be a positive number"),
+        ("{ times = 2.5, every_s = 3.0 }", "times must be a whole number"),
+        ("{ times = 3, every_s = -1.0 }", "every_s must be a positive number"),
+        ("{ times = true, every_s = 1.0 }", "times must be a positive number"),
+        ("{ every_s = 3.0, until_s = 6.0 }", "makes 0 faults"),
+        ("{ times = 99999, every_s = 1.0 }", "makes 99,999 faults, not 1 to 10,000"),
+    ],
+)
+def test_a_repetition_that_makes_no_sense_is_refused(repeat: str, sentence: str) -> None:
+    """With line and key."""
+    with pytest.raises(BadRequest, match=sentence):
+        loaded(fault(f'target = "master"\nrepeat = {repeat}'))
+
+
+def test_lines_are_those_of_the_file() -> None:
+    """Each of a repeated fault is found where it is written."""
+    again = 'target = "broker-1"\nrepeat = { times = 2, every_s = 20.0 }'
+    assert _written.lines(fault(again) + fault('target = "master"')) == (" line 2",) * 2 + (
+        " line 8",
+    )
+
+
+def test_a_plan_that_never_heals_is_refused() -> None:
+    """By name: what is broken has to be mended."""
+    with pytest.raises(BadRequest, match=r"line 4: for_s: is without end.*must heal"):
+        loaded(fault('target = "master"').replace("for_s = 2.0", "for_s = inf"))
+
+
+# --------------------------------------------------------------------------------------- links
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "victim", "params"),
+    [
+        (
+            "partition",
+            "master -> slave",
+            "master",
+            {"shape": "one-way", "from": "slave", "direction": "out"},
+        ),
+        ("partition", "broker-1 <-> client", "broker-1", {"shape": "isolate", "from": "client"}),
+        ("loss", "broker-1 -> broker-2", "broker-1", {"from": "broker-2", "direction": "out"}),
+        ("loss", "master <-> nameserver", "master", {"from": "nameserver", "direction": "both"}),
+        ("delay", "slave -> master", "slave", {"from": "master", "direction": "out"}),
+    ],
+)
+def test_a_link_is_a_target(kind: str, target: str, victim: str, params: dict[str, str]) -> None:
+    """`A -> B` is what A sends to B, as the parameters of the fault say it."""
+    (only,) = loaded(fault(f'target = "{target}"', kind))
+    assert only.target == victim
+    assert {name: only.params[name] for name in params} == params
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "sentence"),
+    [
+        ("kill", "", "'master -> slave' is a link, and this fault does nothing to links"),
+        ("loss", 'params = { direction = "in" }', "says direction = 'out', and params something"),
+        ("partition", 'params = { shape = "isolate" }', "says shape = 'one-way'"),
+    ],
+)
+def test_a_link_must_be_one(kind: str, more: str, sentence: str) -> None:
+    """Of a fault that knows links, and said once."""
+    with pytest.raises(BadRequest, match=sentence):
+        loaded(fault(f'target = "master -> slave"\n{more}', kind))
+
+
+def test_trials_may_aim_at_links() -> None:
+    """Drawn plans expand them as well."""
+    trial = Trial(faults=("loss",), targets=("broker-1 -> broker-2",))
+    plan = _plan.draw(trial, 1.5, NODES)
+    assert {(each.target, each.params["from"]) for each in plan} == {("broker-1", "broker-2")}
+
+
+# -------------------------------------------------------------------------------- merged, and met
+
+
+def test_plans_are_joined_as_if_they_were_one() -> None:
+    """One after the other; each still speaks of its own faults."""
+    one = loaded(fault('target = "master"') + fault('target = "fault-0"', "pause"))
+    whole = plans.joined([one, one])
+    assert [each.target for each in whole] == ["master", "fault-0", "master", "fault-2"]
+    assert loaded(_plan.dump(whole)) == whole
+
+
+def checked(*faults: PlannedFault, plan: str = "p.toml") -> None:
+    explicit = loaded(_plan.dump(faults))
+    _plan.check(explicit, Trial(plan=plan, short_faults=True), 1.5, NODES)
+
+
+def kill(at_s: float, target: str, **more: str) -> PlannedFault:
+    return PlannedFault("kill", at_s, 5.0, target, {}, **more)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("broker-2", "broker-2"), ("broker", "broker-1"), ("broker-1, broker-3", "all broker")],
+)
+def test_a_fault_that_overlaps_itself_is_refused(first: str, second: str) -> None:
+    """On any node that both are sure to hit, in whatever order they are written."""
+    sentence = r"fault 1 \(kill at 8 s\) breaks again what fault 0 has broken until 10 s"
+    with pytest.raises(BadRequest, match=sentence):
+        checked(kill(5.0, first), kill(8.0, second))
+    with pytest.raises(BadRequest, match="fault 1"):
+        checked(kill(8.0, first), kill(5.0, second))
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        (kill(5.0, "broker-2"), kill(10.0, "broker-2")),
+        (kill(5.0, "broker-2"), kill(8.0, "broker-3")),
+        (kill(5.0, "one broker"), kill(8.0, "one broker")),
+        (kill(5.0, "master"), kill(8.0, "master")),
+        (kill(5.0, "broker-2", until="another-master"), kill(8.0, "broker-2")),
+        (kill(5.0, "broker-2"), kill(5.0, "broker-2", after="9 acks within 9 s")),
+        (kill(5.0, "broker-2"), PlannedFault("pause", 8.0, 5.0, "broker-2")),
+        (
+            PlannedFault("loss", 5.0, 5.0, "broker-2", {"from": "broker-1"}),
+            PlannedFault("loss", 8.0, 5.0, "broker-2", {"from": "broker-3"}),
+        ),
+    ],
+)
+def test_what_is_not_sure_to_overlap_is_not_refused(faults: tuple[PlannedFault, ...]) -> None:
+    """Lots, parts and conditions are a matter of the moment; other kinds are other faults."""
+    checked(*faults)
+
+
+def test_drawn_plans_may_be_as_dense_as_they_are() -> None:
+    """Those of a swarm, and their replays, spare what is held already."""
+    checked(kill(5.0, "broker-2"), kill(8.0, "broker-2"), plan="")
+
+
+def test_a_plan_says_how_long_it_may_take() -> None:
+    """Also when every condition comes at the last moment."""
+    whole = "cluster is whole within 60 s"
+    assert _plan.longest_s((kill(1.0, "master"), kill(1.0, "master", after=whole))) == 66.0
+    assert _plan.longest_s(()) == 0.0

@@ -1,0 +1,125 @@
+"""Links that are late or narrow in the simulated world, and what TCP makes of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clusters.hosts._simulated.network import Link, Wire
+from clusters.hosts.simulated import SimulatedHosts
+from harness.contracts import Agent, LinkRule, Node
+from harness.rundir import RunDir
+from harness.trial import Trial
+
+NODES = [Node(name, "broker") for name in ("a", "b", "c")]
+CALM = Wire(latency_ns=1_000_000, jitter_ns=0, split=0, join=0)
+MS = 1_000_000
+Scene = Callable[[Mapping[str, Agent], Mapping[str, str]], Awaitable[Any]]
+
+
+def play(folder: Path, scene: Scene) -> Any:
+    """What a scene on three nodes gives. Its agents and their addresses are by name."""
+    hosts, seen = SimulatedHosts(Trial(hosts="simulated", seed=1), folder), []
+
+    async def main() -> int:
+        async with hosts.raised(NODES) as (nodes, agents):
+            seen.append(await scene(agents, {node.name: node.address for node in nodes}))
+        return 0
+
+    assert hosts.run(main()) == 0, RunDir(folder).state()
+    return seen[0]
+
+
+def link() -> Link:
+    return Link(CALM, lambda: 0.5)
+
+
+def test_a_link_is_late_and_in_time_again() -> None:
+    """By the delay and the lot, and afterwards as it was."""
+    slow = link()
+    slow.slow_down(100 * MS, 20 * MS, 0.0)
+    assert slow.way_ns() == (1 + 100 + 10) * MS
+    slow.slow_down(0, 0, 0.0)
+    assert slow.way_ns() == 1 * MS
+
+
+def test_what_overtakes_is_not_late() -> None:
+    """It takes its natural time."""
+    slow = link()
+    slow.slow_down(100 * MS, 0, 0.6)
+    assert slow.way_ns() == 1 * MS
+    slow.slow_down(100 * MS, 0, 0.4)
+    assert slow.way_ns() == 101 * MS
+
+
+def test_narrow_stretches_come_one_after_the_other() -> None:
+    """A link's own, and then the door that it shares."""
+    one = Link(CALM, lambda: 0.5)
+    other = Link(CALM, lambda: 0.5, one.door)
+    one.bytes_per_s = 1_000_000
+    one.door_bytes_per_s = other.door_bytes_per_s = 500_000
+    assert one.queued_ns(0, 1000) == 3 * MS
+    assert other.queued_ns(0, 1000) == 5 * MS
+    one.bytes_per_s = one.door_bytes_per_s = 0
+    assert not one.narrow
+    assert other.narrow
+
+
+def test_the_agents_rules_make_links_late_and_narrow(tmp_path: Path) -> None:
+    """What is told of flights is what happens on the link, on no other, and until it is healed."""
+
+    async def scene(agents: Mapping[str, Agent], at: Mapping[str, str]) -> None:
+        async def took_s(way: str, count: int = 10) -> list[float]:
+            source, sink = way.split(">")
+            await agents[source].fly(at[sink], f"{way} {count}", count, 972)
+            flights = await agents[sink].flown(f"{way} {count}")
+            return [(flight.arrived_ns - flight.sent_ns) / 1e9 for flight in flights]
+
+        late = LinkRule(at["a"], 0.0, delay_s=0.5, jitter_s=0.1)
+        await agents["b"].links([late, LinkRule(at["c"], 0.0, bytes_per_s=10_000)])
+        assert all(0.5 < late_s < 0.601 for late_s in await took_s("a>b"))
+        assert max(await took_s("c>b")) == pytest.approx(1.0, abs=0.01)
+        assert max(await took_s("b>a")) < 0.01
+        await agents["b"].links([LinkRule(at["a"], 0.0, delay_s=0.5, reorder=0.5)])
+        overtaking = await took_s("a>b", 40)
+        assert min(overtaking) < 0.01
+        assert max(overtaking) > 0.5
+        assert max(await took_s("c>b", 5)) < 0.01
+        await agents["b"].links([])
+        assert max(await took_s("a>b", 7)) < 0.01
+        assert await agents["b"].lacks("pace") == ""
+
+    play(tmp_path, scene)
+
+
+def test_a_question_waits_for_a_late_answer(tmp_path: Path) -> None:
+    """TCP over a late link takes as much longer, each way that is late."""
+
+    async def scene(agents: Mapping[str, Agent], at: Mapping[str, str]) -> None:
+        hosts_loop = asyncio.get_running_loop()
+        began_s = hosts_loop.time()
+        await agents["a"].links([LinkRule(at["a"], 0.0, delay_s=0.5)])
+        with pytest.raises(ConnectionError):
+            await agents["a"].ask(7001, b"", 5.0)
+        assert hosts_loop.time() - began_s > 0.9, "the dial and its refusal"
+
+    play(tmp_path, scene)
+
+
+def test_a_narrow_link_is_not_overwhelmed() -> None:
+    """A sender has about a second's worth under way, so that what a fault did is soon over."""
+    narrow = link()
+    narrow.bytes_per_s = 200_000
+    assert narrow.bearable_bytes == 200_000
+    narrow.door_bytes_per_s = 10
+    assert narrow.bearable_bytes == 16_384
+
+
+def test_flights_do_not_clog_a_narrow_link() -> None:
+    """What finds too much waiting is lost, and takes no room."""
+    narrow = link()
+    narrow.bytes_per_s = 10_000
+    assert 20 <= len(narrow.flights_ns(0, 1000, 1000)) <= 22
+    assert narrow.queued_ns(0, 1000) < 3000 * MS
