@@ -254,4 +254,5 @@ def test_our_own_plans_are_sound(path: Path) -> None:
     overrides, plan = _plan.load(path.read_text(), str(path))
     scale = overrides["settings"]["timeScale"]
     trial = Trial().with_({"plan": str(path), **overrides})
-    _plan.check(plan, trial, 15 * scale, placed(NODES, trial.zones), ALL)
+    nodes = registry.load("system", trial.system)(trial).nodes()
+    _plan.check(plan, trial, 15 * scale, placed(nodes, trial.zones), ALL)
