@@ -11,8 +11,8 @@ DuckDB and Polars count them. Seatrial's checkers loss, phantom, duplicates, ord
 offsets do, on Spark, and more: they merge what any number of machines saw, ask for real time across
 producers (so that D has other counts), and give witnesses. Each engine has a process of its own,
 asks once to get warm and five times more; told are the first and the median, the CPU seconds of a
-time, and the peak of its memory, with all its processes. A to C must come to the same counts, or
-the exit code is 1.
+time, and the peak of its memory, with all its processes. A to C must come to the counts that were
+put in, or the exit code is 1. Four million events are the fewest.
 
 `--alone`: Seatrial alone, on one core and on two, as for a hundred million events.
 """
@@ -64,11 +64,13 @@ select
   (select count(*) from sends where before > value)
 """
 COUNTS = ("lost", "phantom", "twice", "clash", "back", "out of order")
+# who is given clashing and swapped messages goes back once and twice; D differs, as told above
+PUT_IN = {"lost": EACH, "phantom": EACH, "twice": EACH, "clash": EACH, "back": 4 * EACH}
 Counts = dict[str, int]
 
 
 def ours(run: RunDir, cores: int) -> tuple[Callable[[], Counts], Callable[[], None]]:
-    engine = Engine(f"local[{cores}]", short_run=False, heap="1g", warm_up=True)
+    engine = Engine(f"local[{cores}]", warm_up=True)
     spark = engine.session()
 
     def ask() -> Counts:
@@ -181,10 +183,9 @@ def beside(path: Path) -> bool:
     base = told["DuckDB"][2]
     headings = ("engine", "first s", "median s", "to DuckDB", "CPU s", "GB", *COUNTS)
     print(table(headings, [_row(name, row, f"{row[2] / base:.2f}") for name, row in told.items()]))
-    counts = [[row[0][name] for name in COUNTS[:-1]] for row in told.values()]
     ratio = told["Seatrial on Spark"][2] / base
     print(f"{ratio:.2f} of DuckDB's time, goal 0.8: {'reached' if ratio <= 0.8 else 'NOT reached'}")
-    return all(row == counts[0] for row in counts) and all(n == EACH for n in counts[0])
+    return all(map(_right, told.values()))
 
 
 def alone(path: Path) -> bool:
@@ -192,7 +193,11 @@ def alone(path: Path) -> bool:
     headings = ("cores", "first s", "median s", "to two cores", "CPU s", "GB", *COUNTS)
     rows = [_row(str(n), row, f"{row[2] / told[2][2]:.2f}") for n, row in told.items()]
     print(table(headings, rows))
-    return all(n == EACH for row in told.values() for n in list(row[0].values())[:-1])
+    return all(map(_right, told.values()))
+
+
+def _right(told: tuple[Any, ...]) -> bool:
+    return {name: told[0][name] for name in PUT_IN} == PUT_IN
 
 
 def _row(name: str, told: tuple[Any, ...], ratio: str) -> tuple[str, ...]:

@@ -190,7 +190,7 @@ def main() -> int:
         if here:
             good, bad = judged(sound, spoilt, None)
         else:
-            with closing(Engine(short_run=False, heap="1g")) as engine:
+            with closing(Engine()) as engine:
                 good, bad = judged(sound, spoilt, engine.session())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(f"this process: {peak:.1f} GB at most")

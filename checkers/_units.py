@@ -28,7 +28,7 @@ Step = Callable[[Batches], Batches]
 T = TypeVar("T")
 
 PARTIALS = pa.schema([("block", pa.int64()), ("packed", pa.binary())])
-ONE_TASK_BYTES = 16 << 20  # smaller histories are not worth a second task
+ONE_TASK_BYTES = 4 << 20  # smaller histories are not worth a second task
 
 
 def once(history: History, name: str, make: Callable[[], T]) -> T:

@@ -41,16 +41,15 @@ class Java:
     major: int
     build: str
 
-    def options(self, heap: str, short_run: bool) -> list[str]:
-        """Flags for a driver. Short runs never repay what the optimising compiler costs."""
+    def options(self, heap: str) -> list[str]:
+        """Flags for a driver. Python does the work here, whatever the history's size, so that the
+        JVM never repays what its optimising compiler costs."""
         options = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
         options += [f"-Xmx{heap}", "-Xlog:disable", "-XX:-UsePerfData", "-Djava.awt.headless=true"]
         if self.major >= 24:
             options += ["--enable-native-access=ALL-UNNAMED"]
             options += ["--sun-misc-unsafe-memory-access=allow"]
-        if short_run:
-            return [*options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-        return [*options, "-XX:+UseParallelGC"]
+        return [*options, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 
     @property
     def archive(self) -> Path:

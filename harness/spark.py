@@ -63,7 +63,6 @@ class Engine:
         master: str = DEFAULT,
         nice: int = 0,
         heap: str = "1g",
-        short_run: bool = True,
         warm_up: bool = False,
         archive_to: Path | None = None,
     ) -> None:
@@ -75,7 +74,7 @@ class Engine:
         archive = (
             self._runtime.make_archive(archive_to) if archive_to else self._runtime.use_archive()
         )
-        options = [*self._runtime.options(heap, short_run), *archive]
+        options = [*self._runtime.options(heap), *archive]
         environment = _environment(self._master, self._address, Path(self._folder.name))
         self._jvm = _launch(
             self._runtime, options, Path(self._folder.name), self._output, nice, environment
@@ -196,9 +195,9 @@ def _connected(master: str) -> Sessions:
 
 
 @contextmanager
-def session(master: str = DEFAULT, short_run: bool = True) -> Iterator["SparkSession"]:
+def session(master: str = DEFAULT) -> Iterator["SparkSession"]:
     """A session for a command that has nothing else to do meanwhile."""
-    engine = Engine(master, short_run=short_run, heap="1g" if short_run else "4g")
+    engine = Engine(master)
     try:
         yield engine.session()
     finally:

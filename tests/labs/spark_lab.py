@@ -83,7 +83,7 @@ class Harbour:
         process = subprocess.Popen(
             [
                 str(runtime.executable),
-                *(o for o in runtime.options("1g", True) if o != "-Xlog:disable"),
+                *(o for o in runtime.options("1g") if o != "-Xlog:disable"),
                 f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties",
                 f"-Djava.io.tmpdir={self.folder}",
                 *arguments,
