@@ -6,22 +6,20 @@ All that was seen is printed as JSON; the tests say what must have been seen.
 """
 
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
 
+from fault_stage import LOOK_EVERY_S, PATIENCE_S, Witnesses, played, staged, under
+
 from clusters.hosts import local
+from harness.agent import Agent
 from harness.contracts import Bed, Node, PlannedFault, Standing
-from harness.trial import Trial
-from nemesis import _plan, carry_out
 
 BEACON = Path(__file__).with_name("beacon.py")
 PORT = 7000
-PATIENCE_S = 20.0
 LONG = ("loss", "light loss", "flapping")  # listened to for longer
 NODES = (
     *(Node(f"controller-{n}", "controller") for n in (1, 2, 3)),
@@ -62,17 +60,15 @@ FAULTS: Mapping[str, PlannedFault] = {
 }
 
 
-class Beacons:
-    """The system under test, as far as the nemesis needs one, and what its nodes tell."""
+class Beacons(Witnesses):
+    """A beacon on each node, which shouts at all the others and counts what it hears."""
 
-    detection_s = 1.0
+    name, port, answer_within_s = "beacon", PORT, 0.5
 
-    def __init__(self, nodes: Sequence[Node], agents: Mapping[str, Any], folder: Path) -> None:
-        self.nodes, self.agents, self.folder = nodes, agents, folder
-        self.name = {node.address: node.name for node in nodes}
-
-    def process(self, _node: str) -> str:
-        return "beacon"
+    def __init__(self, nodes: Sequence[Node], agents: Mapping[str, Agent], folder: Path) -> None:
+        super().__init__(nodes, agents)
+        self.folder = folder
+        self.node_at = {node.address: node.name for node in nodes}
 
     async def standing(self, _bed: Bed) -> Standing:
         return Standing(
@@ -86,18 +82,7 @@ class Beacons:
         own = next(n.address for n in self.nodes if n.name == node)
         peers = [n.address for n in self.nodes if n.name != node]
         argv = [sys.executable, "-I", "-S", str(BEACON), own, *peers]
-        await self.agents[node].start("beacon", argv, log=str(self.folder / f"{node}.log"))
-
-    async def told(self) -> dict[str, Any]:
-        """What every node says of itself; None when it does not answer."""
-        answers = await asyncio.gather(*(self._told(node.name) for node in self.nodes))
-        return {node.name: told for node, told in zip(self.nodes, answers, strict=True)}
-
-    async def _told(self, node: str) -> Any:
-        try:
-            return json.loads(await self.agents[node].ask(PORT, b"ask", 0.5))
-        except ConnectionError:
-            return None
+        await self.agents[node].start(self.name, argv, log=str(self.folder / f"{node}.log"))
 
     async def themselves(self) -> dict[str, Any]:
         """By how much each node's clock is ahead of ours, and what it may still take."""
@@ -109,16 +94,8 @@ class Beacons:
             if own
         }
 
-    async def awake(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            told = await self.told()
-            if all(told.values()) or time.monotonic() > deadline:
-                return
-            await asyncio.sleep(0.05)
-
     async def pids(self) -> dict[str, int]:
-        return {name: (await agent.state("beacon")).pid for name, agent in self.agents.items()}
+        return {name: (await agent.state(self.name)).pid for name, agent in self.agents.items()}
 
     async def hearing(self, rounds: int) -> dict[str, Any]:
         """Per link, the share that arrived while whoever answers shouted so many rounds more."""
@@ -133,7 +110,7 @@ class Beacons:
             )
             if done or time.monotonic() > deadline:
                 return self._shares(before, after)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(LOOK_EVERY_S)
 
     def _shares(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
         sent = {
@@ -144,46 +121,23 @@ class Beacons:
         links = {}
         for sink in sent:
             for address, count in after[sink]["heard"].items():
-                source = self.name[address]
+                source = self.node_at[address]
                 arrived = count - before[sink]["heard"].get(address, 0)
                 links[f"{source}>{sink}"] = [arrived, sent.get(source, 0)]
         late = {
-            f"{self.name[address]}>{sink}": late_s
+            f"{self.node_at[address]}>{sink}": late_s
             for sink in sent
             for address, late_s in after[sink]["late"].items()
         }
         return {"silent": sorted(before.keys() - sent.keys()), "links": links, "late": late}
 
 
-class Rows:
-    """A recorder that lets the story wait for the observation."""
-
-    def __init__(self) -> None:
-        self.observed = asyncio.Event()
-        self.row: dict[str, Any] = {}
-
-    def fault(self, row: Mapping[str, Any]) -> None:
-        self.row = dict(row)
-        if row["state"] != "planned":
-            self.observed.set()
-
-    def note(self, text: str) -> None:
-        self.row["note"] = text
-
-
 async def shown(name: str, bed: Bed, beacons: Beacons, folder: Path) -> dict[str, Any]:
     """One fault from beginning to end, and what the beacons say of it."""
-    plan = _plan.load(_plan.dump((FAULTS[name],))).faults
-    rows, stop, pids = Rows(), asyncio.Event(), await beacons.pids()
-    bed = Bed(**{**vars(bed), "record": rows})
-    dice = Random(f"{name}")
-    work = asyncio.ensure_future(carry_out(plan, bed, folder / "ledger", stop, dice, bed.now_ns()))
-    watch = asyncio.ensure_future(rows.observed.wait())
-    await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
-    seen: dict[str, Any] = {"during": await beacons.hearing(100 if name in LONG else 25)}
-    seen["themselves"] = await beacons.themselves()
-    stop.set()
-    await work
+    pids = await beacons.pids()
+    async with under(FAULTS[name], bed, folder, name) as rows:
+        seen: dict[str, Any] = {"during": await beacons.hearing(100 if name in LONG else 25)}
+        seen["themselves"] = await beacons.themselves()
     await beacons.awake()
     seen["themselves after"] = await beacons.themselves()
     seen["after"] = await beacons.hearing(25)
@@ -195,28 +149,10 @@ async def shown(name: str, bed: Bed, beacons: Beacons, folder: Path) -> dict[str
 async def play(hosts: local.LocalHosts, folder: Path) -> dict[str, Any]:
     async with hosts.raised(NODES) as (nodes, agents):
         beacons = Beacons(nodes, agents, folder)
-        began_ns = time.monotonic_ns()
-        bed = Bed(
-            nodes=nodes,
-            agents=agents,
-            hosts=hosts,
-            system=beacons,  # type: ignore[arg-type]
-            record=Rows(),  # type: ignore[arg-type]
-            now_ns=lambda: time.monotonic_ns() - began_ns,
-            acknowledged=lambda: 0,
-            sleep=asyncio.sleep,
-        )
-        await asyncio.gather(*(beacons.start_node(bed, node.name) for node in nodes))
-        await beacons.awake()
+        bed = await staged(hosts, beacons)
         seen = {"before": await beacons.hearing(25)}
         return seen | {name: await shown(name, bed, beacons, folder) for name in FAULTS}
 
 
-def main(folder: Path) -> None:
-    hosts = local.hosts(Trial(), folder)
-    hosts.enter()
-    print(json.dumps(asyncio.run(play(hosts, folder))))
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    played(play)

@@ -5,25 +5,19 @@ when it has been observed the diarists are asked, the run is stopped, and they a
 that was seen is printed as JSON; the tests say what must have been seen.
 """
 
-import asyncio
-import json
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
 
-from bed_scene import Rows
 from diary import PORT
+from fault_stage import Witnesses, played, staged, under
 
 from clusters.hosts import local
+from harness.agent import Agent
 from harness.contracts import Bed, Node, PlannedFault, Standing
-from harness.trial import Trial
-from nemesis import _plan, carry_out
 
 DIARY = Path(__file__).with_name("diary.py")
-PATIENCE_S = 20.0
 NODES = tuple(Node(f"broker-{n}", "broker") for n in (1, 2, 3))
 FAULTS: Mapping[str, PlannedFault] = {
     name: PlannedFault(kind, 0.0, 60.0, "broker-1", params)
@@ -40,17 +34,17 @@ FAULTS: Mapping[str, PlannedFault] = {
 }
 
 
-class Diarists:
-    """The system under test, as far as the nemesis needs one, and what its nodes tell."""
+class Diarists(Witnesses):
+    """A diarist on each node, who writes to its disk whenever he is asked."""
 
-    detection_s = 1.0
+    name, port, answer_within_s = "diary", PORT, 5.0
     data = "data"
 
-    def __init__(self, nodes: Sequence[Node], agents: Mapping[str, Any], folder: Any) -> None:
-        self.nodes, self.agents, self.folder = nodes, agents, folder
-
-    def process(self, _node: str) -> str:
-        return "diary"
+    def __init__(
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent], folder: Callable[[str], str]
+    ) -> None:
+        super().__init__(nodes, agents)
+        self.folder = folder
 
     async def standing(self, _bed: Bed) -> Standing:
         return Standing(detail=await self.told())
@@ -59,68 +53,24 @@ class Diarists:
         address = next(n.address for n in self.nodes if n.name == node)
         folder = self.folder(node)
         argv = [sys.executable, "-I", "-S", str(DIARY), address, f"{folder}/{self.data}"]
-        await self.agents[node].start("diary", argv, log=f"{folder}/log")
-
-    async def told(self) -> dict[str, Any]:
-        """What every node tells of its disk; None when it does not answer."""
-        answers = await asyncio.gather(*(self._told(node.name) for node in self.nodes))
-        return {node.name: told for node, told in zip(self.nodes, answers, strict=True)}
-
-    async def _told(self, node: str) -> Any:
-        try:
-            return json.loads(await self.agents[node].ask(PORT, b"ask", 5.0))
-        except ConnectionError:
-            return None
-
-    async def awake(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            if all((await self.told()).values()) or time.monotonic() > deadline:
-                return
-            await asyncio.sleep(0.05)
+        await self.agents[node].start(self.name, argv, log=f"{folder}/log")
 
 
 async def shown(name: str, bed: Bed, diarists: Diarists, folder: Path) -> dict[str, Any]:
     """One fault from beginning to end, and what the diarists say of it."""
-    plan = _plan.load(_plan.dump((FAULTS[name],))).faults
-    rows, stop = Rows(), asyncio.Event()
-    bed = Bed(**{**vars(bed), "record": rows})
-    dice = Random(f"{name}")
-    work = asyncio.ensure_future(carry_out(plan, bed, folder / "ledger", stop, dice, bed.now_ns()))
-    watch = asyncio.ensure_future(rows.observed.wait())
-    await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
-    seen: dict[str, Any] = {"during": await diarists.told()}
-    stop.set()
-    await work
+    async with under(FAULTS[name], bed, folder, name) as rows:
+        during = await diarists.told()
     await diarists.awake()
-    return {**seen, "after": await diarists.told(), "row": rows.row}
+    return {"during": during, "after": await diarists.told(), "row": rows.row}
 
 
 async def play(hosts: local.LocalHosts, folder: Path) -> dict[str, Any]:
     async with hosts.raised(NODES) as (nodes, plain):
         agents = await hosts.gated(nodes, plain)
         diarists = Diarists(nodes, agents, hosts.folder)
-        began_ns = time.monotonic_ns()
-        bed = Bed(
-            nodes=nodes,
-            agents=agents,
-            hosts=hosts,
-            system=diarists,  # type: ignore[arg-type]
-            record=Rows(),  # type: ignore[arg-type]
-            now_ns=lambda: time.monotonic_ns() - began_ns,
-            acknowledged=lambda: 0,
-            sleep=asyncio.sleep,
-        )
-        await asyncio.gather(*(diarists.start_node(bed, node.name) for node in nodes))
-        await diarists.awake()
+        bed = await staged(hosts, diarists)
         return {name: await shown(name, bed, diarists, folder) for name in FAULTS}
 
 
-def main(folder: Path) -> None:
-    hosts = local.hosts(Trial(), folder)
-    hosts.enter()
-    print(json.dumps(asyncio.run(play(hosts, folder))))
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    played(play)

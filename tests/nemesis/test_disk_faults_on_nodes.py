@@ -6,13 +6,11 @@ notice.
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fault_stage import seen_by
 
 pytestmark = pytest.mark.bed
 
@@ -21,19 +19,9 @@ HIT, OTHERS = "broker-1", ("broker-2", "broker-3")
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, Any]:
+def scene(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What was seen of every fault."""
-    folder = tmp_path_factory.mktemp("disks")
-    done = subprocess.run(
-        [sys.executable, str(SCENE), str(folder)],
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    seen: dict[str, Any] = json.loads(done.stdout)
-    return seen
+    return seen_by(SCENE, tmp_path_factory.mktemp("disks"))
 
 
 def sound(told: Any) -> bool:

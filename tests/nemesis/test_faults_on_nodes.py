@@ -5,16 +5,14 @@ What they hear of each other must be what the fault is for, and all of it again 
 """
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fault_stage import seen_by
 
 from clusters.hosts.local import LocalHosts
 from harness import registry
@@ -32,19 +30,9 @@ Link = tuple[str, str]
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory, root: Path) -> dict[str, Any]:
+def scene(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What was seen of every fault."""
-    folder = tmp_path_factory.mktemp("bed")
-    done = subprocess.run(
-        [sys.executable, str(SCENE), str(folder)],
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    seen: dict[str, Any] = json.loads(done.stdout)
-    return seen
+    return seen_by(SCENE, tmp_path_factory.mktemp("bed"))
 
 
 def links(hearing: dict[str, Any]) -> Iterator[tuple[Link, int, int]]:
