@@ -219,27 +219,39 @@ def _masters(scene: Scene, told_spans: Sequence[Span]) -> Iterator[Lane]:
     }
     masters = [span for span in told_spans if span.role == "master"]
     for name in sorted({set_of.get(span.node, "") for span in masters}):
-        mine = sorted(
-            (span for span in masters if set_of.get(span.node, "") == name),
-            key=lambda span: (span.begin, span.node),
-        )
-        rows = list(_rows([(span.begin, span.end) for span in mine]))
-        bars = [
-            Bar(
-                ms(span.begin),
-                ms(span.end),
-                "role master",
-                (f"{span.node}, epoch {span.epoch}", f"{span.node} {span.epoch}", str(span.epoch)),
-                f"{span.node} is master in epoch {span.epoch}: {span_words(span.begin, span.end)}",
-                f"node-{span.node}",
-                row,
-            )
-            for span, row in zip(mine, rows, strict=True)
-        ]
+        mine = [span for span in masters if set_of.get(span.node, "") == name]
         title = f"master of {name}" if name else "master"
-        yield Lane(
-            title, "row", tuple(bars), max(rows, default=0) + 1, about="two at once: two rows"
+        bars, rows = _reigns(mine, "epoch", "is master")
+        yield Lane(title, "row", bars, rows, about="two at once: two rows")
+
+
+def _leaders(told_spans: Sequence[Span]) -> Iterator[Lane]:
+    """Who leads the controllers."""
+    leaders = [span for span in told_spans if span.role == "leader"]
+    yield Lane("controller leader", "row", *_reigns(leaders, "term", "leads the controllers"))
+
+
+def _reigns(spans: Sequence[Span], number: str, does: str) -> tuple[tuple[Bar, ...], int]:
+    """Bars of those who led, with the `number` of each reign, and in how many rows they are."""
+    spans = sorted(spans, key=lambda span: (span.begin, span.node))
+    rows = list(_rows([(span.begin, span.end) for span in spans]))
+    bars = tuple(
+        Bar(
+            ms(span.begin),
+            ms(span.end),
+            f"role {span.role}",
+            (
+                f"{span.node}, {number} {span.epoch}",
+                f"{span.node} {span.epoch}",
+                str(span.epoch),
+            ),
+            f"{span.node} {does} in {number} {span.epoch}: {span_words(span.begin, span.end)}",
+            f"node-{span.node}",
+            row,
         )
+        for span, row in zip(spans, rows, strict=True)
+    )
+    return bars, max(rows, default=0) + 1
 
 
 def _sets(scene: Scene) -> Iterator[Lane]:
@@ -272,28 +284,6 @@ def _fullness(size: int, full: int) -> str:
 
 def _members(members: Sequence[int]) -> str:
     return "brokers " + ", ".join(map(str, members[:12])) if members else "nobody"
-
-
-def _leaders(told_spans: Sequence[Span]) -> Iterator[Lane]:
-    """Who leads the controllers."""
-    leaders = sorted(
-        (span for span in told_spans if span.role == "leader"), key=lambda s: (s.begin, s.node)
-    )
-    rows = list(_rows([(span.begin, span.end) for span in leaders]))
-    bars = [
-        Bar(
-            ms(span.begin),
-            ms(span.end),
-            "role leader",
-            (f"{span.node}, term {span.epoch}", f"{span.node} {span.epoch}", str(span.epoch)),
-            f"{span.node} leads the controllers in term {span.epoch}: "
-            f"{span_words(span.begin, span.end)}",
-            f"node-{span.node}",
-            row,
-        )
-        for span, row in zip(leaders, rows, strict=True)
-    ]
-    yield Lane("controller leader", "row", tuple(bars), max(rows, default=0) + 1)
 
 
 # --------------------------------------------------------------------------------------- the nodes

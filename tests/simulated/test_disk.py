@@ -4,13 +4,11 @@ The oracle keeps a copy of the whole file after every change, which is what the 
 """
 
 import errno
-import heapq
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import pytest
+from disk_clock import Clock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,22 +16,6 @@ from clusters.hosts._simulated.content import MOST_WAITING, SECTOR, Content
 from clusters.hosts._simulated.disk import Disk, Folder, Pace
 
 MOST = 6 * SECTOR
-
-
-@dataclass
-class Clock:
-    """Time that passes when a test says so."""
-
-    now_ns: int = 0
-    due: list[tuple[int, int, Callable[[], None]]] = field(default_factory=list)
-
-    def after(self, delay_ns: int, call: Callable[[], None]) -> None:
-        heapq.heappush(self.due, (self.now_ns + delay_ns, len(self.due), call))
-
-    def run(self) -> None:
-        while self.due:
-            self.now_ns, _, call = heapq.heappop(self.due)
-            call()
 
 
 class Answers:

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from simulated_agents import NODES, play
 
 from clusters.hosts._simulated import machine
 from clusters.hosts._simulated.process import Process
 from clusters.hosts.simulated import SimulatedHosts
-from harness.contracts import Agent, LinkRule, Node, Powered, ProcessState
+from harness.contracts import Agent, LinkRule, Powered, ProcessState
 from harness.errors import EXIT_BED_FAILED, BedFailed
 from harness.rundir import RunDir
 from harness.trial import Trial
 
-NODES = [Node(name, "broker") for name in ("a", "b", "c")]
 PROBES = 20
 FLOTILLA = ("python3", "-S", "-s", "-m", "clusters.flotilla")
 NAMESERVER = """\
@@ -27,20 +27,6 @@ listenHost = "{}"
 listenPort = 9876
 storePath = "/a"
 """
-Scene = Callable[[Mapping[str, Agent], Mapping[str, str]], Awaitable[Any]]
-
-
-def play(folder: Path, scene: Scene) -> Any:
-    """What a scene on three nodes gives. Its agents and their addresses are by name."""
-    hosts, seen = SimulatedHosts(Trial(hosts="simulated", seed=1), folder), []
-
-    async def main() -> int:
-        async with hosts.raised(NODES) as (nodes, agents):
-            seen.append(await scene(agents, {node.name: node.address for node in nodes}))
-        return 0
-
-    assert hosts.run(main()) == 0, RunDir(folder).state()
-    return seen[0]
 
 
 async def passed(agents: Mapping[str, Agent], at: Mapping[str, str], way: str, count: int) -> int:

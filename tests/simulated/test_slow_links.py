@@ -1,35 +1,17 @@
 """Links that are late or narrow in the simulated world, and what TCP makes of them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+from simulated_agents import play
 
 from clusters.hosts._simulated.network import Link, Wire
-from clusters.hosts.simulated import SimulatedHosts
-from harness.contracts import Agent, LinkRule, Node
-from harness.rundir import RunDir
-from harness.trial import Trial
+from harness.contracts import Agent, LinkRule
 
-NODES = [Node(name, "broker") for name in ("a", "b", "c")]
 CALM = Wire(latency_ns=1_000_000, jitter_ns=0, split=0, join=0)
 MS = 1_000_000
-Scene = Callable[[Mapping[str, Agent], Mapping[str, str]], Awaitable[Any]]
-
-
-def play(folder: Path, scene: Scene) -> Any:
-    """What a scene on three nodes gives. Its agents and their addresses are by name."""
-    hosts, seen = SimulatedHosts(Trial(hosts="simulated", seed=1), folder), []
-
-    async def main() -> int:
-        async with hosts.raised(NODES) as (nodes, agents):
-            seen.append(await scene(agents, {node.name: node.address for node in nodes}))
-        return 0
-
-    assert hosts.run(main()) == 0, RunDir(folder).state()
-    return seen[0]
 
 
 def link() -> Link:

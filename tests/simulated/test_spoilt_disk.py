@@ -1,31 +1,14 @@
 """A virtual disk that is full, read-only, slow to sync, or hung, and sound again afterwards."""
 
 import errno
-import heapq
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import pytest
+from disk_clock import Clock
 
 from clusters.hosts._simulated.disk import Disk
-
-
-@dataclass
-class Clock:
-    """Time that passes when a test says so."""
-
-    now_ns: int = 0
-    due: list[tuple[int, int, Callable[[], None]]] = field(default_factory=list)
-
-    def after(self, delay_ns: int, call: Callable[[], None]) -> None:
-        heapq.heappush(self.due, (self.now_ns + delay_ns, len(self.due), call))
-
-    def run(self) -> None:
-        while self.due:
-            self.now_ns, _, call = heapq.heappop(self.due)
-            call()
 
 
 @pytest.fixture
