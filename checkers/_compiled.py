@@ -32,9 +32,9 @@ def rowwise(function: Function) -> Function:
 
     @wraps(function)
     def run(rows: Any, *others: Any) -> Any:
-        if len(rows) < ENOUGH:
-            return function(rows, *others)
         if not compiled:
+            if len(rows) < ENOUGH:
+                return function(rows, *others)
             compiled.append(kernel(function))
         return compiled[0](rows, *others)
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,22 +52,25 @@ def _seal_one(path: Path, target: Path) -> None:
 
 def _write(path: Path, target: Path, damage: list[Damage]) -> None:
     schema = TABLES[table_of(path)]
-    integers = [f.name for f in schema if pa.types.is_integer(f.type)]
-    with (
-        target.open("wb") as file,
-        pq.ParquetWriter(
-            file,
-            schema,
-            compression="zstd",
-            use_dictionary=[f.name for f in schema if f.name not in integers],
-            column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
-        ) as writer,
-    ):
+    with target.open("wb") as file, written_to(file, schema) as writer:
         for table in _row_groups(read_stream(path, damage), schema):
             writer.write_table(table, row_group_size=ROW_GROUP)
         writer.close()
         file.flush()
         os.fsync(file.fileno())
+
+
+def written_to(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
+    """How tables of a history are kept: times and values as differences, what has few values in a
+    dictionary. Both are read faster than they would be from a larger file."""
+    wide = [field.name for field in schema if pa.types.is_int64(field.type)]
+    return pq.ParquetWriter(
+        file,
+        schema,
+        compression="zstd",
+        use_dictionary=[field.name for field in schema if field.name not in wide],
+        column_encoding=dict.fromkeys(wide, "DELTA_BINARY_PACKED"),
+    )
 
 
 def _row_groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:

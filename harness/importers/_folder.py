@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from harness.errors import BadRequest
 from harness.importers._kinds import KINDS, Kind
@@ -27,7 +26,7 @@ from harness.operation import Type
 from harness.remarks import PASSED
 from harness.rundir import RunDir
 from harness.schema import NOTES, SCHEMA_VERSION
-from harness.sealing import ROW_GROUP
+from harness.sealing import ROW_GROUP, written_to
 from harness.trial import Trial
 
 MALFORMED, NOTHING_COMPLETED = "HISTORY_MALFORMED", "NOTHING_COMPLETED"
@@ -124,15 +123,8 @@ def _write_ops(run: RunDir, ops: pa.Table) -> None:
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
-    integers = [f.name for f in table.schema if pa.types.is_integer(f.type)]
-    pq.write_table(
-        table,
-        path,
-        row_group_size=ROW_GROUP,
-        compression="zstd",
-        use_dictionary=[f.name for f in table.schema if f.name not in integers],
-        column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),
-    )
+    with path.open("wb") as file, written_to(file, table.schema) as writer:
+        writer.write_table(table, row_group_size=ROW_GROUP)
 
 
 def _write_notes(run: RunDir, recording: Recording, rows: Rows) -> None:
