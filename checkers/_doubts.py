@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from checkers._blocks import Ints, Members
 from checkers._messages import Rows, in_range, key_of, offset_of, place_of
-from checkers._units import Batches, Unit, arrays, reduced
+from checkers._units import Batches, Unit, arrays, collected
 from harness.operation import F, Type
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ class Look:
 
 
 def look(units: list[Unit], spark: "SparkSession | None", doubts: Doubts) -> Look:
-    by = ("line",)
-    table = reduced(spark, units, scan_with(doubts), LINES, lambda lines: lines, LINES, by, by)
+    table = collected(spark, units, scan_with(doubts), LINES)
     return together([json.loads(line) for line in table.column("line").to_pylist()])
 
 

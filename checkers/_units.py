@@ -2,7 +2,8 @@
 
 A *unit* is what one task reads: a writer's operations in time order, or a file of replicas. Spark
 is given numbers of units; a task reads the files itself and reduces them to a few rows that merge
-(`scan`); rows that belong together meet in one task, sorted, and become the answer (`merge`).
+(`scan`); rows that belong together meet in one task, sorted, and become the answer (`merge`). Where
+a few lines are looked for, they come back as they are (`collected`).
 
 Without a session the same steps run here, one after the other: so kernels are tested in
 milliseconds, against naive oracles, and Spark's tests prove the wiring only.
@@ -19,7 +20,7 @@ from checkers._blocks import Array, Blocks, Ints, column, pack
 from harness.history import History, batches, pieces
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Unit = tuple[str, tuple[Path, ...]]  # a table, and files of it to read in one go
 Batches = Iterator[pa.RecordBatch]
@@ -61,23 +62,48 @@ def reduced(
     within: tuple[str, ...],
 ) -> pa.Table:
     """All units scanned, their rows brought together `by` some columns, sorted, and merged."""
-
     if spark is None:
         return _reduced_here(units, scan, partials, merge, answer, within)
-
-    def scan_all(numbers: Batches) -> Batches:
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from scan(units[number])
-
-    size = sum(path.stat().st_size for _, paths in units for path in paths)
-    tasks = 1 if size < ONE_TASK_BYTES else max(1, len(units))
-    frame = spark.range(len(units), numPartitions=tasks).mapInArrow(scan_all, sql(partials))
+    tasks = _tasks(units)
+    frame = _scanned(spark, units, scan, partials, tasks)
     if tasks > 1:
         frame = frame.repartition(*by)
     frame = frame.sortWithinPartitions(*within)
     table: pa.Table = frame.mapInArrow(merge, sql(answer)).toArrow()
     return table
+
+
+def collected(
+    spark: "SparkSession | None",
+    units: list[Unit],
+    scan: Callable[[Unit], Batches],
+    rows: pa.Schema,
+) -> pa.Table:
+    """All units scanned, their few rows as they come: in no order that could be relied on."""
+    if spark is None:
+        return pa.Table.from_batches([b for unit in units for b in scan(unit)], rows)
+    table: pa.Table = _scanned(spark, units, scan, rows, _tasks(units)).toArrow()
+    return table
+
+
+def _scanned(
+    spark: "SparkSession",
+    units: list[Unit],
+    scan: Callable[[Unit], Batches],
+    rows: pa.Schema,
+    tasks: int,
+) -> "DataFrame":
+    def scan_all(numbers: Batches) -> Batches:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from scan(units[number])
+
+    return spark.range(len(units), numPartitions=tasks).mapInArrow(scan_all, sql(rows))
+
+
+def _tasks(units: list[Unit]) -> int:
+    size = sum(path.stat().st_size for _, paths in units for path in paths)
+    return 1 if size < ONE_TASK_BYTES else max(1, len(units))
 
 
 def _reduced_here(

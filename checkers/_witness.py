@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from checkers._blocks import OFFSET_BITS, Ints, Members, among
 from checkers._survey import SAMPLE, Survey
-from checkers._units import Batches, Unit, arrays, chosen, once, reduced, units_of
+from checkers._units import Batches, Unit, arrays, chosen, collected, once, units_of
 from harness.history import History
 from harness.intervals import FaultInterval, fault_intervals, faults_at
 from harness.operation import F, Type, producer_of, sequence_of
@@ -109,8 +109,7 @@ def _witness(history: History, found: Survey, spark: "SparkSession | None") -> W
     wanted = np.array(sorted({v for some in found.samples.values() for v in some}), np.int64)
     units = units_of(history, "ops")
     scan = scan_with(wanted, found.lost, spans)
-    by = ("line",)
-    table = reduced(spark, units, scan, LINES, lambda lines: lines, LINES, by, by)
+    table = collected(spark, units, scan, LINES)
     lines = [json.loads(line) for line in sorted(table.column("line").to_pylist())]
     return gathered(lines, faults, history.names)
 
@@ -202,8 +201,7 @@ def values_at(
             if pairs:
                 yield pa.record_batch([[json.dumps(sorted(pairs))]], schema=LINES)
 
-    units, by = units_of(history, "ops"), ("line",)
-    table = reduced(spark, units, scan, LINES, lambda lines: lines, LINES, by, by)
+    table = collected(spark, units_of(history, "ops"), scan, LINES)
     found: dict[tuple[int, int], set[int]] = {}
     for line in table.column("line").to_pylist():
         for place, value in json.loads(line):
