@@ -11,6 +11,9 @@ share the processors; sends that fail are counted all the time.
 Then the controllers are killed, and meanwhile brokers too, which start again to find nobody who
 could tell them what they are. Told is the time from the controllers' start to the first send that
 was invoked after it and acknowledged.
+
+`--simulated`: the latencies alone, at 200 sends a second, in the simulated world. Its processors
+are never busy, so what differs there is the protocol's doing, and nothing else is.
 """
 
 import argparse
@@ -140,10 +143,38 @@ def compared(pairs: Sequence[tuple[float, float]]) -> Compared:
 # --------------------------------------------------------------------------------- measuring
 
 
-def sail(load: Mapping[str, object], planned: tuple[str, float], runs: Path, what: str) -> RunDir:
+def sail(
+    load: Mapping[str, object],
+    planned: tuple[str, float],
+    runs: Path,
+    what: str,
+    hosts: str = "local",
+) -> RunDir:
     text, seconds = planned
     print(f"{what}: {seconds:g} s of load", file=sys.stderr, flush=True)
-    return launch.run(TRIAL.with_({"load": load, "duration_s": seconds}), text, runs=runs)
+    trial = TRIAL.with_({"load": load, "duration_s": seconds, "hosts": hosts})
+    return launch.run(trial, text, runs=runs)
+
+
+def measure_simulated(rounds: int, runs: Path) -> bool:
+    """The table of latencies in the simulated world; whether all was as wanted."""
+    run = sail(LIGHT | {"rate": 200}, plan(rounds), runs, "simulated", hosts="simulated")
+    latency, lines, good = sends(run), [], True
+    for kind, some in windows(run).items():
+        during = latency.begun_in(*(w.whole for w in some))
+        p99 = _p99(latency, some)
+        good &= during.failed == 0 and p99.ratio <= 1 + WITHIN
+        lines.append((kind, f"{during.failed} of {len(during.ok):,}", *_cells(p99, ".2f")))
+    print(table(("all controllers", "failed sends", "p99 ms", "quiet", "ratio"), lines))
+    return good
+
+
+def _p99(latency: Sends, some: Sequence[Window]) -> Compared:
+    return compared([(p99_ms(latency, w.faulty), p99_ms(latency, *w.quiet)) for w in some])
+
+
+def _cells(one: Compared, form: str) -> tuple[str, str, str]:
+    return f"{one.faulty:{form}}", f"{one.quiet:{form}}", f"{one.ratio:.2f}"
 
 
 def measure(rounds: int, runs: Path) -> bool:
@@ -158,7 +189,7 @@ def measure(rounds: int, runs: Path) -> bool:
         whole = [w.whole for w in some]
         during = latency.begun_in(*whole), speed.begun_in(*(w.whole for w in fast))
         failed, of = sum(d.failed for d in during), sum(len(d.ok) for d in during)
-        p99 = compared([(p99_ms(latency, w.faulty), p99_ms(latency, *w.quiet)) for w in some])
+        p99 = _p99(latency, some)
         per_s = compared(
             [(speed.acknowledged_in(w.faulty), speed.acknowledged_in(*w.quiet)) for w in fast]
         )
@@ -167,13 +198,9 @@ def measure(rounds: int, runs: Path) -> bool:
             (
                 kind,
                 f"{failed} of {of:,}",
-                f"{p99.faulty:.2f}",
-                f"{p99.quiet:.2f}",
-                f"{p99.ratio:.2f}",
+                *_cells(p99, ".2f"),
                 f"{max(during[0].ms):.0f}",
-                f"{per_s.faulty:,.0f}",
-                f"{per_s.quiet:,.0f}",
-                f"{per_s.ratio:.2f}",
+                *_cells(per_s, ",.0f"),
             )
         )
     headings = ("all controllers", "failed sends", "p99 ms", "quiet", "ratio", "slowest ms")
@@ -222,9 +249,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=2, help="of each fault in each trial")
     parser.add_argument("--quick", action="store_true", help="one round: to see that it works")
+    parser.add_argument("--simulated", action="store_true", help="latencies, without processors")
     asked = parser.parse_args()
     rounds = 1 if asked.quick else asked.rounds
     with tempfile.TemporaryDirectory() as folder:
+        if asked.simulated:
+            return 0 if measure_simulated(rounds, Path(folder)) else 1
         good = measure(rounds, Path(folder))
         good &= measure_restarts(rounds, Path(folder))
     return 0 if good else 1
