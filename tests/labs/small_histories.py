@@ -9,19 +9,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from isolation_dice import drawn as transactions_drawn
 from isolation_dice import placed
 from object_dice import drawn as object_drawn
 from object_oracle import Table
+from ops_run import ops_run
 from register_dice import KINDS, games
 from transacting import Transaction, events
 
 from checkers._linear.objects import COLUMNS
 from harness.history import History
-from harness.rundir import RunDir
-from harness.schema import OPS
 
 HISTORIES, WRITERS = 20_000, 4
 OBJECTS = ("queue", "set", "counter", "log", "lock")
@@ -63,14 +60,4 @@ TABLES: Mapping[str, Callable[[int], Rows]] = {
 
 def run_of(folder: Path, rows: Rows) -> History:
     """A sealed run, whose writers share its processes."""
-    run = RunDir(folder)
-    run.history.mkdir(parents=True)
-    absent: dict[str, Any] = dict.fromkeys(OPS.names)
-    for writer in range(WRITERS):
-        mine = [absent | row for row in rows if int(row["process"]) % WRITERS == writer]
-        path = run.history / f"ops-w{writer}-000.parquet"
-        pq.write_table(pa.Table.from_pylist(sorted(mine, key=lambda r: int(r["t"])), OPS), path)
-    keys = 1 + max(int(row["key"]) for row in rows if row.get("key") is not None)
-    run.write_names({"keys": [f"k{n}" for n in range(keys)]})
-    run.update_state(ended=True)
-    return History.open(run)
+    return ops_run(folder, sorted(rows, key=lambda row: int(row["t"])), WRITERS)

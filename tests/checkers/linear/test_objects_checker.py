@@ -4,13 +4,12 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from object_dice import MAKERS, drawn
 from object_oracle import Act, Table
+from ops_run import ops_run
 
 from checkers import objects
 from checkers._linear.objects import COLUMNS
@@ -18,8 +17,6 @@ from harness import registry
 from harness.history import History
 from harness.importers import _folder
 from harness.operation import F
-from harness.rundir import RunDir
-from harness.schema import OPS
 from harness.trial import Trial
 from harness.verdict import Judgement, Result
 
@@ -40,16 +37,7 @@ def history(
     for key, some in enumerate(acts):
         table.add(key, some)
     rows = [dict(zip(COLUMNS, row, strict=True)) for row in sorted(table.rows, key=_by_time)]
-    run = RunDir(folder)
-    run.history.mkdir(parents=True)
-    absent: dict[str, Any] = dict.fromkeys(OPS.names)
-    for writer in range(writers):
-        mine = [absent | row for row in rows if _number(row["process"]) % writers == writer]
-        path = run.history / f"ops-w{writer}-000.parquet"
-        pq.write_table(pa.Table.from_pylist(mine, OPS), path)
-    run.write_names({"keys": [f"object {n}" for n in range(len(acts))]})
-    run.update_state(ended=True, gaps=gaps)
-    return History.open(run)
+    return ops_run(folder, rows, writers, gaps, keys=[f"object {n}" for n in range(len(acts))])
 
 
 def _by_time(row: tuple[int | None, ...]) -> tuple[int, int]:

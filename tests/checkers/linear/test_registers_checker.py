@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ops_run import ops_run
 
 from checkers import linearizable, objects, registers
 from checkers._linear import registers as kernel
@@ -19,7 +20,6 @@ from harness.importers import _folder
 from harness.importers._kinds import KINDS
 from harness.judge import judge_here
 from harness.operation import F, Type
-from harness.rundir import RunDir
 from harness.schema import OPS
 from harness.trial import Trial
 from harness.verdict import Judgement, Result
@@ -40,19 +40,9 @@ def history(
     writers: int = 1,
 ) -> History:
     """Rows as files of a run."""
-    run = RunDir(folder / "run")
-    run.history.mkdir(parents=True)
-    absent: dict[str, Any] = dict.fromkeys(OPS.names)
-    dicts = [absent | dict(zip(NAMES, row, strict=True)) for row in rows]
-    for writer in range(writers):
-        mine = [row for row in dicts if row["process"] % writers == writer]
-        path = run.history / f"ops-w{writer}-000.parquet"
-        pq.write_table(pa.Table.from_pylist(mine, OPS), path)
-    keys = [row["key"] for row in dicts if row["key"] is not None]
-    names: dict[str, Any] = {"keys": [f"k{n}" for n in range(max(keys, default=0) + 1)]}
-    run.write_names(names | ({} if values is None else {"values": list(values)}))
-    run.update_state(ended=True, gaps=gaps)
-    return History.open(run)
+    named = {} if values is None else {"values": list(values)}
+    dicts = [dict(zip(NAMES, row, strict=True)) for row in rows]
+    return ops_run(folder / "run", dicts, writers, gaps, **named)
 
 
 def told(*operations: tuple[Any, ...], key: int = 0) -> list[Row]:
