@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 
-@dataclass(frozen=True)
-class LinkRule:
+class LinkRule(NamedTuple):
     """What happens to packets that arrive at this node from `source`: an IPv4 address.
 
     `drop` is the probability that a packet is dropped: 1.0 is a cut, 0.8 is heavy loss. What is not

@@ -7,15 +7,14 @@ meet do not undo each other.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from harness.contracts import Bed, Node
 
 Link = tuple[str, str]  # names of the sending and the receiving node
 
 
-@dataclass(frozen=True)
-class Effect:
+class Effect(NamedTuple):
     """What is wrong with a link, as `harness.contracts.LinkRule` says it; by default nothing."""
 
     drop: float = 0.0
@@ -41,7 +40,7 @@ class Effect:
         return self.bytes_per_s > 0 or self.node_bytes_per_s > 0
 
 
-CUT = Effect(drop=1.0)
+NOTHING, CUT = Effect(), Effect(drop=1.0)
 
 
 def _narrower(one: float, other: float) -> float:

@@ -10,11 +10,10 @@ that this happened under its eyes.
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple
 from functools import reduce
 
 from harness.contracts import Agent, LinkRule, Node
-from harness.scene import Effect, Link
+from harness.scene import NOTHING, Effect, Link
 from nemesis._waiting import each
 
 
@@ -40,8 +39,8 @@ class Fabric:
 
     def effect(self, link: Link) -> Effect:
         """What is wrong with the link, as all faults together want it."""
-        laid = (effects[link] for effects in self._laid.values() if link in effects)
-        return reduce(Effect.worse, laid, Effect())
+        laid = [effects[link] for effects in self._laid.values() if link in effects]
+        return reduce(Effect.worse, laid) if laid else NOTHING
 
     def version(self, node: str) -> int:
         """Rises whenever the node's rules are replaced."""
@@ -67,6 +66,4 @@ class Fabric:
 
     def _merged(self, sink: str) -> tuple[LinkRule, ...]:
         links = {link for effects in self._laid.values() for link in effects if link[1] == sink}
-        return tuple(
-            LinkRule(self._address[link[0]], *astuple(self.effect(link))) for link in sorted(links)
-        )
+        return tuple(LinkRule(self._address[link[0]], *self.effect(link)) for link in sorted(links))

@@ -1,8 +1,9 @@
 """What we have done to the world and not yet undone.
 
-An intent is on disk before its fault is injected, and closed after it is observed healed. Where
-hosts outlive a run (Docker, SSH) the open entries of a run that crashed are what has to be undone;
-where they die with it (local) nothing does, and the ledger only tells the tale.
+An intent is written before its fault is injected, and closed after it is observed healed. Where
+hosts outlive a run (Docker, SSH) the open entries of a run that crashed are what has to be undone,
+so each is synced to disk; where they die with it (local, simulated) nothing has to be, and the
+ledger only tells the tale.
 """
 
 import json
@@ -24,11 +25,12 @@ class Entry:
 
 
 class Ledger:
-    def __init__(self, path: "os.PathLike[str]") -> None:
+    def __init__(self, path: "os.PathLike[str]", *, durable: bool = True) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._durable = durable
 
     def intend(self, entry: Entry) -> None:
-        """On disk when this returns."""
+        """Written when this returns, and on disk if it is to be durable."""
         self._write({"is": "intent", **asdict(entry)})
 
     def close_entry(self, number: int) -> None:
@@ -39,7 +41,8 @@ class Ledger:
 
     def _write(self, row: Mapping[str, Any]) -> None:
         os.write(self._fd, json.dumps(row).encode() + b"\n")
-        os.fsync(self._fd)
+        if self._durable:
+            os.fsync(self._fd)
 
 
 def open_entries(path: Path) -> tuple[Entry, ...]:

@@ -53,7 +53,7 @@ async def carry_out(
     load_began_ns: int,
 ) -> None:
     """Carry out the plan; returns when every fault has been healed, or soon after `stop`."""
-    ledger = Ledger(ledger_path)
+    ledger = Ledger(ledger_path, durable=not bed.hosts.shares_files)
     nemesis = _Nemesis(plan, bed, ledger, rng, load_began_ns)
     faults = [asyncio.create_task(nemesis.live(interval)) for interval in nemesis.intervals]
     watch = asyncio.create_task(_cancel_on(stop, faults))

@@ -112,14 +112,18 @@ def _expanded(once: Sequence[PlannedFault], rows: Sequence[Row]) -> Plan:
     """Every fault as often as it happens."""
     order = _order(rows)
     last = {place.row: at for at, place in enumerate(order)}
+    turns: dict[tuple[int, int], dict[int, int]] = {}
+    for at, place in enumerate(order):
+        turns.setdefault(place[1:], {})[place.row] = at
     plan = []
     for place in order:
         every_s = rows[place.row].get(REPEAT, {}).get("every_s", 0.0)
         fault = once[place.row]
-        same = {p.row: at for at, p in enumerate(order) if p[1:] == place[1:]}  # group and turn
         at_s = round(fault.at_s + place.turn * every_s, 3)
         again = replace(fault, at_s=at_s) if every_s else fault
-        plan.append(renumbered(again, {**last, **same}) if len(order) > len(rows) else again)
+        plan.append(
+            renumbered(again, {**last, **turns[place[1:]]}) if len(order) > len(rows) else again
+        )
     return tuple(plan)
 
 

@@ -16,7 +16,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from harness.contracts import Completed, Flight, LinkRule, ProcessState
@@ -126,7 +126,7 @@ class PipeAgent:
         return int((await self._call("exited", within_s=math.inf, name=name))["code"])
 
     async def links(self, rules: Sequence[LinkRule]) -> None:
-        await self._call("links", rules=[asdict(rule) for rule in rules])
+        await self._call("links", rules=[rule._asdict() for rule in rules])
 
     async def dropped(self) -> Mapping[str, int]:
         packets: dict[str, int] = (await self._call("dropped"))["packets"]

@@ -12,7 +12,6 @@ import math
 import posixpath
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple
 from functools import partial
 from typing import Any
 
@@ -345,7 +344,7 @@ def _affect(link: Link, rule: LinkRule) -> None:
 
 def _words(rule: LinkRule) -> str:
     """A rule, for the world's record."""
-    paced = astuple(rule)[2:]
+    paced = rule[2:]
     return f"{rule.source} {rule.drop:g}" + (f" {paced}" if any(paced) else "")
 
 
