@@ -7,6 +7,7 @@ test bed, then unknown, then valid.
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -48,12 +49,14 @@ class Shown:
 
 @dataclass(frozen=True)
 class Ending:
-    """How one run ended. `error`: the test bed failed, so a missing verdict is no verdict."""
+    """How one run ended. `error`: the test bed failed, so a missing verdict is no verdict.
+    `checked_s`: how long judging took."""
 
     seed: int
     run: RunDir | None = None
     verdict: Verdict | None = None
     error: str = ""
+    checked_s: float = 0.0
 
     @property
     def word(self) -> str:
@@ -150,8 +153,10 @@ def judged(
     """The verdict on what a run recorded."""
     from harness.judge import judge
 
+    began_s = time.monotonic()
     verdict = judge(run, spark.session() if spark else None, master=master)
-    return Ending(seed, run, verdict, str(run.state().get("error") or ""))
+    error = str(run.state().get("error") or "")
+    return Ending(seed, run, verdict, error, time.monotonic() - began_s)
 
 
 def check(run: RunDir, shown: Shown, master: str = DEFAULT) -> int:

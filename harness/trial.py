@@ -144,7 +144,7 @@ async def run(voyage: "Voyage") -> None:
                 await crews.drain()
         async with voyage.may(COLLECT_WITHIN_S, HURRY_S, "collecting logs and replicas"):
             await voyage.collected(bed)
-        voyage.mark("collected")
+        voyage.mark("collected", collected_ns=voyage.now_ns())
     voyage.mark("ended")
 
 
