@@ -132,7 +132,7 @@ def cap_bytes() -> float:
 def make_room(runs: Path, cap: float) -> None:
     """Remove the oldest runs until the rest fit; never one that is running."""
     folders = sorted(path for path in runs.iterdir() if _is_run(path))
-    sizes = {folder: _size_bytes(folder) for folder in folders}
+    sizes = {folder: size_bytes(folder) for folder in folders}
     total = sum(sizes.values())
     for folder in folders:
         if total <= cap:
@@ -188,11 +188,27 @@ def is_running(folder: Path) -> bool:
     return False
 
 
+def goes_on(folder: Path) -> bool:
+    """The same for whoever only looks, and may not write there: a lock that is shared for a moment
+    is in nobody's way once a run has its own."""
+    try:
+        lock = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def _is_run(path: Path) -> bool:
     return not path.is_symlink() and (path / "trial.toml").is_file()
 
 
-def _size_bytes(folder: Path) -> int:
+def size_bytes(folder: Path) -> int:
     total = 0
     for where, _, names in os.walk(folder):
         for name in names:
