@@ -1,4 +1,4 @@
-"""What code something was made with: a hash of files, so that a number is known to be of other code.
+"""Which code something was made with: a hash of files, so that it is known when that is another.
 
 A suite that was interrupted goes on only with the code that it began with, and a cell of a recorded
 table is measured again when the code that made it is another one. Every Python and TOML file of a

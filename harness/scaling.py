@@ -1,9 +1,10 @@
 """A trial and its plan at another pace. Pure.
 
 Plans of the literature are written with the times of their authors: a minute of fault, a minute of
-recovery. A cluster whose own times are a tenth of theirs shows the same in a tenth of the time, so a
-plan's times, the load's duration and the system's clock are multiplied by one factor. A repeated
-fault may also happen less often: a share of its rounds, and the load ends so much earlier.
+recovery. A cluster whose own times are a tenth of theirs shows the same in a tenth of the time, so
+the times of a plan, the duration of the load and the clock of the system are multiplied by one
+factor. A repeated fault may also happen less often: a share of its rounds, and the load ends so
+much earlier.
 """
 
 import math

@@ -107,8 +107,9 @@ def read_suite(path: Path, by: float | None = None) -> tuple[Expected, ...]:
     if table or not isinstance(entries, list) or not entries:
         raise BadRequest(f"{path} must hold [[trial]] tables, [scale] if it has one, nothing else")
     pace = _scale(scale, f"{path}: scale", by)
+    told = f" at {by:g}" if by is not None else ""
     cells = [
-        replace(cell, asked=scaled(cell.asked, pace))
+        replace(cell, asked=scaled(cell.asked, pace), name=f"{cell.title}{told}")
         for number, entry in enumerate(entries, start=1)
         for cell in _runs(entry, path, f"{path}: trial {number}")
     ]

@@ -102,8 +102,8 @@ def conduct(
             for turn in course.asked:
                 if turn.key in course.rows:
                     continue
-                if course.early or (why := _spent(course, turn, budget, began_s, runs)):
-                    course.early = course.early or why
+                if why := _spent(course, turn, budget, began_s, runs):
+                    course.early = why
                     break
                 row = _carried_out(turn, runs, log, spark, page)
                 if row is None:

@@ -1,15 +1,14 @@
 """What has been done of a suite, written down as it is done, so that nothing is done twice.
 
 `runs/suites/NAME-KEY.jsonl` is there while a suite is under way: a line when a run begins and one
-when it is over, each on the disk before anything else happens. The key is that of the suite's trials,
-plans and expectations, of what was asked for, and of the code: whatever is different is another
-suite. Whoever asks for the same again goes on where it stopped. When all is done the file goes.
+when it is over, each on the disk before anything else happens. The key is that of the trials, plans
+and expectations, of what was asked for, and of the code: whatever is different is another suite.
+Whoever asks for the same again goes on where it stopped. When all is done the file goes.
 
 A run that had begun and has no end was cut off by the death of the command. If all of it is there
 but the verdict, it is judged; else what it left in the world is undone, its folder goes, and it is
 run again.
 """
-
 import fcntl
 import hashlib
 import json
@@ -67,7 +66,7 @@ class SuiteLog:
         self._read()
         if not self.id:
             self.id = uuid.uuid4().hex
-            self._append({"suite": str(self._suite), "id": self.id})
+            self._append({"suite": str(self._suite), "id": self.id, "code": contents()})
         return self
 
     def __exit__(
@@ -101,8 +100,8 @@ class SuiteLog:
         self.file.unlink(missing_ok=True)
 
     def set_aside(self) -> int:
-        """Remove what is left of this suite with other contents or other code; how many runs."""
-        stale = [path for path in self._others() if _is_free(path)]
+        """Remove what is left of this suite with other code; how many runs were done of it."""
+        stale = [path for path in self._others() if _is_free(path) and _code(path) != contents()]
         done = sum(len(_rows(_lines(path.read_bytes()))) for path in stale)
         for path in stale:
             path.unlink(missing_ok=True)
@@ -152,6 +151,11 @@ def _lines(text: bytes) -> Iterator[Mapping[str, Any]]:
             read = json.loads(line)
             if isinstance(read, dict):
                 yield read
+
+
+def _code(path: Path) -> str:
+    """What a suite was begun with."""
+    return next((str(line["code"]) for line in _lines(path.read_bytes()) if "code" in line), "")
 
 
 def _is_free(path: Path) -> bool:

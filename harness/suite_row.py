@@ -76,7 +76,7 @@ def row_of(cell: Expected, turn: int, ending: Ending, when: str, took_s: float) 
 
 def not_run(cell: Expected, turn: int, why: str) -> Row:
     """A run that was asked for and is still to be made."""
-    return Row(cell.title, cell.asked.trial.seed, turn, cell.wanted, UNDECIDED, "not run", error=why)
+    return Row(cell.title, cell.asked.trial.seed, turn, cell.wanted, UNDECIDED, "not run", (), why)
 
 
 def _around_s(ending: Ending, took_s: float) -> float:
