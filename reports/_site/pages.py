@@ -30,7 +30,7 @@ from reports._site import live
 from reports._site.archive import archived
 from reports._site.compare import compared
 from reports._site.guard import Door, Guard
-from reports._site.matrix import matrices
+from reports._site.matrix import FIGURES, matrices
 from reports._site.rows import FOREIGN, PER_PAGE, RUNNING, Catalogue, Row, Wish, choices
 from reports._site.shelf import Missing, Shelf, unfit
 from reports._words import VERDICT_WORDS, clip
@@ -152,7 +152,8 @@ class Site:
 
     def suites(self, request: Request) -> Response:
         """Trials by nights."""
-        return _page("suites.html", matrices=matrices(self.catalogue.rows()))
+        made = matrices(self.catalogue.shelf, self.catalogue.rows())
+        return _page("suites.html", matrices=made, figures=FIGURES)
 
     def static(self, request: Request) -> Response:
         """Our own files."""

@@ -48,8 +48,8 @@ class Row:
     rto_s: float | None = None
     worst_s: float | None = None
     rate: float | None = None
-    suite: str = ""
     notes: tuple[str, ...] = ()
+    linked: bool = True  # it has a page of its own
 
     @property
     def day(self) -> str:
@@ -70,7 +70,7 @@ class Row:
         tried = self.trial
         words = [tried.workload, tried.system, tried.profile, tried.hosts] if tried else []
         words += [*tried.faults, f"seed {tried.seed}"] if tried else []
-        parts = (self.name, self.subject, self.state, self.sentence, self.suite)
+        parts = (self.name, self.subject, self.state, self.sentence)
         return " ".join((*parts, *self.codes, *self.notes, *words)).lower()
 
     def plain(self) -> dict[str, Any]:
@@ -114,12 +114,27 @@ class Catalogue:
         try:
             folder = self.shelf.find(name)
         except Missing:
-            return Row(name, FOREIGN, notes=("a link; what it leads to is not shown",))
+            return _unlinked(name, "a link; what it leads to is not shown")
+        if not _is_text(name):
+            return _unlinked(name, "its name is not text; rename it to see it")
         mark = (_mark(folder), goes_on(folder))
         known = self._known.get(name)
         if known is None or known[0] != mark:
             known = self._known[name] = (mark, read_row(folder))
         return known[1]
+
+
+def _unlinked(name: str, why: str) -> Row:
+    return Row(name, FOREIGN, notes=(why,), linked=False)
+
+
+def _is_text(name: str) -> bool:
+    """A folder's name may be any bytes; an address and a page can hold only letters."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _mark(folder: Path) -> tuple[tuple[int, int] | None, ...]:
@@ -149,7 +164,6 @@ def read_row(folder: Path) -> Row:
     about: dict[str, Any] = {
         "trial": trial,
         "started": clip(state.get("started", ""), MOST_WORD),
-        "suite": clip(state.get("suite", ""), MOST_WORD),
     }
     if goes_on(folder):
         return Row(name, RUNNING, **about, notes=tuple(notes))
@@ -238,7 +252,6 @@ FILTERS: Mapping[str, Callable[[Row], str]] = {
     "system": lambda row: row.trial.system if row.trial else "",
     "hosts": lambda row: row.trial.hosts if row.trial else "",
     "workload": lambda row: row.trial.workload if row.trial else "",
-    "suite": lambda row: row.suite,
 }
 
 

@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.cluster import FOLDER as CLUSTERS
 from harness.errors import BadRequest
 from harness.runs import LATEST
+from harness.suite_log import FOLDER as SUITES
 
 MOST_FILES = 100_000  # of one run
+OWN = (CLUSTERS, SUITES)  # folders of ours that are no runs
 
 
 class Missing(Exception):
@@ -65,7 +68,9 @@ class Shelf:
 
 
 def _shown(entry: "os.DirEntry[str]") -> bool:
-    if entry.name.startswith(".") or (entry.name == LATEST and entry.is_symlink()):
+    if entry.name.startswith(".") or entry.name in OWN:
+        return False
+    if entry.name == LATEST and entry.is_symlink():
         return False
     return entry.is_dir()
 
