@@ -69,6 +69,7 @@ class Trial:
     rhythm: Rhythm = field(default_factory=Rhythm)
     short_faults: bool = False  # allow faults too short to be detected
     recover_within_s: float = 30.0
+    compare_replicas: bool = False  # also between faults, not only at the end
     nodes: Mapping[str, int] = field(default_factory=dict)  # role -> how many; else the system's
     zones: Mapping[str, Any] = field(default_factory=dict)  # where nodes stand (harness.zones)
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the system, over the profile's
