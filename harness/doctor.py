@@ -79,9 +79,17 @@ def show(capabilities: tuple[Capability, ...], options: str = "") -> int:
     if not console.is_terminal:
         console.width = NOT_WRAPPED
     console.print(table)
-    lacking = [c for c in capabilities if c.needed and not c.ready]
-    console.print(_conclusion(lacking, options), soft_wrap=True, markup=False)
-    return EXIT_BED_FAILED if lacking else EXIT_VALID
+    console.print(_conclusion(_lacking(capabilities), options), soft_wrap=True, markup=False)
+    return ending(capabilities)
+
+
+def ending(capabilities: Sequence[Capability]) -> int:
+    """The exit code: can a trial run here?"""
+    return EXIT_BED_FAILED if _lacking(capabilities) else EXIT_VALID
+
+
+def _lacking(capabilities: Sequence[Capability]) -> list[Capability]:
+    return [c for c in capabilities if c.needed and not c.ready]
 
 
 def _conclusion(lacking: list[Capability], options: str) -> str:
