@@ -1,0 +1,110 @@
+"""The site over a folder of runs: asked as a browser would, and over a socket as nobody should."""
+
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from starlette.testclient import TestClient
+
+from harness.rundir import RunDir
+from reports._site import server
+from reports._site.guard import Door
+from reports._site.pages import application
+from reports._site.shelf import Shelf
+
+WITHIN_S = 20.0
+SECRET = "the captain's secret"
+
+
+def browser(runs: Path) -> TestClient:
+    """Asks the application itself."""
+    app = application(Shelf.of(runs), Door.of("127.0.0.1"))
+    return TestClient(app, base_url="http://127.0.0.1", follow_redirects=False)
+
+
+@contextmanager
+def served(runs: Path) -> Iterator[int]:
+    """A real server on a free port of loopback, which must end when it is asked to."""
+    answering = server(Shelf.of(runs), Door.of("127.0.0.1"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answering.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            answering.should_exit = True
+            thread.join(WITHIN_S)
+            assert not thread.is_alive()
+
+
+def said(port: int, request: bytes) -> bytes:
+    """What comes back for these bytes until the server closes, or has nothing more to say."""
+    answer = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S) as wire:
+        try:
+            wire.sendall(request)
+            wire.shutdown(socket.SHUT_WR)
+            while piece := wire.recv(65_536):
+                answer += piece
+        except ConnectionError:  # it had heard enough
+            pass
+    return answer
+
+
+def get(port: int, path: str, host: str = "127.0.0.1") -> bytes:
+    """A plain GET of exactly this path."""
+    head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    return said(port, head.encode("latin-1"))
+
+
+def shelved(run: RunDir, runs: Path, name: str) -> RunDir:
+    """A copy of a run among others."""
+    runs.mkdir(exist_ok=True)
+    shutil.copytree(run.path, runs / name)
+    return RunDir(runs / name)
+
+
+def strange(run: RunDir, runs: Path) -> dict[str, str]:
+    """Folders that somebody might have: by name, a word of the note that each must have."""
+    secret = runs.parent / "secret.txt"
+    secret.write_text(SECRET)
+    half = shelved(run, runs, "20261101-000000-half")
+    half.verdict_file.write_text(half.verdict_file.read_text()[:200])
+    (half.path / "run.json").write_text("{")
+    old = shelved(run, runs, "20261102-000000-old")
+    old.update_state(schema_version=0)
+    torn = shelved(run, runs, "20261103-000000-torn")
+    torn.trial_file.write_text("name = [")
+    (runs / "holiday").mkdir()
+    (runs / "holiday" / "beach.jpg").write_bytes(b"\xff\xd8")
+    huge = shelved(run, runs, "20261104-000000-huge")
+    os.truncate(huge.verdict_file, 1 << 34)
+    linked = shelved(run, runs, "20261105-000000-linked")
+    log = linked.node("broker-1") / "flotilla.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    log.symlink_to(secret)
+    piped = shelved(run, runs, "20261106-000000-piped")
+    os.mkfifo(piped.path / "nodes.log")
+    fifo = shelved(run, runs, "20261107-000000-fifo")
+    fifo.trial_file.unlink()
+    os.mkfifo(fifo.trial_file)
+    (runs / "20261108-000000-away").symlink_to(runs.parent)
+    (runs / os.fsdecode(b"20261109-000000-\xff\xfe")).mkdir()
+    deep = shelved(run, runs, "20261110-000000-deep")
+    deep.verdict_file.write_text("[" * 200_000)
+    return {
+        "half": "could not be read",
+        "old": "another version",
+        "torn": "trial.toml could not be read",
+        "holiday": "there is no trial.toml",
+        "huge": "too many to be shown",
+        "fifo": "not a plain file",
+        "away": "a link",
+        "20261109": "its name is not text",
+        "deep": "could not be read",
+    }
