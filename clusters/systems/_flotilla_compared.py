@@ -1,9 +1,9 @@
 """Flotilla's replicas compared while it serves: digests of what their logs have in common.
 
 Up to the confirm offset every replica must hold the same bytes, for a slave's log is a copy of its
-master's, byte by byte. What a broker has not handed to its disk may not be in its files yet, so the
 master's, byte by byte. What a broker has not handed to its disk may not be in its files, so the end
 is the smallest of the master's confirm offset and what each broker has flushed; the beginning is
+that of the log that begins last, since a copy may lack what is oldest.
 """
 
 import asyncio
