@@ -39,7 +39,7 @@ def came_home(voyage: sailing.Voyage) -> None:
 
 
 def whole(voyage: sailing.Voyage, least: int) -> None:
-    """Valid without any doubt, on so many acknowledged messages, and nothing lost by both counts."""
+    """Valid without any doubt, on so many acknowledged messages, and nothing lost by any count."""
     assert voyage.code == 0, voyage.words
     assert (voyage.verdict["verdict"], voyage.verdict["reasons"]) == ("valid", [])
     (stats,) = [row["stats"] for row in voyage.verdict["checkers"] if row["checker"] == "loss"]
