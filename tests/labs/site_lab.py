@@ -5,7 +5,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from starlette.testclient import TestClient
@@ -41,17 +41,15 @@ def served(runs: Path) -> Iterator[int]:
             assert not thread.is_alive()
 
 
-def said(port: int, request: bytes) -> bytes:
-    """What comes back for these bytes until the server closes, or has nothing more to say."""
+def said(port: int, request: bytes, quiet_s: float = WITHIN_S) -> bytes:
+    """What comes back for these bytes, until the server closes or says nothing for so long."""
     answer = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S) as wire:
-        try:
-            wire.sendall(request)
-            wire.shutdown(socket.SHUT_WR)
-            while piece := wire.recv(65_536):
-                answer += piece
-        except ConnectionError:  # it had heard enough
-            pass
+    address = ("127.0.0.1", port)
+    with socket.create_connection(address, WITHIN_S) as wire, suppress(OSError):
+        wire.settimeout(quiet_s)
+        wire.sendall(request)
+        while piece := wire.recv(65_536):
+            answer += piece
     return answer
 
 
@@ -69,42 +67,41 @@ def shelved(run: RunDir, runs: Path, name: str) -> RunDir:
 
 
 def strange(run: RunDir, runs: Path) -> dict[str, str]:
-    """Folders that somebody might have: by name, a word of the note that each must have."""
+    """Folders that somebody might have: by name, words of the note that each must have."""
     secret = runs.parent / "secret.txt"
     secret.write_text(SECRET)
-    half = shelved(run, runs, "20261101-000000-half")
+
+    def copy(name: str) -> RunDir:
+        return shelved(run, runs, f"20261101-000000-{name}")
+
+    half = copy("half")
     half.verdict_file.write_text(half.verdict_file.read_text()[:200])
     (half.path / "run.json").write_text("{")
-    old = shelved(run, runs, "20261102-000000-old")
-    old.update_state(schema_version=0)
-    torn = shelved(run, runs, "20261103-000000-torn")
-    torn.trial_file.write_text("name = [")
+    copy("old").update_state(schema_version=0)
+    copy("torn").trial_file.write_text("name = [")
     (runs / "holiday").mkdir()
     (runs / "holiday" / "beach.jpg").write_bytes(b"\xff\xd8")
-    huge = shelved(run, runs, "20261104-000000-huge")
-    os.truncate(huge.verdict_file, 1 << 34)
-    linked = shelved(run, runs, "20261105-000000-linked")
-    log = linked.node("broker-1") / "flotilla.log"
+    os.truncate(copy("huge").verdict_file, 1 << 34)
+    copy("deep").verdict_file.write_text("[" * 200_000)
+    log = copy("linked").node("broker-1") / "flotilla.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     log.symlink_to(secret)
-    piped = shelved(run, runs, "20261106-000000-piped")
-    os.mkfifo(piped.path / "nodes.log")
-    fifo = shelved(run, runs, "20261107-000000-fifo")
-    fifo.trial_file.unlink()
-    os.mkfifo(fifo.trial_file)
-    (runs / "20261108-000000-away").symlink_to(runs.parent)
-    (runs / os.fsdecode(b"20261109-000000-\xff\xfe")).mkdir()
-    deep = shelved(run, runs, "20261110-000000-deep")
-    deep.verdict_file.write_text("[" * 200_000)
-    return {
+    os.mkfifo(copy("piped").path / "nodes.log")
+    trap = copy("trap").trial_file
+    trap.unlink()
+    os.mkfifo(trap)
+    (runs / "20261101-000000-away").symlink_to(runs.parent)
+    (runs / os.fsdecode(b"20261101-000000-bytes-\xff\xfe")).mkdir()
+    notes = {
         "half": "could not be read",
         "old": "another version",
         "torn": "trial.toml could not be read",
-        "holiday": "there is no trial.toml",
         "huge": "too many to be shown",
-        "fifo": "not a plain file",
-        "away": "a link",
-        "20261109": "its name is not text",
         "deep": "could not be read",
+        "trap": "not a plain file",
+        "away": "a link",
+        "bytes": "its name is not text",
     }
+    told = {f"20261101-000000-{name}": note for name, note in notes.items()}
+    return {**told, "holiday": "there is no trial.toml"}
