@@ -1,14 +1,17 @@
 """The site over a folder of runs: asked as a browser would, and over a socket as nobody should."""
 
+import asyncio
 import os
 import shutil
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from starlette.testclient import TestClient
+import httpx
+from starlette.applications import Starlette
 
 from harness.rundir import RunDir
 from reports._site import server
@@ -20,10 +23,24 @@ WITHIN_S = 20.0
 SECRET = "the captain's secret"
 
 
-def browser(runs: Path) -> TestClient:
-    """Asks the application itself."""
-    app = application(Shelf.of(runs), Door.of("127.0.0.1"))
-    return TestClient(app, base_url="http://127.0.0.1", follow_redirects=False)
+@dataclass(frozen=True)
+class Browser:
+    """Asks the application itself, without a socket."""
+
+    app: Starlette
+
+    def get(self, path: str) -> httpx.Response:
+        return asyncio.run(self._get(path))
+
+    async def _get(self, path: str) -> httpx.Response:
+        way = httpx.ASGITransport(app=self.app)
+        async with httpx.AsyncClient(transport=way, base_url="http://127.0.0.1") as client:
+            return await client.get(path)
+
+
+def browser(runs: Path) -> Browser:
+    """Comes by the right name, and follows no redirection."""
+    return Browser(application(Shelf.of(runs), Door.of("127.0.0.1")))
 
 
 @contextmanager
