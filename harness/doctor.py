@@ -147,6 +147,7 @@ def _extras() -> Iterator[Capability]:
     for name, why, package in (
         ("dockerd", "nodes as containers", "docker.io"),
         ("sshd", "nodes on machines reached by SSH, tried on this one", "openssh-server"),
+        ("redis-server", "trials of Redis on local hosts", "redis-server"),
         ("chromium", "a picture of report.html", "chromium"),
     ):
         path = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), *SBIN)))

@@ -29,6 +29,7 @@ POLL_AGAIN_S = 0.02  # a list has no way to wait for its next element without ta
 REFUSED = frozenset(
     {"READONLY", "NOREPLICAS", "MISCONF", "LOADING", "MASTERDOWN", "OOM", "NOAUTH", "NOPERM"}
 )
+NOWHERE = Completion(Type.FAIL, error="no primary is known")
 CRLF = b"\r\n"
 Word = bytes | str | int
 Answered = Callable[[Any], object]
@@ -353,9 +354,6 @@ class RedisClient:
     def _open_primary(self) -> Primary | None:
         primary = self._primary
         return None if primary is None or primary.link.closed.done() else primary
-
-
-NOWHERE = Completion(Type.FAIL, error="no primary is known")
 
 
 def _key(topic: str, queue: int) -> str:

@@ -51,7 +51,7 @@ def shown(harbour: Harbour, lab: Any) -> Iterator[Shown]:
 
     def redis_quiet(folder: Path) -> str:
         voyage = passages.foreign(harbour, folder, "redis-quiet")
-        laws.whole(voyage, least=1000)
+        laws.whole(voyage, least=100)
         return str(voyage.verdict["sentence"])
 
     def redis_split(folder: Path) -> str:

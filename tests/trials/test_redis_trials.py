@@ -35,11 +35,11 @@ def voyages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Voyages]:
 
 
 def test_without_faults_nothing_is_missing(voyages: Voyages) -> None:
-    """Valid, with a thousand messages acknowledged, and the three copies compared."""
+    """Valid, with messages acknowledged, and the three copies compared."""
     voyage = voyages["redis-quiet"].result()
-    laws.whole(voyage, least=1000)
+    laws.whole(voyage, least=100)
     stats = {row["checker"]: row["stats"] for row in voyage.verdict["checkers"]}
-    assert stats["replicas"]["compared"] >= 1000
+    assert stats["replicas"]["compared"] >= 100
 
 
 def test_a_primary_that_is_cut_off_loses_what_it_acknowledges(voyages: Voyages) -> None:
