@@ -54,6 +54,9 @@ def test_a_primary_that_is_cut_off_loses_what_it_acknowledges(voyages: Voyages) 
     assert len(elections) > 1, "the one that begins it, and another"
     assert fault["begin"] < elections[1]["t"] < fault["healed"]
     assert elections[0]["fields"] != elections[1]["fields"]
+    story = sailing.seatrial("explain", voyage.run, runs=voyage.runs)
+    assert story.code == 0, story.words
+    assert "elected for epoch 1" in story.out
 
 
 def test_a_missing_redis_is_one_sentence(tmp_path: Path) -> None:
