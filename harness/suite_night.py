@@ -49,20 +49,20 @@ def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool =
         log = open_files.enter_context(SuiteLog(asked.suite, [t.key for t in course.asked], runs))
         if aside := log.set_aside():
             say(f"{aside} runs of {asked.suite} were made with other code, and are not counted")
-        watch = _Watch(course, runs, record, asked.record)
+        watch = _Watch(course, record, asked.record)
         conduct(course, runs, log, asked.budget, watch, asked.page)
         watch.record()
         changed = _remembered(course, log, runs)
         kept = keep(course, changed, runs)
         if page:
-            page.write(markdown(course, changed, runs))
+            page.write(markdown(course, changed))
             page.flush()
         if course.complete:
             log.finish()
     if as_json:
         print(json.dumps(plain(course, changed), indent=2))
     else:
-        show(course, changed, runs)
+        show(course, changed)
         say(f"the summary is kept in {kept}.md, .json and .xml (JUnit)")
     return course.exit_code
 
@@ -81,13 +81,11 @@ def _appended(path: Path) -> TextIO:
 class _Watch:
     """Says each run when it is over, and writes the record."""
 
-    def __init__(
-        self, course: Course, runs: Path, record: Record | None, path: Path | None
-    ) -> None:
-        self._course, self._runs, self._record, self._path = course, runs, record, path
+    def __init__(self, course: Course, record: Record | None, path: Path | None) -> None:
+        self._course, self._record, self._path = course, record, path
 
     def __call__(self, row: Row) -> None:
-        say(sentence(row, self._runs))
+        say(sentence(row))
         self.record()
 
     def record(self) -> None:

@@ -29,9 +29,9 @@ STYLES = {AS_EXPECTED: "green", NOT_AS_EXPECTED: "red"}
 CONTROL = {code: None for code in range(32) if code not in (9, 10)}  # XML can not hold them
 
 
-def sentence(row: Row, runs: Path) -> str:
+def sentence(row: Row) -> str:
     """A run, as it is told when it is over."""
-    where = f" ({runs / row.run})" if row.run else ""
+    where = f" ({row.run})" if row.run else ""
     if row.outcome == AS_EXPECTED:
         return f"{_who(row)}: {row.came}, as expected{where}"
     return f"{_who(row)}: {row.came}, but {row.wanted} was expected{where}"
@@ -63,26 +63,23 @@ def around(rows: Sequence[Row]) -> str:
     )
 
 
-def lines(course: Course, changed: Sequence[str], runs: Path) -> Iterator[str]:
-    """What stands below the table."""
+def details(course: Course, changed: Sequence[str]) -> Iterator[str]:
+    """What is worth a line besides the table, but for the conclusion."""
     for row in course.table:
         if row.outcome != AS_EXPECTED and row.word != "not run":
-            yield sentence(row, runs)
+            yield sentence(row)
     yield from (f"changed: {each}" for each in changed)
     if told := around(course.table):
         yield told
-    yield conclusion(course)
     if course.early:
         yield f"the same command goes on from here: {seatrial()} suite {course.suite}"
 
 
-def show(
-    course: Course, changed: Sequence[str], runs: Path, console: Console | None = None
-) -> None:
+def show(course: Course, changed: Sequence[str], console: Console | None = None) -> None:
     """The summary, on standard output."""
     console = console or Console(highlight=False)
     console.print(table(course.table))
-    for line in lines(course, changed, runs):
+    for line in (*details(course, changed), conclusion(course)):
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -123,10 +120,10 @@ def _who(row: Row) -> str:
 # ---------------------------------------------------------------------------------- for programs
 
 
-def markdown(course: Course, changed: Sequence[str], runs: Path) -> str:
+def markdown(course: Course, changed: Sequence[str]) -> str:
     """For a job's page: what is wrong first, and all runs below it, folded away."""
     heading = f"## {_safe(conclusion(course))}"
-    below = [f"- {_safe(line)}" for line in lines(course, changed, runs)][:-1]
+    below = [f"- {_safe(line)}" for line in details(course, changed)]
     head = [f"| {' | '.join(HEADS)} |", "|" + " --- |" * len(HEADS)]
     rows = [f"| {' | '.join(map(_safe, _cells(row)))} |" for row in course.table]
     folded = ["<details><summary>all runs</summary>", "", *head, *rows, "", "</details>"]
@@ -201,7 +198,7 @@ def keep(course: Course, changed: Sequence[str], runs: Path) -> Path:
     texts = {
         ".json": json.dumps(plain(course, changed), indent=2) + "\n",
         ".xml": junit(course),
-        ".md": markdown(course, changed, runs),
+        ".md": markdown(course, changed),
     }
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)

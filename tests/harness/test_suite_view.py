@@ -13,7 +13,6 @@ from harness.suite_course import Course, likely_s, turns, within
 from harness.suite_row import elections, quantile
 from harness.suite_view import around, conclusion, junit, keep, markdown, plain, show
 
-RUNS = Path("runs")
 LOST = {"outcome": NOT_AS_EXPECTED, "word": "invalid", "codes": ("LOST_ACKED",)}
 BROKEN = {"outcome": UNDECIDED, "word": "no verdict", "error": "no cluster came up"}
 
@@ -32,11 +31,11 @@ def test_the_conclusion_says_what_held_and_what_was_not_run() -> None:
     assert nothing.exit_code == UNDECIDED
 
 
-def test_the_table_tells_each_run(tmp_path: Path) -> None:
+def test_the_table_tells_each_run() -> None:
     """Once more below it if it was not as expected."""
     out = StringIO()
     shown = course(row(figures={"to_ack_s_p50": 1.25, "per_s": 199.6}), row("lossy", **LOST))
-    show(shown, ("calm: slower",), RUNS, Console(file=out, width=140))
+    show(shown, ("calm: slower",), Console(file=out, width=140))
     text = out.getvalue()
     assert "1.25 s" in text
     assert "lossy seed 1: invalid, LOST_ACKED, but valid was expected" in text
@@ -51,7 +50,7 @@ def test_nothing_is_said_of_time_that_nobody_knows() -> None:
 
 def test_markdown_is_safe_whatever_a_trial_is_called() -> None:
     """Neither a table's bars nor HTML come through."""
-    text = markdown(course(row("a|b <script>")), (), RUNS)
+    text = markdown(course(row("a|b <script>")), ())
     assert "| a\\|b &lt;script> | 1 |" in text
     assert "<script>" not in text
     assert text.startswith("## 1 of 1 run of suites/night.toml ended as expected\n")
