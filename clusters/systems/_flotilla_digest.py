@@ -16,7 +16,7 @@ def digest(log: Path, begin: int, end: int) -> str:
     bases = sorted(int(path.name) for path in log.iterdir() if path.name.isdigit())
     found = hashlib.blake2b(digest_size=16)
     at = begin
-    for base, following in zip(bases, [*bases[1:], end], strict=True):
+    for base, following in zip(bases, [*bases, end][1:], strict=True):
         if base <= at < min(following, end):
             at = _read(log / f"{base:020d}", at - base, min(following, end) - base, found) + base
     if at < end:
