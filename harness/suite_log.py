@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from datetime import UTC, datetime
+from glob import escape
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,6 +36,7 @@ from harness.trial import Trial
 FOLDER = "suites"  # below that of the runs
 ENDING_WITHIN_S = 15.0  # a runner whose command was killed
 LOOK_EVERY_S = 0.1
+KEY = "[0-9a-f]" * 16  # in the name of a file
 FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -108,7 +110,8 @@ class SuiteLog:
         return done
 
     def _others(self) -> Iterator[Path]:
-        for path in sorted(self.file.parent.glob(f"{self._suite.stem}-*.jsonl")):
+        pattern = f"{escape(self._suite.stem)}-{KEY}.jsonl"
+        for path in sorted(self.file.parent.glob(pattern)):
             if path != self.file:
                 yield path
 
