@@ -9,6 +9,7 @@ A run that had begun and has no end was cut off by the death of the command. If 
 but the verdict, it is judged; else what it left in the world is undone, its folder goes, and it is
 run again.
 """
+
 import fcntl
 import hashlib
 import json

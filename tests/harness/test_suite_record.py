@@ -28,9 +28,7 @@ def test_what_was_measured_is_known(tmp_path: Path) -> None:
     assert known[lossy.key].outcome == NOT_AS_EXPECTED
 
 
-def test_what_is_made_of_other_code_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_made_of_other_code_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor what has another trial under the same name; its row is then replaced."""
     record = Record({}).with_(turn(), row(figures=FIGURES))
     monkeypatch.setattr(suite_record, "contents", lambda folders: "other code")

@@ -1,4 +1,4 @@
-"""A suite that is killed in the middle goes on: nothing is counted twice, nothing is left behind."""
+"""A suite that is killed in the middle goes on: nothing counts twice, nothing is left behind."""
 
 import json
 import signal
