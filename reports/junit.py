@@ -1,9 +1,9 @@
 """Writes junit.xml: a test case for each checker, so that any CI server shows what broke.
 
-What breaks the contract is a *failure*; what leaves a checker, or the run as a whole, undecided is an
-*error*, because a job must not pass on a run that proved nothing. What the contract permits, and what
-only informs, is told in the output of a case that passes. There are no times in it: a verdict has
-none, and the same run gives the same bytes.
+What breaks the contract is a *failure*; what leaves a checker, or the run as a whole, undecided is
+an *error*, because a job must not pass on a run that proved nothing. What the contract permits, and
+what only informs, is told in the output of a case that passes. There are no times in it: a verdict
+has none, and the same run gives the same bytes.
 """
 
 import re

@@ -1,9 +1,9 @@
 """Suites as matrices: a line for each trial, a column for each night, and how its numbers went.
 
-What a suite came to, night by night, is in the file that suites keep (`harness.suite_trend`): whether
-each trial ended as expected, and the medians of some numbers. All runs whose folders are there make
-one matrix more, by day and by verdict, whoever ran them. A trend is drawn from nothing upwards, on a
-scale of its own, with its last value beside it.
+What a suite came to, night by night, is in the file that suites keep (`harness.suite_trend`):
+whether each trial ended as expected, and the medians of some numbers. All runs whose folders are
+there make one matrix more, by day and by verdict, whoever ran them. A trend is drawn from nothing
+upwards, on a scale of its own, with its last value beside it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

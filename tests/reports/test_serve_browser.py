@@ -1,4 +1,4 @@
-"""The pages of `seatrial serve` in a real browser: they draw, ask nobody else, and fit everybody."""
+"""`seatrial serve` in a real browser: pages draw, ask nobody else, and fit everybody."""
 
 from collections.abc import Iterator
 from pathlib import Path
