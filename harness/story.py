@@ -241,9 +241,7 @@ def _before(history: History, cast: Cast, began: int) -> str:
             sets[told["brokerName"]] = f", SyncStateSet {cast.names(told['set'])}"
         if event.kind == "raft" and told.get("state") == "leader":
             leader = event.node
-    stands = [
-        f"{name} has the master {who}{sets.get(name, '')}" for name, who in masters.items()
-    ]
+    stands = [f"{name} has the master {who}{sets.get(name, '')}" for name, who in masters.items()]
     return f"At first {'; '.join([*stands, *([f'{leader} leads'] if leader else [])])}."
 
 
