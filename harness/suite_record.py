@@ -113,6 +113,6 @@ def _row(turn: Turn, line: Mapping[str, str]) -> Row:
         word=word,
         codes=tuple(codes),
         when=line["when"],
-        figures={name: float(line[name]) for name in FIGURES if line[name]},
+        figures={name: float(line[name]) for name in FIGURES if line.get(name)},
         known=True,
     )
