@@ -68,7 +68,9 @@ def test_junit_does_not_pass_what_is_unknown(written: Written, lost: Finding) ->
     verdict = Verdict.read(run.verdict_file)
     first, *others = verdict.checkers
     own, gone = Reason("NO_OFFSETS", "No offsets."), Reason("NODE_GONE", "It is gone.")
-    changed = replace(verdict, reasons=(gone, own), checkers=(replace(first, reasons=(own,)), *others))
+    changed = replace(
+        verdict, reasons=(gone, own), checkers=(replace(first, reasons=(own,)), *others)
+    )
     run.verdict_file.write_text(changed.to_json())
     root = ElementTree.fromstring(junit.xml(read(run)))
     failed = {
