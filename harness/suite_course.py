@@ -17,10 +17,11 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from harness.errors import SeatrialError
+from harness.rundir import RunDir
 from harness.runs import size_bytes
 from harness.session import Ending, Shown, engine, judged, render, run_one
 from harness.suite import AS_EXPECTED, Expected, verdict_of
-from harness.suite_log import SuiteLog, all_there, cleared, cut_off
+from harness.suite_log import SuiteLog, all_there, cleared, cut_off, ran_s
 from harness.suite_row import Row, not_run, row_of
 
 if TYPE_CHECKING:
@@ -120,12 +121,12 @@ def _carried_out(
     turn: Turn, runs: Path, log: SuiteLog, spark: "Sessions", page: bool
 ) -> Row | None:
     """One run to its end, which is written down; None: it was broken off by request."""
-    cell, began_s = turn.cell, time.monotonic()
-    ending: Ending | None = None
+    cell, began_s, before_s = turn.cell, time.monotonic(), 0.0
     when = log.begun.get(turn.key, "")
-    if when:
-        ending = _found_again(turn, runs, log, when, spark)
-    if ending is None:
+    if when and (left := _left(turn, runs, log, when)):
+        before_s = ran_s(left, when)
+        ending = judged(left, cell.asked.trial.seed, spark)
+    else:
         when = log.begin(turn.key)
         try:
             ending = _run(cell, runs, spark)
@@ -135,7 +136,8 @@ def _carried_out(
     if ending.interrupted:
         log.broken_off(turn.key)
         return None
-    row = row_of(cell, turn.number, ending, when, time.monotonic() - began_s)
+    took_s = before_s + time.monotonic() - began_s
+    row = row_of(cell, turn.number, ending, when, took_s)
     log.done(turn.key, row)
     return row
 
@@ -148,16 +150,12 @@ def _run(cell: Expected, runs: Path, spark: "Sessions") -> Ending:
         return Ending(cell.asked.trial.seed, error=str(e))
 
 
-def _found_again(
-    turn: Turn, runs: Path, log: SuiteLog, since: str, spark: "Sessions"
-) -> Ending | None:
-    """What was going on when the command died: judged if it is all there, else cleared away."""
+def _left(turn: Turn, runs: Path, log: SuiteLog, since: str) -> RunDir | None:
+    """What was going on when the command died, if it is all there; else it is cleared away."""
     done = [row.run for row in log.rows.values()]
     run = cut_off(runs, turn.cell.asked.trial, since, done)
-    if run is None:
-        return None
-    if all_there(run):
-        return judged(run, turn.cell.asked.trial.seed, spark)
+    if run is None or all_there(run):
+        return run
     cleared(run)
     return None
 

@@ -31,10 +31,10 @@ from harness.errors import BedFailed, SeatrialError
 from harness.healing import heal
 from harness.rundir import RunDir
 from harness.runs import is_running
+from harness.suite_names import FOLDER
 from harness.suite_row import Row
 from harness.trial import Trial
 
-FOLDER = "suites"  # below that of the runs
 ENDING_WITHIN_S = 15.0  # a runner whose command was killed
 LOOK_EVERY_S = 0.1
 KEY = "[0-9a-f]" * 16  # in the name of a file
@@ -198,6 +198,15 @@ def all_there(run: RunDir) -> bool:
     _await_end(run)
     state = run.state()
     return bool(state.get("ended")) and not state.get("interrupted")
+
+
+def ran_s(run: RunDir, since: str) -> float:
+    """How long it took, from when it was begun to the last word that was written of it."""
+    return max(0.0, _last_word_s(run) - datetime.fromisoformat(since).timestamp())
+
+
+def _last_word_s(run: RunDir) -> float:
+    return (run.path / "run.json").stat().st_mtime
 
 
 def cleared(run: RunDir) -> None:

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from harness.suite import AS_EXPECTED, WORDS, verdict_of
-from harness.suite_log import FOLDER
+from harness.suite_names import FOLDER
 from harness.suite_row import Row
 
 FILE = "nights.jsonl"

@@ -18,7 +18,7 @@ from rich.text import Text
 from harness.errors import BedFailed
 from harness.suite import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite_course import Course
-from harness.suite_log import FOLDER
+from harness.suite_names import FOLDER
 from harness.suite_row import Row
 from harness.tally import many
 from harness.typed import seatrial

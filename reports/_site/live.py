@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from harness.bulletin import FILE
 from harness.journal import counted, table_of
 from harness.rundir import RunDir
-from harness.runs import goes_on
+from harness.runs import is_running
 from reports._run import BROKEN
 from reports._site.shelf import trouble
 from reports._words import clip
@@ -48,7 +48,7 @@ async def told(folder: Path) -> AsyncIterator[str]:
 
 def standing(folder: Path) -> dict[str, Any]:
     """What is known of a run at this moment."""
-    if goes_on(folder):
+    if is_running(folder):
         return {"state": RUNNING, "rows": rows(folder), **status(folder)}
     judged = (folder / "verdict.json").is_file()
     return {"state": JUDGED if judged else ENDED}

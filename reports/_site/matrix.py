@@ -13,7 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from harness.suite_log import FOLDER
+from harness.suite_names import FOLDER
 from harness.suite_trend import FILE, Night, nights
 from reports._site.rows import FOREIGN, STATES, Row, number
 from reports._site.shelf import Shelf, trouble

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.rundir import RunDir
-from harness.runs import goes_on
+from harness.runs import is_running
 from harness.trial import Trial
 from harness.verdict import SCHEMA_VERSION, Verdict
 from reports._run import BROKEN
@@ -117,7 +117,7 @@ class Catalogue:
             return _unlinked(name, "a link; what it leads to is not shown")
         if not _is_text(name):
             return _unlinked(name, "its name is not text; rename it to see it")
-        mark = (_mark(folder), goes_on(folder))
+        mark = (_mark(folder), is_running(folder))
         known = self._known.get(name)
         if known is None or known[0] != mark:
             known = self._known[name] = (mark, read_row(folder))
@@ -165,7 +165,7 @@ def read_row(folder: Path) -> Row:
         "trial": trial,
         "started": clip(state.get("started", ""), MOST_WORD),
     }
-    if goes_on(folder):
+    if is_running(folder):
         return Row(name, RUNNING, **about, notes=tuple(notes))
     if not run.verdict_file.exists():
         return Row(name, UNJUDGED, **about, notes=(*notes, _why_unjudged(state)))

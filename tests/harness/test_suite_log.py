@@ -1,6 +1,7 @@
 """What was done of a suite is on the disk before anything else happens, and counts once."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from harness import suite_log
 from harness.errors import BedFailed
 from harness.rundir import RunDir
 from harness.runs import begun
-from harness.suite_log import SuiteLog, cut_off
+from harness.suite_log import SuiteLog, cut_off, ran_s
 from harness.trial import Trial
 
 SUITE = Path("suites/night.toml")
@@ -94,6 +95,14 @@ def test_what_was_cut_off_is_found(tmp_path: Path) -> None:
     assert found
     assert found.path == mine.path.resolve()
     assert cut_off(tmp_path, trial, "2026-01-03", []) is None
+
+
+def test_a_run_that_was_cut_off_took_its_time(tmp_path: Path) -> None:
+    """From when the suite began it to its last word, however long nobody looked at it since."""
+    run = _run(tmp_path, "mine", Trial())
+    os.utime(run.path / "run.json", (0, 1_767_312_090))
+    assert ran_s(run, "2026-01-02T00:00:00+00:00") == 90.0
+    assert ran_s(run, "2026-01-02T01:00:00+00:00") == 0.0
 
 
 def test_the_file_is_for_people_too(tmp_path: Path) -> None:

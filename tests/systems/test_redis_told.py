@@ -1,6 +1,7 @@
-"""What Redis and its sentinels say, and what it means: answers as Redis 7.0 gives them."""
+"""What Redis and its sentinels say, and what it means: answers and logs that were recorded."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -23,40 +24,21 @@ NODES = (
     *(Node(f"redis-{n}", BROKER, f"198.18.0.{n + 1}") for n in (1, 2, 3)),
     *(Node(f"sentinel-{n}", CONTROLLER, f"198.18.0.{n + 4}") for n in (1, 2, 3)),
 )
-NAMES = {f"198.18.0.{n + 1}:6379": f"redis-{n}" for n in (1, 2, 3)}
-PRIMARY = "# Replication\r\nrole:master\r\nconnected_slaves:2\r\nmaster_repl_offset:7\r\n"
-REPLICA = (
-    "# Replication\r\nrole:slave\r\nmaster_host:198.18.0.2\r\nmaster_port:6379\r\n"
-    "master_link_status:up\r\nmaster_sync_in_progress:0\r\n"
+RECORDED = Path(__file__).parent / "redis_recorded"  # as redis-cli 7.0.15 told it, and logs
+PRIMARY, REPLICA, LATER_REPLICA, SENTINEL, LATER_SENTINEL, ELECTED, NOT_ELECTED = (
+    (RECORDED / name).read_bytes().decode()
+    for name in (
+        *("primary.txt", "replica.txt", "replica-later.txt", "sentinel.txt", "sentinel-later.txt"),
+        *("elected.log", "not-elected.log"),
+    )
 )
-SENTINEL = (
-    "name\nmain\nip\n198.18.0.2\nport\n6379\nrunid\n\nflags\nmaster\nconfig-epoch\n0\n"
-    "num-slaves\n2\nnum-other-sentinels\n2\nquorum\n2\n"
-)
-PROMOTED = SENTINEL.replace("198.18.0.2", "198.18.0.3").replace("epoch\n0", "epoch\n1")
+LOGGED_NAMES = {f"198.18.1.{n + 10}:6379": f"redis-{n}" for n in (1, 2, 3)}
 WHOLE: Mapping[str, Words | None] = {
     "redis-1": read(BROKER, PRIMARY),
     "redis-2": read(BROKER, REPLICA),
     "redis-3": read(BROKER, REPLICA),
     **{f"sentinel-{n}": read(CONTROLLER, SENTINEL) for n in (1, 2, 3)},
 }
-
-# of a real failover; the second try of the other sentinel wins nothing
-LOG = """\
-41:X 22 Nov 2026 14:00:00.000 # Sentinel ID is 0f1e
-41:X 22 Nov 2026 14:00:00.001 # +monitor master main 198.18.0.2 6379 quorum 2
-41:X 22 Nov 2026 14:00:00.004 * +slave slave 198.18.0.3:6379 198.18.0.3 6379 @ main 198.18.0.2 6379
-41:X 22 Nov 2026 14:00:06.500 # +sdown master main 198.18.0.2 6379
-41:X 22 Nov 2026 14:00:06.600 # +odown master main 198.18.0.2 6379 #quorum 2/2
-41:X 22 Nov 2026 14:00:06.600 # +new-epoch 1
-41:X 22 Nov 2026 14:00:06.600 # +try-failover master main 198.18.0.2 6379
-41:X 22 Nov 2026 14:00:06.610 # +elected-leader master main 198.18.0.2 6379
-41:X 22 Nov 2026 14:00:06.700 # +new-epoch 2
-41:X 22 Nov 2026 14:00:07.250 # +promoted-slave slave 198.18.0.3:6379 198.18.0.3 6379 @ main 198.18.0.2 6379
-41:X 22 Nov 2026 14:00:08.300 # +switch-master main 198.18.0.2 6379 198.18.0.3 6379
-41:X 22 Nov 2026 14:00:30.000 * +convert-to-slave slave 198.18.0.2:6379 198.18.0.2 6379 @ main 198.18.0.3 6379
-41:signal-handler (1795356031) Received SIGTERM scheduling shutdown...
-"""  # noqa: E501 - lines are as they are
 
 
 def test_a_whole_cluster_is_redundant() -> None:
@@ -70,10 +52,15 @@ def test_a_whole_cluster_is_redundant() -> None:
 
 def test_after_a_failover_the_highest_epoch_counts() -> None:
     """A sentinel that was cut off still names the old primary; those that follow it are out."""
-    told = {**WHOLE, "sentinel-2": read(CONTROLLER, PROMOTED)}
+    told = {
+        **WHOLE,
+        "redis-2": read(BROKER, LATER_REPLICA),
+        "redis-3": read(BROKER, PRIMARY),
+        "sentinel-2": read(CONTROLLER, LATER_SENTINEL),
+    }
     now = standing(told, NODES)
-    assert (now.masters, now.epochs) == ({"main": "redis-2"}, {"main": 1})
-    assert now.in_set == ("redis-2",)
+    assert (now.masters, now.epochs) == ({"main": "redis-3"}, {"main": 1})
+    assert (now.in_set, now.out_of_set) == (("redis-2", "redis-3"), ("redis-1",))
     assert not now.redundant
     assert missing(told, NODES) == "sentinel-1 does not name the primary that the others name"
 
@@ -82,8 +69,11 @@ def test_a_sentinel_at_work_on_a_failover_still_shows_the_old_primary() -> None:
     """Of two views of one epoch the other one's counts."""
     at_work = SENTINEL.replace("epoch\n0", "epoch\n1")
     at_work = at_work.replace("flags\nmaster", "flags\nmaster,failover_in_progress")
-    views = {"sentinel-1": read(CONTROLLER, at_work), "sentinel-3": read(CONTROLLER, PROMOTED)}
-    assert standing({**WHOLE, **views}, NODES).masters == {"main": "redis-2"}
+    views = {
+        "sentinel-1": read(CONTROLLER, at_work),
+        "sentinel-3": read(CONTROLLER, LATER_SENTINEL),
+    }
+    assert standing({**WHOLE, **views}, NODES).masters == {"main": "redis-3"}
 
 
 @pytest.mark.parametrize(
@@ -118,24 +108,35 @@ def test_an_error_is_no_answer() -> None:
     assert read(CONTROLLER, "ERR No such master with that name\n\n") is None
 
 
-def test_a_sentinels_log_becomes_events() -> None:
+@pytest.mark.parametrize("between", ["", "98:X 22 Nov 2026 17:19:45.200 # +new-epoch 2\n"])
+def test_a_sentinels_log_becomes_events(between: str) -> None:
     """Who was missed, who was elected in the epoch that the sentinel had tried, who was made a
-    replica; times by its wall clock."""
-    told = list(events(LOG, "sentinel-1", NAMES))
+    replica; times by its wall clock. An epoch that another begins meanwhile is not the elected
+    one's."""
+    elected = "98:X 22 Nov 2026 17:19:45.214 # +selected-slave"
+    assert ELECTED.count(elected) == 1
+    told = list(events(ELECTED.replace(elected, between + elected), "sentinel-1", LOGGED_NAMES))
     assert [(teller, kind) for _, teller, kind, _ in told] == [
         ("sentinel-1", "expired"),
         ("sentinel-1", "election"),
-        ("redis-2", "role"),
+        ("redis-3", "role"),
         ("redis-1", "role"),
     ]
-    missed, elected, master, slave = (fields for *_, fields in told)
+    missed, election, master, slave = (fields for *_, fields in told)
     assert missed == {"brokerName": "main", "brokerId": 1}
-    assert elected == {"brokerName": "main", "masterId": 2, "epoch": 1}
+    assert election == {"brokerName": "main", "masterId": 3, "epoch": 1}
     assert (master["role"], master["epoch"]) == ("master", 1)
     assert slave["role"] == "slave"
     times_ms = [(t - told[0][0]) // 1_000_000 for t, *_ in told]
-    assert times_ms == [0, 750, 750, 23_500]
-    assert told[0][0] == 1_795_356_006_500_000_000
+    assert times_ms == [0, 1_831, 1_831, 17_375]
+    assert told[0][0] == 1_795_367_985_006_000_000
+
+
+def test_a_sentinel_that_is_not_elected_elects_nobody() -> None:
+    """It has tried, in the same epoch; another had more votes."""
+    assert "+try-failover" in NOT_ELECTED
+    told = list(events(NOT_ELECTED, "sentinel-3", LOGGED_NAMES))
+    assert [(teller, kind) for _, teller, kind, _ in told] == [("sentinel-3", "expired")]
 
 
 def test_a_copy_is_read_line_by_line() -> None:
@@ -146,7 +147,7 @@ def test_a_copy_is_read_line_by_line() -> None:
     assert rows[0][4] == int("a" * 15, 16)
     assert copied("\n", "orders-0", 0) == []
     with pytest.raises(BedFailed, match="WRONGTYPE"):
-        copied("WRONGTYPE Operation against a key\n", "orders-0", 0)
+        copied("WRONGTYPE Operation against a key holding the wrong kind of value\n", "orders-0", 0)
 
 
 # ---------------------------------------------------------------------------------- the trial
