@@ -1,8 +1,8 @@
 """What suites name of the runs beside them: those that somebody wants to look at in the morning.
 
-Read by whoever makes room among runs, from what suites keep: the state of one that is under way, and
-the last summary of each. A run that came otherwise than expected is named until the same suite is
-summed up again without it.
+Read by whoever makes room among runs, from what suites keep: the state of one that is under way,
+and the last summary of each. A run that came otherwise than expected is named until the same suite
+is summed up again without it.
 """
 
 import json
