@@ -16,7 +16,7 @@ from pathlib import Path
 
 from harness.contents import BROKEN, contents
 from harness.errors import BadRequest, BedFailed
-from harness.suite import WORDS
+from harness.suite import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite_course import Turn
 from harness.suite_row import Row
 
@@ -26,7 +26,7 @@ FIGURES = (
     *("sends_in_faults", "not_acknowledged_in_faults", "compared", "per_s"),
 )
 COLUMNS = ("cell", "seed", "turn", "hash", "when", "expected", "came", "outcome", *FIGURES)
-OUTCOMES = {word: code for code, word in WORDS.items()}
+DECIDED = {WORDS[code]: code for code in (AS_EXPECTED, NOT_AS_EXPECTED)}
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,16 @@ class Record:
         return cls({(row["cell"], row["seed"], row["turn"]): row for row in reader})
 
     def known(self, turns: Iterable[Turn]) -> dict[str, Row]:
-        """Turns whose cell was measured with what is there now, by key."""
+        """Turns whose cell was measured with what is there now, and proved something, by key."""
         found = {}
         for turn in turns:
             line = self.rows.get(_place(turn))
-            if line and line["hash"] == made_of(turn) and line["outcome"] in OUTCOMES:
+            if line and line["hash"] == made_of(turn) and line["outcome"] in DECIDED:
                 found[turn.key] = _row(turn, line)
         return found
 
     def with_(self, turn: Turn, row: Row) -> "Record":
-        """A measured row in its place. What proved nothing, for it failed on our side, is none."""
+        """A measured row in its place. A run that failed on our side has none."""
         if row.error or row.known:
             return self
         figures = {name: f"{row.figures[name]:.10g}" for name in FIGURES if name in row.figures}
@@ -109,7 +109,7 @@ def _row(turn: Turn, line: Mapping[str, str]) -> Row:
         seed=turn.cell.asked.trial.seed,
         turn=turn.number,
         wanted=turn.cell.wanted,
-        outcome=OUTCOMES[line["outcome"]],
+        outcome=DECIDED[line["outcome"]],
         word=word,
         codes=tuple(codes),
         when=line["when"],

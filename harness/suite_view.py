@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.consoles import standard_output
 from harness.errors import BedFailed
 from harness.suite import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite_course import Course
@@ -77,7 +78,7 @@ def details(course: Course, changed: Sequence[str]) -> Iterator[str]:
 
 def show(course: Course, changed: Sequence[str], console: Console | None = None) -> None:
     """The summary, on standard output."""
-    console = console or Console(highlight=False)
+    console = console or standard_output()
     console.print(table(course.table))
     for line in (*details(course, changed), conclusion(course)):
         console.print(line, markup=False, soft_wrap=True)

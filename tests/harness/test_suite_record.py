@@ -7,7 +7,7 @@ from suite_rows import row, turn
 
 from harness import suite_record
 from harness.errors import BadRequest
-from harness.suite import NOT_AS_EXPECTED
+from harness.suite import NOT_AS_EXPECTED, UNDECIDED
 from harness.suite_record import COLUMNS, Record
 
 FIGURES = {"injections": 15, "acknowledged": 36_123_456, "lost": 0, "to_ack_s_p50": 0.125}
@@ -38,10 +38,14 @@ def test_what_is_made_of_other_code_is_not(tmp_path: Path, monkeypatch: pytest.M
     assert replaced.known([turn()])[turn().key].figures == {"lost": 1}
 
 
-def test_what_proved_nothing_is_not_recorded() -> None:
-    """A run that failed on our side is to be made again; one that is known stays as it is."""
+def test_what_proved_nothing_is_made_again() -> None:
+    """A run that failed on our side is not recorded, one that is undecided only until there is
+    another; one that is known stays as it is."""
     record = Record({}).with_(turn(), row(error="no cluster came up"))
     assert not record.rows
+    undecided = record.with_(turn(), row(outcome=UNDECIDED, word="unknown"))
+    assert undecided.rows
+    assert not undecided.known([turn()])
     assert not record.with_(turn(), row(known=True)).rows
 
 
