@@ -17,6 +17,7 @@ from rich.text import Text
 
 from harness.consoles import standard_output
 from harness.errors import BedFailed
+from harness.sayable import sayable
 from harness.suite import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite_course import Course
 from harness.suite_names import FOLDER
@@ -27,7 +28,6 @@ from harness.typed import seatrial
 HEADS = ("trial", "seed", "expected", "came", "recovers in", "acks/s", "took", "")
 RIGHT = ("seed", "recovers in", "acks/s", "took")
 STYLES = {AS_EXPECTED: "green", NOT_AS_EXPECTED: "red"}
-CONTROL = {code: None for code in range(32) if code not in (9, 10)}  # XML can not hold them
 
 
 def sentence(row: Row) -> str:
@@ -133,7 +133,7 @@ def markdown(course: Course, changed: Sequence[str]) -> str:
 
 def _safe(text: str) -> str:
     """Nothing in it means anything to Markdown's tables, or to HTML."""
-    plain = " ".join(text.split())
+    plain = " ".join(sayable(text).split())
     return plain.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
 
 
@@ -153,13 +153,13 @@ def junit(course: Course) -> str:
         case = Xml.SubElement(
             suite,
             "testcase",
-            name=_plain(_who(row)),
+            name=sayable(_who(row)),
             classname=course.suite.stem,
             time=f"{row.took_s:.1f}",
         )
         if kind := _kind(row):
-            message = _plain(f"{row.came}, but {row.wanted} was expected")
-            Xml.SubElement(case, kind, message=message).text = _plain(row.run)
+            message = sayable(f"{row.came}, but {row.wanted} was expected")
+            Xml.SubElement(case, kind, message=message).text = sayable(row.run)
     Xml.indent(suite)
     return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -171,10 +171,6 @@ def _kind(row: Row) -> str:
     if row.outcome == NOT_AS_EXPECTED:
         return "failure"
     return "skipped" if row.word == "not run" else "error"
-
-
-def _plain(text: str) -> str:
-    return text.translate(CONTROL)
 
 
 def plain(course: Course, changed: Sequence[str]) -> Mapping[str, Any]:

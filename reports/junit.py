@@ -6,19 +6,18 @@ what only informs, is told in the output of a case that passes. There are no tim
 has none, and the same run gives the same bytes.
 """
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from harness.rundir import RunDir
+from harness.sayable import sayable
 from harness.verdict import Finding, Judgement, Reason, Result
 from reports import _words
 from reports._run import Told, rank, read, rerun_command
 
 ROWS_SHOWN = 5
 LONGEST = 4_000  # letters of one text
-UNSAYABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML 1.0
 WHOLE = "the run"
 
 
@@ -103,4 +102,4 @@ def _evidence(finding: Finding) -> str:
 
 def _said(text: str) -> str:
     """Text that XML can hold, of a length that a server takes."""
-    return UNSAYABLE.sub("\N{REPLACEMENT CHARACTER}", _words.clip(text, LONGEST))
+    return sayable(_words.clip(text, LONGEST))

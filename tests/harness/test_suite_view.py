@@ -57,7 +57,7 @@ def test_markdown_is_safe_whatever_a_trial_is_called() -> None:
 
 
 def test_junit_tells_failures_from_errors_and_from_what_was_not_run() -> None:
-    """A build service shows them differently; characters that XML can not hold are left out."""
+    """A build service shows them differently; what XML can not hold is replaced."""
     whole = course(row(), row("lossy", **LOST), row("bed\x07", **BROKEN))
     early = Course(whole.suite, (*whole.asked, turn("late")), whole.rows, early="stopped")
     suite = Xml.fromstring(junit(early))
@@ -66,12 +66,12 @@ def test_junit_tells_failures_from_errors_and_from_what_was_not_run() -> None:
     kinds = [[child.tag for child in case] for case in suite]
     assert kinds == [[], ["failure"], ["error"], ["skipped"]]
     assert suite[1][0].get("message") == "invalid, LOST_ACKED, but valid was expected"
-    assert suite[2].get("name") == "bed seed 1"
+    assert suite[2].get("name") == "bed\N{REPLACEMENT CHARACTER} seed 1"
 
 
 def test_the_summary_is_kept_beside_the_runs(tmp_path: Path) -> None:
-    """All three kinds, each whole."""
-    stem = keep(course(row()), (), tmp_path)
+    """All three kinds, each whole, whatever letters an error holds."""
+    stem = keep(course(row(error="no \udcff")), (), tmp_path)
     assert stem == tmp_path / "suites" / "night"
     assert sorted(path.name for path in stem.parent.iterdir()) == [
         *("night.json", "night.md", "night.xml")
