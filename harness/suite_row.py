@@ -43,8 +43,12 @@ class Row:
     known: bool = False  # from a record, not from a run of this suite
 
     @property
+    def verdict(self) -> str:
+        return ", ".join((self.word, *self.codes))
+
+    @property
     def came(self) -> str:
-        return self.error or ", ".join((self.word, *self.codes))
+        return self.error or self.verdict
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)

@@ -70,7 +70,7 @@ def _came(rows: Sequence[Row]) -> Came:
         values = [row.figures[name] for row in rows if name in row.figures]
         if values:
             figures[name] = median(values)
-    words = tuple(dict.fromkeys(row.came for row in rows))
+    words = tuple(dict.fromkeys(row.verdict for row in rows))  # an error names folders of its own
     return Came(verdict_of([row.outcome for row in rows]), words, figures)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from suite_rows import row
 
-from harness.suite import NOT_AS_EXPECTED
+from harness.suite import NOT_AS_EXPECTED, UNDECIDED
 from harness.suite_trend import FILE, KEPT, Night, came, changes, nights, remember
 
 LOST = {"outcome": NOT_AS_EXPECTED, "word": "invalid", "codes": ("LOST_ACKED",)}
@@ -28,6 +28,8 @@ def test_a_verdict_that_is_another_one_is_told() -> None:
     assert not list(changes(came([row(**LOST)]), before))
     other = row(**{**LOST, "codes": ("REORDERED",)})
     assert len(list(changes(came([other]), before))) == 1
+    failed = [row(outcome=UNDECIDED, word="no verdict", error=f"see run {n}") for n in (1, 2)]
+    assert not list(changes(came(failed[1:]), [night("1", failed[0])]))
 
 
 def test_a_number_far_from_the_usual_is_told() -> None:
