@@ -11,6 +11,7 @@ by those that somebody wants to look at.
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from harness.errors import SeatrialError
 from harness.rundir import RunDir
 from harness.runs import size_bytes
-from harness.session import Ending, Shown, engine, judged, render, run_one
+from harness.session import Ending, Engines, Shown, judged, render, run_one
 from harness.suite import AS_EXPECTED, Expected, verdict_of
 from harness.suite_log import SuiteLog, all_there, cleared, cut_off, ran_s
 from harness.suite_row import Row, not_run, row_of
@@ -99,14 +100,14 @@ def conduct(
     if course.complete:
         return
     try:
-        with engine() as spark:
+        with closing(Engines()) as engines:
             for turn in course.asked:
                 if turn.key in course.rows:
                     continue
                 if why := _spent(course, turn, budget, began_s, runs):
                     course.early = why
                     break
-                row = _carried_out(turn, runs, log, spark, page)
+                row = _carried_out(turn, runs, log, engines.ready(), page)
                 if row is None:
                     course.early = STOPPED
                     break
