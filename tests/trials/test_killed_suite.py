@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.bed, pytest.mark.spark, pytest.mark.timeout(600)]
 SUITE = """
 [[trial]]
 run = "messages"
+name = "first"
 with = { name = "first", duration_s = 6.0, hosts = "simulated" }
 expect = "valid"
 
@@ -25,6 +26,7 @@ expect = "valid"
 
 [[trial]]
 run = "messages"
+name = "third"
 with = { name = "third", duration_s = 6.0, hosts = "simulated" }
 expect = "invalid"
 """
