@@ -49,6 +49,7 @@ def judge(known: Facts) -> Result:
     ]
     stats = {
         "sends": _sends(known.answers),
+        "sends_in_faults": _sends_in_faults(known),
         "delivered": known.answers.messages(F.POLL),
         "read": known.answers.messages(F.READ),
         "latency_ms": _latencies(known),
@@ -141,6 +142,15 @@ def _summary(times: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _sends(answers: Answers) -> dict[str, int]:
     return {kind.name.lower(): answers.total(F.SEND, kind) for kind in Type}
+
+
+def _sends_in_faults(known: Facts) -> dict[str, int]:
+    """Completed sends by outcome, while a fault was in force; overlapping faults count twice."""
+    forced = range(len(known.outline.force))
+    return {
+        kind.name.lower(): sum(known.answers.in_window(w, F.SEND, kind) for w in forced)
+        for kind in (Type.OK, Type.FAIL, Type.INFO)
+    }
 
 
 def _latencies(known: Facts) -> dict[str, Any]:

@@ -223,14 +223,14 @@ def silences_master(fault: FaultInterval) -> bool:
 
 
 def unelectable(fault: FaultInterval, outline: Outline) -> bool:
-    """Could nobody elect a master, for at least half of the time? Other faults had taken the
-    majority of the controllers, or all brokers were silent: then there is nobody to elect, and
+    """Could nobody elect a master, for at least half of the time? This fault or others had taken
+    the majority of the controllers, or all brokers were silent: then there is nobody to elect, and
     controllers do not take the silence of all for everybody's death."""
     window = in_force(fault, outline.end)
     if window is None:
         return False
-    cut_off: set[str] = set()
-    silent = set(fault.names) if fault.silences else set()
+    cut_off = set(fault.names) if fault.silences else set()
+    silent = set(cut_off)
     for other in outline.applied:
         if other.id != fault.id and (other.silences or other.kind == "partition"):
             shared = overlap(window, in_force(other, outline.end))

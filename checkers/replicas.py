@@ -10,6 +10,10 @@ runner saw full redundancy at the end. An entry that a replica lacks convicts no
 may lag behind; it is counted. A run that came back, and of which no entry is there twice, shows
 nothing either way, and says so: somebody failed to read the replicas' logs.
 
+Where the runner looked in between (`harness.comparing`), the digests that it was given must be the
+same at every look (`DIGESTS_DIFFER`): replicas that had parted and were brought together again
+agree at the end.
+
 Each epoch begins at one byte of the log, whoever tells of it (`EPOCHS_DIFFER`): the master that
 begins it, and each slave that copies it. Tables that differ in that find no common point, or a
 wrong one, at the next handshake. What brokers tell of their epochs is in their event logs, and of
@@ -31,18 +35,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTEGRITY = "integrity"
-MOST_EPOCHS = 20
+MOST_EPOCHS = MOST_LOOKS = 20
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     told = events(history.read("events"))
     sets, _ = broker_sets(history.names, told)
-    findings = list(_parted(told))
+    looks = [event for event in told if event.kind == "compared"]
+    findings = [*_parted(told), *_unlike(looks)]
+    seen = {"looks": len(looks)} if looks else {}
     if not _came_back(history, told):
-        return Result("replicas", tuple(findings), stats={"compared": 0})
+        return Result("replicas", tuple(findings), stats={"compared": 0, **seen})
     replicas = sum(role == "broker" for role in history.names.get("roles", {}).values())
     found = copies(history, spark)
-    stats: dict[str, Any] = {"compared": found.compared}
+    stats: dict[str, Any] = {"compared": found.compared, **seen}
     if found.files:
         stats["lacking"] = found.lacking
     if found.differing:
@@ -99,3 +105,17 @@ def _parted(told: Sequence[Event]) -> Iterator[Finding]:
         message = f"{what} at different places of the log, as different replicas tell"
         evidence = tuple(rows.values())[:MOST_EPOCHS]
         yield Finding("EPOCHS_DIFFER", len(rows), message, INTEGRITY, evidence)
+
+
+def _unlike(looks: Sequence[Event]) -> Iterator[Finding]:
+    """Replicas that did not hold the same while the cluster served."""
+    rows = [
+        {"at_s": round(event.t / 1e9, 3), "set": name, **of["digests"]}
+        for event in looks
+        for name, of in event.fields.get("sets", {}).items()
+        if len(set(of["digests"].values())) > 1
+    ]
+    if rows:
+        what = "1 look" if len(rows) == 1 else f"{len(rows):,} looks"
+        message = f"At {what} between faults the logs of replicas held different bytes"
+        yield Finding("DIGESTS_DIFFER", len(rows), message, INTEGRITY, tuple(rows)[:MOST_LOOKS])

@@ -5,6 +5,7 @@ of its own, has raised it and holds its agents; everybody else asks at the keepe
 hosts die with the command that raised them, so there `up` stays; elsewhere it returns.
 """
 
+import json
 import os
 import shlex
 import subprocess
@@ -87,9 +88,12 @@ def _newest_running(clusters: Path) -> Path | None:
     return next((p for p in folders if (p / "trial.toml").is_file() and is_running(p)), None)
 
 
-def show_status(run: RunDir) -> int:
+def show_status(run: RunDir, as_json: bool = False) -> int:
     """Who is there, and who plays which part."""
     answer = ask(run.path, do="status")
+    if as_json:
+        print(json.dumps(answer, indent=2, sort_keys=True))
+        return EXIT_VALID
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("node", "address", "process", "part"):
         table.add_column(heading, overflow="fold")

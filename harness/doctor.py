@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from harness import java, registry
+from harness.consoles import standard_output
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
 from harness.typed import seatrial
 
 LEAST_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
 Bed = Mapping[str, Any]  # a trial's options of the hosts
-NOT_WRAPPED = 10_000  # columns: what reads us is no terminal
 SOME = 5  # things that one refusal names
 SBIN = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 
@@ -64,7 +64,6 @@ def unready(lacking: Sequence[str], hosts: str) -> BedFailed:
 
 def show(capabilities: tuple[Capability, ...], options: str = "") -> int:
     """Print the table, and how to run a trial with these options; the exit code."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Column, Table
 
@@ -75,13 +74,19 @@ def show(capabilities: tuple[Capability, ...], options: str = "") -> int:
         table.add_row(mark, c.name, escape(c.found if c.ready else f"{c.found}: {c.why}"))
         if not c.ready:
             table.add_row("", "", f"[bold]{escape(c.remedy)}[/]")
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = NOT_WRAPPED
+    console = standard_output()
     console.print(table)
-    lacking = [c for c in capabilities if c.needed and not c.ready]
-    console.print(_conclusion(lacking, options), soft_wrap=True, markup=False)
-    return EXIT_BED_FAILED if lacking else EXIT_VALID
+    console.print(_conclusion(_lacking(capabilities), options), soft_wrap=True, markup=False)
+    return ending(capabilities)
+
+
+def ending(capabilities: Sequence[Capability]) -> int:
+    """The exit code: can a trial run here?"""
+    return EXIT_BED_FAILED if _lacking(capabilities) else EXIT_VALID
+
+
+def _lacking(capabilities: Sequence[Capability]) -> list[Capability]:
+    return [c for c in capabilities if c.needed and not c.ready]
 
 
 def _conclusion(lacking: list[Capability], options: str) -> str:
@@ -139,6 +144,7 @@ def _extras() -> Iterator[Capability]:
     for name, why, package in (
         ("dockerd", "nodes as containers", "docker.io"),
         ("sshd", "nodes on machines reached by SSH, tried on this one", "openssh-server"),
+        ("redis-server", "trials of Redis on local hosts", "redis-server"),
         ("chromium", "a picture of report.html", "chromium"),
     ):
         path = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), *SBIN)))

@@ -225,7 +225,7 @@ def _stood(known: Known, t: int) -> Iterator[Step]:
             continue
         if event.kind == "election" and fields.get("masterId"):
             master = f"{cast.name(fields['masterId'])} is master in epoch {fields['epoch']}"
-        if event.kind in ("election", "set") and "brokerName" in fields:
+        if event.kind in ("election", "set") and "brokerName" in fields and "set" in fields:
             members = f", SyncStateSet {cast.names(fields['set'])}"
     if master and known.broker_set:
         yield Step(t, -1, f"{known.broker_set}: {master}{members}", 7)

@@ -21,6 +21,7 @@ from typing import Any
 
 import harness
 from harness import registry
+from harness.bulletin import Bulletin
 from harness.contracts import Hosts, Node, System
 from harness.errors import BedFailed
 from harness.rundir import RunDir
@@ -74,10 +75,11 @@ def run(
     failed later, `state()["error"]` of the run says why.
     """
     plan = planned(trial, plan_text)
-    with start_run(trial, plan, runs) as folder:
+    with start_run(trial, plan, runs) as folder, Bulletin(folder) as bulletin:
         running = Running(folder)
         with running.interruptible():
             for status in running:
+                bulletin.take(status)
                 on_status(status)
             running.check()
     return folder

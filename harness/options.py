@@ -25,6 +25,8 @@ UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 MAX_SEEDS = 10_000
 AND = ", "  # between the plan files of a trial
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
+UNITS_BYTES = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "": 1.0}
+SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(kB|MB|GB|TB|)")
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,22 @@ class Duration(click.ParamType[float]):
         if seconds <= 0:
             self.fail(f"{value!r} is not longer than nothing", param, ctx)
         return seconds
+
+
+class Size(click.ParamType[float]):
+    """`2GB`, `500MB`, or a plain number of bytes."""
+
+    name = "size"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        match = SIZE.fullmatch(value.strip())
+        if not match or float(match[1]) <= 0:
+            self.fail(f"{value!r} is not a size; write 2GB or 500MB", param, ctx)
+        return float(match[1]) * UNITS_BYTES[match[2]]
 
 
 class Words(click.ParamType[tuple[str, ...]]):

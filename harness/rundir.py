@@ -12,6 +12,7 @@ runs/<when>-<name>/
   ssh_hosts.json    the hosts that an SSH run has taken, until they are given back
   nodes/NODE/       each node's configuration, logs and events
   harness.log       what the harness itself said
+  status.json       while it runs: what it last said of itself (`harness.bulletin`)
   verdict.json report.html
 """
 

@@ -1,7 +1,9 @@
 """The folder of all runs: a name for each, `latest`, and a cap on what they take together.
 
-A run in progress holds a lock on its folder, so that making room never removes it, and carries some
-ballast: bytes that are dropped when the disk is full, so that its end can still be written down.
+A run in progress holds a lock on its folder, from before the folder is a run's, so that making
+room never removes it, and carries some ballast: bytes that are dropped when the disk is full, so
+that its end can still be written down. Whoever looks for the lock shares it for an instant, which
+nobody else who looks takes for a run; who begins a run waits that long.
 """
 
 import fcntl
@@ -9,8 +11,9 @@ import os
 import platform
 import shutil
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,6 +21,7 @@ from typing import Any
 
 from harness.errors import BadRequest, BedFailed
 from harness.rundir import RunDir
+from harness.suite_names import failing
 from harness.trial import Trial
 from harness.verdict import SCHEMA_VERSION
 
@@ -27,13 +31,18 @@ LOCK = ".lock"
 LATEST = "latest"
 BALLAST = ".ballast"
 BALLAST_BYTES = 2_000_000
+A_LOOK_S = 1.0  # is over by then
+TRY_EVERY_S = 0.005
 
 
 @contextmanager
 def start_run(trial: Trial, plan: str, runs: Path) -> Iterator[RunDir]:
     """A new run's folder, held for the length of the block."""
-    run = new_run(trial, plan, runs)
-    with held(run):
+    with ExitStack() as lock:
+        with _writing(runs):
+            run = RunDir(_roomy_folder(trial, runs))
+            lock.enter_context(held(run))
+            _laid_out(trial, plan, run, runs)
         try:
             yield run
         finally:
@@ -41,17 +50,34 @@ def start_run(trial: Trial, plan: str, runs: Path) -> Iterator[RunDir]:
 
 
 def new_run(trial: Trial, plan: str, runs: Path) -> RunDir:
-    """A new run's folder, with what is known of the run before it begins."""
+    """A new run's folder, with what is known of the run before it begins. Somebody else will hold
+    it."""
+    with _writing(runs):
+        run = RunDir(_roomy_folder(trial, runs))
+        _laid_out(trial, plan, run, runs)
+    return run
+
+
+@contextmanager
+def _writing(runs: Path) -> Iterator[None]:
+    """BedFailed when that can not be done."""
     try:
-        runs.mkdir(parents=True, exist_ok=True)
-        make_room(runs, cap_bytes())
-        folder = _new_folder(runs.resolve(), _stem(trial.name))
-        run = begun(trial, plan, folder)
-        (folder / BALLAST).write_bytes(os.urandom(BALLAST_BYTES))
-        _point(runs / LATEST, folder)
+        yield
     except OSError as e:
         raise _unwritable(runs, e) from e
-    return run
+
+
+def _roomy_folder(trial: Trial, runs: Path) -> Path:
+    """An empty folder for a run, when there is room for it."""
+    runs.mkdir(parents=True, exist_ok=True)
+    make_room(runs, cap_bytes())
+    return _new_folder(runs.resolve(), _stem(trial.name))
+
+
+def _laid_out(trial: Trial, plan: str, run: RunDir, runs: Path) -> None:
+    begun(trial, plan, run.path)
+    (run.path / BALLAST).write_bytes(os.urandom(BALLAST_BYTES))
+    _point(runs / LATEST, run.path)
 
 
 def begun(trial: Trial, plan: str, folder: Path) -> RunDir:
@@ -130,16 +156,26 @@ def cap_bytes() -> float:
 
 
 def make_room(runs: Path, cap: float) -> None:
-    """Remove the oldest runs until the rest fit; never one that is running."""
+    """Remove the oldest runs until the rest fit; never one that is running, nor one of which a
+    suite says that it came otherwise than expected. That these are too many is said."""
     folders = sorted(path for path in runs.iterdir() if _is_run(path))
-    sizes = {folder: _size_bytes(folder) for folder in folders}
+    sizes = {folder: size_bytes(folder) for folder in folders}
     total = sum(sizes.values())
+    if total <= cap:
+        return
+    wanted = failing(runs)
     for folder in folders:
-        if total <= cap:
-            return
-        if not is_running(folder):
+        if folder.name not in wanted and not is_running(folder):
             shutil.rmtree(folder, ignore_errors=True)
             total -= sizes[folder]
+        if total <= cap:
+            return
+    if kept := [folder for folder in folders if folder.name in wanted]:
+        print(
+            f"seatrial: the runs take {total / 1e9:.2f} GB, more than {CAP_VARIABLE} allows; kept "
+            f"are {len(kept)} of which a suite says that they came otherwise than expected",
+            file=sys.stderr,
+        )
 
 
 def _stem(name: str) -> str:
@@ -175,16 +211,37 @@ def _point(link: Path, folder: Path) -> None:
 def held(run: RunDir) -> Iterator[None]:
     """The run is running for the length of the block, and in children made meanwhile."""
     with (run.path / LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _taken(lock.fileno())
         yield
 
 
+def _taken(lock: int) -> None:
+    """BlockingIOError: somebody has it, and not only for a look."""
+    deadline_s = time.monotonic() + A_LOOK_S
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                raise
+        time.sleep(TRY_EVERY_S)
+
+
 def is_running(folder: Path) -> bool:
+    """Whether somebody holds it; nothing is written there. What may not be opened is taken for a
+    run that goes on; a lock that is no plain file is nobody's."""
     try:
-        with (folder / LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
+    finally:
+        os.close(lock)
     return False
 
 
@@ -192,7 +249,7 @@ def _is_run(path: Path) -> bool:
     return not path.is_symlink() and (path / "trial.toml").is_file()
 
 
-def _size_bytes(folder: Path) -> int:
+def size_bytes(folder: Path) -> int:
     total = 0
     for where, _, names in os.walk(folder):
         for name in names:

@@ -7,9 +7,11 @@ test bed, then unknown, then valid.
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,12 +50,14 @@ class Shown:
 
 @dataclass(frozen=True)
 class Ending:
-    """How one run ended. `error`: the test bed failed, so a missing verdict is no verdict."""
+    """How one run ended. `error`: the test bed failed, so a missing verdict is no verdict.
+    `checked_s`: how long judging took."""
 
     seed: int
     run: RunDir | None = None
     verdict: Verdict | None = None
     error: str = ""
+    checked_s: float = 0.0
 
     @property
     def word(self) -> str:
@@ -100,8 +104,8 @@ def run_all(
     for request in requests:
         refuse(request, runs)
     requests = [request for request in requests for _ in range(repeat)]
-    with engine(master) as spark:
-        endings = list(_until_stopped(requests, runs, spark, shown))
+    with closing(Engines(master)) as engines:
+        endings = list(_until_stopped(requests, runs, engines, shown))
     _show_many(endings, shown)
     return worst(ending.exit_code for ending in endings)
 
@@ -124,6 +128,28 @@ def engine(master: str = DEFAULT) -> Iterator["Sessions"]:
 
     with closing(spark.prepare(master)) as prepared:
         yield prepared
+
+
+class Engines:
+    """Spark for many runs, one after another, on its way up from the first moment. One that did not
+    start, or died, costs a run its verdict and not all that come after it."""
+
+    def __init__(self, master: str = DEFAULT) -> None:
+        from harness import spark
+
+        self._prepare = partial(spark.prepare, master)
+        self._spark = self._prepare()
+
+    def ready(self) -> "Sessions":
+        """The one for the next run."""
+        if getattr(self._spark, "lost", False):
+            say("Spark is begun anew, for it did not start, or has ended")
+            self.close()
+            self._spark = self._prepare()
+        return self._spark
+
+    def close(self) -> None:
+        self._spark.close()
 
 
 def run_one(asked: Request, runs: Path, spark: "Sessions") -> Ending:
@@ -150,8 +176,10 @@ def judged(
     """The verdict on what a run recorded."""
     from harness.judge import judge
 
+    began_s = time.monotonic()
     verdict = judge(run, spark.session() if spark else None, master=master)
-    return Ending(seed, run, verdict, str(run.state().get("error") or ""))
+    error = str(run.state().get("error") or "")
+    return Ending(seed, run, verdict, error, time.monotonic() - began_s)
 
 
 def check(run: RunDir, shown: Shown, master: str = DEFAULT) -> int:
@@ -196,11 +224,11 @@ def replayed(run: RunDir) -> Request:
 
 
 def _until_stopped(
-    requests: Iterable[Request], runs: Path, spark: "Sessions", shown: Shown
+    requests: Iterable[Request], runs: Path, engines: "Engines", shown: Shown
 ) -> Iterator[Ending]:
     """Several runs, with a line about each instead of its whole summary. Ctrl-C ends the series."""
     for request in requests:
-        ending = run_one(request, runs, spark)
+        ending = run_one(request, runs, engines.ready())
         render(ending, shown)
         say(f"seed {ending.seed}: {ending.word}{f' ({ending.error})' if ending.error else ''}")
         yield ending

@@ -100,6 +100,11 @@ class Engine:
         ) from self._failure
 
     @property
+    def lost(self) -> bool:
+        """It will answer nobody: it did not start, or the JVM has ended."""
+        return self._failure is not None or self._jvm.poll() is not None
+
+    @property
     def jvm_pid(self) -> int:
         return self._jvm.pid
 

@@ -146,11 +146,9 @@ KILLED = -9  # by a fault, which is told
 def _elected(event: Event, cast: Cast) -> tuple[str, int]:
     told = event.fields
     chosen = cast.name(told["masterId"]) if told["masterId"] else "nobody"
-    return (
-        f"{event.node} elects {chosen} master of {told['brokerName']}: epoch {told['epoch']}, "
-        f"SyncStateSet {cast.names(told['set'])}",
-        3,
-    )
+    members = f", SyncStateSet {cast.names(told['set'])}" if "set" in told else ""
+    what = f"{chosen} master of {told['brokerName']}: epoch {told['epoch']}{members}"
+    return f"{event.node} elects {what}", 3
 
 
 def _set(event: Event, cast: Cast) -> tuple[str, int]:
@@ -239,13 +237,11 @@ def _before(history: History, cast: Cast, began: int) -> str:
         told = event.fields
         if event.kind == "election":
             masters[told["brokerName"]] = f"{cast.name(told['masterId'])} in epoch {told['epoch']}"
-        if event.kind in ("election", "set") and "brokerName" in told:
-            sets[told["brokerName"]] = cast.names(told["set"])
+        if event.kind in ("election", "set") and "brokerName" in told and "set" in told:
+            sets[told["brokerName"]] = f", SyncStateSet {cast.names(told['set'])}"
         if event.kind == "raft" and told.get("state") == "leader":
             leader = event.node
-    stands = [
-        f"{name} has the master {who}, SyncStateSet {sets[name]}" for name, who in masters.items()
-    ]
+    stands = [f"{name} has the master {who}{sets.get(name, '')}" for name, who in masters.items()]
     return f"At first {'; '.join([*stands, *([f'{leader} leads'] if leader else [])])}."
 
 

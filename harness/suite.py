@@ -6,37 +6,67 @@
     seeds = "1..3"                         # one run for each; else the trial's own seed
     expect = "invalid"                     # valid, invalid or unknown
     findings = ["LOST_ACKED"]              # must be among the codes that convict
+    name = "unsafe"                        # what it is called; else after its trial and profile
+
+    [trial.matrix.controller]              # one run for each row of each table, combined: `with`
+    dledger = {}                           # for the cells of this axis
+    jraft = { settings = { controllerType = "jraft" } }
+
+    [scale]                                # of all trials, if they are to go at another pace than
+    by = 0.1                               # written (harness.scaling); --scale says it otherwise
+    setting = "timeScale"
+    share = 0.5
 
 A suite passes (exit 0) when every run ended as expected, fails (1) when one ended otherwise, and is
-undecided (2) when the only deviations are runs that proved nothing: unknown, or a failed test bed.
+undecided (2) when the only deviations are runs that proved nothing: unknown, a failed test bed, or
+not run at all.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import click
 
 from harness.errors import BadRequest
-from harness.options import Request, Seeds, request
-from harness.preflight import refuse
-from harness.session import Ending, Shown, engine, render, run_one, say
+from harness.options import Request, Seeds, merged, request
+from harness.scaling import Scale, scaled
+from harness.session import Ending
 from harness.trial import parsed
 from harness.verdict import Judgement
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
 WORDS = {AS_EXPECTED: "as expected", NOT_AS_EXPECTED: "NOT as expected", UNDECIDED: "undecided"}
-KEYS = {"run", "with", "seeds", "expect", "findings"}
+KEYS = {"run", "with", "seeds", "expect", "findings", "name", "matrix"}
+SCALE_KEYS = {"by": float, "setting": str, "share": float}
+TOLD = ("profile", "hosts")  # what the name of a run says besides its trial's
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One run of a suite and what should come of it."""
+    """One run of a suite and what should come of it. `name`: of the run among the others."""
 
     asked: Request
     verdict: Judgement
     findings: tuple[str, ...] = ()
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.name or self.asked.trial.name
+
+    @property
+    def wanted(self) -> str:
+        return ", ".join((self.verdict, *self.findings))
+
+    @property
+    def key(self) -> str:
+        """The same for the same trial, plan and expectation, whatever file they are read from."""
+        told = (self.title, self.asked.trial.to_toml(), self.asked.plan_text or "", self.wanted)
+        return hashlib.blake2b("\0".join(told).encode(), digest_size=8).hexdigest()
 
     def compare(self, ending: Ending) -> int:
         if ending.verdict is None or ending.error:
@@ -47,38 +77,6 @@ class Expected:
         return AS_EXPECTED if set(self.findings) <= set(ending.codes) else NOT_AS_EXPECTED
 
 
-def run_suite(path: Path, runs: Path, summary: Path | None = None) -> int:
-    """Run every trial of the suite file, show and compare each; the suite's exit code."""
-    plan = tuple(read_suite(path))
-    for expected in plan:
-        refuse(expected.asked, runs)
-    rows = []
-    with engine() as spark:
-        for expected in plan:
-            ending = run_one(expected.asked, runs, spark)
-            render(ending, Shown())
-            rows.append((expected, ending, expected.compare(ending)))
-            say(_sentence(*rows[-1]))
-    codes = [code for _, _, code in rows]
-    conclusion = f"{codes.count(AS_EXPECTED)} of {len(codes)} runs of {path} ended as expected"
-    say(conclusion)
-    if summary:
-        with summary.open("a") as out:
-            out.write(markdown(conclusion, rows))
-    return verdict_of(codes)
-
-
-def markdown(conclusion: str, rows: Sequence[tuple[Expected, Ending, int]]) -> str:
-    """The suite as a table for a job's page."""
-    lines = [f"## {conclusion}", "", "| trial | seed | expected | came | |", "|" + " --- |" * 5]
-    for expected, ending, code in rows:
-        wanted = ", ".join((expected.verdict, *expected.findings))
-        came = ending.error or ", ".join((ending.word, *ending.codes))
-        cells = (expected.asked.trial.name, str(ending.seed), wanted, came, WORDS[code])
-        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
-    return "\n".join([*lines, "", ""])
-
-
 def verdict_of(codes: Sequence[int]) -> int:
     """A wrong verdict outweighs a missing one."""
     for worst in (NOT_AS_EXPECTED, UNDECIDED):
@@ -87,28 +85,51 @@ def verdict_of(codes: Sequence[int]) -> int:
     return AS_EXPECTED
 
 
-def _sentence(expected: Expected, ending: Ending, code: int) -> str:
-    name = f"{expected.asked.trial.name} seed {ending.seed}"
-    found = f" with {', '.join(ending.codes)}" if ending.codes else ""
-    where = f" ({ending.run.path})" if ending.run else ""
-    outcome = f"{ending.word}{found}{f': {ending.error}' if ending.error else ''}"
-    if code == AS_EXPECTED:
-        return f"{name}: {outcome}, as expected{where}"
-    codes = f" with {', '.join(expected.findings)}" if expected.findings else ""
-    return f"{name}: {outcome}, but {expected.verdict}{codes} was expected{where}"
+def chosen(cells: Sequence[Expected], only: Sequence[str]) -> tuple[Expected, ...]:
+    """Those whose name holds one of these words; all when none is said. BadRequest: nobody's."""
+    if not only:
+        return tuple(cells)
+    for word in only:
+        if not any(word in cell.title for cell in cells):
+            names = ", ".join(dict.fromkeys(cell.title for cell in cells))
+            raise BadRequest(f"no run of the suite is called {word!r}; there are: {names}")
+    return tuple(cell for cell in cells if any(word in cell.title for word in only))
 
 
-def read_suite(path: Path) -> Iterator[Expected]:
-    """The runs of a suite file. BadRequest says which entry is wrong and how."""
+def read_suite(path: Path, by: float | None = None) -> tuple[Expected, ...]:
+    """The runs of a suite file, at its own pace or at this one. BadRequest says which entry is
+    wrong and how."""
     try:
         table = parsed(path.read_text(), str(path))
     except OSError as e:
         raise BadRequest(f"the suite file {path} is unreadable: {e.strerror}") from e
-    entries = table.pop("trial", [])
+    entries, scale = table.pop("trial", []), table.pop("scale", {})
     if table or not isinstance(entries, list) or not entries:
-        raise BadRequest(f"{path} must hold [[trial]] tables and nothing else")
-    for number, entry in enumerate(entries, start=1):
-        yield from _runs(entry, path, f"{path}: trial {number}")
+        raise BadRequest(f"{path} must hold [[trial]] tables, [scale] if it has one, nothing else")
+    pace = _scale(scale, f"{path}: scale", by)
+    told = f" at {by:g}" if by is not None else ""
+    cells = [
+        replace(cell, asked=scaled(cell.asked, pace), name=f"{cell.title}{told}")
+        for number, entry in enumerate(entries, start=1)
+        for cell in _runs(entry, path, f"{path}: trial {number}")
+    ]
+    return tuple(_told_apart(cells))
+
+
+def _scale(table: Any, where: str, by: float | None) -> Scale:
+    """With a pace of its own, a repeated fault has all its rounds."""
+    if not isinstance(table, dict):
+        raise BadRequest(f"{where} must be a table")
+    for key, value in table.items():
+        if key not in SCALE_KEYS:
+            raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(SCALE_KEYS)}")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (isinstance(value, str) if SCALE_KEYS[key] is str else number and value > 0):
+            raise BadRequest(f"{where}: {key} must be a positive number, and setting a name")
+    if float(table.get("share", 1.0)) > 1:
+        raise BadRequest(f"{where}: share must be at most 1, for no round can be added")
+    whole = {"by": by, "share": 1.0} if by is not None else {}
+    return Scale(**{**table, **whole})
 
 
 def _runs(entry: Mapping[str, Any], path: Path, where: str) -> Iterator[Expected]:
@@ -125,6 +146,43 @@ def _runs(entry: Mapping[str, Any], path: Path, where: str) -> Iterator[Expected
     what = str(entry.get("run", "messages"))
     beside = path.parent / what
     what = str(beside) if beside.is_file() else what
-    for seed in seeds or (None,):
-        flags = dict(entry.get("with", {})) | ({} if seed is None else {"seed": seed})
-        yield Expected(request(what, flags), verdict, tuple(entry.get("findings", ())))
+    for cell, fields in _cells(entry, where):
+        for seed in seeds or (None,):
+            flags = fields | ({} if seed is None else {"seed": seed})
+            asked = request(what, flags)
+            name = cell or entry.get("name") or _name(asked, fields)
+            yield Expected(asked, verdict, tuple(entry.get("findings", ())), name)
+
+
+def _cells(entry: Mapping[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The name of each cell of the matrix, and the fields laid over its trial; without a matrix
+    one that has no name."""
+    over, axes = dict(entry.get("with", {})), entry.get("matrix", {})
+    if not axes:
+        yield "", over
+        return
+    for axis, rows in axes.items() if isinstance(axes, dict) else [("", None)]:
+        if not isinstance(rows, dict) or not rows:
+            raise BadRequest(f"{where}: matrix must read like [trial.matrix.AXIS], with rows")
+        for row, fields in rows.items():
+            if not isinstance(fields, dict):
+                raise BadRequest(f"{where}: matrix.{axis}.{row} must be a table of fields")
+    first = entry.get("name", "")
+    for picks in product(*(rows.items() for rows in axes.values())):
+        words = [word for word, _ in picks]
+        fields = merged([{"name": "-".join(words)}, over, *(fields for _, fields in picks)])
+        yield "/".join(filter(None, (first, *words))), fields
+
+
+def _name(asked: Request, fields: Mapping[str, Any]) -> str:
+    """After its trial, and what the suite says of it."""
+    return " ".join([asked.trial.name, *(str(fields[key]) for key in TOLD if key in fields)])
+
+
+def _told_apart(cells: Sequence[Expected]) -> Iterator[Expected]:
+    """No two have the same name and seed: the second is called so."""
+    seen: dict[tuple[str, int], int] = {}
+    for cell in cells:
+        who = cell.title, cell.asked.trial.seed
+        seen[who] = seen.get(who, 0) + 1
+        yield cell if seen[who] == 1 else replace(cell, name=f"{cell.title} #{seen[who]}")

@@ -69,6 +69,7 @@ class Trial:
     rhythm: Rhythm = field(default_factory=Rhythm)
     short_faults: bool = False  # allow faults too short to be detected
     recover_within_s: float = 30.0
+    compare_replicas: bool = False  # also between faults, not only at the end
     nodes: Mapping[str, int] = field(default_factory=dict)  # role -> how many; else the system's
     zones: Mapping[str, Any] = field(default_factory=dict)  # where nodes stand (harness.zones)
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the system, over the profile's
@@ -144,7 +145,7 @@ async def run(voyage: "Voyage") -> None:
                 await crews.drain()
         async with voyage.may(COLLECT_WITHIN_S, HURRY_S, "collecting logs and replicas"):
             await voyage.collected(bed)
-        voyage.mark("collected")
+        voyage.mark("collected", collected_ns=voyage.now_ns())
     voyage.mark("ended")
 
 

@@ -1,14 +1,13 @@
 """The table of `seatrial list faults --verify`."""
 
+from harness.consoles import standard_output
 from harness.verifying import Seen, Verified, words
 
-NOT_WRAPPED = 10_000  # columns: what reads us is no terminal
 HEADINGS = ("", "fault", "on", "applied", "seen", "healed", "measured")
 
 
 def show(verified: Verified) -> None:
     """On standard output: a row for each fault, what these hosts can not do, and a sentence."""
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -17,9 +16,7 @@ def show(verified: Verified) -> None:
         table.add_column(heading, overflow="fold")
     for seen in verified.faults:
         table.add_row(*map(escape, row(seen)), style="" if seen.works else "red")
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = NOT_WRAPPED
+    console = standard_output()
     if verified.faults:
         console.print(table)
     for kind, why in verified.lacking.items():

@@ -14,11 +14,12 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 from harness import registry
+from harness.comparing import Calm, comparing
 from harness.contracts import CLIENT, Agent, Bed, Clock, Gating, Hosts, Node, System, Workload
 from harness.crews import Crews
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, NodeGone, SeatrialError
@@ -57,6 +58,7 @@ class Voyage:
         self.stop = lifeline.stop
         self.say = lifeline.say
         self._overseen = isinstance(hosts, Overseen)
+        self._compares = self.trial.compare_replicas and not self._overseen
         self.record = JournalRecorder(run.journal, self.now_ns, self.say, patient=self._overseen)
         self._phase = ""
         self._acknowledged: Callable[[], int] = lambda: 0
@@ -164,8 +166,11 @@ class Voyage:
         nemesis = registry.nemesis()
         plan = nemesis.load(path.read_text(), str(path)).faults
         within_s = max(self.trial.duration_s, nemesis.longest_s(plan)) + PLAN_GRACE_S
-        async with self.may(within_s, HEAL_WITHIN_S, "the plan"):
-            await together(self._duration(), self._nemesis(plan, bed))
+        calm = Calm(bed.record)
+        looks = (comparing(bed, calm),) if self._compares else ()
+        async with self.may(within_s, HEAL_WITHIN_S, "the plan"), meanwhile(*looks):
+            listened = replace(bed, record=calm)
+            await together(self._duration(), self._nemesis(plan, listened))
 
     async def recovered(self, bed: Bed) -> None:
         """Full redundancy again, which is an event, and after it a send from its invocation to its

@@ -63,12 +63,12 @@ def render(run: RunDir) -> Path | None:
     return run.report_file
 
 
-def html(told: Told) -> str:
-    """The whole page."""
+def html(told: Told, links: Sequence[tuple[str, str]] = ()) -> str:
+    """The whole page. `links`: where it leads to, when it is one of several: words and address."""
     counted = told.part("the operations", lambda: cells(told.history, told.names), Cells())
     findings = told.part("the findings", lambda: _findings.shown(told), NONE)
     head, rest = _words.headline(_words.clip(told.sentence, 1500))
-    scripts = [_asset("_vendor/uPlot.iife.min.js"), _script()]
+    carried = scripts()
     return TEMPLATES.get_template("page.html").render(
         told=told,
         verdict=told.verdict,
@@ -95,11 +95,26 @@ def html(told: Told) -> str:
         imported=told.trial.system == IMPORTED,
         data=embedded(_data(told, counted, findings)),
         curves=bool(counted.layers),
-        style=_asset("_vendor/uPlot.min.css") + _asset("_templates/style.css"),
-        scripts=scripts,
-        hashes=[_hash(script) for script in scripts],
+        style=asset("_vendor/uPlot.min.css") + asset("_templates/style.css"),
+        scripts=carried,
+        links=links,
+        hashes=[_hash(script) for script in carried],
         doubts=list(dict.fromkeys(told.doubts))[:20],
     )
+
+
+def policy() -> str:
+    """What the page may do, for whoever serves it: use its own style and the scripts it carries."""
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts())
+    return (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
+        f"img-src data:; script-src {hashes}"
+    )
+
+
+def scripts() -> list[Markup]:
+    """The library that draws curves, and our own."""
+    return [asset("_vendor/uPlot.iife.min.js"), _script()]
 
 
 def embedded(data: Any) -> Markup:
@@ -213,7 +228,7 @@ def _finite(value: Any) -> Any:
 
 def _script() -> Markup:
     """Our own, in one piece: what its parts know of each other nobody else can see."""
-    parts = Markup("\n").join(_asset(f"_templates/{name}") for name in SCRIPTS)
+    parts = Markup("\n").join(asset(f"_templates/{name}") for name in SCRIPTS)
     return Markup('(() => {\n"use strict";\n') + parts + Markup("})();\n")
 
 
@@ -221,6 +236,6 @@ def _hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _asset(name: str) -> Markup:
+def asset(name: str) -> Markup:
     """A file of ours, which needs no escaping."""
     return Markup((Path(__file__).parent / name).read_text(encoding="utf-8"))

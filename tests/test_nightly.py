@@ -1,4 +1,4 @@
-"""The nightly workflow does what it says: its `run:` steps are executed here, on a short suite."""
+"""The workflows do what they say: their `run:` steps are executed here, on short suites."""
 
 import os
 import subprocess
@@ -10,44 +10,58 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-WORKFLOW = ROOT / ".github" / "workflows" / "nightly.yml"
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+NIGHTLY = ROOT / ".github" / "workflows" / "nightly.yml"
+NIGHT = ROOT / ".ci" / "night"
+PARTS = ("trials", "published", "campaign", "benchmarks")
 
 
-def job() -> dict[str, Any]:
-    (only,) = yaml.safe_load(WORKFLOW.read_text())["jobs"].values()
+def job(workflow: Path = NIGHTLY) -> dict[str, Any]:
+    (only,) = yaml.safe_load(workflow.read_text())["jobs"].values()
     return dict(only)
 
 
-def steps() -> list[str]:
-    return [step["run"] for step in job()["steps"] if "run" in step]
+def steps(workflow: Path = NIGHTLY) -> list[str]:
+    return [step["run"] for step in job(workflow)["steps"] if "run" in step]
 
 
-def test_it_installs_runs_and_keeps_the_reports() -> None:
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_it_installs_runs_and_keeps_the_reports(workflow: Path) -> None:
     """Checkout first, then the steps, then the reports are kept whatever happened."""
-    uses = [step.get("uses", "") for step in job()["steps"]]
+    uses = [step.get("uses", "") for step in job(workflow)["steps"]]
     assert uses[0].startswith("actions/checkout@")
     assert uses[-1].startswith("actions/upload-artifact@")
-    kept = job()["steps"][-1]
+    kept = job(workflow)["steps"][-1]
     assert kept["if"] == "always()"
-    assert "report.html" in kept["with"]["path"]
-    assert "verdict.json" in kept["with"]["path"]
+    for what in ("report.html", "verdict.json", "runs/suites/*"):
+        assert what in kept["with"]["path"]
 
 
-def test_it_allows_user_namespaces_on_ubuntu() -> None:
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_it_allows_user_namespaces_on_ubuntu(workflow: Path) -> None:
     """Ubuntu's runners deny them otherwise, and every local trial would be refused."""
     allow = "sysctl kernel.apparmor_restrict_unprivileged_userns=0"
-    trials = next(i for i, step in enumerate(steps()) if "seatrial suite" in step)
-    assert any(allow in step for step in steps()[:trials])
+    trials = next(i for i, step in enumerate(steps(workflow)) if ".ci/night" in step)
+    assert any(allow in step for step in steps(workflow)[:trials])
 
 
-def test_the_suite_it_runs_exists() -> None:
-    """Every trial of the nightly suite can be asked for: names, files and plans are there."""
+def test_every_part_of_the_night_is_run() -> None:
+    """And one that fails does not end the others."""
+    strategy = job()["strategy"]
+    assert strategy["matrix"]["part"] == list(PARTS)
+    assert strategy["fail-fast"] is False
+    assert all(f"\n        {part})" in NIGHT.read_text() for part in (*PARTS, "small"))
+
+
+def test_the_suites_of_the_night_exist() -> None:
+    """Every trial can be asked for: names, files and plans are there; real processes run under both
+    kinds of controllers, and something is expected to fail."""
     from harness.preflight import refuse_unknown
     from harness.suite import read_suite
 
-    suite = ROOT / "suites" / "nightly.toml"
-    assert suite.name in job()["env"]["SUITE"]
-    runs = list(read_suite(suite))
+    named = job()["env"]["SUITES"].split("'")[1].split()
+    assert all(name in NIGHT.read_text() for name in named)
+    runs = [run for name in named for run in read_suite(ROOT / name)]
     for expected in runs:
         refuse_unknown(expected.asked.trial)
     assert {expected.verdict for expected in runs} >= {"valid", "invalid"}
@@ -56,10 +70,17 @@ def test_the_suite_it_runs_exists() -> None:
     assert types == {"dledger", "jraft"}
 
 
+def test_a_part_that_is_not_there_is_refused() -> None:
+    """254, and a line that names those that are."""
+    ran = subprocess.run([NIGHT, "tirals"], capture_output=True, text=True, check=False)
+    assert ran.returncode == 254
+    assert "trials published campaign benchmarks small" in ran.stderr
+
+
 SHORT = """\
     [[trial]]
     run = "messages"
-    with = { name = "calm", duration_s = 5, seed = 1 }
+    with = { name = "calm", duration_s = 5, seed = 1, hosts = "HOSTS" }
     expect = "valid"
 """
 
@@ -67,23 +88,51 @@ SHORT = """\
 @pytest.mark.bed
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_its_steps_work(tmp_path: Path) -> None:
-    """Each `run:` step, in order, as the shell of a runner would execute it."""
-    suite = tmp_path / "short.toml"
-    suite.write_text(textwrap.dedent(SHORT))
-    summary = tmp_path / "summary.md"
+def test_their_steps_work(tmp_path: Path) -> None:
+    """Each `run:` step, in order, as the shell of a runner would execute it; for each part of the
+    night, on short suites."""
+    summary, record = tmp_path / "summary.md", ROOT / "runs" / "rocketmq-trial.tsv"
+    before = record.read_bytes() if record.exists() else None
     env = {
         **os.environ,
-        "SUITE": str(suite),
+        **{name: str(_short(tmp_path, name)) for name in ("SUITES", "PUBLISHED", "SMALL")},
         "CAMPAIGN": "20s",
         "NIGHT": "0",
+        "BENCHMARKS": str(_benchmark(tmp_path)),
         "GITHUB_STEP_SUMMARY": str(summary),
     }
-    for step in steps():
-        if step.startswith("sudo sysctl"):
-            continue  # a setting of the machine's own, which a test must not touch
-        shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step]
-        ran = subprocess.run(shell, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-        assert ran.returncode == 0, f"{step}\n{ran.stdout}\n{ran.stderr}"
-    assert "as expected" in summary.read_text()
-    assert "of 10,000 seeds of flotilla" in summary.read_text()
+    try:
+        asked = [(step, "") for step in steps() if ".ci/night" not in step]
+        asked += [(step, part) for part in PARTS for step in steps() if ".ci/night" in step]
+        asked += [(step, "small") for step in steps(WORKFLOWS[-1]) if ".ci/night" in step]
+        for step, part in asked:
+            if not step.startswith("sudo sysctl"):  # the machine's own, which a test must not touch
+                _executed(step, {**env, "PART": part})
+    finally:
+        if before is None:
+            record.unlink(missing_ok=True)
+        else:
+            record.write_bytes(before)
+    told = summary.read_text()
+    assert told.count("1 of 1 run of") == 3
+    assert "of 10,000 seeds of flotilla" in told
+    assert "```\nmeasured\n```" in told
+
+
+def _short(folder: Path, name: str) -> Path:
+    path = folder / f"short-{name.lower()}.toml"
+    hosts = "local" if name == "SUITES" else "simulated"
+    path.write_text(textwrap.dedent(SHORT).replace("HOSTS", hosts))
+    return path
+
+
+def _benchmark(folder: Path) -> Path:
+    path = folder / "benchmark.py"
+    path.write_text('print("measured")\n')
+    return path
+
+
+def _executed(step: str, env: dict[str, str]) -> None:
+    shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step]
+    ran = subprocess.run(shell, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, f"{step}\n{ran.stdout}\n{ran.stderr}"

@@ -42,7 +42,8 @@ WELCOME = (
     *("du", "echo", "false", "fallocate", "find", "free", "grep", "gzip", "head", "hostname", "id"),
     *("ip6tables", "ip6tables-restore", "ip6tables-save", "kill", "less", "ln", "ls", "mkdir"),
     *("mktemp", "more", "mount", "mv", "nproc", "nsenter", "pgrep", "ping", "pkill", "printf"),
-    *("prlimit", "pwd", "readlink", "rm", "rmdir", "sed", "seq", "setsid", "sort", "ss", "stat"),
+    *("prlimit", "pwd", "readlink", "redis-cli", "redis-server", "rm", "rmdir", "sed", "seq"),
+    *("setsid", "sort", "ss", "stat"),
     *("sync", "sysctl", "tail", "tar", "tc", "tee", "test", "timeout", "top", "touch", "tr"),
     *("true", "truncate", "umount", "uname", "uniq", "wc", "which", "xargs"),
 )

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from clusters.flotilla.wire import HEADER, Op, frame, from_json
-from clusters.systems import _flotilla_dump, _flotilla_members
+from clusters.systems import _flotilla_compared, _flotilla_dump, _flotilla_members
 from clusters.systems._flotilla_client import FlotillaClient
 from clusters.systems._flotilla_laws import Laws, Readable, log_bytes
 from clusters.systems._flotilla_layout import (
@@ -205,6 +205,11 @@ class Flotilla:
             "in_set": now.in_set,
             "controller_leader": now.controller_leader,
         }
+
+    async def compared(self, bed: Bed) -> Mapping[str, Any] | None:
+        """Digests of all replicas' logs, for `harness.comparing`."""
+        now = await self.standing(bed)
+        return await _flotilla_compared.compared(bed, now, self._sets(bed), LOG)
 
     # taking its history
 

@@ -14,6 +14,7 @@ COMMANDS = (
     "check",
     "report",
     "explain",
+    "serve",
     "replay",
     "import",
     "list",

@@ -41,11 +41,12 @@ def up(what: str, runs: Path, **flags: Any) -> int:
 @command.command("status", short_help="Who is there, and who is master.")
 @DIR
 @RUNS
-def status(folder: Path | None, runs: Path) -> int:
+@click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")
+def status(folder: Path | None, runs: Path, as_json: bool) -> int:
     """Show every node with its address and the part it plays."""
     from harness import cluster
 
-    return cluster.show_status(cluster.chosen(folder, runs))
+    return cluster.show_status(cluster.chosen(folder, runs), as_json)
 
 
 @command.command("logs", short_help="The end of a node's log.")

@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,17 @@ HOSTS, RUNS = "local", Path("runs")
 @click.option("--hosts", default=HOSTS, show_default=True, help="The kind of hosts to ask about.")
 @click.option("--bed", type=Pairs(), multiple=True, help="An option of the hosts.")
 @click.option("--runs", type=click.Path(path_type=Path), default=RUNS, help="Where runs go.")
-def command(hosts: str, bed: tuple[dict[str, Any], ...], runs: Path) -> int:
+@click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")
+def command(hosts: str, bed: tuple[dict[str, Any], ...], runs: Path, as_json: bool) -> int:
     """Probe what trials need. Exit code 0 when a trial on these hosts can run, 255 when not."""
-    from harness.doctor import examine, show
+    from harness.doctor import ending, examine, show
 
     options = merged(bed)
-    return show(examine(hosts, options, runs), shlex.join(_as_typed(hosts, options, runs)))
+    found = examine(hosts, options, runs)
+    if as_json:
+        print(json.dumps([{**asdict(one), "ready": one.ready} for one in found], indent=2))
+        return ending(found)
+    return show(found, shlex.join(_as_typed(hosts, options, runs)))
 
 
 def _as_typed(hosts: str, bed: Mapping[str, Any], runs: Path) -> Iterator[str]:

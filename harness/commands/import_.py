@@ -1,5 +1,6 @@
 """`seatrial import`: a history that another tool recorded, as a run's folder."""
 
+import json
 from pathlib import Path
 
 import click
@@ -11,7 +12,8 @@ MOST_SAID = 5
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--as", "name", required=True, metavar="FORMAT", help="`seatrial list importers`.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR")
-def command(file: Path, name: str, out: Path) -> int:
+@click.option("--json", "as_json", is_flag=True, help="What was imported, as JSON.")
+def command(file: Path, name: str, out: Path, as_json: bool) -> int:
     """Read the history in FILE, plain or gzipped, and write it to DIR as the folder of a run.
 
     `seatrial check DIR` judges it then. What breaks a rule is said, with its line; the rest is
@@ -30,5 +32,10 @@ def command(file: Path, name: str, out: Path) -> int:
     if hidden > 0:
         say(f"{file}: and {hidden:,} more such lines; {run.path}/run.json has some of each rule")
     events = len(recording.events)
-    print(f"{events:,} events of {recording.kind}: seatrial check {out}")
+    if as_json:
+        slips = dict(recording.slips.counts)
+        told = {"run": str(run.path), "kind": recording.kind, "events": events, "slips": slips}
+        print(json.dumps(told, indent=2))
+    else:
+        print(f"{events:,} events of {recording.kind}: seatrial check {out}")
     return 0

@@ -31,7 +31,7 @@ def kind_named(word: str) -> str:
 @click.option("--system", default="flotilla", show_default=True, help="What is broken.")
 @click.option("--set", "settings", type=Pairs(), multiple=True, help="A setting of the system.")
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
-@click.option("--json", "as_json", is_flag=True, help="What was seen, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")
 def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -> int:
     """Name every plug-in of KINDS (all when none is given) with the first sentence about it.
 
@@ -45,9 +45,13 @@ def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -
         if named != [FAULT]:
             raise BadRequest("only faults can be verified: seatrial list faults --verify")
         return _verify(as_json=as_json, **flags)
-    if as_json or flags["faults"]:
-        raise BadRequest("--json and --faults are for seatrial list faults --verify")
-    for kind in named or registry.KINDS:
+    if flags["faults"]:
+        raise BadRequest("--faults is for seatrial list faults --verify")
+    chosen = named or list(registry.KINDS)
+    if as_json:
+        click.echo(json.dumps({kind: list(_plain(kind)) for kind in chosen}, indent=2))
+        return 0
+    for kind in chosen:
         click.secho(f"{kind if kind == 'hosts' else f'{kind}s'}", bold=True)
         for name, sentence in registry.described(kind):
             click.echo(f"  {name:<14} {sentence}")
@@ -56,6 +60,13 @@ def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -
             for mutant, about in mutants(kind, name):
                 click.echo(f"    mutant={mutant:<18} {about}")
     return 0
+
+
+def _plain(kind: str) -> Iterator[dict[str, Any]]:
+    """The plug-ins of a kind, as JSON takes them."""
+    for name, sentence in registry.described(kind):
+        below = {"profiles": dict(profiles(kind, name)), "mutants": dict(mutants(kind, name))}
+        yield {"name": name, "about": sentence, **{key: at for key, at in below.items() if at}}
 
 
 def _verify(faults: tuple[str, ...] | None, runs: Path, as_json: bool, **flags: Any) -> int:

@@ -44,6 +44,12 @@ TRIAL_FLAGS: tuple[Command, ...] = (
     click.option("--rhythm", type=Pairs(), help="quiet_s=4,fault_s=6,recovery_s=6."),
     click.option("--short-faults", is_flag=True, default=None, help="Allow undetectable faults."),
     click.option("--recover-within", "recover_within_s", type=Duration(), help="After all healed."),
+    click.option(
+        "--compare-replicas",
+        is_flag=True,
+        default=None,
+        help="Between faults too, not only at the end.",
+    ),
     click.option("--set", "settings", type=Pairs(), multiple=True, help="A setting of the system."),
     click.option("--load", type=Pairs(), multiple=True, help="An option of the workload."),
     click.option("--checkers", type=Words(), help="Who judges; else the workload's own."),

@@ -11,7 +11,8 @@ from harness.commands.run import given, trial_flags
 from harness.options import Duration, Seeds, looks_like_file, request
 
 DURATION_S = 40.0
-FIXED = {"hosts", "seed", "name", "short_faults", "rhythm"}  # what a campaign decides itself
+# what a campaign decides itself, or what means nothing in it: laws watch every byte there
+FIXED = {"hosts", "seed", "name", "short_faults", "rhythm", "compare_replicas"}
 
 
 @click.command("simulate", short_help="Carry out thousands of seeds in simulated worlds.")

@@ -4,14 +4,42 @@ from pathlib import Path
 
 import click
 
+from harness.options import Duration, Size, Words
+
 
 @click.command("suite", short_help="Run a list of trials with expected verdicts.")
 @click.argument("file", type=click.Path(path_type=Path), metavar="SUITE.toml")
+@click.option("--only", type=Words(), default="", help="Runs whose name holds one of these.")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, help="Run each so many times.")
+@click.option("--scale", type=click.FloatRange(0, min_open=True), help="Multiply all times: 0.1.")
+@click.option("--budget-time", "time_s", type=Duration(), help="Begin nothing that ends later: 8h.")
+@click.option("--budget-disk", "disk_bytes", type=Size(), help="Of all runs together: 2GB.")
+@click.option("--record", type=click.Path(path_type=Path), help="A table; what it has is not run.")
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
-@click.option("--summary", type=click.Path(path_type=Path), help="Append a Markdown table to it.")
-def command(file: Path, runs: Path, summary: Path | None) -> int:
-    """Run every trial of SUITE.toml. Exit code 0 when each ended as expected, 1 when one did not,
-    2 when none differed but one was undecided."""
-    from harness.suite import run_suite
+@click.option("--summary", type=click.Path(path_type=Path), help="Append it to this, as Markdown.")
+@click.option("--json", "as_json", is_flag=True, help="Only the summary, as JSON.")
+@click.option("--no-report", is_flag=True, help="Write no report.html.")
+def command(
+    file: Path,
+    only: tuple[str, ...],
+    repeat: int,
+    scale: float | None,
+    time_s: float | None,
+    disk_bytes: float | None,
+    record: Path | None,
+    runs: Path,
+    summary: Path | None,
+    as_json: bool,
+    no_report: bool,
+) -> int:
+    """Run every trial of SUITE.toml, and compare each verdict with the expected one.
 
-    return run_suite(file, runs, summary)
+    The same command goes on where it was interrupted. The summary is also kept below --runs, as
+    suites/SUITE.json, .xml (JUnit) and .md, and compared with earlier nights. Exit code 0 when each
+    run ended as expected, 1 when one did not, 2 when none differed but one was undecided.
+    """
+    from harness.suite_course import Budget
+    from harness.suite_night import Asked, night
+
+    asked = Asked(file, only, repeat, scale, Budget(time_s, disk_bytes), record, not no_report)
+    return night(asked, runs, summary, as_json)

@@ -1,9 +1,10 @@
 """Show, on the labs' engine and hosts, what trials on hosts that outlive them must do: `abroad.py`.
 
 The trial of all kinds of hosts for its whole 90 s; each unsafe plan, with as many lost as the naive
-count; killed and stopped drivers; nodes that die, full disks, clusters that are kept. Ends with 1
-at the first deviation. `abroad.py docker` or `abroad.py ssh` shows one kind, `--only smoke` one
-passage, `--times 5` all of it five times. Run it with PYTHONPATH=tests/labs.
+count; Redis, unharmed and split; killed and stopped drivers; nodes that die, full disks, clusters
+that are kept. Ends with 1 at the first deviation. `abroad.py docker` or `abroad.py ssh` shows one
+kind, `--only smoke` one passage, `--times 5` all of it five times. Run it with
+PYTHONPATH=tests/labs.
 """
 
 import argparse
@@ -48,6 +49,16 @@ def shown(harbour: Harbour, lab: Any) -> Iterator[Shown]:
 
         return lost
 
+    def redis_quiet(folder: Path) -> str:
+        voyage = passages.foreign(harbour, folder, "redis-quiet")
+        laws.whole(voyage, least=100)
+        return str(voyage.verdict["sentence"])
+
+    def redis_split(folder: Path) -> str:
+        voyage = passages.foreign(harbour, folder, "redis-split")
+        laws.lost_what_was_acknowledged(voyage, least=100)
+        return f"{voyage.findings['LOST_ACKED']:,} lost, by both counts"
+
     def killed(folder: Path) -> str:
         left = passages.killed(harbour, folder)
         laws.healed(left, MADE[harbour.kind])
@@ -60,6 +71,8 @@ def shown(harbour: Harbour, lab: Any) -> Iterator[Shown]:
 
     yield "smoke", smoke
     yield from ((plan, losing(plan, profile)) for plan, profile in UNSAFE.items())
+    yield "redis-quiet", redis_quiet
+    yield "redis-split", redis_split
     yield "killed", killed
     yield "kept", kept
     yield from (of_docker if harbour.kind == "docker" else of_ssh)(harbour, lab)

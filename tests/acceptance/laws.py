@@ -38,6 +38,15 @@ def came_home(voyage: sailing.Voyage) -> None:
         assert [log for log in logs if not (folder / log).is_file()] == [], node
 
 
+def whole(voyage: sailing.Voyage, least: int) -> None:
+    """Valid without any doubt, on so many acknowledged messages, and nothing lost by any count."""
+    assert voyage.code == 0, voyage.words
+    assert (voyage.verdict["verdict"], voyage.verdict["reasons"]) == ("valid", [])
+    (stats,) = [row["stats"] for row in voyage.verdict["checkers"] if row["checker"] == "loss"]
+    assert stats["acknowledged"] >= least
+    assert (stats["lost"], lost(voyage.run)) == (0, 0)
+
+
 def lost_what_was_acknowledged(voyage: sailing.Voyage, least: int) -> None:
     """Exit code 1, LOST_ACKED, and exactly as many as a script counts that shares no code."""
     assert voyage.code == 1, voyage.words

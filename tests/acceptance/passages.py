@@ -36,6 +36,15 @@ params = { shape = "isolate" }
 CUT_OFF = r"fault 0: partition on .*: observed"
 ENDS_WITHIN_S = 60.0  # a lease is 20 s
 FEW = ("--nodes", "controller=1,broker=2")  # quicker to raise
+SPLIT = sailing.PLANS / "redis-split.toml"
+REDIS: Mapping[str, tuple[object, ...]] = {
+    # nothing is broken, so nobody may be taken for dead, however busy the machine is
+    "redis-quiet": (
+        *("run", "messages", "--system", "redis", "--duration", "8s", "--load", "rate=200"),
+        *("--set", "down-after-milliseconds=20000"),
+    ),
+    "redis-split": ("run", "messages", "--plan", SPLIT, "--duration", "24s"),
+}
 SMALL = "/tmp/small"
 LITTLE_MB, ENOUGH_MB = 32, 250
 HEAVY = (
@@ -68,6 +77,14 @@ def losing(
     before = harbour.left()
     asked = ("--profile", profile, "--plan", sailing.PLANS / f"{plan}.toml", *flags)
     voyage = harbour.seatrial("run", "messages", *asked, runs=folder)
+    harbour.is_as(before)
+    return voyage
+
+
+def foreign(harbour: Harbour, folder: Path, name: str) -> sailing.Voyage:
+    """A trial of Redis, by its name in `REDIS`."""
+    before = harbour.left()
+    voyage = harbour.seatrial(*REDIS[name], runs=folder)
     harbour.is_as(before)
     return voyage
 

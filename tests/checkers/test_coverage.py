@@ -164,6 +164,22 @@ def test_nobody_can_be_elected(
     assert codes(sound) == (set() if excused else {"MASTER_FAULT_UNSEEN"})
 
 
+@pytest.mark.parametrize(("controllers", "excused"), [(2, True), (1, False)])
+def test_one_fault_may_take_the_master_and_its_judges(
+    sound: Sketch, controllers: int, excused: bool
+) -> None:
+    """Whoever would notice is as dead as the master: more than half of brokers and controllers."""
+    names = tuple(f"controller-{n}" for n in (1, 2, 3))
+    sound.roles |= dict.fromkeys(names, "controller")
+    hit = {"master": ("broker-1",), "controller": names[:controllers]}
+    sound.faults[0] = replace(
+        sound.faults[0], selector="majority server", kind="pause", targets=hit
+    )
+    sound.planned[0] = "pause"
+    sound.events = [e for e in sound.events if e.t < 9e9 or e.t > 17e9]
+    assert codes(sound) == (set() if excused else {"MASTER_FAULT_UNSEEN"})
+
+
 @pytest.mark.parametrize(
     ("kind", "fields", "enough"),
     [

@@ -13,7 +13,6 @@ from harness.suite import (
     NOT_AS_EXPECTED,
     UNDECIDED,
     Expected,
-    markdown,
     read_suite,
     verdict_of,
 )
@@ -121,10 +120,3 @@ def test_a_broken_suite_file_says_where(tmp_path: Path, text: str, says: str) ->
     suite.write_text(text)
     with pytest.raises(BadRequest, match=says):
         list(read_suite(suite))
-
-
-def test_the_table_of_a_suite() -> None:
-    """One row a run, with what was expected and what came, safe in Markdown."""
-    expected = Expected(Request(Trial(name="a|b")), Judgement.INVALID, ("LOST_ACKED",))
-    text = markdown("1 of 1", [(expected, ending("invalid", LOST), AS_EXPECTED)])
-    assert "| a/b | 1 | invalid, LOST_ACKED | invalid, LOST_ACKED | as expected |" in text

@@ -55,8 +55,8 @@ def test_what_can_not_be_verified_is_refused(
 
 
 def test_only_faults_are_verified(tmp_path: Path) -> None:
-    """Other plug-ins do nothing to anybody; --json alone means nothing."""
-    for arguments in (("list", "checkers", "--verify"), ("list", "faults", "--json")):
+    """Other plug-ins do nothing to anybody; --faults alone means nothing."""
+    for arguments in (("list", "checkers", "--verify"), ("list", "--faults", "kill")):
         voyage = sailing.seatrial(*arguments, runs=tmp_path)
         assert voyage.code == 254, voyage.words
         assert "seatrial list faults --verify" in voyage.err

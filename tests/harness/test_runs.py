@@ -1,13 +1,30 @@
 """The folder of all runs: names never collide, `latest` leads to the newest, old runs make room."""
 
+import fcntl
+import json
+import os
+import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from harness import runs as runs_module
 from harness.errors import BadRequest, BedFailed
 from harness.rundir import RunDir
-from harness.runs import BALLAST, cap_bytes, drop_ballast, make_room, start_run
+from harness.runs import (
+    BALLAST,
+    LOCK,
+    begun,
+    cap_bytes,
+    drop_ballast,
+    held,
+    is_running,
+    make_room,
+    start_run,
+)
 from harness.trial import Trial
 
 
@@ -67,6 +84,71 @@ def test_the_oldest_runs_make_room_but_nothing_else_does(tmp_path: Path) -> None
         assert not second.exists()
     make_room(tmp_path, 0)
     assert not running.path.exists()
+
+
+def test_what_a_suite_found_wrong_makes_no_room(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not while the suite is under way, nor after it was summed up; and that is said."""
+    names = [f"2026010{n}-000000-{n}" for n in range(1, 5)]
+    for name in names:
+        old_run(tmp_path, name, 400_000)
+    rows = [{"run": name, "outcome": code} for name, code in zip(names, (1, 0, 2, 0), strict=True)]
+    (tmp_path / "suites").mkdir()
+    (tmp_path / "suites" / "night.json").write_text(json.dumps({"rows": rows[:2]}))
+    lines = [json.dumps({"done": "x", "row": row}) for row in rows[2:]]
+    (tmp_path / "suites" / "day-0.jsonl").write_text("\n".join(["{torn", "[]", *lines]))
+    (tmp_path / "suites" / "torn.json").write_text('{"rows": [1')
+    make_room(tmp_path, 1_300_000)
+    assert [name for name in names if (tmp_path / name).exists()] == [names[0], *names[2:]]
+    assert capsys.readouterr().err == ""
+    make_room(tmp_path, 500_000)
+    assert [name for name in names if (tmp_path / name).exists()] == [names[0], names[2]]
+    assert "SEATRIAL_RUNS_CAP_GB allows; kept are 2 of which" in capsys.readouterr().err
+
+
+def test_a_run_is_held_before_its_folder_is_a_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So nobody who makes room, or looks, ever finds one that is not."""
+    seen = []
+
+    def looking(trial: Trial, plan: str, folder: Path) -> RunDir:
+        seen.append(is_running(folder))
+        return begun(trial, plan, folder)
+
+    monkeypatch.setattr(runs_module, "begun", looking)
+    with start_run(Trial(), "", tmp_path) as run:
+        assert seen == [True]
+        assert is_running(run.path)
+    assert not is_running(run.path)
+
+
+def test_who_only_looks_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two who look take neither for a run, and who begins one waits for them."""
+    look = os.open(tmp_path / LOCK, os.O_RDONLY | os.O_CREAT)
+    fcntl.flock(look, fcntl.LOCK_SH)
+    assert not is_running(tmp_path)
+    ended = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: os.close(look))
+    monkeypatch.setattr(runs_module, "time", ended)
+    with held(RunDir(tmp_path)):
+        assert is_running(tmp_path)
+
+
+def test_a_run_is_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whoever was first; the other is told."""
+    monkeypatch.setattr(runs_module, "A_LOOK_S", 0.0)
+    with held(RunDir(tmp_path)), pytest.raises(BlockingIOError), held(RunDir(tmp_path)):
+        pass
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/dev/null"), os.mkfifo])
+def test_a_lock_that_is_none_holds_nothing(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Whatever lies there in its stead; nobody waits for it, and nothing is made."""
+    assert not is_running(tmp_path)
+    assert not (tmp_path / LOCK).exists()
+    make(tmp_path / LOCK)
+    assert not is_running(tmp_path)
 
 
 def test_a_file_named_latest_is_left_alone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -98,6 +99,28 @@ def test_a_java_that_can_not_run_is_a_sentence(
     with pytest.raises(BedFailed, match=r"Spark did not start on .*broken runtime"):
         engine.session()
     engine.close()
+
+
+def test_one_that_is_lost_does_not_end_a_night(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run that waited for it has no verdict; the next one has an engine of its own. One that is
+    on its way up is kept."""
+    from harness.session import Engines
+
+    executable = a_java(tmp_path, "17.0.1")
+    executable.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    engines = Engines()
+    first = engines.ready()
+    assert isinstance(first, spark.Engine)
+    assert engines.ready() is first
+    os.kill(first.jvm_pid, signal.SIGKILL)
+    with pytest.raises(BedFailed, match="Spark did not start"):
+        first.session()
+    assert engines.ready() is not first
+    assert "Spark is begun anew" in capsys.readouterr().err
+    engines.close()
 
 
 @pytest.fixture(scope="module")

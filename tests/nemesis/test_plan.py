@@ -252,7 +252,6 @@ def test_every_fault_says_what_it_needs(kind: str) -> None:
 def test_our_own_plans_are_sound(path: Path) -> None:
     """Every plan that we ship loads and fits the trial that it asks for."""
     overrides, plan = _plan.load(path.read_text(), str(path))
-    scale = overrides["settings"]["timeScale"]
     trial = Trial().with_({"plan": str(path), **overrides})
-    nodes = registry.load("system", trial.system)(trial).nodes()
-    _plan.check(plan, trial, 15 * scale, placed(nodes, trial.zones), ALL)
+    system = registry.load("system", trial.system)(trial)
+    _plan.check(plan, trial, system.detection_s, placed(system.nodes(), trial.zones), ALL)

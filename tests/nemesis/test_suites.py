@@ -1,25 +1,37 @@
-"""What we ship to run: every trial of the nightly suite makes sense before the night."""
+"""What we ship to run: every trial of every suite makes sense before the night."""
 
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from harness.launch import planned
 from harness.options import request
-from harness.suite import read_suite
+from harness.suite import Expected, read_suite
 from harness.trial import Trial
+from nemesis import load
+
+SUITES = Path(__file__).resolve().parents[2] / "suites"
+PUBLISHED = SUITES / "rocketmq-2024.toml"
+DETECTIONS = 3  # times that a silent broker may go unnoticed: the least that a fault must last
 
 
-def test_every_trial_of_the_night_has_a_plan(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", sorted(SUITES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_trial_of_a_suite_has_a_plan(
+    path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its plan fits the system's detection time, the load's duration and what its hosts can."""
     monkeypatch.chdir(root)
-    runs = list(read_suite(root / "suites/nightly.toml"))
-    plans = [planned(e.asked.trial, e.asked.plan_text) for e in runs]
-    assert len(plans) > 20
-    assert sum("kind = " in plan for plan in plans) == len(plans) - 1, "but for the quiet one"
+    cells = read_suite(path)
+    plans = [planned(cell.asked.trial, cell.asked.plan_text) for cell in cells]
+    for cell, plan in zip(cells, plans, strict=True):
+        wants_none = not cell.asked.trial.plan and not cell.asked.trial.faults
+        assert ("kind = " in plan) != wants_none, cell.title
+    assert len({(cell.title, cell.asked.trial.seed) for cell in cells}) == len(cells)
 
 
-TRIALS = Path(__file__).resolve().parents[2] / "suites/trials"
+TRIALS = SUITES / "trials"
 
 
 @pytest.mark.parametrize("path", sorted(TRIALS.glob("*.toml")), ids=lambda path: path.stem)
@@ -36,3 +48,43 @@ def test_the_demo_breaks_things_in_every_way_within_a_minute(root: Path) -> None
     assert trial.duration_s == 60
     for kind in ("kill", "pause", "partition", "loss"):
         assert f'kind = "{kind}"' in plan
+
+
+# ------------------------------------------------------------------------------ the published trial
+
+
+def injections(cell: Expected) -> int:
+    return len(load(cell.asked.plan_text or "").faults)
+
+
+def test_the_published_trial_has_48_cells(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve scenarios, two configurations, two kinds of controllers; at least 15 injections each,
+    each of which lasts long enough to be noticed."""
+    monkeypatch.chdir(root)
+    cells = read_suite(PUBLISHED)
+    axes = [Counter(words) for words in zip(*(c.title.split("/") for c in cells), strict=True)]
+    assert [(len(axis), set(axis.values())) for axis in axes] == [(12, {4}), (2, {24}), (2, {24})]
+    assert min(map(injections, cells)) >= 15
+    for cell in cells:
+        trial = cell.asked.trial
+        assert trial.settings["timeScale"] == 0.1
+        assert trial.compare_replicas
+        detection_s = 15.0 * trial.settings["timeScale"]
+        for fault in load(cell.asked.plan_text or "").faults:
+            assert fault.for_s >= DETECTIONS * detection_s
+
+
+def test_at_the_authors_pace_it_has_the_authors_injections(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A minute of fault and a minute of recovery for an hour; five times makes their 7,200."""
+    monkeypatch.chdir(root)
+    cells = read_suite(PUBLISHED, 1.0)
+    assert sum(map(injections, cells)) * 5 == 7_200
+    for cell in cells:
+        assert cell.asked.trial.settings["timeScale"] == 1.0
+        faults = load(cell.asked.plan_text or "").faults
+        assert {fault.for_s for fault in faults} == {60.0}
+        begins = sorted(fault.at_s for fault in faults)
+        gaps = {later - begin - 60.0 for begin, later in pairwise(begins)}
+        assert gaps == {60.0}

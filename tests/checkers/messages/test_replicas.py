@@ -57,6 +57,22 @@ def test_one_offset_with_two_messages_convicts(written: Any, files: int, other: 
     assert finding.evidence == ({"queue": "orders-0", "offset": 5, "value": 15},)
 
 
+LOOK = '{"stretch": %d, "sets": {"a": {"digests": {"broker-1": "x", "broker-2": "%s"}}}}'
+
+
+@pytest.mark.parametrize("end", [BACK, NOT_BACK])
+def test_replicas_that_were_unlike_in_between_convict(written: Any, end: tuple[Any, ...]) -> None:
+    """DIGESTS_DIFFER, though they hold the same at the end, or nobody knows what; looks count."""
+    run = history(written, SAME, end).run
+    looks = [(t, "", "compared", LOOK % (t, found)) for t, found in enumerate(("x", "y", "x"))]
+    _write(run, "events", "looks", looks)
+    result = judged(History.open(run))
+    [finding] = result.findings
+    assert (finding.code, finding.count, finding.demand) == ("DIGESTS_DIFFER", 1, "integrity")
+    assert finding.evidence == ({"at_s": 0.0, "set": "a", "broker-1": "x", "broker-2": "y"},)
+    assert result.stats["looks"] == 3
+
+
 @pytest.mark.spark
 def test_spark_and_the_kernel_agree(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three files, a task each: the same result, evidence too."""

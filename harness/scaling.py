@@ -1,0 +1,108 @@
+"""A trial and its plan at another pace. Pure.
+
+Plans of the literature are written with the times of their authors: a minute of fault, a minute of
+recovery. A cluster whose own times are a tenth of theirs shows the same in a tenth of the time, so
+the times of a plan, the duration of the load and the clock of the system are multiplied by one
+factor. A repeated fault may also happen less often: a share of its rounds, and the load ends so
+much earlier.
+"""
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tomli_w
+
+from harness.options import Request
+from harness.trial import Rhythm
+
+SECONDS = re.compile(r"(\d+(?:\.\d+)?)( ?s\b)")
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """`by` multiplies all times. `setting`: a setting of the system that is multiplied with them;
+    `share`: of the rounds of each repeated fault."""
+
+    by: float = 1.0
+    setting: str = ""
+    share: float = 1.0
+
+
+def scaled(asked: Request, scale: Scale) -> Request:
+    """The same trial at this pace."""
+    if scale.by == 1 and scale.share == 1:
+        return asked
+    trial, text, shorter_s = asked.trial, asked.plan_text, 0.0
+    if text is not None:
+        text, shorter_s = paced(text, scale)
+    rhythm = trial.rhythm
+    settings = dict(trial.settings)
+    if scale.setting:
+        settings[scale.setting] = round(float(settings.get(scale.setting, 1.0)) * scale.by, 6)
+    trial = replace(
+        trial,
+        duration_s=round((trial.duration_s - shorter_s) * scale.by, 3),
+        rhythm=Rhythm(
+            quiet_s=rhythm.quiet_s * scale.by,
+            fault_s=rhythm.fault_s * scale.by,
+            recovery_s=rhythm.recovery_s * scale.by,
+        ),
+        settings=settings,
+    )
+    return Request(trial, text)
+
+
+def paced(text: str, scale: Scale) -> tuple[str, float]:
+    """A plan's text at this pace, and by how many of its own seconds it ends earlier."""
+    rows = tomllib.loads(text).get("fault", [])
+    fewer = [_fewer(row, scale.share) for row in rows]
+    shorter_s = max(map(_end_s, rows), default=0.0) - max(map(_end_s, fewer), default=0.0)
+    return tomli_w.dumps({"fault": [_faster(row, scale.by) for row in fewer]}), shorter_s
+
+
+def _fewer(row: Row, share: float) -> Row:
+    """With a share of its rounds, at least one."""
+    repeat = row.get("repeat")
+    if not repeat or share == 1:
+        return row
+    every = {key: value for key, value in repeat.items() if key == "every_s"}
+    return {**row, "repeat": {"times": max(1, math.ceil(_times(row) * share)), **every}}
+
+
+def _times(row: Row) -> int:
+    """How often it happens in all."""
+    repeat = row.get("repeat", {})
+    if "until_s" in repeat:
+        room_s = repeat["until_s"] - row["at_s"] - row["for_s"]
+        return int((room_s + 1e-9) // repeat["every_s"]) + 1
+    return int(repeat.get("times", 1))
+
+
+def _end_s(row: Row) -> float:
+    """When its last round is over."""
+    every_s = row.get("repeat", {}).get("every_s", 0.0)
+    return float(row["at_s"] + row["for_s"] + (_times(row) - 1) * every_s)
+
+
+def _faster(row: Row, by: float) -> dict[str, Any]:
+    changed = dict(row)
+    for key in ("at_s", "for_s"):
+        changed[key] = round(row[key] * by, 3)
+    for key in ("after", "until"):
+        if key in row:
+            changed[key] = SECONDS.sub(lambda found: _seconds(found, by), row[key])
+    if repeat := row.get("repeat"):
+        changed["repeat"] = {
+            key: round(value * by, 3) if key.endswith("_s") else value
+            for key, value in repeat.items()
+        }
+    return changed
+
+
+def _seconds(found: re.Match[str], by: float) -> str:
+    return f"{float(found[1]) * by:g}{found[2]}"

@@ -1,0 +1,110 @@
+"""`seatrial suite` from end to end: read, refuse, carry out, compare with other nights, sum up."""
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+from harness.contents import contents
+from harness.errors import BadRequest
+from harness.preflight import refuse
+from harness.runs import writable
+from harness.session import say
+from harness.suite import chosen, read_suite
+from harness.suite_course import Budget, Course, conduct, turns
+from harness.suite_log import SuiteLog
+from harness.suite_record import Record
+from harness.suite_row import Row
+from harness.suite_trend import Night, came, changes, nights, remember
+from harness.suite_view import keep, markdown, plain, sentence, show
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for."""
+
+    suite: Path
+    only: tuple[str, ...] = ()
+    repeat: int = 1
+    scale: float | None = None
+    budget: Budget = field(default_factory=Budget)
+    record: Path | None = None
+    page: bool = True
+
+
+def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool = False) -> int:
+    """Carry out the suite, as far as it goes; the exit code."""
+    cells = chosen(read_suite(asked.suite, asked.scale), asked.only)
+    course = Course(asked.suite, turns(cells, asked.repeat))
+    record = Record.open(asked.record) if asked.record else None
+    if record:
+        course.rows.update(record.known(course.asked))
+    for cell in {turn.cell.key: turn.cell for turn in course.asked}.values():
+        refuse(cell.asked, runs)
+    writable(runs)
+    with ExitStack() as open_files:
+        page = open_files.enter_context(_appended(summary)) if summary else None
+        log = open_files.enter_context(SuiteLog(asked.suite, [t.key for t in course.asked], runs))
+        if aside := log.set_aside():
+            say(f"{aside} runs of {asked.suite} were made with other code, and are not counted")
+        watch = _Watch(course, record, asked.record)
+        conduct(course, runs, log, asked.budget, watch, asked.page)
+        watch.record()
+        changed = _remembered(course, log, runs)
+        kept = keep(course, changed, runs)
+        if page:
+            page.write(markdown(course, changed))
+            page.flush()
+        if course.complete:
+            log.finish()
+    if as_json:
+        print(json.dumps(plain(course, changed), indent=2))
+    else:
+        show(course, changed)
+        say(f"the summary is kept in {kept}.md, .json and .xml (JUnit)")
+    return course.exit_code
+
+
+def _appended(path: Path) -> TextIO:
+    """BadRequest when nothing can be written there; known before anything is run."""
+    try:
+        return path.open("a")
+    except OSError as e:
+        raise BadRequest(
+            f"no summary can be written to {path}: {e.strerror or e}; name another file in a "
+            "folder that is there"
+        ) from e
+
+
+class _Watch:
+    """Says each run when it is over, and writes the record."""
+
+    def __init__(self, course: Course, record: Record | None, path: Path | None) -> None:
+        self._course, self._record, self._path = course, record, path
+
+    def __call__(self, row: Row) -> None:
+        say(sentence(row))
+        self.record()
+
+    def record(self) -> None:
+        """All that is known: also what was measured by a command that died before it wrote."""
+        if self._record is None or self._path is None:
+            return
+        for turn in self._course.asked:
+            if row := self._course.rows.get(turn.key):
+                self._record = self._record.with_(turn, row)
+        self._record.write(self._path, self._course.asked)
+
+
+def _remembered(course: Course, log: SuiteLog, runs: Path) -> tuple[str, ...]:
+    """What has changed since earlier nights; a suite that came to its end is one of them."""
+    measured = [row for row in course.table if row.word != "not run" and not row.known]
+    tonight, name = came(measured), course.suite.stem
+    earlier = [one for one in nights(runs, name) if one.id != log.id]
+    changed = tuple(changes(tonight, earlier))
+    if course.complete and tonight:
+        when = datetime.now(UTC).isoformat(timespec="seconds")
+        remember(Night(log.id, when, name, contents(), tonight), runs)
+    return changed

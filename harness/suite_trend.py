@@ -1,0 +1,127 @@
+"""Tonight against earlier nights: what a suite came to each time, and what has changed since.
+
+`runs/suites/nights.jsonl` has a line for each suite that came to its end: what became of each name,
+with the median of a few numbers over its runs. A machine has its moods, so a number is compared
+with the median of the last nights, and only what is far from it is told; a verdict is compared
+with that of the night before.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from harness.suite import AS_EXPECTED, WORDS, verdict_of
+from harness.suite_names import FOLDER
+from harness.suite_row import Row
+
+FILE = "nights.jsonl"
+COMPARED_WITH = 10  # nights
+KEPT = 100  # nights, of all suites together
+# what is told of: a figure, in words, how much larger is worse (negative: smaller is), from when on
+FIGURES = (
+    ("to_ack_s_p50", "half of the faults were recovered from within {:.2f} s", 1.5, 0.5),
+    ("per_s", "{:.0f} messages a second were acknowledged", -1.25, 10.0),
+    ("anomalies", "{:.0f} anomalies", 2.0, 1.0),
+)
+
+
+@dataclass(frozen=True)
+class Came:
+    """What became of all runs of one name. `was`: the worst outcome; `words`: how they came."""
+
+    was: int
+    words: tuple[str, ...]
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Night:
+    """One suite at its end. `id`: of its carrying out; `code`: what it was carried out with."""
+
+    id: str
+    when: str
+    suite: str
+    code: str
+    came: Mapping[str, Came]
+
+    @classmethod
+    def read(cls, line: Mapping[str, Any]) -> "Night":
+        came = {
+            name: Came(**{**one, "words": tuple(one["words"])})
+            for name, one in line["came"].items()
+        }
+        return cls(**{**line, "came": came})
+
+
+def came(rows: Sequence[Row]) -> dict[str, Came]:
+    """By name."""
+    names = dict.fromkeys(row.name for row in rows)
+    return {name: _came([row for row in rows if row.name == name]) for name in names}
+
+
+def _came(rows: Sequence[Row]) -> Came:
+    figures = {}
+    for name, *_ in FIGURES:
+        values = [row.figures[name] for row in rows if name in row.figures]
+        if values:
+            figures[name] = median(values)
+    words = tuple(dict.fromkeys(row.verdict for row in rows))  # an error names folders of its own
+    return Came(verdict_of([row.outcome for row in rows]), words, figures)
+
+
+def changes(tonight: Mapping[str, Came], earlier: Sequence[Night]) -> Iterator[str]:
+    """A sentence for each thing that is not as it was. `earlier`: nights of the suite, in order."""
+    for name, now in tonight.items():
+        before = [night.came[name] for night in earlier if name in night.came][-COMPARED_WITH:]
+        if not before:
+            continue
+        last = before[-1]
+        if now.was != last.was or (now.was != AS_EXPECTED and now.words != last.words):
+            yield f"{name}: {_outcome(now)}; the night before {_outcome(last)}"
+        yield from _numbers(name, now, before)
+
+
+def _outcome(one: Came) -> str:
+    return f"{WORDS[one.was]} ({'; '.join(one.words)})"
+
+
+def _numbers(name: str, now: Came, before: Sequence[Came]) -> Iterator[str]:
+    for figure, words, factor, least in FIGURES:
+        past = [one.figures[figure] for one in before if figure in one.figures]
+        if figure not in now.figures or not past:
+            continue
+        value, usual = now.figures[figure], median(past)
+        high, low = (value, usual) if factor > 0 else (usual, value)
+        if high >= low * abs(factor) and high - low >= least:
+            yield f"{name}: {words.format(value)}, usually {usual:.4g}"
+
+
+# ------------------------------------------------------------------------------------- the file
+
+
+def nights(runs: Path, suite: str = "") -> list[Night]:
+    """Those of one suite, or all, in their order; not a line that was cut short or is foreign."""
+    found = []
+    with suppress(FileNotFoundError):
+        for line in (runs / FOLDER / FILE).read_bytes().decode(errors="replace").splitlines():
+            with suppress(ValueError, KeyError, TypeError, AttributeError):
+                night = Night.read(json.loads(line))
+                if suite in ("", night.suite):
+                    found.append(night)
+    return found
+
+
+def remember(night: Night, runs: Path) -> None:
+    """Add a night, once, to the last ones: all of it or nothing."""
+    file = runs / FOLDER / FILE
+    before = [other for other in nights(runs) if other.id != night.id]
+    text = "".join(f"{json.dumps(asdict(one))}\n" for one in [*before, night][-KEPT:])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{FILE}-{os.getpid()}")
+    temporary.write_text(text)
+    os.replace(temporary, file)

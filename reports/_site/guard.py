@@ -1,0 +1,121 @@
+"""Who may ask, and what every answer carries.
+
+A page that only listens on loopback can still be asked by any site that its reader visits: by a
+name which that site makes lead here (DNS rebinding), or by addresses put into its own pages. So a
+request must name a host that is known, and must not come out of another site's page; only GET and
+HEAD are heard. Addresses in numbers can not be rebound.
+
+Whatever goes wrong inside ends in one line here and a plain answer there, never in a trace.
+"""
+
+import re
+import socket
+import sys
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MOST_PATH, MOST_QUERY = 1_000, 4_000  # letters of an address
+MOST_HEADERS = 100
+HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?")
+ELSEWHERE = (b"cross-site", b"same-site")
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+@dataclass(frozen=True)
+class Door:
+    """The names that are answered to. `anywhere`: addresses of other machines' networks too."""
+
+    names: frozenset[str]
+    anywhere: bool = False
+
+    @classmethod
+    def of(cls, host: str, names: Iterable[str] = (), *, anywhere: bool = False) -> "Door":
+        own = [socket.gethostname()] if anywhere else []
+        known = ("localhost", host, *names, *own)
+        return cls(frozenset(name.lower().rstrip(".") for name in known), anywhere)
+
+    def opens_to(self, host: str) -> bool:
+        """May a request with this Host header come in?"""
+        match = HOST.fullmatch(host)
+        if not match:
+            return False
+        name = match[1].strip("[]").lower().rstrip(".")
+        try:
+            return ip_address(name).is_loopback or self.anywhere
+        except ValueError:
+            return name in self.names
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Stands before the application."""
+
+    app: ASGIApp
+    door: Door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        begun = False
+
+        async def answer(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                message = {**message, "headers": _with_ours(message.get("headers", ()))}
+            await send(message)
+
+        try:
+            refused = refusal(scope, self.door)
+            await (refused or self.app)(scope, receive, answer)
+        except Exception as e:
+            path = str(scope.get("path"))[:200]
+            print(f"seatrial: {path!r} could not be shown: {type(e).__name__}", file=sys.stderr)
+            if not begun:
+                failed = PlainTextResponse("This page could not be made.\n", 500)
+                await failed(scope, receive, answer)
+
+
+def refusal(scope: MutableMapping[str, Any], door: Door) -> PlainTextResponse | None:
+    """Why a request is not heard; None: it is."""
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) != 1 or not door.opens_to(hosts[0].decode("latin-1")):
+        words = "This server does not answer to that name; seatrial serve --allow NAME adds one.\n"
+        return PlainTextResponse(words, 421)
+    if scope["method"] not in ("GET", "HEAD"):
+        return PlainTextResponse("Runs are only shown here.\n", 405, {"allow": "GET, HEAD"})
+    if len(scope["path"]) > MOST_PATH or len(scope["query_string"]) > MOST_QUERY:
+        return PlainTextResponse("No address here is as long as that.\n", 414)
+    if len(headers) > MOST_HEADERS:
+        return PlainTextResponse("No browser has so much to say.\n", 431)
+    told = dict(headers)
+    embedded = told.get(b"sec-fetch-mode", b"navigate") != b"navigate"
+    if embedded and told.get(b"sec-fetch-site") in ELSEWHERE:
+        return PlainTextResponse("Other sites' pages are not told about runs.\n", 403)
+    return None
+
+
+def _with_ours(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """A page may bring a policy of its own; everything else is the same for all."""
+    there = list(headers)
+    names = {name.lower() for name, _ in there}
+    ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+    return [*there, *((name, value) for name, value in ours if name not in names)]

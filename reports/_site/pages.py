@@ -1,0 +1,282 @@
+"""The pages: the list, a run's report, two runs compared, suites over nights, a run in progress.
+
+A report is made anew from its run, never taken from the file in the run's folder, which may be
+anybody's; the last few are kept until something of their run changes. They are made one at a time,
+because a large one takes all of a machine's cores.
+"""
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from markupsafe import Markup
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from harness.errors import SeatrialError
+from harness.rundir import RunDir
+from harness.runs import LATEST
+from reports import page
+from reports._run import BROKEN, Told, read
+from reports._site import live
+from reports._site.archive import archived
+from reports._site.compare import compared
+from reports._site.guard import Door, Guard
+from reports._site.matrix import FIGURES, matrices
+from reports._site.rows import FOREIGN, PER_PAGE, RUNNING, Catalogue, Row, Wish, choices
+from reports._site.shelf import Missing, Shelf, unfit
+from reports._words import VERDICT_WORDS, clip
+
+REPORTS_KEPT = 6
+MOST_CHOICES = 1_000  # of runs to compare
+HTML = "text/html; charset=utf-8"
+SCRIPT, STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
+STATIC = {  # ours alone, by the name they are asked for
+    "style.css": (("_templates/style.css", "_templates/site.css"), STYLE),
+    "plot.css": (("_vendor/uPlot.min.css",), STYLE),
+    "plot.js": (("_vendor/uPlot.iife.min.js",), SCRIPT),
+    "live.js": (("_templates/live.js",), SCRIPT),
+    "compare.js": (("_templates/compare.js",), SCRIPT),
+}
+
+
+def application(shelf: Shelf, door: Door) -> Starlette:
+    """The site over a shelf, behind its door."""
+    site = Site(Catalogue(shelf))
+    return Starlette(
+        routes=[
+            Route("/", site.runs),
+            Route("/runs.json", site.runs_json),
+            Route("/runs/{name}", site.run),
+            Route("/runs/{name}/archive", site.archive),
+            Route("/runs/{name}/live", site.live),
+            Route("/compare", site.compare),
+            Route("/suites", site.suites),
+            Route("/static/{name}", site.static),
+        ],
+        middleware=[Middleware(Guard, door=door)],
+        exception_handlers={404: _nothing, Missing: _nothing},
+    )
+
+
+@dataclass
+class Site:
+    """What answers; each method is one address."""
+
+    catalogue: Catalogue
+    _reports: "OrderedDict[str, tuple[object, bytes]]" = field(default_factory=OrderedDict)
+    _making: threading.Lock = field(default_factory=threading.Lock)
+
+    def runs(self, request: Request) -> Response:
+        """The list."""
+        rows, wish = self.catalogue.rows(), Wish.of(request.query_params)
+        chosen = wish.chosen(rows)
+        first = (wish.page - 1) * PER_PAGE
+        return _page(
+            "runs.html",
+            rows=chosen[first : first + PER_PAGE],
+            wish=wish,
+            total=len(rows),
+            found=len(chosen),
+            pages=max(1, -(-len(chosen) // PER_PAGE)),
+            choices=choices(rows),
+        )
+
+    def runs_json(self, request: Request) -> Response:
+        """The same for programs, all of it."""
+        chosen = Wish.of(request.query_params).chosen(self.catalogue.rows())
+        return JSONResponse([_sayable(row.plain()) for row in chosen])
+
+    def run(self, request: Request) -> Response:
+        """A run's report; what is known of it, while it has none."""
+        name = request.path_params["name"]
+        if name == LATEST:
+            return RedirectResponse(address(self.catalogue.shelf.latest()), 302)
+        folder = self.catalogue.shelf.find(name)
+        row = self.catalogue.row(name)
+        if row.state in VERDICT_WORDS.values():
+            content, why = self._report(folder)
+            if content:
+                return Response(
+                    content,
+                    media_type=HTML,
+                    headers={"content-security-policy": f"{page.policy()}; frame-ancestors 'none'"},
+                )
+            row = _with_note(row, why)
+        return _page("aboard.html", row=row, running=row.state == RUNNING)
+
+    def archive(self, request: Request) -> Response:
+        """The run's folder, to keep."""
+        folder = self.catalogue.shelf.find(request.path_params["name"])
+        name = quote(os.fsencode(f"{folder.name}.tar.gz"), safe="")
+        headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
+        if request.method == "HEAD":
+            return Response(media_type="application/gzip", headers=headers)
+        return StreamingResponse(archived(folder), media_type="application/gzip", headers=headers)
+
+    def live(self, request: Request) -> Response:
+        """A run in progress, as server-sent events."""
+        folder = self.catalogue.shelf.find(request.path_params["name"])
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
+        return StreamingResponse(live.told(folder), media_type="text/event-stream")
+
+    def compare(self, request: Request) -> Response:
+        """Two runs side by side; without two, a choice of them."""
+        names = request.query_params.getlist("run")[:2]
+        rows = self.catalogue.rows()
+        known = {row.name: row for row in rows}
+        notes = [f"there is no run {clip(name, 80)}" for name in names if name not in known]
+        told = [self._told(known[name], notes) for name in names if name in known]
+        pair = [one for one in told if one]
+        if len(pair) < 2:
+            judged = [row for row in rows if row.state in VERDICT_WORDS.values()]
+            return _page("choose.html", rows=judged[:MOST_CHOICES], names=names, remarks=notes)
+        with self._making:
+            made = compared(pair[0], pair[1])
+        return _page(
+            "compare.html",
+            runs=[known[name] for name in names],
+            told=pair,
+            made=made,
+            data=page.embedded({**made.curves, "names": names}),
+        )
+
+    def suites(self, request: Request) -> Response:
+        """Trials by nights."""
+        made = matrices(self.catalogue.shelf, self.catalogue.rows())
+        return _page("suites.html", matrices=made, figures=FIGURES)
+
+    def static(self, request: Request) -> Response:
+        """Our own files."""
+        parts, kind = STATIC.get(request.path_params["name"], ((), ""))
+        if not parts:
+            raise Missing
+        text = "\n".join(page.asset(part) for part in parts)
+        return Response(text, media_type=kind, headers={"cache-control": "no-cache"})
+
+    def _told(self, row: Row, notes: list[str]) -> Told | None:
+        """A run that can be compared; why not is a note."""
+        folder = self.catalogue.shelf.path / row.name
+        if row.state not in VERDICT_WORDS.values():
+            notes.append(f"{row.name} has no verdict: {row.state}")
+        elif why := unfit(folder):
+            notes.append(f"{row.name} is not shown: {why}")
+        else:
+            try:
+                return read(RunDir(folder))
+            except BROKEN as e:
+                notes.append(_why(e))
+        return None
+
+    def _report(self, folder: Path) -> tuple[bytes, str]:
+        """The report, made now unless nothing has changed since; or why there is none."""
+        with self._making:
+            mark = _mark(folder)
+            known = self._reports.pop(folder.name, None)
+            if known is None or known[0] != mark:
+                if why := unfit(folder):
+                    return b"", f"nothing of its files is shown: {why}"
+                try:
+                    html = page.html(read(RunDir(folder)), _links(folder.name))
+                except BROKEN as e:
+                    return b"", _why(e)
+                known = (mark, html.encode("utf-8", "replace"))
+            self._reports[folder.name] = known
+            while len(self._reports) > REPORTS_KEPT:
+                self._reports.popitem(last=False)
+            return known[1], ""
+
+
+def _links(name: str) -> Sequence[tuple[str, str]]:
+    """Where a report leads to, besides itself."""
+    return (
+        ("All runs", "/"),
+        ("Compare", f"/compare?run={quote(os.fsencode(name), safe='')}"),
+        ("Download", f"{address(name)}/archive"),
+    )
+
+
+def _mark(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Changes when any file does that a report is made from."""
+    run = RunDir(folder)
+    found = []
+    for part in (run.path, run.journal, run.history):
+        try:
+            with os.scandir(part) as entries:
+                known = [(e.path, e.stat(follow_symlinks=False)) for e in entries if e.is_file()]
+        except OSError:
+            continue
+        found += [(path, stat.st_mtime_ns, stat.st_size) for path, stat in known]
+    return tuple(sorted(found))
+
+
+def _with_note(row: Row, note: str) -> Row:
+    return replace(row, notes=(*row.notes, clip(note, 400)))
+
+
+def _why(error: BaseException) -> str:
+    known = isinstance(error, SeatrialError)
+    return clip(str(error) if known else f"it could not be read: {type(error).__name__}", 400)
+
+
+# --------------------------------------------------------------------------------------- templates
+
+
+def address(name: str) -> str:
+    """Where a run's page is."""
+    return f"/runs/{quote(os.fsencode(name), safe='')}"
+
+
+def asked(wish: Wish, **changes: str) -> str:
+    """The list's address with some of its words changed."""
+    words = {name: os.fsencode(value) for name, value in wish.query(**changes).items()}
+    return f"/?{urlencode(words)}"
+
+
+def heading(wish: Wish, name: str, words: str) -> Markup:
+    """A column's head, which sorts by it; by which the list is sorted, that is said."""
+    here = wish.sort == name
+    order = ("asc" if wish.descending else "desc") if here else ""
+    mark = (" ▾" if wish.descending else " ▴") if here else ""
+    sorting = ("descending" if wish.descending else "ascending") if here else "none"
+    target = asked(wish, sort=name, order=order)
+    return Markup('<th scope="col" aria-sort="{}"><a href="{}">{}{}</a></th>').format(
+        sorting, target, words, mark
+    )
+
+
+TEMPLATES = page.TEMPLATES.overlay()
+TEMPLATES.filters = page.TEMPLATES.filters | {"address": address}
+TEMPLATES.globals = page.TEMPLATES.globals | {
+    "asked": asked,
+    "heading": heading,
+    "FOREIGN": FOREIGN,
+    "RUNNING": RUNNING,
+}
+
+
+def _page(template: str, status: int = 200, **values: Any) -> Response:
+    text = TEMPLATES.get_template(template).render(**values)
+    return Response(text.encode("utf-8", "replace"), status, media_type=HTML)
+
+
+def _nothing(request: Request, error: Exception) -> Response:
+    return _page("nothing.html", 404)
+
+
+def _sayable(value: Any) -> Any:
+    """Without letters that no encoding has."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {name: _sayable(item) for name, item in value.items()}
+    return [_sayable(item) for item in value] if isinstance(value, list) else value

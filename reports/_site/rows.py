@@ -1,0 +1,308 @@
+"""What the list says of a run: its verdict, what was tried, and a few numbers to sort by.
+
+A row is made from three small files and kept until one of them changes, so that a list of thousands
+is quick. A folder that is half-written, from another version or no run at all has a row too, with a
+note of what is the matter.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harness.rundir import RunDir
+from harness.runs import is_running
+from harness.trial import Trial
+from harness.verdict import SCHEMA_VERSION, Verdict
+from reports._run import BROKEN
+from reports._site.shelf import Missing, Shelf, trouble
+from reports._words import clip
+
+RUNNING, UNJUDGED, FOREIGN = "running", "not judged", "no run"
+STATES = ("invalid", "unknown", "valid", RUNNING, UNJUDGED, FOREIGN)
+SMALL = {"trial.toml": 1_000_000, "run.json": 4_000_000, "verdict.json": 64_000_000}
+PER_PAGE = 100
+MOST_WORD = 80  # letters of a name in the list
+LONGEST = 300
+NAMED = re.compile(r"(\d{4})(\d\d)(\d\d)-\d{6}-")
+
+T = TypeVar("T")
+Key = str | float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the list. Numbers that a run does not have are None."""
+
+    name: str
+    state: str
+    trial: Trial | None = None
+    started: str = ""
+    sentence: str = ""
+    codes: tuple[str, ...] = ()
+    acknowledged: float | None = None
+    lost: int | None = None
+    rto_s: float | None = None
+    worst_s: float | None = None
+    rate: float | None = None
+    notes: tuple[str, ...] = ()
+    linked: bool = True  # it has a page of its own
+
+    @property
+    def day(self) -> str:
+        """When it was, as `2026-11-21`: by run.json, or by its name; empty when nobody knows."""
+        try:
+            return datetime.fromisoformat(self.started).date().isoformat()
+        except ValueError:
+            named = NAMED.match(self.name)
+            return "-".join(named.groups()) if named else ""
+
+    @property
+    def subject(self) -> str:
+        return self.trial.name if self.trial else ""
+
+    @property
+    def text(self) -> str:
+        """What a search looks at."""
+        tried = self.trial
+        words = [tried.workload, tried.system, tried.profile, tried.hosts] if tried else []
+        words += [*tried.faults, f"seed {tried.seed}"] if tried else []
+        parts = (self.name, self.subject, self.state, self.sentence)
+        return " ".join((*parts, *self.codes, *self.notes, *words)).lower()
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        trial = self.trial
+        return {
+            "run": self.name,
+            "state": self.state,
+            "trial": self.subject,
+            "system": trial.system if trial else "",
+            "profile": trial.profile if trial else "",
+            "hosts": trial.hosts if trial else "",
+            "workload": trial.workload if trial else "",
+            "seed": trial.seed if trial else None,
+            "started": self.started,
+            "sentence": self.sentence,
+            "findings": list(self.codes),
+            "acknowledged": self.acknowledged,
+            "lost": self.lost,
+            "rto_s": self.rto_s,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass
+class Catalogue:
+    """The rows of a shelf, each made anew when its files have changed."""
+
+    shelf: Shelf
+    _known: dict[str, tuple[object, Row]] = field(default_factory=dict)
+
+    def rows(self) -> list[Row]:
+        """All of them, the newest first."""
+        names = self.shelf.names()
+        for gone in set(self._known) - set(names):
+            self._known.pop(gone, None)
+        return [self.row(name) for name in names]
+
+    def row(self, name: str) -> Row:
+        """One line. A name that is none has a line too."""
+        try:
+            folder = self.shelf.find(name)
+        except Missing:
+            return _unlinked(name, "a link; what it leads to is not shown")
+        if not _is_text(name):
+            return _unlinked(name, "its name is not text; rename it to see it")
+        mark = (_mark(folder), is_running(folder))
+        known = self._known.get(name)
+        if known is None or known[0] != mark:
+            known = self._known[name] = (mark, read_row(folder))
+        return known[1]
+
+
+def _unlinked(name: str, why: str) -> Row:
+    return Row(name, FOREIGN, notes=(why,), linked=False)
+
+
+def _is_text(name: str) -> bool:
+    """A folder's name may be any bytes; an address and a page can hold only letters."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _mark(folder: Path) -> tuple[tuple[int, int] | None, ...]:
+    """Changes whenever one of the small files does."""
+    return tuple(_stamp(folder / name) for name in SMALL)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        known = path.lstat()
+    except OSError:
+        return None
+    return known.st_mtime_ns, known.st_size
+
+
+def read_row(folder: Path) -> Row:
+    """A folder as a line of the list, as far as it can be read."""
+    name, run = folder.name, RunDir(folder)
+    notes = [why for file, most in SMALL.items() if (why := trouble(folder / file, most))]
+    if not os.path.lexists(run.trial_file):
+        return Row(name, FOREIGN, notes=("there is no trial.toml in it",))
+    if notes:
+        return Row(name, UNJUDGED, notes=tuple(notes))
+    trial = _tried(notes, "trial.toml", run.trial)
+    state = _tried(notes, "run.json", run.state) or {}
+    notes += _of_state(state)
+    about: dict[str, Any] = {
+        "trial": trial,
+        "started": clip(state.get("started", ""), MOST_WORD),
+    }
+    if is_running(folder):
+        return Row(name, RUNNING, **about, notes=tuple(notes))
+    if not run.verdict_file.exists():
+        return Row(name, UNJUDGED, **about, notes=(*notes, _why_unjudged(state)))
+    verdict = _tried(notes, "verdict.json", lambda: Verdict.read(run.verdict_file))
+    if verdict is None:
+        return Row(name, UNJUDGED, **about, notes=tuple(notes))
+    if verdict.schema_version != SCHEMA_VERSION:
+        notes.append(f"its verdict is of version {clip(verdict.schema_version, 20)}")
+    numbers = _tried(notes, "the numbers", lambda: _numbers(verdict, trial)) or {}
+    said = _tried(notes, "the findings", lambda: _said(verdict)) or {}
+    word = str(verdict.verdict.value)
+    return Row(name, word, **about, **numbers, **said, notes=tuple(notes))
+
+
+def _of_state(state: Mapping[str, Any]) -> Iterator[str]:
+    version = state.get("schema_version", SCHEMA_VERSION)
+    if version != SCHEMA_VERSION:
+        yield f"written by another version (its format is {clip(version, 20)})"
+    if state.get("interrupted"):
+        yield "interrupted"
+    if state.get("error"):
+        yield clip(state["error"], LONGEST)
+
+
+def _why_unjudged(state: Mapping[str, Any]) -> str:
+    if state.get("ended"):
+        return "it ended and was not judged: seatrial check"
+    phase = clip(state.get("phase", "it began"), MOST_WORD)
+    return f"it broke off at: {phase}; seatrial check judges what was recorded"
+
+
+def _said(verdict: Verdict) -> dict[str, Any]:
+    codes = tuple(clip(code, MOST_WORD) for code in dict.fromkeys(verdict.convicting))
+    reasons = tuple(clip(reason.code, MOST_WORD) for reason in verdict.reasons)
+    return {"sentence": clip(verdict.sentence, LONGEST), "codes": (codes or reasons)[:8]}
+
+
+def _numbers(verdict: Verdict, trial: Trial | None) -> dict[str, Any]:
+    stats = verdict.stats("availability")
+    acked = number(stats, "sends", "ok")
+    judged = any(result.checker == "loss" for result in verdict.checkers)
+    found = [f for result in verdict.checkers for f in result.findings]
+    load_s = trial.duration_s if trial else 0
+    return {
+        "acknowledged": acked,
+        "lost": sum(f.count for f in found if f.code == "LOST_ACKED") if judged else None,
+        "rto_s": number(stats, "times", "to_ack_s", "p50"),
+        "worst_s": number(stats, "times", "to_ack_s", "max"),
+        "rate": acked / load_s if acked is not None and load_s > 0 else None,
+    }
+
+
+def number(table: Any, *path: str) -> float | None:
+    """A number deep in a table; None where there is none."""
+    for name in path:
+        table = table.get(name) if isinstance(table, Mapping) else None
+    known = isinstance(table, int | float) and not isinstance(table, bool)
+    return float(table) if known and abs(table) < 1e15 else None
+
+
+def _tried(notes: list[str], what: str, make: Callable[[], T]) -> T | None:
+    try:
+        return make()
+    except BROKEN as e:
+        why = " ".join(str(e).split()) or type(e).__name__
+        notes.append(clip(f"{what} could not be read: {why}", LONGEST))
+        return None
+
+
+# --------------------------------------------------------------------------------------- choosing
+
+SORTS: Mapping[str, Callable[[Row], Key]] = {
+    "name": lambda row: row.name,
+    "trial": lambda row: row.subject or None,
+    "state": lambda row: STATES.index(row.state),
+    "seed": lambda row: row.trial.seed if row.trial else None,
+    "acknowledged": lambda row: row.acknowledged,
+    "lost": lambda row: row.lost,
+    "rto": lambda row: row.rto_s,
+}
+DESCENDING = ("name", "acknowledged", "lost", "rto")  # what the first click on a heading gives
+FILTERS: Mapping[str, Callable[[Row], str]] = {
+    "state": lambda row: row.state,
+    "system": lambda row: row.trial.system if row.trial else "",
+    "hosts": lambda row: row.trial.hosts if row.trial else "",
+    "workload": lambda row: row.trial.workload if row.trial else "",
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What an address asks of the list. Words that make no sense are as if they were not there."""
+
+    words: str = ""
+    only: Mapping[str, str] = field(default_factory=dict)
+    sort: str = "name"
+    descending: bool = True
+    page: int = 1
+
+    @classmethod
+    def of(cls, asked: Mapping[str, str]) -> "Wish":
+        sort = asked.get("sort", "")
+        sort = sort if sort in SORTS else "name"
+        order, page = asked.get("order", ""), asked.get("page", "")
+        return cls(
+            words=asked.get("q", "")[:200],
+            only={name: asked[name][:200] for name in FILTERS if asked.get(name)},
+            sort=sort,
+            descending=order == "desc" if order in ("asc", "desc") else sort in DESCENDING,
+            page=int(page) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
+        )
+
+    def chosen(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows that are wanted, in order; those without the number come last."""
+        words = self.words.lower().split()
+        wanted = [
+            row
+            for row in rows
+            if all(FILTERS[name](row) == value for name, value in self.only.items())
+            and all(word in row.text for word in words)
+        ]
+        key = SORTS[self.sort]
+        known = [row for row in wanted if key(row) is not None]
+        rest = [row for row in wanted if key(row) is None]
+        return sorted(known, key=key, reverse=self.descending) + rest  # type: ignore[arg-type]
+
+    def query(self, **changes: str) -> dict[str, str]:
+        """The same wish as words of an address, with some of them changed."""
+        own = {"q": self.words, **self.only, "sort": self.sort}
+        own["order"] = "desc" if self.descending else "asc"
+        return {name: value for name, value in {**own, **changes}.items() if value}
+
+
+def choices(rows: Iterable[Row]) -> dict[str, list[str]]:
+    """What can be chosen of each filter: what there is."""
+    there = list(rows)
+    return {
+        name: sorted({value for row in there if (value := of(row))})[:50]
+        for name, of in FILTERS.items()
+    }

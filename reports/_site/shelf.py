@@ -1,0 +1,124 @@
+"""The folder of runs as the site sees it: what is there, and what of it may be opened.
+
+A run may have come from elsewhere, in an archive that somebody sent. A link in it could lead to any
+file of this machine, a pipe could stop whoever reads it. So a run is named by exactly one folder of
+the shelf, links are not followed, and a report is only made of a folder that holds nothing but
+folders and plain files, and links that stay within it.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.cluster import FOLDER as CLUSTERS
+from harness.errors import BadRequest
+from harness.runs import LATEST
+from harness.suite_names import FOLDER as SUITES
+
+MOST_FILES = 100_000  # of one run
+OWN = (CLUSTERS, SUITES)  # folders of ours that are no runs
+
+
+class Missing(Exception):
+    """There is no such run."""
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A folder with runs in it."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, path: Path) -> "Shelf":
+        """BadRequest when that is no folder, or is a run itself."""
+        if not path.is_dir():
+            raise BadRequest(f"there is no folder {path}; seatrial run makes runs/")
+        if (path / "trial.toml").is_file():
+            raise BadRequest(f"{path} is a run: name the folder it is in")
+        return cls(path.resolve())
+
+    def names(self) -> list[str]:
+        """Every folder, and every link to one that is not called `latest`; the newest first."""
+        with os.scandir(self.path) as entries:
+            found = [entry.name for entry in entries if _shown(entry)]
+        return sorted(found, reverse=True)
+
+    def find(self, name: str) -> Path:
+        """The folder of a run. Missing when it has none of its own here."""
+        if not name or name.startswith(".") or "/" in name or "\0" in name:
+            raise Missing
+        path = self.path / name
+        try:
+            if stat.S_ISDIR(path.lstat().st_mode):
+                return path
+        except (OSError, ValueError) as e:
+            raise Missing from e
+        raise Missing
+
+    def latest(self) -> str:
+        """The run that `latest` leads to. Missing when it leads elsewhere."""
+        try:
+            name = os.readlink(self.path / LATEST)
+        except OSError as e:
+            raise Missing from e
+        return self.find(name).name
+
+
+def _shown(entry: "os.DirEntry[str]") -> bool:
+    if entry.name.startswith(".") or entry.name in OWN:
+        return False
+    if entry.name == LATEST and entry.is_symlink():
+        return False
+    return entry.is_dir()
+
+
+def trouble(path: Path, most_bytes: int) -> str:
+    """Why a small file is not read; empty when it can be. One that is not there is no trouble."""
+    try:
+        known = path.lstat()
+    except FileNotFoundError:
+        return ""
+    except OSError as e:
+        return f"{path.name} can not be read: {e.strerror}"
+    if not stat.S_ISREG(known.st_mode):
+        return f"{path.name} is not a plain file, and is not opened"
+    if known.st_size > most_bytes:
+        return f"{path.name} has {known.st_size / 1e6:,.0f} MB, too many to be shown"
+    return ""
+
+
+def unfit(folder: Path) -> str:
+    """Why nothing of a run's files can be shown; empty when it can."""
+    for count, (path, mode) in enumerate(entries(folder), start=1):
+        name = os.fsencode(path.relative_to(folder)).decode("utf-8", "replace")
+        if count > MOST_FILES:
+            return f"it holds more than {MOST_FILES:,} files"
+        if stat.S_ISLNK(mode) and not _within(path, folder):
+            return f"{name} is a link that leads out of its folder"
+        if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            return f"{name} is neither a file nor a folder"
+    return ""
+
+
+def entries(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Everything in a folder but folders, with its mode; links are told, not followed."""
+    for where, folders, names in os.walk(folder):
+        folders.sort()
+        linked = [name for name in folders if os.path.islink(os.path.join(where, name))]
+        for name in sorted([*names, *linked]):
+            path = Path(where, name)
+            try:
+                mode = path.lstat().st_mode
+            except OSError:
+                continue
+            yield path, mode
+
+
+def _within(link: Path, folder: Path) -> bool:
+    try:
+        return link.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):
+        return False

@@ -1,0 +1,67 @@
+"""A record of measured cells: what has not changed is not measured again."""
+
+from pathlib import Path
+
+import pytest
+from suite_rows import row, turn
+
+from harness import suite_record
+from harness.errors import BadRequest
+from harness.suite import NOT_AS_EXPECTED, UNDECIDED
+from harness.suite_record import COLUMNS, Record
+
+FIGURES = {"injections": 15, "acknowledged": 36_123_456, "lost": 0, "to_ack_s_p50": 0.125}
+
+
+def test_what_was_measured_is_known(tmp_path: Path) -> None:
+    """Its outcome and its numbers, to the last digit."""
+    calm, again, lossy = turn(), turn(number=2), turn("lossy")
+    lost = {"outcome": NOT_AS_EXPECTED, "word": "invalid", "codes": ("LOST_ACKED",)}
+    record = Record({}).with_(calm, row(figures=FIGURES)).with_(lossy, row("lossy", **lost))
+    path = tmp_path / "trial.tsv"
+    record.write(path, [calm, again, lossy])
+    known = Record.open(path).known([calm, again, lossy])
+    assert set(known) == {calm.key, lossy.key}, "the second time is another run"
+    assert known[calm.key].figures == FIGURES
+    assert known[calm.key].known
+    assert known[lossy.key].came == "invalid, LOST_ACKED"
+    assert known[lossy.key].outcome == NOT_AS_EXPECTED
+
+
+def test_what_is_made_of_other_code_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor what has another trial under the same name; its row is then replaced."""
+    record = Record({}).with_(turn(), row(figures=FIGURES))
+    monkeypatch.setattr(suite_record, "contents", lambda folders: "other code")
+    assert not record.known([turn()])
+    replaced = record.with_(turn(), row(figures={"lost": 1}))
+    assert len(replaced.rows) == 1
+    assert replaced.known([turn()])[turn().key].figures == {"lost": 1}
+
+
+def test_what_proved_nothing_is_made_again() -> None:
+    """A run that failed on our side is not recorded, one that is undecided only until there is
+    another; one that is known stays as it is."""
+    record = Record({}).with_(turn(), row(error="no cluster came up"))
+    assert not record.rows
+    undecided = record.with_(turn(), row(outcome=UNDECIDED, word="unknown"))
+    assert undecided.rows
+    assert not undecided.known([turn()])
+    assert not record.with_(turn(), row(known=True)).rows
+
+
+def test_rows_are_in_the_order_of_the_suite(tmp_path: Path) -> None:
+    """Whatever order they were measured in; what the suite does not have comes last."""
+    one, two, gone = turn("b"), turn("a"), turn("0")
+    record = Record({}).with_(gone, row("0")).with_(two, row("a")).with_(one, row("b"))
+    lines = record.text([one, two]).splitlines()
+    assert tuple(lines[0].split("\t")) == COLUMNS
+    assert [line.split("\t")[0] for line in lines[1:]] == ["b", "a", "0"]
+
+
+def test_a_file_that_is_no_record_is_left_alone(tmp_path: Path) -> None:
+    """It is somebody's, and is not written over."""
+    path = tmp_path / "thesis.tsv"
+    path.write_text("chapter\tpage\n")
+    with pytest.raises(BadRequest, match="is not a record of this edition"):
+        Record.open(path)
+    assert not Record.open(tmp_path / "new.tsv").rows

@@ -1,0 +1,276 @@
+"""`seatrial serve`: what its pages say, and that nothing of a run's folder can act in them."""
+
+import io
+import json
+import re
+import tarfile
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import site_lab
+from site_lab import SECRET, shelved
+
+from harness.bulletin import FILE, Bulletin
+from harness.errors import BadRequest
+from harness.rundir import RunDir
+from harness.runs import held
+from harness.verdict import Finding
+from reports import page
+from reports._run import read
+from reports._site.live import standing
+from reports._site.shelf import Shelf
+
+Written = Callable[..., RunDir]
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}"
+VALID, INVALID = "20261121-101500-calm", "20261122-101500-storm"
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the text."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture
+def runs(tmp_path: Path, written: Written, lost: Finding) -> Path:
+    """A valid run, a later invalid one with another profile, and `latest`."""
+    folder = tmp_path / "runs"
+    first = written()
+    shelved(first, folder, VALID)
+    storm = shelved(first, folder, INVALID)
+    verdict = json.loads(first.verdict_file.read_text())
+    row = {**verdict["checkers"][0], "findings": [_plain(lost)]}
+    verdict |= {
+        "verdict": "invalid",
+        "sentence": "Lost.",
+        "checkers": [row, *verdict["checkers"][1:]],
+    }
+    storm.verdict_file.write_text(json.dumps(verdict))
+    storm.trial_file.write_text(first.trial().with_({"profile": "unsafe-default"}).to_toml())
+    storm.plan_file.write_text(first.plan_file.read_text().replace("for_s = 5.0", "for_s = 9.0"))
+    storm.update_state(started="2026-11-22T10:15:00Z")
+    (folder / "latest").symlink_to(INVALID)
+    return folder
+
+
+def _plain(finding: Finding) -> dict[str, object]:
+    return {**vars(finding), "evidence": list(finding.evidence), "faults": list(finding.faults)}
+
+
+def order(runs: Path, query: str) -> list[str]:
+    """The names in the list, from top to bottom."""
+    shown = site_lab.browser(runs).get(f"/{query}").text
+    return re.findall(r'<td><a href="/runs/([^"]+)">', shown)
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", [INVALID, VALID]),
+        ("?sort=name&order=asc", [VALID, INVALID]),
+        ("?sort=lost", [INVALID, VALID]),
+        ("?state=valid", [VALID]),
+        ("?q=LOST_ACKED", [INVALID]),
+        ("?q=unsafe+storm", [INVALID]),
+        ("?q=nobody", []),
+        ("?sort=%00&order=x&page=-1&state=&q=%ff", []),
+        ("?sort=nonsense&order=x&page=9e9", [INVALID, VALID]),
+    ],
+)
+def test_the_list_is_searched_filtered_and_sorted(runs: Path, query: str, names: list[str]) -> None:
+    """By what the address says; what makes no sense in it is as if it were not there."""
+    assert order(runs, query) == names
+
+
+def test_a_report_is_made_anew_and_may_run_its_own_scripts_alone(runs: Path) -> None:
+    """What lies in the folder as report.html is anybody's, and is never sent."""
+    RunDir(runs / VALID).report_file.write_text(SECRET)
+    before = sorted(runs.rglob("*"))
+    answer = site_lab.browser(runs).get(f"/runs/{VALID}")
+    assert answer.status_code == 200
+    assert SECRET not in answer.text
+    assert "Nothing acknowledged was lost" in Page(answer.text).text
+    policy = answer.headers["content-security-policy"]
+    own = re.findall(r"'sha256-[^']+'", page.html(read(RunDir(runs / VALID))))
+    assert set(re.findall(r"'sha256-[^']+'", policy)) == set(own)
+    assert "script-src 'sha256-" in policy
+    assert sorted(runs.rglob("*")) == before
+    assert site_lab.browser(runs).get("/runs/latest").headers["location"] == f"/runs/{INVALID}"
+
+
+def test_a_changed_run_has_a_changed_report(runs: Path) -> None:
+    """A page that was kept is not shown for another verdict."""
+    asked = site_lab.browser(runs)
+    assert asked.get(f"/runs/{VALID}").text == asked.get(f"/runs/{VALID}").text
+    run = RunDir(runs / VALID)
+    run.verdict_file.write_text(
+        run.verdict_file.read_text().replace("Nothing acknowledged", "Nothing at all, said twice,")
+    )
+    assert "said twice" in asked.get(f"/runs/{VALID}").text
+
+
+def test_nothing_of_a_run_is_markup(runs: Path) -> None:
+    """Names, findings, plans and notes full of markup are text on every page."""
+    run = shelved(RunDir(runs / INVALID), runs, f"20261123-101500-{HOSTILE.replace('/', '')}")
+    quoted = json.dumps(HOSTILE)[1:-1]
+    for file in (run.verdict_file, run.trial_file, run.path / "names.json", run.plan_file):
+        text = re.sub("demo|orders-1|broker-1|Lost|isolate", lambda _: quoted, file.read_text())
+        file.write_text(text)
+    run.update_state(error=HOSTILE, started=HOSTILE)
+    asked = site_lab.browser(runs)
+    (link,) = [name for name in order(runs, "") if "alert" in name]
+    compared = f"/compare?run={VALID}&run={link}"
+    for path in ("/", "/?q=alert", "/suites", "/compare", compared, f"/runs/{link}"):
+        answer = asked.get(path)
+        assert answer.status_code == 200, path
+        shown = Page(answer.text)
+        assert "alert(1)" in shown.text, path  # as words
+        for tag, attributes in shown.elements:
+            assert tag != "img", path
+            assert not [name for name in attributes if name.startswith("on")], (path, tag)
+        scripts = "".join(re.findall(r"<script>.*?</script>", answer.text, re.DOTALL))
+        assert "alert(" not in scripts, path
+        policy = answer.headers["content-security-policy"]
+        assert "unsafe" not in policy.split("script-src")[1].split(";")[0], path
+
+
+def test_strange_folders_are_listed_with_a_note(runs: Path) -> None:
+    """Half-written, old, foreign, huge, or a trap: a line each, a page each, and no trace; what a
+    link leads to is not read."""
+    notes = site_lab.strange(RunDir(runs / VALID), runs)
+    asked = site_lab.browser(runs)
+    listed = asked.get("/")
+    assert listed.status_code == 200
+    rows = {row for row in listed.text.split("<tr>") if "<td>" in row}
+    for name, note in notes.items():
+        (row,) = [row for row in rows if name in row]
+        assert note in Page(row).text, name
+    for name in order(runs, ""):
+        answer = asked.get(f"/runs/{name}")
+        assert answer.status_code == 200, name
+        assert "Traceback" not in answer.text
+        assert SECRET not in answer.text
+    assert "leads out of its folder" in asked.get("/runs/20261101-000000-linked").text
+    assert "neither a file nor a folder" in asked.get("/runs/20261101-000000-piped").text
+    assert asked.get("/runs/20261101-000000-away").status_code == 404
+
+
+def test_two_runs_side_by_side(runs: Path) -> None:
+    """Numbers and findings of both, the fields and lines of the plan that differ, curves."""
+    answer = site_lab.browser(runs).get(f"/compare?run={VALID}&run={INVALID}")
+    shown = Page(answer.text)
+    assert "profile allack-min2 unsafe-default" in shown.text
+    assert "LOST_ACKED, breaks no-loss \N{EN DASH} 3" in shown.text
+    assert "for_s = 5.0 for_s = 9.0" in shown.text
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', answer.text)
+    assert found
+    one = json.loads(found[1])["one"]
+    assert sum(one["flow"]["ok"]) > 0
+    assert len(one["flow"]["t"]) == len(one["flow"]["p99"]) <= 400
+    assert [fault["style"] for fault in one["faults"]] == ["kill", "partition", "loss"]
+    assert abs(one["faults"][0]["from"] - 6.01) < 1e-6  # after the load began
+
+
+@pytest.mark.parametrize("query", ["", "?run=nobody", f"?run={VALID}", "?run=&run=%2e%2e"])
+def test_fewer_than_two_runs_are_asked_for(runs: Path, query: str) -> None:
+    """A choice of two, and what was wrong with those that were named."""
+    answer = site_lab.browser(runs).get(f"/compare{query}")
+    assert answer.status_code == 200
+    assert len([1 for tag, a in Page(answer.text).elements if tag == "select"]) == 2
+
+
+def test_suites_are_matrices(runs: Path) -> None:
+    """A suite from the file it keeps of its nights, and all runs by day."""
+    came = {"demo": {"was": 1, "words": ["invalid, LOST_ACKED"], "figures": {"per_s": 90.0}}}
+    night = {"id": "1", "when": "2026-11-22T02:00:00", "suite": "nightly", "code": "", "came": came}
+    (runs / "suites").mkdir()
+    (runs / "suites" / "nights.jsonl").write_text(f"{json.dumps(night)}\nno line\n[]\n")
+    text = Page(site_lab.browser(runs).get("/suites").text).text
+    assert "nightly trial 11-22" in text
+    assert "demo not as expected 90" in text
+    assert "All runs, by day trial 11-21 11-22" in text
+    assert "unsafe-default, local invalid" in text
+
+
+def test_an_archive_holds_the_run_and_nothing_else(runs: Path) -> None:
+    """Byte for byte, under its own name; links and what is not a file stay behind."""
+    run = RunDir(runs / VALID)
+    (run.path / "nodes").mkdir(exist_ok=True)
+    (run.path / "nodes" / "ünï ☃.log").write_bytes(b"x" * 100_001)
+    (run.path / "secret").symlink_to(runs.parent)
+    answer = site_lab.browser(runs).get(f"/runs/{VALID}/archive")
+    with tarfile.open(fileobj=io.BytesIO(answer.content), mode="r:gz") as archive:
+        held_files = {
+            member.name: file.read()
+            for member in archive
+            if (file := archive.extractfile(member)) is not None
+        }
+    there = {
+        str(path.relative_to(runs)): path.read_bytes()
+        for path in run.path.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
+    assert held_files == there
+    assert "attachment" in answer.headers["content-disposition"]
+
+
+def test_a_run_in_progress_is_told(runs: Path) -> None:
+    """While its lock is held: what its command last said, and how much is recorded; then that it is
+    over. A viewer leaves nothing in its folder."""
+    run = RunDir(runs / VALID)
+    run.verdict_file.unlink()
+    with held(run), Bulletin(run) as bulletin:
+        bulletin.take({"phase": "load"})
+        bulletin.take(
+            {"fault": {"id": 0, "kind": "kill", "targets": ["broker-1"], "stage": "applied"}}
+        )
+        before = sorted(run.path.rglob("*"))
+        told = standing(run.path)
+        assert told["state"] == "running"
+        assert told["status"]["phase"] == "load"
+        assert told["status"]["faults"][0]["words"] == "kill on broker-1"
+        assert told["rows"]["ops"] > 1000
+        assert sorted(run.path.rglob("*")) == before
+        shown = site_lab.browser(runs).get(f"/runs/{VALID}").text
+        assert '<span class="badge small running">' in site_lab.browser(runs).get("/").text
+        assert '<p class="badge">running</p>' in shown
+    assert not (run.path / FILE).exists()
+    assert standing(run.path) == {"state": "ended"}
+    assert standing(runs / INVALID) == {"state": "judged"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "[" * 100_000, '{"rates": [1e999, "x"]}', "9" * 5000]
+)
+def test_a_status_that_makes_no_sense_is_none(runs: Path, text: str) -> None:
+    """Whoever wrote it; a page is told what can be drawn."""
+    run = RunDir(runs / VALID)
+    (run.path / FILE).write_text(text)
+    with held(run):
+        told = standing(run.path)
+    assert told["state"] == "running"
+    json.dumps(told, allow_nan=False)
+
+
+def test_a_run_is_no_folder_of_runs(runs: Path, tmp_path: Path) -> None:
+    """Who names a run, or nothing, is told what to name."""
+    with pytest.raises(BadRequest, match="is a run"):
+        Shelf.of(runs / VALID)
+    with pytest.raises(BadRequest, match="no folder"):
+        Shelf.of(tmp_path / "nowhere")

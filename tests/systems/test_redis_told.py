@@ -1,0 +1,199 @@
+"""What Redis and its sentinels say, and what it means: answers and logs that were recorded."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from clusters.systems import redis
+from clusters.systems._redis_told import (
+    BROKER,
+    CONTROLLER,
+    Words,
+    copied,
+    events,
+    missing,
+    read,
+    standing,
+)
+from harness.contracts import CLIENT, Node
+from harness.errors import BadRequest, BedFailed, UnknownName
+from harness.trial import Trial
+
+NODES = (
+    *(Node(f"redis-{n}", BROKER, f"198.18.0.{n + 1}") for n in (1, 2, 3)),
+    *(Node(f"sentinel-{n}", CONTROLLER, f"198.18.0.{n + 4}") for n in (1, 2, 3)),
+)
+RECORDED = Path(__file__).parent / "redis_recorded"  # as redis-cli 7.0.15 told it, and logs
+PRIMARY, REPLICA, LATER_REPLICA, SENTINEL, LATER_SENTINEL, ELECTED, NOT_ELECTED = (
+    (RECORDED / name).read_bytes().decode()
+    for name in (
+        *("primary.txt", "replica.txt", "replica-later.txt", "sentinel.txt", "sentinel-later.txt"),
+        *("elected.log", "not-elected.log"),
+    )
+)
+LOGGED_NAMES = {f"198.18.1.{n + 10}:6379": f"redis-{n}" for n in (1, 2, 3)}
+WHOLE: Mapping[str, Words | None] = {
+    "redis-1": read(BROKER, PRIMARY),
+    "redis-2": read(BROKER, REPLICA),
+    "redis-3": read(BROKER, REPLICA),
+    **{f"sentinel-{n}": read(CONTROLLER, SENTINEL) for n in (1, 2, 3)},
+}
+
+
+def test_a_whole_cluster_is_redundant() -> None:
+    """The sentinels' primary is the master, its replicas are in step, the epoch is theirs."""
+    now = standing(WHOLE, NODES)
+    assert (now.masters, now.epochs) == ({"main": "redis-1"}, {"main": 0})
+    assert (now.slaves, now.in_set) == (("redis-2", "redis-3"), ("redis-1", "redis-2", "redis-3"))
+    assert now.redundant
+    assert now.controller_leader == ""
+
+
+def test_after_a_failover_the_highest_epoch_counts() -> None:
+    """A sentinel that was cut off still names the old primary; those that follow it are out."""
+    told = {
+        **WHOLE,
+        "redis-2": read(BROKER, LATER_REPLICA),
+        "redis-3": read(BROKER, PRIMARY),
+        "sentinel-2": read(CONTROLLER, LATER_SENTINEL),
+    }
+    now = standing(told, NODES)
+    assert (now.masters, now.epochs) == ({"main": "redis-3"}, {"main": 1})
+    assert (now.in_set, now.out_of_set) == (("redis-2", "redis-3"), ("redis-1",))
+    assert not now.redundant
+    assert missing(told, NODES) == "sentinel-1 does not name the primary that the others name"
+
+
+def test_a_sentinel_at_work_on_a_failover_still_shows_the_old_primary() -> None:
+    """Of two views of one epoch the other one's counts."""
+    at_work = SENTINEL.replace("epoch\n0", "epoch\n1")
+    at_work = at_work.replace("flags\nmaster", "flags\nmaster,failover_in_progress")
+    views = {
+        "sentinel-1": read(CONTROLLER, at_work),
+        "sentinel-3": read(CONTROLLER, LATER_SENTINEL),
+    }
+    assert standing({**WHOLE, **views}, NODES).masters == {"main": "redis-3"}
+
+
+@pytest.mark.parametrize(
+    ("node", "says", "why"),
+    [
+        ("sentinel-3", None, "sentinel-3 did not answer"),
+        ("sentinel-1", SENTINEL.replace("slaves\n2", "slaves\n1"), "sentinel-1 knows 1 replicas"),
+        ("sentinel-2", SENTINEL.replace("flags\nmaster", "flags\ns_down,master"), "s_down,master"),
+        ("redis-1", REPLICA, "redis-1 is not the primary that it should be"),
+        ("redis-2", REPLICA.replace("status:up", "status:down"), "redis-2 does not follow"),
+        ("redis-3", REPLICA.replace("18.0.2", "18.0.3"), "redis-3 does not follow"),
+        ("redis-3", PRIMARY, "redis-3 does not follow"),
+    ],
+)
+def test_what_is_missing_is_said(node: str, says: str | None, why: str) -> None:
+    """And then the cluster is not redundant."""
+    role = BROKER if node.startswith("redis") else CONTROLLER
+    told = {**WHOLE, node: says and read(role, says)}
+    assert why in missing(told, NODES)
+    assert not standing(told, NODES).redundant
+
+
+def test_nobody_answers() -> None:
+    """Then nobody is master, which is not an error."""
+    now = standing(dict.fromkeys(WHOLE), NODES)
+    assert (now.masters, now.epochs, now.redundant) == ({}, {}, False)
+
+
+def test_an_error_is_no_answer() -> None:
+    """What a server says while it loads its data, or a sentinel of a name that it does not know."""
+    assert read(BROKER, "LOADING Redis is loading the dataset in memory\n\n") is None
+    assert read(CONTROLLER, "ERR No such master with that name\n\n") is None
+
+
+@pytest.mark.parametrize("between", ["", "98:X 22 Nov 2026 17:19:45.200 # +new-epoch 2\n"])
+def test_a_sentinels_log_becomes_events(between: str) -> None:
+    """Who was missed, who was elected in the epoch that the sentinel had tried, who was made a
+    replica; times by its wall clock. An epoch that another begins meanwhile is not the elected
+    one's."""
+    elected = "98:X 22 Nov 2026 17:19:45.214 # +selected-slave"
+    assert ELECTED.count(elected) == 1
+    told = list(events(ELECTED.replace(elected, between + elected), "sentinel-1", LOGGED_NAMES))
+    assert [(teller, kind) for _, teller, kind, _ in told] == [
+        ("sentinel-1", "expired"),
+        ("sentinel-1", "election"),
+        ("redis-3", "role"),
+        ("redis-1", "role"),
+    ]
+    missed, election, master, slave = (fields for *_, fields in told)
+    assert missed == {"brokerName": "main", "brokerId": 1}
+    assert election == {"brokerName": "main", "masterId": 3, "epoch": 1}
+    assert (master["role"], master["epoch"]) == ("master", 1)
+    assert slave["role"] == "slave"
+    times_ms = [(t - told[0][0]) // 1_000_000 for t, *_ in told]
+    assert times_ms == [0, 1_831, 1_831, 17_375]
+    assert told[0][0] == 1_795_367_985_006_000_000
+
+
+def test_a_sentinel_that_is_not_elected_elects_nobody() -> None:
+    """It has tried, in the same epoch; another had more votes."""
+    assert "+try-failover" in NOT_ELECTED
+    told = list(events(NOT_ELECTED, "sentinel-3", LOGGED_NAMES))
+    assert [(teller, kind) for _, teller, kind, _ in told] == [("sentinel-3", "expired")]
+
+
+def test_a_copy_is_read_line_by_line() -> None:
+    """Values and digests, with offsets from where the reading began; anything else is refused."""
+    one, two = 7 << 32 | 1, 7 << 32 | 2
+    rows = copied(f"{one:016x}{'a' * 15}\n{two:016x}{'b' * 15}\n", "orders-0", 10)
+    assert [row[:3] for row in rows] == [("orders-0", 10, one), ("orders-0", 11, two)]
+    assert rows[0][4] == int("a" * 15, 16)
+    assert copied("\n", "orders-0", 0) == []
+    with pytest.raises(BedFailed, match="WRONGTYPE"):
+        copied("WRONGTYPE Operation against a key holding the wrong kind of value\n", "orders-0", 0)
+
+
+# ---------------------------------------------------------------------------------- the trial
+
+
+def test_the_nodes_have_the_harnesss_roles() -> None:
+    """So that plans written for others mean something here."""
+    nodes = redis.system(Trial(system="redis")).nodes()
+    assert [(node.name, node.role) for node in nodes] == [
+        *((f"redis-{n}", BROKER) for n in (1, 2, 3)),
+        *((f"sentinel-{n}", CONTROLLER) for n in (1, 2, 3)),
+        *((f"client-{n}", CLIENT) for n in (1, 2)),
+    ]
+
+
+def test_settings_go_over_the_profiles() -> None:
+    """And keep Redis's names; what a sentinel is told stands in no server's file."""
+    trial = Trial(system="redis", profile="min-replicas", settings={"failover-timeout": 9000})
+    values = redis.settings(trial)
+    assert (values["min-replicas-to-write"], values["failover-timeout"]) == (1, 9000)
+    first, second = NODES[:2]
+    config = redis.server_config(second, first, "/folder", values).splitlines()
+    assert "min-replicas-to-write 1" in config
+    assert "replicaof 198.18.0.2 6379" in config
+    assert not any("failover-timeout" in line for line in config)
+    assert "replicaof" not in redis.server_config(first, first, "/folder", values)
+    config = redis.sentinel_config(NODES[3], first, 2, "/folder", values).splitlines()
+    assert "sentinel monitor main 198.18.0.2 6379 2" in config
+    assert "sentinel failover-timeout main 9000" in config
+
+
+@pytest.mark.parametrize(
+    ("more", "error", "says"),
+    [
+        ({"profile": "safe"}, UnknownName, "profile 'safe'"),
+        ({"settings": {"appendonly": True}}, BadRequest, "appendonly must be one of yes, no"),
+        ({"settings": {"failover-timeout": 0}}, BadRequest, "failover-timeout must be a whole"),
+        ({"settings": {"save": ""}}, UnknownName, "setting 'save'"),
+        ({"nodes": {"nameserver": 1}}, UnknownName, "role 'nameserver'"),
+        ({"nodes": {"broker": 0}}, BadRequest, "nodes.broker must be"),
+        ({"workload": "register"}, BadRequest, "no clients for the workload register"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    more: dict[str, object], error: type[Exception], says: str
+) -> None:
+    """By the name of the key, before anything is begun."""
+    with pytest.raises(error, match=says):
+        redis.system(Trial(system="redis").with_(more))
