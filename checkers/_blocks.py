@@ -100,15 +100,9 @@ def _locate(
         block = number >> BLOCK_BITS
         spot = (block ^ (block >> 19) ^ (block >> 31)) & 63  # apart for each producer and queue
         if near[spot] != block:
-            low, high = 0, len(ids) - 1
-            while low < high:
-                middle = (low + high) >> 1
-                if ids[middle] < block:
-                    low = middle + 1
-                else:
-                    high = middle
-            slot = slots[low]
-            if ids[low] != block:
+            known = np.searchsorted(ids, block)
+            slot = slots[known]
+            if ids[known] != block:
                 place = 0
                 while place < count and missing[place] != block:
                     place += 1
@@ -220,43 +214,18 @@ class Members:
         held = np.zeros(len(numbers), np.bool_)
         if self._blocks:
             ids = np.array(sorted(self._blocks), np.int64)
+            at = np.minimum(np.searchsorted(ids, numbers >> BLOCK_BITS), len(ids) - 1)
+            here = np.flatnonzero(ids[at] == numbers >> BLOCK_BITS)
             packed = b"".join(self._blocks[number] for number in ids.tolist())
-            _mark_held(numbers, ids, np.frombuffer(packed, np.uint8), held)
+            bit = (at[here] << BLOCK_BITS) | (numbers[here] & (BLOCK - 1))
+            byte = np.frombuffer(packed, np.uint8)[bit >> 3]
+            held[here] = (byte >> (7 - (bit & 7)) & 1) != 0  # as np.packbits does
         return held
 
 
-@rowwise
-def _mark_held(numbers: Ints, ids: Ints, packed: Array, held: Bools) -> None:
-    for i in range(len(numbers)):
-        block = numbers[i] >> BLOCK_BITS
-        low, high = 0, len(ids) - 1
-        while low < high:
-            middle = (low + high) >> 1
-            if ids[middle] < block:
-                low = middle + 1
-            else:
-                high = middle
-        if ids[low] == block:
-            bit = (low << BLOCK_BITS) | (numbers[i] & (BLOCK - 1))
-            held[i] = packed[bit >> 3] >> (7 - (bit & 7)) & 1  # as np.packbits does
-
-
 def among(numbers: Ints, wanted: Ints) -> Ints:
-    """Where those numbers are that are wanted; `wanted` is sorted, and short."""
-    found = np.zeros(len(numbers), np.bool_)
-    if len(wanted):
-        _mark_wanted(numbers, wanted, found)
-    return np.flatnonzero(found)
-
-
-@rowwise
-def _mark_wanted(numbers: Ints, wanted: Ints, found: Bools) -> None:
-    for i in range(len(numbers)):
-        low, high = 0, len(wanted) - 1
-        while low < high:
-            middle = (low + high) >> 1
-            if wanted[middle] < numbers[i]:
-                low = middle + 1
-            else:
-                high = middle
-        found[i] = wanted[low] == numbers[i]
+    """Where those numbers are that are wanted; `wanted` is sorted."""
+    if not len(wanted):
+        return np.zeros(0, np.int64)
+    at = np.minimum(np.searchsorted(wanted, numbers), len(wanted) - 1)
+    return np.flatnonzero(wanted[at] == numbers)

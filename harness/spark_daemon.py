@@ -4,10 +4,16 @@ Spark's own daemon imports nothing, so that each worker spends its first half se
 Arrow. Workers forked from this one start at once. `SEATRIAL_PRELOAD` names further modules, the
 checkers' kernels among them; a module that fails to import fails again, with its message, in the
 worker that needs it.
+
+Spark ends its daemon by closing the pipe to it, which the daemon sees once everything is imported.
+That takes seconds on a slow machine; a SIGIO from the pipe ends it at any time before.
 """
 
+import fcntl
 import os
-from contextlib import suppress
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 
 from pyspark.daemon import manager
@@ -21,6 +27,24 @@ def preload() -> None:
             import_module(name)
 
 
+@contextmanager
+def ended_with(pipe: int) -> Iterator[None]:
+    """Inside, this process dies by SIGIO when the other side of the pipe is closed or written to;
+    SystemExit when it is closed already."""
+    flags = fcntl.fcntl(pipe, fcntl.F_GETFL)
+    fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(pipe, fcntl.F_SETFL, flags | os.O_ASYNC)
+    poll = select.poll()
+    poll.register(pipe, 0)
+    if poll.poll(0):
+        raise SystemExit(1)
+    try:
+        yield
+    finally:
+        fcntl.fcntl(pipe, fcntl.F_SETFL, flags)
+
+
 if __name__ == "__main__":
-    preload()
+    with ended_with(0):
+        preload()
     manager()

@@ -94,8 +94,10 @@ def _errors(case: Element, reasons: Iterable[Reason]) -> Element:
 def _evidence(finding: Finding) -> str:
     """A few rows, a line each."""
     lines = [f"{finding.demand}, {finding.count:,} in all"]
-    for row in finding.evidence[:ROWS_SHOWN]:
-        lines.append(", ".join(f"{name} {_words.cell(row.get(name))}" for name in row))
+    lines += (
+        ", ".join(f"{name} {_words.cell(row.get(name))}" for name in row)
+        for row in finding.evidence[:ROWS_SHOWN]
+    )
     return "\n".join(lines)
 
 

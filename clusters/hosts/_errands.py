@@ -13,6 +13,7 @@ process of a run inherits SEATRIAL_RUN=FOLDER, so those that outlived their agen
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import gzip
 import itertools
@@ -24,6 +25,7 @@ import socket
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -50,15 +52,10 @@ def occupy(
     """Take the host for a run: make its folder, unpack the archive from standard input, start the
     agent. Where there are other runs, not `known`, nothing is done but to tell of them."""
     others = [run for run in _runs(os.path.dirname(folder)) if run["folder"] not in known]
-    if not others:
-        try:
-            os.mkdir(folder, 0o700)
-        except FileExistsError:
-            others = [_told(folder, Run())]
+    if not others and not _claim(folder, owner):
+        others = [_told(folder, Run())]
     if others:
         return {"others": others}
-    with open(f"{folder}/owner.json", "w") as file:
-        json.dump(owner, file)
     os.mkdir(f"{folder}/{node}")
     _unpack(f"{folder}/packages")
     _start_agent(folder, address, lease_s)
@@ -137,7 +134,7 @@ def _told(folder: str, run: Run) -> Json:
         with open(f"{folder}/owner.json") as file:
             owner = json.load(file)
     except (OSError, ValueError):
-        owner = {}  # not written yet, or gone
+        owner = {}  # damaged, or gone
     return {"folder": folder, "owner": owner, "agents": len(run.agents)}
 
 
@@ -171,6 +168,23 @@ def _marked(environment: list[str]) -> str:
 
 
 # ------------------------------------------------------------------------------- the beginning
+
+
+def _claim(folder: str, owner: Json) -> bool:
+    """Make a run's folder. Its owner is in it from the first moment, lest another machine, or
+    this one under another name, takes it for nobody's and removes it. False where there is one."""
+    parent, name = os.path.split(folder)
+    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=parent) as made:
+        os.mkdir(f"{made}/it", 0o700)
+        with open(f"{made}/it/owner.json", "w") as file:
+            json.dump(owner, file)
+        try:
+            os.rename(f"{made}/it", folder)
+        except OSError as e:
+            if e.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            return False
+    return True
 
 
 def _unpack(into: str) -> None:

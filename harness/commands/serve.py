@@ -8,9 +8,7 @@ from harness.options import Words
 
 
 @click.command("serve", short_help="Look at runs in a browser.")
-@click.argument(
-    "runs", type=click.Path(path_type=Path), default=Path("runs"), metavar="[RUNS]"
-)
+@click.argument("runs", type=click.Path(path_type=Path), default=Path("runs"), metavar="[RUNS]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True)
 @click.option("--allow", "names", type=Words(), default="", help="Names it answers to, as well.")

@@ -25,6 +25,7 @@ LONGEST = 300
 EMPTY: tuple[Any, ...] = ()
 
 Floats = npt.NDArray[np.float64]
+Flow = dict[str, list[float | None]]
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,9 @@ def side_by_side(one: str, other: str) -> Iterator[Pair]:
         mine, yours = left[i:j], right[k:n]
         for at in range(max(len(mine), len(yours))):
             yield Pair(
-                "", _words.clip(_at(mine, at), LONGEST), _words.clip(_at(yours, at), LONGEST),
+                "",
+                _words.clip(_at(mine, at), LONGEST),
+                _words.clip(_at(yours, at), LONGEST),
                 word == "equal",
             )
 
@@ -149,12 +152,12 @@ def curves(told: Told) -> dict[str, Any]:
     counted = told.part("the operations", lambda: cells(told.history, told.names), Cells())
     begin = told.phases.get("load", counted.begin)
     return {
-        "flow": told.part("the curves", lambda: flow(counted, begin), {}),
+        "flow": told.part("the curves", lambda: flow(counted, begin), Flow()),
         "faults": told.part("the faults", lambda: _faults(told, begin), EMPTY),
     }
 
 
-def flow(counted: Cells, begin: int) -> dict[str, list[float | None]]:
+def flow(counted: Cells, begin: int) -> Flow:
     """Rates and quantiles of latency, in so many steps as a picture is wide."""
     while counted.count > MOST_POINTS:
         counted = counted.coarser()
@@ -169,7 +172,8 @@ def flow(counted: Cells, begin: int) -> dict[str, list[float | None]]:
         else:
             np.add.at(undone, bins, layer.n)
     width_s = counted.bin_ns / 1e9
-    middles = (counted.begin - begin) / 1e9 + (np.arange(counted.count) + 0.5) * width_s
+    steps = np.arange(counted.count, dtype=np.float64)
+    middles = (counted.begin - begin) / 1e9 + (steps + 0.5) * width_s
     return {
         "t": _rounded(middles),
         "ok": _rounded(done.sum(axis=1) / width_s),

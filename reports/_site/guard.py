@@ -20,6 +20,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_PATH, MOST_QUERY = 1_000, 4_000  # letters of an address
+MOST_HEADERS = 100
 HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?")
 ELSEWHERE = (b"cross-site", b"same-site")
 POLICY = (
@@ -103,6 +104,8 @@ def refusal(scope: MutableMapping[str, Any], door: Door) -> PlainTextResponse | 
         return PlainTextResponse("Runs are only shown here.\n", 405, {"allow": "GET, HEAD"})
     if len(scope["path"]) > MOST_PATH or len(scope["query_string"]) > MOST_QUERY:
         return PlainTextResponse("No address here is as long as that.\n", 414)
+    if len(headers) > MOST_HEADERS:
+        return PlainTextResponse("No browser has so much to say.\n", 431)
     told = dict(headers)
     embedded = told.get(b"sec-fetch-mode", b"navigate") != b"navigate"
     if embedded and told.get(b"sec-fetch-site") in ELSEWHERE:

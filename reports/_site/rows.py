@@ -153,7 +153,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 def read_row(folder: Path) -> Row:
     """A folder as a line of the list, as far as it can be read."""
     name, run = folder.name, RunDir(folder)
-    notes = [said for file, most in SMALL.items() if (said := trouble(folder / file, most))]
+    notes = [why for file, most in SMALL.items() if (why := trouble(folder / file, most))]
     if not os.path.lexists(run.trial_file):
         return Row(name, FOREIGN, notes=("there is no trial.toml in it",))
     if notes:

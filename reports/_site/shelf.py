@@ -92,9 +92,7 @@ def trouble(path: Path, most_bytes: int) -> str:
 
 def unfit(folder: Path) -> str:
     """Why nothing of a run's files can be shown; empty when it can."""
-    count = 0
-    for path, mode in entries(folder):
-        count += 1
+    for count, (path, mode) in enumerate(entries(folder), start=1):
         name = os.fsencode(path.relative_to(folder)).decode("utf-8", "replace")
         if count > MOST_FILES:
             return f"it holds more than {MOST_FILES:,} files"

@@ -75,8 +75,8 @@ def strangers(root: Path) -> Iterator[Path]:
     import tomli_w
 
     folder = Path(tempfile.mkdtemp(prefix="seatrial-"))
-    shutil.copytree(root / "clusters", folder / "clusters")
-    shutil.copytree(root / "harness", folder / "harness")
+    for package in ("clusters", "harness", "nemesis"):
+        shutil.copytree(root / package, folder / package)
     shutil.copytree(Path(tomli_w.__file__).parent, folder / "tomli_w")
     (folder / "run").mkdir()
     subprocess.run(["chmod", "-R", "a+rwX", str(folder)], check=True)

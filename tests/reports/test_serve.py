@@ -56,7 +56,11 @@ def runs(tmp_path: Path, written: Written, lost: Finding) -> Path:
     storm = shelved(first, folder, INVALID)
     verdict = json.loads(first.verdict_file.read_text())
     row = {**verdict["checkers"][0], "findings": [_plain(lost)]}
-    verdict |= {"verdict": "invalid", "sentence": "Lost.", "checkers": [row, *verdict["checkers"][1:]]}
+    verdict |= {
+        "verdict": "invalid",
+        "sentence": "Lost.",
+        "checkers": [row, *verdict["checkers"][1:]],
+    }
     storm.verdict_file.write_text(json.dumps(verdict))
     storm.trial_file.write_text(first.trial().with_({"profile": "unsafe-default"}).to_toml())
     storm.plan_file.write_text(first.plan_file.read_text().replace("for_s = 5.0", "for_s = 9.0"))
@@ -89,9 +93,7 @@ def order(runs: Path, query: str) -> list[str]:
         ("?sort=nonsense&order=x&page=9e9", [INVALID, VALID]),
     ],
 )
-def test_the_list_is_searched_filtered_and_sorted(
-    runs: Path, query: str, names: list[str]
-) -> None:
+def test_the_list_is_searched_filtered_and_sorted(runs: Path, query: str, names: list[str]) -> None:
     """By what the address says; what makes no sense in it is as if it were not there."""
     assert order(runs, query) == names
 
@@ -170,11 +172,11 @@ def test_strange_folders_are_listed_with_a_note(runs: Path) -> None:
 
 
 def test_two_runs_side_by_side(runs: Path) -> None:
-    """Numbers and findings of both, the fields and the lines of the plan that differ, and curves."""
+    """Numbers and findings of both, the fields and lines of the plan that differ, curves."""
     answer = site_lab.browser(runs).get(f"/compare?run={VALID}&run={INVALID}")
     shown = Page(answer.text)
     assert "profile allack-min2 unsafe-default" in shown.text
-    assert "LOST_ACKED, breaks no-loss – 3" in shown.text
+    assert "LOST_ACKED, breaks no-loss \N{EN DASH} 3" in shown.text
     assert "for_s = 5.0 for_s = 9.0" in shown.text
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', answer.text)
     assert found
@@ -235,7 +237,9 @@ def test_a_run_in_progress_is_told(runs: Path) -> None:
     run.verdict_file.unlink()
     with held(run), Bulletin(run) as bulletin:
         bulletin.take({"phase": "load"})
-        bulletin.take({"fault": {"id": 0, "kind": "kill", "targets": ["broker-1"], "stage": "applied"}})
+        bulletin.take(
+            {"fault": {"id": 0, "kind": "kill", "targets": ["broker-1"], "stage": "applied"}}
+        )
         before = sorted(run.path.rglob("*"))
         told = standing(run.path)
         assert told["state"] == "running"
@@ -251,7 +255,9 @@ def test_a_run_in_progress_is_told(runs: Path) -> None:
     assert standing(runs / INVALID) == {"state": "judged"}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"rates": [1e999, "x"]}', "9" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "[" * 100_000, '{"rates": [1e999, "x"]}', "9" * 5000]
+)
 def test_a_status_that_makes_no_sense_is_none(runs: Path, text: str) -> None:
     """Whoever wrote it; a page is told what can be drawn."""
     run = RunDir(runs / VALID)

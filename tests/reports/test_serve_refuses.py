@@ -25,7 +25,12 @@ TRAVERSALS = (
     *("/../secret.txt", "/runs/../secret.txt", "/runs/../../secret.txt", "/static/../secret.txt"),
     *("/runs/%2e%2e/secret.txt", "/runs/%2e%2e%2fsecret.txt", "/runs/..%2f..%2fsecret.txt"),
     *("/runs/..%5c..%5csecret.txt", "/runs/%252e%252e%252fsecret.txt", "/runs/....//secret.txt"),
-    *("/runs/%c0%ae%c0%ae%c0%afsecret.txt", "/runs/%00", f"/runs/{NAME}%00/archive", "//secret.txt"),
+    *(
+        "/runs/%c0%ae%c0%ae%c0%afsecret.txt",
+        "/runs/%00",
+        f"/runs/{NAME}%00/archive",
+        "//secret.txt",
+    ),
     *("/runs/../archive", "/runs/%2e%2e/archive", "/runs/%2e/archive", "/runs/./archive"),
     *(f"/runs/{NAME}/../../secret.txt", f"/runs/{NAME}/verdict.json", f"/runs/{NAME}/nodes/x.log"),
     *("/static/%2e%2e%2f%2e%2e%2fpage.py", "/static/style.css/../../page.py", "/static/"),
@@ -122,7 +127,9 @@ def test_a_rebound_name_is_told_nothing(port: int) -> None:
     answer = get(port, "/", "evil.example")
     assert status(answer) == 421
     assert NAME.encode() not in answer
-    head = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nSec-Fetch-Site: cross-site\r\n"
+    head = (
+        "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nSec-Fetch-Site: cross-site\r\n"
+    )
     for mode, code in (("no-cors", 403), ("cors", 403), ("navigate", 200)):
         answer = said(port, f"{head}Sec-Fetch-Mode: {mode}\r\n\r\n".encode())
         assert status(answer) == code, mode

@@ -333,7 +333,7 @@ def test_a_crew_takes_its_orders_from_standard_input() -> None:
 
     async def main() -> int:
         stub: Any = Stub()
-        session = Session(stub, stub, told.append)
+        session = Session(stub, stub, told.append, lambda: None)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: session, sys.stdin.buffer)
         try:
@@ -352,5 +352,5 @@ def test_a_crew_takes_its_orders_from_standard_input() -> None:
     assert (process.code, orphan.code) == (0, 255)
     assert words.count({"is": "ready"}) == 2
     assert [word for word in words if word != {"is": "ready"}] == [
-        *({"begin": (7, 1)}, {"is": "loading"}, {"is": "stopped"}, {"is": "drained"}),
+        *({"begin": (7, 1, 0)}, {"is": "loading"}, {"is": "stopped"}, {"is": "drained"}),
     ]
