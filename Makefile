@@ -44,7 +44,7 @@ bench: install packages
 docs: install
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt --group docs
 	$(BIN)/pytest -q tests/test_docs.py --rewrite
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 nightly: install packages
 	$(BIN)/seatrial suite $(SUITE)

@@ -15,6 +15,7 @@ from harness.explain import Told as Story
 from harness.explain import explained
 from harness.verdict import Finding
 from reports import _words
+from reports._around import SILENCE, Around, around
 from reports._counterexample import Counterexample, counterexample, drawn
 from reports._lanes import Mark
 from reports._run import Told, rank
@@ -29,11 +30,12 @@ TONES = ("bad", "doubt", "quiet")
 
 @dataclass(frozen=True)
 class Witness:
-    """One witness of a finding: its story, and its operations as a drawing."""
+    """One witness of a finding: its story, its operations as a drawing, what nodes told then."""
 
     name: str
     story: Story | None
     example: Counterexample | None
+    around: Around = SILENCE
 
     @property
     def subject(self) -> str:
@@ -106,7 +108,8 @@ def shown(told: Told) -> list[Shown]:
         counted[finding.code] = first - 1 + len(finding.evidence)
         names = _witnesses(finding, first, left if rank(finding) < 2 else 0)
         left -= len(names)
-        witnesses = tuple(_witness(told, name) for name in names)
+        rows = zip(names, finding.evidence, strict=False)
+        witnesses = tuple(_witness(told, name, row) for name, row in rows)
         found.append(_shown(told, number, result.checker, finding, witnesses))
     return found
 
@@ -125,14 +128,17 @@ def _witnesses(finding: Finding, first: int, left: int) -> list[str]:
     return [f"{finding.code}:{first + n}" for n in range(count)]
 
 
-def _witness(told: Told, name: str) -> Witness:
+def _witness(told: Told, name: str, row: Mapping[str, Any]) -> Witness:
     story = told.part(f"the story of {name}", lambda: explained(told.run, name), None)
     example = told.part(
         f"the operations of {name}", lambda: counterexample(told.history, told.verdict, name), None
     )
     if example is not None and len(example.operations) < 2:
         example = None
-    return Witness(name, story, example)
+    t = _when(row)
+    if t is None and example is not None:
+        t = min(example.times, default=None)
+    return Witness(name, story, example, SILENCE if t is None else around(told.events, t))
 
 
 def _shown(
@@ -157,11 +163,17 @@ def _moments(finding: Finding, witnesses: Sequence[Witness]) -> Iterator[tuple[i
     """When the evidence happened: each row's first moment; else when operations were invoked."""
     told = False
     for number, row in enumerate(finding.evidence, start=1):
-        at = next((row[name] for name in WHEN if isinstance(row.get(name), int | float)), None)
-        if at is not None and 0 <= at < 1e9:
+        t = _when(row)
+        if t is not None:
             told = True
             what = next((f", {row[name]}" for name in ("queue", "key", "node") if name in row), "")
-            yield round(at * 1e9), f"{finding.code} witness {number}{what}, at {at:.3f} s"
+            yield t, f"{finding.code} witness {number}{what}, at {t / 1e9:.3f} s"
     for witness in () if told else witnesses:
         for t in witness.times:
             yield t, f"{witness.name}, an operation invoked at {t / 1e9:.3f} s"
+
+
+def _when(row: Mapping[str, Any]) -> int | None:
+    """A row's first moment, in ns since the run's start; None: it tells none that makes sense."""
+    at = next((row[name] for name in WHEN if isinstance(row.get(name), int | float)), None)
+    return round(at * 1e9) if at is not None and 0 <= at < 1e9 else None

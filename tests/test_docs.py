@@ -1,7 +1,7 @@
 """Documentation that could go stale is generated, and compared with what the code says today.
 
-`pytest tests/test_docs.py --rewrite` (or `make docs`) writes docs/catalogue.md and docs/cli.md.
-Links inside the documentation lead somewhere.
+`pytest tests/test_docs.py --rewrite` (or `make docs`) writes docs/catalogue.md, docs/cli.md and
+docs/files.md. Links inside the documentation lead somewhere.
 """
 
 import json
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from format_pages import files_page
 
 from harness import registry
 from harness.commands._group import COMMANDS, seatrial
@@ -67,7 +68,14 @@ def command_line() -> str:
         command = seatrial.get_command(context, name)
         assert command is not None
         lines += [f"## {name}", "", *_help(f"seatrial {name}", command)]
+        for part, within in getattr(command, "commands", {}).items():
+            lines += [f"### {name} {part}", "", *_help(f"seatrial {name} {part}", within)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def files() -> str:
+    """docs/files.md: folders, fields and columns."""
+    return "\n".join((WRITTEN_BY, *files_page())) + "\n"
 
 
 def _help(path: str, command: click.Command) -> Iterator[str]:
@@ -84,7 +92,8 @@ def _help(path: str, command: click.Command) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "generate"), [("catalogue.md", catalogue), ("cli.md", command_line)]
+    ("name", "generate"),
+    [("catalogue.md", catalogue), ("cli.md", command_line), ("files.md", files)],
 )
 def test_generated_docs_are_fresh(root: Path, rewrite: bool, name: str, generate: object) -> None:
     """What the documentation says of names, options and defaults is what the code says."""
@@ -106,6 +115,22 @@ def test_every_code_is_explained(root: Path) -> None:
     }
     assert len(codes) > 15
     assert not {code for code in codes if f"`{code}`" not in page}
+
+
+def test_every_finding_has_advice(root: Path) -> None:
+    """Whatever a table calls a finding, or a law, another one says what to do about."""
+    page = (root / "docs" / "verdicts.md").read_text()
+    laws = (root / "docs" / "simulation.md").read_text()
+    told = _codes(page, "| finding |") | _codes(laws, "| law |")
+    assert len(told) > 60
+    assert _codes(page, "| findings |") == told
+
+
+def _codes(page: str, header: str) -> set[str]:
+    """Those in the first column of each table that begins so."""
+    tables = [part.split("\n\n")[0] for part in page.split(f"\n{header}")[1:]]
+    rows = [row.split("|")[1] for table in tables for row in table.splitlines()[1:]]
+    return {code for row in rows for code in re.findall(r"`([A-Z][A-Z0-9_]+)`", row)}
 
 
 def _pages(root: Path) -> Iterator[Path]:

@@ -1,0 +1,60 @@
+"""What nodes told around a moment: all of it, nothing else, in its order, and not too much."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from harness.intervals import Event
+from harness.rundir import RunDir
+from harness.verdict import Finding
+from reports import page
+from reports._around import MOST, around
+from reports._findings import shown
+
+S = 1_000_000_000
+AT = 10 * S
+
+
+@pytest.mark.parametrize(
+    ("apart_s", "there"), [(0, True), (-1, True), (1, True), (-1.001, False), (1.001, False)]
+)
+def test_within_a_second(apart_s: float, there: bool) -> None:
+    """Before or after, and not a millisecond more."""
+    event = Event(AT + round(apart_s * S), "broker-1", "role", {"epoch": 2})
+    found = around([event], AT)
+    assert [line.fields for line in found.lines] == ["epoch 2"] * there
+    assert [line.apart_s for line in found.lines] == [apart_s] * there
+
+
+def test_the_order_is_that_of_time_whatever_it_came_in() -> None:
+    """Events of several nodes come file by file; the same events are the same lines."""
+    events = [Event(AT + n * 1000, f"broker-{n % 3}", "role", {"n": n}) for n in range(20)]
+    shuffled = Random(1).sample(events, len(events))
+    assert around(shuffled, AT) == around(events, AT)
+    assert [line.fields for line in around(shuffled, AT).lines] == [f"n {n}" for n in range(20)]
+
+
+def test_of_a_busy_second_the_nearest_are_kept() -> None:
+    """Connections that come and go are left out first, and it is said how many lines there were."""
+    steps = [Event(AT + n * 1_000_000, "broker-1", "role", {"n": n}) for n in range(MOST + 5)]
+    chatter = [Event(AT, "broker-2", "connection", {"peer": n}) for n in range(7)]
+    found = around([*chatter, *steps], AT)
+    assert [line.fields for line in found.lines] == [f"n {n}" for n in range(MOST)]
+    assert found.left_out == 12
+
+
+def test_what_is_nobodys_is_not_told() -> None:
+    """The harness's own remarks are no lines of a node."""
+    assert around([Event(AT, "", "recovery"), Event(AT, "broker-1", "")], AT).lines == ()
+
+
+def test_the_page_has_them_beside_the_story(written: Callable[..., RunDir], lost: Finding) -> None:
+    """Of a message that was acknowledged at 7.9 s: the exit, the expiry and the election before."""
+    run = written((lost,))
+    (finding, *_) = shown(page.read(run))
+    kinds = [line.kind for line in finding.witnesses[0].around.lines]
+    assert kinds == ["exit", "expired", "election", "role", "set"]
+    path = page.render(run)
+    assert path is not None
+    assert "What the nodes told within a second of it, 5 lines" in path.read_text()
