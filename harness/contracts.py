@@ -54,6 +54,14 @@ class Node:
     zone: str = ""
 
 
+@dataclass(frozen=True)
+class Distance:
+    """How much later packets arrive because of the way alone; `jitter_s`: at most so much more."""
+
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+
+
 # ---------------------------------------------------------------------------------------- hosts
 
 
@@ -360,6 +368,7 @@ class Bed:
     acknowledged: Callable[[], int]  # sends acknowledged so far, as the crews last told
     sleep: Callable[[float], Awaitable[None]]
     clients: Callable[[], Clients] = _no_clients
+    distances: Mapping[tuple[str, str], Distance] = field(default_factory=dict)  # by rules of ours
 
     async def standing(self) -> Standing:
         """Who plays which part right now: seen where that can be seen, else asked."""

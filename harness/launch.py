@@ -23,12 +23,12 @@ import harness
 from harness import registry
 from harness.bulletin import Bulletin
 from harness.contracts import Hosts, Node, System
-from harness.errors import BedFailed
+from harness.errors import BedFailed, Unsupported
 from harness.rundir import RunDir
 from harness.runs import start_run
 from harness.trial import Trial
 from harness.typed import seatrial
-from harness.zones import placed
+from harness.zones import distances, placed
 
 Status = Mapping[str, Any]
 
@@ -60,6 +60,11 @@ class Stage:
         hosts: Hosts = registry.load("hosts", trial.hosts)(trial, Path())
         nodes = placed(system.nodes(), trial.zones)
         hosts.check(nodes)
+        if distances(nodes, trial.zone_latency) and "delay" not in hosts.can:
+            raise Unsupported(
+                f"{trial.hosts} hosts can not make packets late, as zone_latency wants; choose "
+                "other hosts"
+            )
         return cls(nodes, system.detection_s, hosts.can | getattr(system, "can", frozenset()))
 
 

@@ -115,6 +115,21 @@ class Zones(Pairs):
         return super().convert(value, param, ctx)
 
 
+class Latency(click.ParamType[dict[str, Any]]):
+    """`5ms`, or with jitter `5ms+1ms`."""
+
+    name = "latency"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        delay, plus, jitter = value.partition("+")
+        table = {"delay_s": Duration().convert(delay, param, ctx)}
+        return {**table, "jitter_s": Duration().convert(jitter, param, ctx)} if plus else table
+
+
 class Seeds(click.ParamType[tuple[int, ...]]):
     """`1..10`, `1,4,9`, or both mixed."""
 

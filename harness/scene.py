@@ -5,11 +5,11 @@ A fault's function takes one line of a plan and a `Scene`, and gives an `Injecti
 meet do not undo each other.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from harness.contracts import Bed, Node
+from harness.contracts import Bed, Distance, Node
 
 Link = tuple[str, str]  # names of the sending and the receiving node
 
@@ -48,7 +48,12 @@ def _narrower(one: float, other: float) -> float:
 
 
 class Links(Protocol):
-    """The network rules of all faults in force, merged: where two meet, the worse one wins."""
+    """The network rules of all faults in force, merged: where two meet, the worse one wins.
+
+    ways_s   how long the quickest packet took on a link that somebody measured, by itself
+    """
+
+    ways_s: MutableMapping[Link, float]
 
     async def lay(self, owner: object, effects: Mapping[Link, Effect]) -> None:
         """Put a fault's effects in force."""
@@ -58,6 +63,10 @@ class Links(Protocol):
 
     def effect(self, link: Link) -> Effect:
         """What all faults together want of the link."""
+        ...
+
+    def distance(self, link: Link) -> Distance:
+        """What is between its ends for the whole trial, by rules that are no fault's."""
         ...
 
     def version(self, node: str) -> int:

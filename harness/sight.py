@@ -38,6 +38,10 @@ class Overseen(Protocol):
         """Of so many packets sent now from node to node: how many arrive, how many rules drop."""
         ...
 
+    def way_ns(self, source: str, sink: str) -> int:
+        """How long the quickest packet takes from node to node while nothing is wrong."""
+        ...
+
     def observed(self) -> Iterable[Observed]:
         """Events that nobody wrote down but the world: what was watched, what was broken."""
         ...

@@ -72,6 +72,7 @@ class Trial:
     compare_replicas: bool = False  # also between faults, not only at the end
     nodes: Mapping[str, int] = field(default_factory=dict)  # role -> how many; else the system's
     zones: Mapping[str, Any] = field(default_factory=dict)  # where nodes stand (harness.zones)
+    zone_latency: Mapping[str, Any] = field(default_factory=dict)  # how far zones are apart
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the system, over the profile's
     load: Mapping[str, Any] = field(default_factory=dict)  # options of the workload
     checkers: tuple[str, ...] = ()  # empty: the workload's

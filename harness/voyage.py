@@ -32,7 +32,7 @@ from harness.runs import drop_ballast
 from harness.sight import Overseen
 from harness.together import meanwhile, together
 from harness.watch import disks, exits, noticed, standings
-from harness.zones import placed
+from harness.zones import distances, placed
 
 START_WITHIN_S = 90.0
 PLAN_GRACE_S = 60.0  # for observations that take long
@@ -118,6 +118,7 @@ class Voyage:
             acknowledged=lambda: self._acknowledged(),
             sleep=asyncio.sleep,
             clients=self._clients,
+            distances=distances(nodes, self.trial.zone_latency),
         )
         self.record.name([node.name for node in nodes], self.workload.keys)
         self.run.write_names(_names(bed, self.workload))
@@ -127,6 +128,10 @@ class Voyage:
     async def started(self, bed: Bed) -> None:
         """The system is installed, runs, and serves with full redundancy."""
         await self._refuse_lacking(bed)
+        if bed.distances:
+            async with self.must(START_WITHIN_S, "setting zones apart"):
+                seen = await registry.nemesis().set_apart(bed)
+            self.mark("apart", zone_latency=dict(seen))
         async with self.must(START_WITHIN_S, "starting the cluster"):
             await self.system.install(bed)
             await self.system.start(bed)

@@ -5,6 +5,10 @@
                                          these stand there, the others of a role in turn
 
 A zone is the letters of a name: faults aim at `zone-a`, or at `one zone`.
+
+    zone_latency = { delay_s = 0.005, jitter_s = 0.001 }
+
+What a node of one zone sends to a node of another is so much later, all the time (`distances`).
 """
 
 import re
@@ -14,12 +18,13 @@ from dataclasses import replace
 from string import ascii_lowercase
 from typing import Any
 
-from harness.contracts import Node
+from harness.contracts import Distance, Node
 from harness.errors import BadRequest, UnknownName
 
 COUNT = "count"  # `zones = 3` is the table { count = 3 }
 NAME = re.compile(r"[a-z][a-z0-9]*")
 MOST = len(ascii_lowercase)
+LEAST_S, MOST_S = 0.001, 0.5  # of a latency
 
 
 def placed(nodes: Sequence[Node], zones: Mapping[str, Any]) -> Sequence[Node]:
@@ -38,6 +43,35 @@ def placed(nodes: Sequence[Node], zones: Mapping[str, Any]) -> Sequence[Node]:
         turn[node.role] += 1
         standing.append(replace(node, zone=zone))
     return standing
+
+
+def distances(
+    nodes: Sequence[Node], latency: Mapping[str, Any]
+) -> Mapping[tuple[str, str], Distance]:
+    """Of the links that lead from zone to zone; of placed nodes. BadRequest when it makes no
+    sense."""
+    if not latency:
+        return {}
+    distance = _distance(latency)
+    far = {(a.name, b.name) for a in nodes for b in nodes if a.zone != b.zone}
+    if not far:
+        raise BadRequest("zone_latency needs nodes in several zones; say zones = 3, or --zones 3")
+    return dict.fromkeys(sorted(far), distance)
+
+
+def _distance(latency: Mapping[str, Any]) -> Distance:
+    for key, value in latency.items():
+        least_s = {"delay_s": LEAST_S, "jitter_s": 0.0}.get(key)
+        if least_s is None:
+            raise UnknownName("key in zone_latency", key, ["delay_s", "jitter_s"])
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not least_s <= value <= MOST_S:
+            raise BadRequest(
+                f"zone_latency.{key} must be seconds from {least_s:g} to {MOST_S:g}, not {value!r}"
+            )
+    if "delay_s" not in latency:
+        raise BadRequest("zone_latency needs delay_s, the seconds from zone to zone")
+    return Distance(**{key: float(value) for key, value in latency.items()})
 
 
 def _check(nodes: Sequence[Node], zones: Mapping[str, Any]) -> None:

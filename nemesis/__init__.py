@@ -17,9 +17,10 @@ The front door: `planned` is a trial's plan, checked (`draw` or `load`, then `ch
 dense one for campaigns, `shown` one that shows each kind, `dump` saves it, `carry_out` does it,
 `as_recorded` is one that hits the same victims again; `lacking` says why nodes can not do a plan,
 `measured` what a fault came to, and `open_entries` are the faults that a crashed run left in the
-world.
+world. `set_apart` lays what is between zones before anything else.
 """
 
+from nemesis._distances import set_apart
 from nemesis._ledger import Entry, Ledger, open_entries
 from nemesis._measured import measured
 from nemesis._nemesis import carry_out
@@ -46,6 +47,7 @@ __all__ = [
     "measured",
     "open_entries",
     "planned",
+    "set_apart",
     "shown",
     "swarm",
 ]

@@ -6,24 +6,37 @@ changes. So overlapping faults compose, and healing one leaves the other in plac
 
 A node's rules are replaced as a whole, which resets their counters; `version` tells an observer
 that this happened under its eyes.
+
+What is between zones for the whole trial is in every merge, and no fault's: `effect` does not tell
+of it, a delay comes on top of it, and when all is healed it is all that is left.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from functools import reduce
+from types import MappingProxyType
 
-from harness.contracts import Agent, LinkRule, Node
+from harness.contracts import Agent, Distance, LinkRule, Node
 from harness.scene import NOTHING, Effect, Link
 from nemesis._waiting import each
 
 
 class Fabric:
-    def __init__(self, nodes: Sequence[Node], agents: Mapping[str, Agent]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        agents: Mapping[str, Agent],
+        distances: Mapping[Link, Distance] = MappingProxyType({}),
+    ) -> None:
         self._address = {node.name: node.address for node in nodes}
         self._agents = agents
+        self.ways_s: MutableMapping[Link, float] = {}
+        self._distances = distances
         self._laid: dict[object, Mapping[Link, Effect]] = {}
         # None: a change was begun and not confirmed, so nobody knows
-        self._in_force: dict[str, tuple[LinkRule, ...] | None] = {node.name: () for node in nodes}
+        self._in_force: dict[str, tuple[LinkRule, ...] | None] = {
+            node.name: self._merged(node.name) for node in nodes
+        }
         self._version = {node.name: 0 for node in nodes}
         self._turn = {node.name: asyncio.Lock() for node in nodes}
 
@@ -41,6 +54,10 @@ class Fabric:
         """What is wrong with the link, as all faults together want it."""
         laid = [effects[link] for effects in self._laid.values() if link in effects]
         return reduce(Effect.worse, laid) if laid else NOTHING
+
+    def distance(self, link: Link) -> Distance:
+        """How far its ends are apart by rules that were there before any fault, and stay."""
+        return self._distances.get(link, Distance())
 
     def version(self, node: str) -> int:
         """Rises whenever the node's rules are replaced."""
@@ -65,5 +82,14 @@ class Fabric:
             self._in_force[sink] = rules
 
     def _merged(self, sink: str) -> tuple[LinkRule, ...]:
-        links = {link for effects in self._laid.values() for link in effects if link[1] == sink}
-        return tuple(LinkRule(self._address[link[0]], *self.effect(link)) for link in sorted(links))
+        laid = {link for effects in self._laid.values() for link in effects if link[1] == sink}
+        far = (link for link in self._distances if link[1] == sink)
+        return tuple(self._rule(link) for link in sorted(laid.union(far)))
+
+    def _rule(self, link: Link) -> LinkRule:
+        """A delay comes on top of the way."""
+        effect, far = self.effect(link), self.distance(link)
+        late = effect._replace(
+            delay_s=effect.delay_s + far.delay_s, jitter_s=effect.jitter_s + far.jitter_s
+        )
+        return LinkRule(self._address[link[0]], *late)

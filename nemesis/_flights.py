@@ -22,7 +22,6 @@ COUNT, SMALL_BYTES = 20, 64
 HEADERS_BYTES = 28  # of IP and UDP: they need room too
 PATIENCE_S = 0.3  # for a quick datagram, before there is a fault
 QUICK = 0.125  # ... of the delay that is to be added
-MANY = 400  # where it costs nothing
 LOOKS = 3
 
 
@@ -67,24 +66,32 @@ def per_s(group: Sequence[Measured]) -> float:
 
 async def naturals(scene: Scene, links: Sequence[Link], delay_s: float = 0.0) -> dict[Link, float]:
     """What is between sending and arriving while the fault is not there. Of a link that carries
-    nothing just now, what the clocks say of each other."""
-    clocks = by_clocks(scene, links)
-    best: dict[Link, float] = {}
-    slow = set(links)
-    count = MANY if isinstance(scene.bed.hosts, Overseen) else COUNT
+    nothing just now, what an earlier fault found, or else what the clocks say of each other."""
+    clocks, hosts = by_clocks(scene, links), scene.bed.hosts
+    if isinstance(hosts, Overseen):
+        return {
+            link: clocks[link] + hosts.way_ns(*link) + _far_s(scene, link) * NS for link in links
+        }
+    ways_s, slow = scene.links.ways_s, set(links)
 
     async def quick() -> bool:
-        flying = (_hasty(scene, link, clocks[link], count) for link in sorted(slow))
+        flying = (_hasty(scene, link, clocks[link]) for link in sorted(slow))
         for measured in await asyncio.gather(*flying):
             way_s = _own_way(measured)
-            best[measured.link] = min(way_s, best.get(measured.link, way_s))
-            quick_enough = not delay_s or way_s <= delay_s * QUICK
-            if quick_enough or count == MANY or not measured.flights:
+            if way_s is not None:
+                ways_s[measured.link] = min(way_s, ways_s.get(measured.link, way_s))
+            quick_s = _far_s(scene, measured.link) + delay_s * QUICK
+            if way_s is None or not delay_s or way_s <= quick_s:
                 slow.discard(measured.link)
         return not slow
 
     await reached(scene.bed, quick, scene.bed.now_ns() + PATIENCE_S * NS)
-    return {link: clocks[link] + best[link] * NS for link in links}
+    return {link: clocks[link] + ways_s.get(link, _far_s(scene, link)) * NS for link in links}
+
+
+def _far_s(scene: Scene, link: Link) -> float:
+    """By nature, as a fault has to see it."""
+    return scene.links.distance(link).delay_s
 
 
 def by_clocks(scene: Scene, links: Sequence[Link]) -> dict[Link, float]:
@@ -92,12 +99,12 @@ def by_clocks(scene: Scene, links: Sequence[Link]) -> dict[Link, float]:
     return {link: _apart_ns(scene, link) for link in links}
 
 
-def _own_way(measured: Measured) -> float:
-    """Seconds of the quickest, without what other faults add. Where packets wait for their turn
-    nobody knows how long that was."""
+def _own_way(measured: Measured) -> float | None:
+    """Seconds of the quickest, without what other faults add. Where nothing arrives, or packets
+    wait for their turn, nobody knows."""
     wanted = measured.wanted
     if wanted.narrow or not measured.flights:
-        return 0.0
+        return None
     return min(measured.late_s) - (0.0 if wanted.reorder else wanted.delay_s)
 
 
@@ -120,14 +127,14 @@ def by_sink(links: Sequence[Link]) -> Iterator[list[Link]]:
         yield [link for link in links if link[1] == sink]
 
 
-async def _hasty(scene: Scene, link: Link, natural_ns: float, count: int) -> Measured:
+async def _hasty(scene: Scene, link: Link, natural_ns: float) -> Measured:
     """As it comes: a fault waits for it to be applied. A narrow link is left alone."""
     wanted = scene.links.effect(link)
     within_s = PATIENCE_S + wanted.delay_s + wanted.jitter_s
     flights: Sequence[Flight] = ()
     if wanted.drop < 1 and not wanted.narrow:
-        flights = await _flown(scene, link, count, SMALL_BYTES, within_s)
-    return Measured(link, wanted, natural_ns, count, SMALL_BYTES, flights)
+        flights = await _flown(scene, link, COUNT, SMALL_BYTES, within_s)
+    return Measured(link, wanted, natural_ns, COUNT, SMALL_BYTES, flights)
 
 
 async def _steady(

@@ -107,7 +107,7 @@ class _Nemesis:
     ) -> None:
         self.bed = replace(bed, agents=timed(bed.agents, bed.now_ns))
         self.ledger, self.load_began_ns = ledger, load_began_ns
-        self.fabric = Fabric(bed.nodes, self.bed.agents)
+        self.fabric = Fabric(bed.nodes, self.bed.agents, bed.distances)
         self.hearing = Hearing(bed, any(_conditions.listens(planned) for planned in plan))
         self.held: set[str] = set()
         self.begun: list[_Interval] = []

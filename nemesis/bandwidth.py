@@ -89,9 +89,9 @@ class Bandwidth(PacedFault):
         self._groups = [*by_sink(list(effects))] if per_node else [[link] for link in effects]
 
     async def measure(self) -> Sequence[Measured]:
-        links, size_bytes = list(self.effects), probe_bytes(self._rate)
-        share = max(len(group) for group in self._groups)
-        count = max(LEAST, probes(self._rate)) // share + 1
+        links, rate = list(self.effects), self._lowest_rate()
+        size_bytes, share = probe_bytes(rate), max(len(group) for group in self._groups)
+        count = max(LEAST, probes(rate)) // share + 1
         return await fly(self.scene, links, self.naturals_ns, count, size_bytes)
 
     def odd(self, measured: Sequence[Measured], healed: bool) -> Sequence[Measured]:
@@ -106,6 +106,13 @@ class Bandwidth(PacedFault):
         rates = sorted(per_s(group) for group in self._grouped(measured))
         words = f"{rates[-1]:,.0f} bytes/s at most on {counted(len(measured))}" if rates else ""
         return {"bytes_per_s": [round(rate) for rate in (*rates[:1], *rates[-1:])]}, words
+
+    def _lowest_rate(self) -> float:
+        """In force on any of the links, be it another fault's, so that nothing is clogged by what
+        looks at it; at most our own, which is known to be bearable."""
+        wanted = [self.scene.links.effect(link) for link in self.effects]
+        rates = (rate for one in wanted for rate in (one.bytes_per_s, one.node_bytes_per_s) if rate)
+        return min([self._rate, *rates])
 
     def _grouped(self, measured: Sequence[Measured]) -> list[list[Measured]]:
         by_link = {each.link: each for each in measured}

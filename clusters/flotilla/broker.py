@@ -345,7 +345,7 @@ class Broker:
         if not self._store.fits(send.topic.encode(), send.key, send.body):
             return Sent(Status.MESSAGE_ILLEGAL, remark="the message is too large")
         if not self._store.has_room(send.topic.encode(), send.key, send.body):
-            return Sent(Status.SERVICE_NOT_AVAILABLE, remark="the disk is full")
+            return Sent(Status.SERVICE_NOT_AVAILABLE, remark=self._store.log.why_full)
         if not self._mastery.admits():
             return Sent(Status.IN_SYNC_REPLICAS_NOT_ENOUGH)
         qos = class_of(send.topic, self._config.topic_qos)

@@ -149,7 +149,7 @@ class HaSlave:
 
     async def _attach(self, leader: Leader) -> None:
         if self._store.log.full:
-            raise _Refused("the disk is full")
+            raise _Refused(self._store.log.why_full)
         self.state, self.halted = "dialling", ""
         timeout_s = self._config.controller_rpc_timeout_s
         connection = await dial(leader.ha_address, self, timeout_s)
@@ -212,7 +212,7 @@ class HaSlave:
         except OSError as e:
             if not no_room(e):
                 raise
-            raise _Refused("the disk is full") from e
+            raise _Refused(str(e)) from e
         if self._config.sync_flush:
             await self._store.flush()
 

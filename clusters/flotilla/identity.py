@@ -17,7 +17,7 @@ from typing import NoReturn
 from zlib import crc32
 
 from .config import Config
-from .ports import Ports
+from .ports import Ports, patiently
 from .wire import Json, Op, Status, from_json, to_json
 
 Ask = Callable[[Op, Json], Awaitable[Json]]
@@ -86,7 +86,7 @@ class Identity:
             if not await self._apply(ask, claim):
                 self._remove_claim()
                 return None
-            await self._files.replace(self._path, claim.packed())
+            await patiently(lambda: self._files.replace(self._path, claim.packed()))
         self._remove_claim()
         return claim.broker_id
 
@@ -107,7 +107,7 @@ class Identity:
         reply = await ask(Op.NEXT_BROKER_ID, who)
         code = f"{config.address};{self._ports.clock.wall_ms()}"
         claim = Claim(config.cluster, config.broker_name, int(reply["brokerId"]), code)
-        await self._files.replace(self._claim_path, claim.packed())
+        await patiently(lambda: self._files.replace(self._claim_path, claim.packed()))
         return claim
 
     async def _apply(self, ask: Ask, claim: Claim) -> bool:

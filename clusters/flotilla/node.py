@@ -15,10 +15,11 @@ from typing import Any
 from . import config as configuration
 from .config import Config, ConfigError
 from .events import EventLog
-from .ports import Files, Ports, real
+from .ports import AGAIN_S, Files, Ports, real
 from .rules import RULES, Rules
 
 USAGE, UNAVAILABLE, SOFTWARE = 64, 69, 70
+STARVED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 Main = Callable[[Config, Ports, Rules, Callable[[str], None]], Awaitable[None]]
 
 
@@ -74,7 +75,13 @@ async def _live(config: Config, ports: Ports, rules: Rules) -> int:
     """Run the role's main; a request to stop ends it in order."""
     loop = asyncio.get_running_loop()
     events = EventLog(config.event_log, config.node, ports)
-    loop.set_exception_handler(lambda _, context: _die(config, ports, events, context))
+    starved = _Starved(config.node, ports, events)
+
+    def unexpected(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not starved.told(context):
+            _die(config, ports, events, context)
+
+    loop.set_exception_handler(unexpected)
     ports.files.makedirs(config.store)
     ready = _ready(config, ports)
     work = asyncio.ensure_future(_main_of(config)(config, ports, rules, ready))
@@ -132,6 +139,29 @@ def _check(config: Config) -> None:
             f"controllerDLegerPeers has {config.controller_id} at {own}, "
             f"but it listens at {config.address}"
         )
+
+
+class _Starved:
+    """What is only a lack of descriptors: whoever dials has to wait. asyncio tells of it for each
+    that waits, and tries again after a second."""
+
+    def __init__(self, node: str, ports: Ports, events: EventLog) -> None:
+        self._node, self._ports, self._events = node, ports, events
+        self._quiet_until = 0.0
+
+    def told(self, context: dict[str, Any]) -> bool:
+        """Was it that? It is told once in that time: the event log can not be opened either."""
+        exception = context.get("exception")
+        if "socket" not in context or not isinstance(exception, OSError):
+            return False
+        if exception.errno not in STARVED:
+            return False
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._quiet_until:
+            self._quiet_until = now_s + AGAIN_S
+            self._events.write("starved", why=f"nobody can be let in: {exception.strerror}")
+            self._ports.process.complain(f"{self._node} can let nobody in: {exception.strerror}")
+        return True
 
 
 def _die(config: Config, ports: Ports, events: EventLog, context: dict[str, Any]) -> None:

@@ -17,14 +17,16 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeVar
 
 Buffer = bytes | bytearray | memoryview
 PID_BITS = 22  # Linux has no more
+AGAIN_S = 1.0  # who found no descriptor tries again, as asyncio does that could not accept
+T = TypeVar("T")
 
 
 class File(Protocol):
@@ -270,8 +272,25 @@ def real(seed: int | None = None) -> Ports:
 
 
 def no_room(e: OSError) -> bool:
-    """Did the disk only lack room? Then nothing has changed, and it may be tried again."""
-    return e.errno in (errno.ENOSPC, errno.EDQUOT)
+    """Did the disk only lack room, or the process a descriptor? Then nothing has changed, and it
+    may be tried again."""
+    return e.errno in (errno.ENOSPC, errno.EDQUOT) or out_of_files(e)
+
+
+def out_of_files(e: OSError) -> bool:
+    """Are as many files and connections open as may be? Some will be closed again."""
+    return e.errno in (errno.EMFILE, errno.ENFILE)
+
+
+async def patiently(act: Callable[[], Awaitable[T]]) -> T:
+    """Do what needs a descriptor, as soon as there is one."""
+    while True:
+        try:
+            return await act()
+        except OSError as e:
+            if not out_of_files(e):
+                raise
+        await asyncio.sleep(AGAIN_S)
 
 
 def arguments() -> Sequence[str]:

@@ -173,6 +173,11 @@ class SimulatedHosts:
         passed = self._network.link(*ends).pass_all(count)
         return passed, count - passed
 
+    def way_ns(self, source: str, sink: str) -> int:
+        ends = (self._by_name[name].node.address for name in (source, sink))
+        quickest: int = self._network.link(*ends).natural_ns
+        return quickest
+
     def observed(self) -> Iterable[Observed]:
         """What was watched, and which laws were seen broken."""
         told: Iterable[Observed] = self._laws.events()

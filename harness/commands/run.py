@@ -7,7 +7,17 @@ from typing import Any
 import click
 
 from harness.errors import BadRequest
-from harness.options import SPARK, Duration, Pairs, Seeds, Words, Zones, merged, request
+from harness.options import (
+    SPARK,
+    Duration,
+    Latency,
+    Pairs,
+    Seeds,
+    Words,
+    Zones,
+    merged,
+    request,
+)
 
 Command = Callable[..., Any]
 
@@ -31,6 +41,7 @@ TRIAL_FLAGS: tuple[Command, ...] = (
     click.option("--bed", type=Pairs(), multiple=True, help="An option of the hosts."),
     click.option("--nodes", type=Pairs(), help="How many of each role: broker=3,controller=3."),
     click.option("--zones", type=Zones(), help="How many, or who stands where: broker-1=a,..."),
+    click.option("--zone-latency", type=Latency(), help="From zone to zone: 5ms, 5ms+1ms jitter."),
     click.option(
         "--faults",
         type=Words(),

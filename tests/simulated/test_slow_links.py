@@ -105,3 +105,27 @@ def test_flights_do_not_clog_a_narrow_link() -> None:
     narrow.bytes_per_s = 10_000
     assert 20 <= len(narrow.flights_ns(0, 1000, 1000)) <= 22
     assert narrow.queued_ns(0, 1000) < 3000 * MS
+
+
+def test_flights_are_in_nobodys_way() -> None:
+    """Looked at, they wait for what is there and for each other, also where links share a door."""
+    one = Link(CALM, lambda: 0.5)
+    other = Link(CALM, lambda: 0.5, one.door)
+    one.door_bytes_per_s = other.door_bytes_per_s = 10_000
+    assert one.queued_ns(0, 1000) == 100 * MS
+    assert one.flights_ns(0, 2, 1000) == [(201 * MS, 0), (301 * MS, 1)]
+    assert other.flights_ns(0, 1, 1000) == [(401 * MS, 0)]
+    assert other.flights_ns(10 * MS, 1, 1000) == [(201 * MS, 0)]
+    assert other.queued_ns(10 * MS, 1000) == 190 * MS
+
+
+def test_what_waits_goes_on_at_the_rate_in_force() -> None:
+    """A backlog of the narrower days does not outlast them."""
+    narrow = link()
+    narrow.bytes_per_s = 10_000
+    assert [narrow.queued_ns(0, 1000) for _ in range(10)][-1] == 1000 * MS
+    narrow.bytes_per_s = 1_000_000
+    assert narrow.flights_ns(0, 1, 1000) == [(12 * MS, 0)]
+    assert narrow.queued_ns(0, 1000) == 11 * MS
+    narrow.bytes_per_s = 10_000
+    assert narrow.queued_ns(1 * MS, 1000) == 1100 * MS

@@ -15,7 +15,7 @@ snapshot, has lost what it promised: it refuses to start.
 
 from dataclasses import dataclass
 
-from ..ports import Files
+from ..ports import Files, patiently
 from . import older
 from .effects import Written
 from .log import Log, Place
@@ -87,7 +87,7 @@ class Storage:
 
     async def save(self, snapshot: Snapshot) -> None:
         """The only snapshot from now on."""
-        await self._files.replace(self._snapshot_path, snapshot.packed)
+        await patiently(lambda: self._files.replace(self._snapshot_path, snapshot.packed))
 
     def close(self) -> None:
         self._wal.close()

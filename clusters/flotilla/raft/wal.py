@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..ports import File, Files
+from ..ports import File, Files, patiently
 from .log import START, Log, Place
 from .messages import Entry
 from .votes import Vote
@@ -87,7 +87,8 @@ class Wal:
     async def rewrite(self, vote: Vote, base: Place, entries: tuple[Entry, ...]) -> None:
         """A log that begins behind `base`, and nothing of what was there. On disk at the end."""
         record = pack(vote, base.index + 1, entries)
-        await self._files.replace(self._path, head(base, len(record)) + record)
+        whole = head(base, len(record)) + record
+        await patiently(lambda: self._files.replace(self._path, whole))
         self._file.close()
         self._file = self._files.open(self._path)
         self._end = HEAD_BYTES + len(record)

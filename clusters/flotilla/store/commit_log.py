@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ..net import Tasks
-from ..ports import File, Ports, no_room
+from ..ports import AGAIN_S, File, Ports, no_room, out_of_files, patiently
 from . import record
 
 NAME_DIGITS = 20
@@ -56,7 +56,7 @@ class CommitLog:
         commit_interval_s: float = 0.0,
     ) -> None:
         self.segment_size = segment_size
-        self.full = False
+        self.full, self.why_full = False, "the disk is full"
         self.min_offset = self.max_offset = self.written = self.flushed = 0
         self.on_written: Callable[[], None] = nothing
         self.on_flushed: Callable[[], None] = nothing
@@ -121,8 +121,18 @@ class CommitLog:
             if not no_room(e):
                 self._fail(f"{self.path(base)} can not be made: {e}")
             self._remove(base)
-            self.full = True
+            self._refuse(e)
         return not self.full
+
+    def _refuse(self, e: OSError) -> None:
+        """Until somebody looks at the disk again; a descriptor may be had sooner."""
+        self.full, self.why_full = True, "the disk is full"
+        if out_of_files(e):
+            self.why_full = "too many files are open"
+            asyncio.get_running_loop().call_later(AGAIN_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self.full = False
 
     def append(self, data: bytes) -> int:
         """Add whole records; they are written at the end of this turn, or with `commit_interval_s`
@@ -142,7 +152,7 @@ class CommitLog:
         first = self.max_offset - self.max_offset % self.segment_size
         for base in range(first, self.max_offset + len(data), self.segment_size):
             if not self._reserve(base):
-                raise DiskFull("the disk is full")
+                raise DiskFull(self.why_full)
         if self._commit_interval_s:
             asyncio.get_running_loop().call_soon(self.write_out)
         self.append(data)
@@ -295,7 +305,7 @@ class CommitLog:
             for file in dirty.values():
                 await file.sync()
             if made:
-                await self._ports.files.sync_folder(self._folder)
+                await patiently(lambda: self._ports.files.sync_folder(self._folder))
         except OSError as e:
             self._fail(f"the commit log can not be synced: {e}")
 
@@ -306,14 +316,14 @@ class CommitLog:
         async with self._disk:
             self.write_out()
             if durably:
-                self._erase_from(point)
+                await self._erase_from(point)
             self.max_offset = self.written = point
             self._tail = (point, b"")
             await self._sync_dirty()
             self.flushed = point
 
-    def _erase_from(self, point: int) -> None:
-        for base in reversed(self._all_bases()):
+    async def _erase_from(self, point: int) -> None:
+        for base in reversed(await patiently(self._all_bases)):
             if base >= point and base > self.min_offset:
                 self._remove(base)
         base = point - point % self.segment_size
@@ -327,7 +337,7 @@ class CommitLog:
             raise StoreError(f"a log can not begin at {offset}, inside a segment")
         async with self._disk:
             self.write_out()
-            for base in reversed(self._all_bases()):
+            for base in reversed(await patiently(self._all_bases)):
                 self._remove(base)
             self.min_offset = self.max_offset = self.written = self.flushed = offset
             self._tail = (offset, b"")
@@ -340,12 +350,12 @@ class CommitLog:
             raise ValueError(f"a log from {self.min_offset} can not come to begin at {offset}")
         async with self._disk:
             self.min_offset = offset
-            for base in self._all_bases():
+            for base in await patiently(self._all_bases):
                 if base < offset:
                     self._remove(base)
             await self._sync_dirty()
 
-    def _all_bases(self) -> list[int]:
+    async def _all_bases(self) -> list[int]:
         return sorted({*self.bases(), *self._segments})
 
     def _remove(self, base: int) -> None:

@@ -3,7 +3,7 @@
 They only save time. One that can not be written is left out, one that can not be read is ignored.
 """
 
-from ..ports import Files
+from ..ports import Files, patiently
 from .commit_log import NAME_DIGITS
 from .segment_index import SegmentIndex, pack, unpack
 
@@ -43,26 +43,24 @@ class SegmentFiles:
 
     async def remove(self, low: int, high: float) -> None:
         """Durably gone: the files of segments from `low` on, below `high`."""
-        gone = [base for base in self._bases() if low <= base < high]
-        for base in gone:
-            self.distrust(base)
-        if gone:
-            await self._files.sync_folder(self._folder)
+        await self._forget([base for base in await patiently(self._bases) if low <= base < high])
 
     async def prune(self) -> None:
         """Remove what was not loaded: nobody keeps it in step with the log any more."""
-        gone = [base for base in self._bases() if base not in self.ends]
+        await self._forget([base for base in await patiently(self._bases) if base not in self.ends])
+
+    async def _forget(self, gone: list[int]) -> None:
         for base in gone:
             self.distrust(base)
         if gone:
-            await self._files.sync_folder(self._folder)
+            await patiently(lambda: self._files.sync_folder(self._folder))
 
     def distrust(self, base: int) -> None:
         """The segment is damaged: the next start shall read it."""
         self.ends.pop(base, None)
         self._discard(self.path(base))
 
-    def _bases(self) -> list[int]:
+    async def _bases(self) -> list[int]:
         return [int(name) for name in self._files.listdir(self._folder) if name.isdigit()]
 
     def _discard(self, path: str) -> None:

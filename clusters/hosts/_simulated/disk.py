@@ -17,7 +17,7 @@ Faults: `room_bytes` (how much may still be added; then ENOSPC, after a part of 
 kernel does), `full` (no room at all, `room_bytes` or not), `read_only` (EROFS for whatever changes
 a file or a name), `write_error` and `sync_error` (an errno, EIO), `delay_ns` (each sync takes
 longer), `hang` (no sync ends), `flip_bit`, `chop`, `empty`. Files that are spared know neither
-`full` nor `read_only`.
+`full` nor `read_only`. `no_descriptors`: nobody can open a file or look into a folder (EMFILE).
 """
 
 import errno
@@ -73,7 +73,7 @@ class Disk:
     def __init__(self, timer: Timer, random: Random, pace: Pace = Pace()) -> None:
         self.room_bytes: int | None = None
         self.write_error = self.sync_error = 0
-        self.full = self.read_only = False
+        self.full = self.read_only = self.no_descriptors = False
         self.delay_ns = 0
         self._hung: list[Callable[[], None]] | None = None  # ends of syncs that wait for it to end
         self.syncs = self.cuts = 0

@@ -41,17 +41,42 @@ class Wire:
 
 
 class Stretch:
-    """A part of the way that carries one piece after the other."""
+    """A part of the way that carries one piece after the other.
 
-    __slots__ = ("free_ns",)
+    What waits goes on at the rate in force, whatever that was when it came. Pieces that are only
+    looked at wait like others, and take nobody's room but that of what is looked at with them.
+    """
+
+    __slots__ = ("_bytes_per_s", "_looked_at_ns", "_looked_free_ns", "free_ns")
 
     def __init__(self) -> None:
         self.free_ns = 0
+        self._bytes_per_s = 0  # at which what waits would be through by then
+        self._looked_at_ns, self._looked_free_ns = -1, 0
 
     def passed_ns(self, at_ns: int, size: int, bytes_per_s: int) -> int:
         """When a piece that comes then is through."""
+        self._keep_pace(at_ns, bytes_per_s)
         self.free_ns = max(self.free_ns, at_ns) + size * SECOND // bytes_per_s
         return self.free_ns
+
+    def looked_ns(self, at_ns: int, now_ns: int, size: int, bytes_per_s: int) -> int | None:
+        """The same of a piece that is only looked at; None: it finds no room."""
+        self._keep_pace(now_ns, bytes_per_s)
+        before_ns = max(self.free_ns, now_ns)
+        if self._looked_at_ns != now_ns:
+            self._looked_at_ns, self._looked_free_ns = now_ns, before_ns
+        free_ns = max(self._looked_free_ns, before_ns)
+        if free_ns - before_ns > FULL_NS:
+            return None
+        self._looked_free_ns = max(free_ns, at_ns) + size * SECOND // bytes_per_s
+        return self._looked_free_ns
+
+    def _keep_pace(self, at_ns: int, bytes_per_s: int) -> None:
+        before, self._bytes_per_s = self._bytes_per_s, bytes_per_s
+        if before != bytes_per_s:
+            self._looked_at_ns = -1
+            self.free_ns = at_ns + max(self.free_ns - at_ns, 0) * before // bytes_per_s
 
 
 class Link:
@@ -139,25 +164,34 @@ class Link:
             at_ns = self.door.passed_ns(at_ns, size, self.door_bytes_per_s)
         return at_ns - now_ns
 
-    def _full(self, now_ns: int) -> bool:
-        """Whether more waits on a narrow link than it bears."""
-        ways = ((self._own, self.bytes_per_s), (self.door, self.door_bytes_per_s))
-        return any(rate and way.free_ns - now_ns > FULL_NS for way, rate in ways)
+    @property
+    def natural_ns(self) -> int:
+        """The quickest that a piece can be while nothing is wrong."""
+        return self._natural[0]
 
     def flights_ns(self, now_ns: int, count: int, size: int) -> list[tuple[int, int]]:
-        """When packets that are sent now arrive, with their numbers: those that do, in the order
-        in which they do."""
+        """When packets that are sent now would arrive, with their numbers: those that do, in the
+        order in which they do. They are looked at, and nobody else has to wait for them."""
         arrivals: list[tuple[int, int]] = []
         last_ns = 0
         for number in range(count):
-            if self.passes() and not self._full(now_ns):
+            through_ns = self._looked_ns(now_ns, size) if self.passes() else None
+            if through_ns is not None:
                 way_ns = self.way_ns()
-                at_ns = now_ns + way_ns + (self.queued_ns(now_ns, size) if self.narrow else 0)
+                at_ns = through_ns + way_ns
                 if self.latency_ns > self._natural[0] and way_ns >= self.latency_ns:
                     # what is held back stays in order; by nature anybody may be quicker
                     at_ns = last_ns = max(last_ns, at_ns)
                 arrivals.append((at_ns, number))
         return sorted(arrivals)
+
+    def _looked_ns(self, now_ns: int, size: int) -> int | None:
+        """When a packet that is looked at is through what is narrow; None: it is lost there."""
+        at_ns: int | None = now_ns
+        for way, rate in ((self._own, self.bytes_per_s), (self.door, self.door_bytes_per_s)):
+            if rate and at_ns is not None:
+                at_ns = way.looked_ns(at_ns, now_ns, size, rate)
+        return at_ns
 
 
 class Listener:

@@ -76,7 +76,7 @@ class VirtualFiles:
         self._replacing: dict[str, asyncio.Lock] = {}
 
     def open(self, path: str) -> File:
-        return VirtualFile(self, self.disk().file(path, create=True))
+        return VirtualFile(self, self._opening().file(path, create=True))
 
     def exists(self, path: str) -> bool:
         try:
@@ -86,8 +86,9 @@ class VirtualFiles:
         return True
 
     def listdir(self, path: str) -> list[str]:
+        disk = self._opening()
         try:
-            return sorted(self.disk().folder(path).entries)
+            return sorted(disk.folder(path).entries)
         except OSError:
             return []
 
@@ -98,12 +99,12 @@ class VirtualFiles:
         self.disk().remove(path)
 
     def read(self, path: str) -> bytes:
-        content = self.disk().file(path)
+        content = self._opening().file(path)
         return content.read(content.size, 0)
 
     def append(self, path: str, data: bytes) -> None:
         """One `write`, as the real one: of a disk that is nearly full, it takes what fits."""
-        content = self.disk().file(path, create=True)
+        content = self._opening().file(path, create=True)
         size = content.size
         try:
             self._disk.write(content, data, size)
@@ -130,7 +131,7 @@ class VirtualFiles:
         await self.sync_folder(os.path.dirname(path))
 
     async def sync_folder(self, path: str) -> None:
-        disk = self.disk()
+        disk = self._opening()
         folder = disk.folder(path or "/")
         await self.until(lambda done: disk.sync_folder(folder, done))
 
@@ -146,6 +147,13 @@ class VirtualFiles:
         if self._process.loop.dead:
             raise ProcessExit(SOFTWARE)
         return self._disk
+
+    def _opening(self) -> Disk:
+        """The same, for what needs a file descriptor."""
+        disk = self.disk()
+        if disk.no_descriptors:
+            raise error_of(errno.EMFILE)
+        return disk
 
     def until(self, begin: Callable[[SyncDone], None]) -> "asyncio.Future[None]":
         """What the disk says in the end, told when the process runs."""

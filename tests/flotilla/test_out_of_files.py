@@ -1,0 +1,133 @@
+"""A node without file descriptors lets nobody in, makes no file, and goes on with what it has."""
+
+import asyncio
+import os
+import resource
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback import eventually, free_port
+from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged
+
+from clusters.flotilla.net import CallTimeout, ConnectionLost, Pool, Unreachable
+from clusters.flotilla.wire import Op, Send, Sent, Status
+
+SMALL = {"mappedFileSizeCommitLog": 8192, "raftSnapshotEntries": 2}
+BODY = b"b" * 1000
+
+
+def of_brokers(fleet: Fleet, without: bool) -> None:
+    for name in fleet.nodes("broker"):
+        fleet.aboard[name].disk.no_descriptors = without
+
+
+def test_brokers_without_descriptors_refuse_what_needs_a_file() -> None:
+    """Sends that need a new segment, until there are descriptors again; nobody dies, nothing is
+    lost, and the set that has none may even get another master."""
+    fleet = Fleet(seed=5, profile="allack-min2", settings=SMALL)
+
+    async def scenario(sailor: Sailor) -> None:
+        old = (await sailor.healthy()).masters[BROKER_SET]
+        got = acknowledged(await sailor.send(20))
+        of_brokers(fleet, without=True)
+        tried = await sailor.send(400)
+        assert len(acknowledged(tried)) < 400, "nothing was refused"
+        assert all(fleet.process(name) for name in fleet.nodes("broker"))
+        await sailor.kill(old)
+        await sailor.new_master(old)
+        of_brokers(fleet, without=False)
+        await sailor.start(old)
+        await sailor.healthy()
+        again = acknowledged(await sailor.send(20))
+        assert len(again) == 20
+        assert got | acknowledged(tried) | again <= set(await sailor.read_all())
+
+    fleet.sail(scenario)
+
+
+def test_controllers_without_descriptors_wait_with_their_snapshots() -> None:
+    """They decide nothing meanwhile that has to be in a file of its own, and live."""
+    fleet = Fleet(seed=6, profile="allack-min2", settings=SMALL)
+
+    async def scenario(sailor: Sailor) -> None:
+        await sailor.healthy()
+        for name in fleet.nodes("controller"):
+            fleet.aboard[name].disk.no_descriptors = True
+        for name in fleet.nodes("broker"):
+            await sailor.kill(name)
+            await sailor.start(name)
+        await asyncio.sleep(5.0)
+        assert all(fleet.process(name) for name in fleet.nodes("controller"))
+        for name in fleet.nodes("controller"):
+            fleet.aboard[name].disk.no_descriptors = False
+        await sailor.healthy()
+        assert acknowledged(await sailor.send(8))
+
+    fleet.sail(scenario)
+
+
+@pytest.mark.bed
+def test_a_real_broker_lives_without_descriptors(raise_node: Any, tmp_path: Path) -> None:
+    """Who dials has to wait, a send that needs a file is refused by that word, who is connected is
+    served; afterwards everybody is."""
+    inner = f"127.0.0.1:{free_port()}"
+    nameserver = raise_node(
+        "ns",
+        "nameserver",
+        enableControllerInNamesrv=True,
+        controllerDLegerSelfId="n0",
+        controllerDLegerPeers={"n0": inner},
+    )
+    broker = raise_node(
+        "b1",
+        "broker",
+        haListenPort=free_port(),
+        brokerName="b",
+        namesrvAddr=[nameserver.address],
+        controllerAddr=[inner],
+        topics={"t": 1},
+        mappedFileSizeCommitLog=8192,
+    )
+    pid = broker.process.pid
+
+    async def scenario() -> None:
+        inside, outside = Pool(1), Pool(1)
+        connection = None
+
+        async def sent() -> Sent:
+            packed = Send("t", 0, b"k", BODY).pack()
+            return Sent.unpack(await connection.call(Op.SEND, packed, 10))
+
+        async def served() -> bool:
+            with suppress(ConnectionLost):
+                return (await sent()).status is Status.SUCCESS
+            return False
+
+        async def refused() -> bool:
+            last = await sent()
+            assert last.status in (Status.SUCCESS, Status.SERVICE_NOT_AVAILABLE)
+            return last.remark == "too many files are open"
+
+        async def answers() -> bool:
+            with suppress(CallTimeout, ConnectionLost, Unreachable):
+                return (await outside.ask(broker.address, Op.PING, {}, 1))["code"] == 0
+            return False
+
+        connection = await inside.get(broker.address)
+        await eventually(served)
+        limit = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        opened = len(os.listdir(f"/proc/{pid}/fd"))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened, limit[1]))
+        assert not await answers()
+        await eventually(refused)
+        assert broker.process.poll() is None
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limit)
+        await eventually(answers)
+        await eventually(served)
+        inside.close()
+        outside.close()
+
+    asyncio.run(scenario())
+    assert broker.stop(15) == 0
