@@ -42,7 +42,6 @@ bench: install packages
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 docs: install
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt --group docs
 	$(BIN)/pytest -q tests/test_docs.py --rewrite
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
