@@ -21,7 +21,7 @@ from typing import Any
 
 from harness.errors import BadRequest, BedFailed
 from harness.rundir import RunDir
-from harness.suite_names import failing
+from harness.suite.names import failing
 from harness.trial import Trial
 from harness.verdict import SCHEMA_VERSION
 

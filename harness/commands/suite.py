@@ -38,8 +38,8 @@ def command(
     suites/SUITE.json, .xml (JUnit) and .md, and compared with earlier nights. Exit code 0 when each
     run ended as expected, 1 when one did not, 2 when none differed but one was undecided.
     """
-    from harness.suite_course import Budget
-    from harness.suite_night import Asked, night
+    from harness.suite.course import Budget
+    from harness.suite.night import Asked, night
 
     asked = Asked(file, only, repeat, scale, Budget(time_s, disk_bytes), record, not no_report)
     return night(asked, runs, summary, as_json)

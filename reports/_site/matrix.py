@@ -1,6 +1,6 @@
 """Suites as matrices: a line for each trial, a column for each night, and how its numbers went.
 
-What a suite came to, night by night, is in the file that suites keep (`harness.suite_trend`):
+What a suite came to, night by night, is in the file that suites keep (`harness.suite.trend`):
 whether each trial ended as expected, and the medians of some numbers. All runs whose folders are
 there make one matrix more, by day and by verdict, whoever ran them. A trend is drawn from nothing
 upwards, on a scale of its own, with its last value beside it.
@@ -13,8 +13,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from harness.suite_names import FOLDER
-from harness.suite_trend import FILE, Night, nights
+from harness.suite.names import FOLDER
+from harness.suite.trend import FILE, Night, nights
 from reports._site.rows import FOREIGN, STATES, Row, number
 from reports._site.shelf import Shelf, trouble
 from reports._words import clip, seconds

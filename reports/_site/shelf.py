@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.cluster import FOLDER as CLUSTERS
 from harness.errors import BadRequest
 from harness.runs import LATEST
-from harness.suite_names import FOLDER as SUITES
+from harness.suite.names import FOLDER as SUITES
 
 MOST_FILES = 100_000  # of one run
 OWN = (CLUSTERS, SUITES)  # folders of ours that are no runs

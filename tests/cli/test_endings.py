@@ -8,7 +8,7 @@ import pytest
 from harness.errors import BadRequest
 from harness.options import Request
 from harness.session import Ending, worst
-from harness.suite import (
+from harness.suite.cells import (
     AS_EXPECTED,
     NOT_AS_EXPECTED,
     UNDECIDED,

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from suite_rows import VALID, row
 
-from harness import suite_log
+from harness.suite import log as suite_log
 from harness.errors import BedFailed
 from harness.rundir import RunDir
 from harness.runs import begun
-from harness.suite_log import SuiteLog, cut_off, ran_s
+from harness.suite.log import SuiteLog, cut_off, ran_s
 from harness.trial import Trial
 
 SUITE = Path("suites/night.toml")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BadRequest
-from harness.suite import chosen, read_suite
+from harness.suite.cells import chosen, read_suite
 
 MATRIX = """
 [scale]

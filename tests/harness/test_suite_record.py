@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from suite_rows import row, turn
 
-from harness import suite_record
+from harness.suite import record as suite_record
 from harness.errors import BadRequest
-from harness.suite import NOT_AS_EXPECTED, UNDECIDED
-from harness.suite_record import COLUMNS, Record
+from harness.suite.cells import NOT_AS_EXPECTED, UNDECIDED
+from harness.suite.record import COLUMNS, Record
 
 FIGURES = {"injections": 15, "acknowledged": 36_123_456, "lost": 0, "to_ack_s_p50": 0.125}
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from suite_rows import row
 
-from harness.suite import NOT_AS_EXPECTED, UNDECIDED
-from harness.suite_trend import FILE, KEPT, Night, came, changes, nights, remember
+from harness.suite.cells import NOT_AS_EXPECTED, UNDECIDED
+from harness.suite.trend import FILE, KEPT, Night, came, changes, nights, remember
 
 LOST = {"outcome": NOT_AS_EXPECTED, "word": "invalid", "codes": ("LOST_ACKED",)}
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.options import Request
-from harness.suite import AS_EXPECTED, Expected
-from harness.suite_course import Course, Turn, turns
-from harness.suite_row import Row
+from harness.suite.cells import AS_EXPECTED, Expected
+from harness.suite.course import Course, Turn, turns
+from harness.suite.row import Row
 from harness.trial import Trial
 from harness.verdict import Judgement
 

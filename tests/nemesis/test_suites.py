@@ -8,7 +8,7 @@ import pytest
 
 from harness.launch import planned
 from harness.options import request
-from harness.suite import Expected, read_suite
+from harness.suite.cells import Expected, read_suite
 from harness.trial import Trial
 from nemesis import load
 

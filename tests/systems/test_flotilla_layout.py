@@ -12,7 +12,7 @@ from clusters.systems._flotilla_profiles import profiles, settings
 from clusters.systems.flotilla import system
 from harness.contracts import Node
 from harness.errors import BadRequest
-from harness.suite import read_suite
+from harness.suite.cells import read_suite
 from harness.trial import Trial
 
 REPLICATION, FLUSH = ("sync-replication", "async-replication"), ("sync-flush", "async-flush")

@@ -31,8 +31,8 @@ from harness.errors import BedFailed, SeatrialError
 from harness.healing import heal
 from harness.rundir import RunDir
 from harness.runs import is_running
-from harness.suite_names import FOLDER
-from harness.suite_row import Row
+from harness.suite.names import FOLDER
+from harness.suite.row import Row
 from harness.trial import Trial
 
 ENDING_WITHIN_S = 15.0  # a runner whose command was killed

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from harness.contents import BROKEN, contents
 from harness.errors import BadRequest, BedFailed
-from harness.suite import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
-from harness.suite_course import Turn
-from harness.suite_row import Row
+from harness.suite.cells import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
+from harness.suite.course import Turn
+from harness.suite.row import Row
 
 FIGURES = (
     *("injections", "elections", "acknowledged", "lost", "duplicated"),

@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.suite import AS_EXPECTED, WORDS, verdict_of
-from harness.suite_names import FOLDER
-from harness.suite_row import Row
+from harness.suite.cells import AS_EXPECTED, WORDS, verdict_of
+from harness.suite.names import FOLDER
+from harness.suite.row import Row
 
 FILE = "nights.jsonl"
 COMPARED_WITH = 10  # nights

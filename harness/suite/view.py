@@ -18,10 +18,10 @@ from rich.text import Text
 from harness.consoles import standard_output
 from harness.errors import BedFailed
 from harness.sayable import sayable
-from harness.suite import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
-from harness.suite_course import Course
-from harness.suite_names import FOLDER
-from harness.suite_row import Row
+from harness.suite.cells import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
+from harness.suite.course import Course
+from harness.suite.names import FOLDER
+from harness.suite.row import Row
 from harness.tally import many
 from harness.typed import seatrial
 

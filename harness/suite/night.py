@@ -12,13 +12,13 @@ from harness.errors import BadRequest
 from harness.preflight import refuse
 from harness.runs import writable
 from harness.session import say
-from harness.suite import chosen, read_suite
-from harness.suite_course import Budget, Course, conduct, turns
-from harness.suite_log import SuiteLog
-from harness.suite_record import Record
-from harness.suite_row import Row
-from harness.suite_trend import Night, came, changes, nights, remember
-from harness.suite_view import keep, markdown, plain, sentence, show
+from harness.suite.cells import chosen, read_suite
+from harness.suite.course import Budget, Course, conduct, turns
+from harness.suite.log import SuiteLog
+from harness.suite.record import Record
+from harness.suite.row import Row
+from harness.suite.trend import Night, came, changes, nights, remember
+from harness.suite.view import keep, markdown, plain, sentence, show
 
 
 @dataclass(frozen=True)

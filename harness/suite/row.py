@@ -14,7 +14,7 @@ from harness.history import History
 from harness.intervals import Event, events
 from harness.rundir import RunDir
 from harness.session import Ending
-from harness.suite import UNDECIDED, Expected
+from harness.suite.cells import UNDECIDED, Expected
 from harness.verdict import Verdict
 
 TIMES = ("to_ack_s", "failure_to_success_s")
