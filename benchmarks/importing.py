@@ -55,9 +55,19 @@ def history(operations: int, seed: int = 1) -> Iterator[str]:
                 f, value = "poll", "[[:poll]]"
         else:
             continue
-        head = f"{{:index {index}, :type :{kind}, :process {process}, :f :{f}, "
-        yield f"{head}:value {value}, :time {now}}}\n"
+        yield _line(index, kind, process, f, value, now)
         index += 1
+    for process in range(SHARES):  # at the end all is read
+        yield _line(index, "invoke", process, "poll", "[[:poll]]", now + 1)
+        found = [_rest(key, logs[key], read[process]) for key in range(process, len(logs), SHARES)]
+        value = f"[[:poll {{{', '.join(filter(None, found))}}}]]"
+        yield _line(index + 1, "ok", process, "poll", value, now + 2)
+        index, now = index + 2, now + 2
+
+
+def _line(index: int, kind: str, process: int, f: str, value: str, now: int) -> str:
+    head = f"{{:index {index}, :type :{kind}, :process {process}, :f :{f}, "
+    return f"{head}:value {value}, :time {now}}}\n"
 
 
 def _rotate(keys: list[int], key: int, logs: dict[int, list[int]], values: dict[int, int]) -> None:
@@ -77,13 +87,18 @@ def _completed(
     for each in range(max(0, len(logs) - 2 * ACTIVE_KEYS), len(logs)):
         if each % SHARES != process % SHARES:
             continue
-        at, log = read.get(each, 0), logs[each]
-        some = log[at : at + MOST_POLLED]
-        if some:
-            pairs = " ".join(f"[{at + n} {v}]" for n, v in enumerate(some))
-            found.append(f"{each} [{pairs}]")
-            read[each] = at + len(some)
-    return f, f"[[:poll {{{', '.join(found)}}}]]"
+        found.append(_rest(each, logs[each], read, MOST_POLLED))
+    return f, f"[[:poll {{{', '.join(filter(None, found))}}}]]"
+
+
+def _rest(key: int, log: list[int], read: dict[int, int], most: int | None = None) -> str:
+    """What a poll has of a key: what was not read yet, or so much of it; empty where nothing is."""
+    at = read.get(key, 0)
+    some = log[at:][:most]
+    if not some:
+        return ""
+    read[key] = at + len(some)
+    return f"{key} [{' '.join(f'[{at + n} {v}]' for n, v in enumerate(some))}]"
 
 
 def main() -> None:

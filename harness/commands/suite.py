@@ -12,6 +12,7 @@ from harness.options import Duration, Size, Words
 @click.option("--only", type=Words(), default="", help="Runs whose name holds one of these.")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, help="Run each so many times.")
 @click.option("--scale", type=click.FloatRange(0, min_open=True), help="Multiply all times: 0.1.")
+@click.option("--share", type=click.FloatRange(0, 1, min_open=True), help="Of all rounds: 0.1.")
 @click.option("--budget-time", "time_s", type=Duration(), help="Begin nothing that ends later: 8h.")
 @click.option("--budget-disk", "disk_bytes", type=Size(), help="Of all runs together: 2GB.")
 @click.option("--record", type=click.Path(path_type=Path), help="A table; what it has is not run.")
@@ -24,6 +25,7 @@ def command(
     only: tuple[str, ...],
     repeat: int,
     scale: float | None,
+    share: float | None,
     time_s: float | None,
     disk_bytes: float | None,
     record: Path | None,
@@ -41,5 +43,7 @@ def command(
     from harness.suite.course import Budget
     from harness.suite.night import Asked, night
 
-    asked = Asked(file, only, repeat, scale, Budget(time_s, disk_bytes), record, not no_report)
+    asked = Asked(
+        file, only, repeat, scale, share, Budget(time_s, disk_bytes), record, not no_report
+    )
     return night(asked, runs, summary, as_json)

@@ -96,9 +96,11 @@ def chosen(cells: Sequence[Expected], only: Sequence[str]) -> tuple[Expected, ..
     return tuple(cell for cell in cells if any(word in cell.title for word in only))
 
 
-def read_suite(path: Path, by: float | None = None) -> tuple[Expected, ...]:
-    """The runs of a suite file, at its own pace or at this one. BadRequest says which entry is
-    wrong and how."""
+def read_suite(
+    path: Path, by: float | None = None, share: float | None = None
+) -> tuple[Expected, ...]:
+    """The runs of a suite file, at its own pace or at this one, with its share of the rounds or
+    this one. BadRequest says which entry is wrong and how."""
     try:
         table = parsed(path.read_text(), str(path))
     except OSError as e:
@@ -106,8 +108,9 @@ def read_suite(path: Path, by: float | None = None) -> tuple[Expected, ...]:
     entries, scale = table.pop("trial", []), table.pop("scale", {})
     if table or not isinstance(entries, list) or not entries:
         raise BadRequest(f"{path} must hold [[trial]] tables, [scale] if it has one, nothing else")
-    pace = _scale(scale, f"{path}: scale", by)
-    told = f" at {by:g}" if by is not None else ""
+    pace = _scale(scale, f"{path}: scale", by, share)
+    told = "" if by is None else f" at {by:g}"
+    told += "" if share is None else f" for {share:g}"
     cells = [
         replace(cell, asked=scaled(cell.asked, pace), name=f"{cell.title}{told}")
         for number, entry in enumerate(entries, start=1)
@@ -116,8 +119,8 @@ def read_suite(path: Path, by: float | None = None) -> tuple[Expected, ...]:
     return tuple(_told_apart(cells))
 
 
-def _scale(table: Any, where: str, by: float | None) -> Scale:
-    """With a pace of its own, a repeated fault has all its rounds."""
+def _scale(table: Any, where: str, by: float | None, share: float | None) -> Scale:
+    """At another pace a repeated fault has all its rounds, if nothing else is said."""
     if not isinstance(table, dict):
         raise BadRequest(f"{where} must be a table")
     for key, value in table.items():
@@ -128,8 +131,8 @@ def _scale(table: Any, where: str, by: float | None) -> Scale:
             raise BadRequest(f"{where}: {key} must be a positive number, and setting a name")
     if float(table.get("share", 1.0)) > 1:
         raise BadRequest(f"{where}: share must be at most 1, for no round can be added")
-    whole = {"by": by, "share": 1.0} if by is not None else {}
-    return Scale(**{**table, **whole})
+    other = {} if by is None else {"by": by, "share": 1.0}
+    return Scale(**{**table, **other, **({} if share is None else {"share": share})})
 
 
 def _runs(entry: Mapping[str, Any], path: Path, where: str) -> Iterator[Expected]:

@@ -29,6 +29,7 @@ class Asked:
     only: tuple[str, ...] = ()
     repeat: int = 1
     scale: float | None = None
+    share: float | None = None
     budget: Budget = field(default_factory=Budget)
     record: Path | None = None
     page: bool = True
@@ -36,7 +37,7 @@ class Asked:
 
 def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool = False) -> int:
     """Carry out the suite, as far as it goes; the exit code."""
-    cells = chosen(read_suite(asked.suite, asked.scale), asked.only)
+    cells = chosen(read_suite(asked.suite, asked.scale, asked.share), asked.only)
     course = Course(asked.suite, turns(cells, asked.repeat))
     record = Record.open(asked.record) if asked.record else None
     if record:

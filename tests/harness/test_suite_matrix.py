@@ -64,6 +64,9 @@ def test_another_pace_is_another_run(suite: Path) -> None:
     assert true.title == "safe/one/dledger at 1"
     assert true.asked.trial.duration_s == 20.0
     assert own.key != true.key
+    few = read_suite(suite, 1.0, 0.1)[0]
+    assert few.title == "safe/one/dledger at 1 for 0.1"
+    assert few.key != true.key
 
 
 def test_some_of_a_suite_are_chosen_by_their_names(suite: Path) -> None:
