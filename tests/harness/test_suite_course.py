@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from suite_rows import turn
 
-from harness.suite import course as suite_course
 from harness.options import Request
 from harness.rundir import RunDir
 from harness.runs import start_run
 from harness.session import Ending
+from harness.suite import course as suite_course
 from harness.suite.course import Budget, Course, conduct, turns
 from harness.suite.log import SuiteLog
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from suite_rows import VALID, row
 
-from harness.suite import log as suite_log
 from harness.errors import BedFailed
 from harness.rundir import RunDir
 from harness.runs import begun
+from harness.suite import log as suite_log
 from harness.suite.log import SuiteLog, cut_off, ran_s
 from harness.trial import Trial
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from suite_rows import row, turn
 
-from harness.suite import record as suite_record
 from harness.errors import BadRequest
+from harness.suite import record as suite_record
 from harness.suite.cells import NOT_AS_EXPECTED, UNDECIDED
 from harness.suite.record import COLUMNS, Record
 
