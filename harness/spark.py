@@ -29,6 +29,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from harness import java, registry
 from harness.errors import BedFailed, SeatrialError
+from harness.spark_daemon import AHEAD, PRELOAD
 from harness.spark_fit import within
 from harness.spark_master import CONNECT, DEFAULT, Master, packed
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 GATEWAY = "org.apache.spark.api.python.PythonGatewayServer"
 START_WITHIN_S = 90.0
+DAEMON = "harness.spark_daemon"
 STEP_S = 0.01
 LEAVE_WITHIN_S = 10.0  # a cluster is told that we go
 
@@ -75,10 +77,14 @@ class Engine:
             self._runtime.make_archive(archive_to) if archive_to else self._runtime.use_archive()
         )
         options = [*self._runtime.options(heap), *archive]
-        environment = _environment(self._master, self._address, Path(self._folder.name))
-        self._jvm = _launch(
-            self._runtime, options, Path(self._folder.name), self._output, nice, environment
-        )
+        folder = Path(self._folder.name)
+        environment = _environment(self._master, self._address, folder)
+        jvm = [str(self._runtime.executable), *options, f"-Djava.io.tmpdir={folder}", GATEWAY]
+        self._jvm = _launch(jvm, self._output, nice, environment)
+        self._daemon: subprocess.Popen[bytes] | None = None
+        if self._master.here:  # it imports what workers need while the JVM starts
+            daemon = [self._master.python, "-m", DAEMON, "ahead", environment[AHEAD]]
+            self._daemon = _launch(daemon, self._output, nice, environment)
         self._session: SparkSession | None = None
         self._failure: BaseException | None = None
         self._ready = threading.Thread(target=self._start, name="spark-start", daemon=True)
@@ -118,10 +124,10 @@ class Engine:
                 within(LEAVE_WITHIN_S, self._session.sparkContext.stop)
             _expect_the_end(self._session)
             self._jvm.kill()
-        if self._jvm.stdin is not None:
-            with suppress(OSError):
-                self._jvm.stdin.close()
-        self._jvm.wait()
+        _closed(self._jvm, None)
+        if self._daemon is not None:
+            self._daemon.terminate()
+            _closed(self._daemon, LEAVE_WITHIN_S)
         _forget_session()
         self._output.close()
         self._folder.cleanup()
@@ -233,18 +239,14 @@ def _environment(master: Master, address: str, folder: Path) -> dict[str, str]:
         "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": master.python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SEATRIAL_PRELOAD": " ".join(_kernels()),
+        PRELOAD: " ".join(_kernels()),
+        AHEAD: str(folder / "daemon"),
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "gateway"),
     }
 
 
 def _launch(
-    runtime: java.Java,
-    options: list[str],
-    folder: Path,
-    output: IO[bytes],
-    nice: int,
-    environment: dict[str, str],
+    argv: list[str], output: IO[bytes], nice: int, environment: dict[str, str]
 ) -> subprocess.Popen[bytes]:
     parent = os.getpid()
 
@@ -256,16 +258,28 @@ def _launch(
 
     try:
         return subprocess.Popen(
-            [str(runtime.executable), *options, f"-Djava.io.tmpdir={folder}", GATEWAY],
+            argv,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # the terminal's Ctrl-C is not for it
+            process_group=0,  # the terminal's Ctrl-C is not for it
             preexec_fn=leave_with_us,
         )
     except OSError as e:
-        raise BedFailed(f"cannot start {runtime.executable}: {e.strerror}; set JAVA_HOME") from e
+        raise BedFailed(f"cannot start {argv[0]}: {e.strerror}; set JAVA_HOME") from e
+
+
+def _closed(child: subprocess.Popen[bytes], within_s: float | None) -> None:
+    """Wait for a child's end, which is on its way; kill it when it takes longer."""
+    if child.stdin is not None:
+        with suppress(OSError):
+            child.stdin.close()
+    try:
+        child.wait(within_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def _spark_home() -> Path:
@@ -329,8 +343,7 @@ def _build(master: Master, address: str, folder: Path) -> "SparkSession":
         **master.options(address),
     }
     if master.here:  # elsewhere, our modules come when workers have started
-        options["spark.python.daemon.module"] = "harness.spark_daemon"
-        options["spark.executorEnv.SEATRIAL_PRELOAD"] = " ".join(_kernels())
+        options["spark.python.daemon.module"] = DAEMON
     builder = SparkSession.builder.master(master.url).appName("seatrial")
     return builder.config(map=options).getOrCreate()
 

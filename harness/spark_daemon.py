@@ -5,26 +5,41 @@ Arrow. Workers forked from this one start at once. `SEATRIAL_PRELOAD` names furt
 checkers' kernels among them; a module that fails to import fails again, with its message, in the
 worker that needs it.
 
+Importing takes as long as a JVM needs to start, so whoever starts one starts this beside it (`-m
+harness.spark_daemon ahead SOCKET`). What Spark starts later in the daemon's name finds it there
+(`SEATRIAL_AHEAD`), hands over its pipes and its environment, and ends when it ends. Where nobody is
+there it is the daemon itself.
+
 Spark ends its daemon by closing the pipe to it, which the daemon sees once everything is imported.
 That takes seconds on a slow machine; a SIGIO from the pipe ends it at any time before.
 """
 
 import fcntl
+import json
 import os
 import select
+import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 
-from pyspark.daemon import manager
-
+PRELOAD, AHEAD = "SEATRIAL_PRELOAD", "SEATRIAL_AHEAD"
 ALWAYS = ("numpy", "pandas", "pyarrow.parquet", "pyspark.worker", "harness.history")
+PIPES = (0, 1, 2)
 
 
 def preload() -> None:
-    for name in (*ALWAYS, *os.environ.get("SEATRIAL_PRELOAD", "").split()):
+    for name in (*ALWAYS, *os.environ.get(PRELOAD, "").split()):
         with suppress(ImportError):
             import_module(name)
+
+
+def serve() -> None:
+    """Spark's daemon, until Spark ends."""
+    from pyspark.daemon import manager
+
+    manager()
 
 
 @contextmanager
@@ -44,7 +59,60 @@ def ended_with(pipe: int) -> Iterator[None]:
         fcntl.fcntl(pipe, fcntl.F_SETFL, flags)
 
 
-if __name__ == "__main__":
+# ---------------------------------------------------------------------------- started beforehand
+
+
+def wait_for_spark(path: str) -> socket.socket:
+    """Import everything, then become what the first that comes to the socket was started as; the
+    connection to it, which ends with this process."""
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(path)
+        door.listen(1)
+        preload()
+        peer, _ = door.accept()
+    os.unlink(path)
+    _, pipes, _, _ = socket.recv_fds(peer, 1, len(PIPES))
+    with peer.makefile("rb") as said:
+        told = json.loads(said.read())
+    for pipe, ours in zip(pipes, PIPES, strict=True):
+        os.dup2(pipe, ours)
+        os.close(pipe)
+    os.chdir(told["folder"])
+    os.environ.clear()
+    os.environ.update(told["environment"])
+    sys.argv = told["argv"]
+    sys.path += [path for path in told["path"] if path not in sys.path]
+    os.register_at_fork(after_in_child=peer.close)
+    return peer
+
+
+def handed_over(path: str) -> bool:
+    """Let the process at the socket do our work, and wait for its end; False: nobody is there."""
+    with socket.socket(socket.AF_UNIX) as peer:
+        try:
+            peer.connect(path)
+        except OSError:
+            return False
+        socket.send_fds(peer, [b"!"], PIPES)
+        told = {"environment": dict(os.environ), "argv": sys.argv, "path": sys.path}
+        peer.sendall(json.dumps({**told, "folder": os.getcwd()}).encode())
+        peer.shutdown(socket.SHUT_WR)
+        peer.recv(1)
+    return True
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["ahead"]:
+        with wait_for_spark(sys.argv[2]):
+            serve()
+        return
+    path = os.environ.get(AHEAD)
+    if path and handed_over(path):
+        return
     with ended_with(0):
         preload()
-    manager()
+    serve()
+
+
+if __name__ == "__main__":
+    main()
