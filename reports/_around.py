@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.intervals import Event
-from reports._lanes import CHATTER, SENTENCE, WORD, said
+from reports._lanes import CHATTER, PROGRESS, SENTENCE, WORD, said
 from reports._words import clip
 
 NEAR_NS = 1_000_000_000
@@ -40,7 +40,8 @@ SILENCE = Around()
 
 def around(events: Sequence[Event], t: int) -> Around:
     """What nodes told within a second of `t`; connections that came and went are left out first."""
-    near = [event for event in events if event.node and event.kind and abs(event.t - t) <= NEAR_NS]
+    told = [event for event in events if event.node and event.kind and event.kind != PROGRESS]
+    near = [event for event in told if abs(event.t - t) <= NEAR_NS]
     ranked = sorted(
         near, key=lambda e: (e.kind in CHATTER, abs(e.t - t), e.t, e.node, e.kind, str(e.fields))
     )

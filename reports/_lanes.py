@@ -384,7 +384,11 @@ def _drain(told: Told) -> int:
 
 def log(told: Told, most: int) -> list[dict[str, Any]]:
     """What nodes told, in the order of time; of a very long run, what tells most."""
-    rows = [(event.t, event.node, event.kind, event.fields) for event in told.events if event.kind]
+    rows = [
+        (event.t, event.node, event.kind, event.fields)
+        for event in told.events
+        if event.kind and event.kind != PROGRESS
+    ]
     if len(rows) > most:
         rows = [row for row in rows if row[2] not in CHATTER][:most]
     return [
@@ -398,6 +402,7 @@ def log(told: Told, most: int) -> list[dict[str, Any]]:
     ]
 
 
+PROGRESS = "replication"  # numbers, which a curve shows
 CHATTER = ("connection", "handshake")
 
 

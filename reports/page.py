@@ -25,7 +25,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.rundir import RunDir
-from reports import _findings, _lanes, _recovery, _words
+from reports import _behind, _findings, _lanes, _recovery, _words
 from reports._advice import ADVICE
 from reports._cells import Cells, cells
 from reports._run import IMPORTED, Told, read, rerun_command
@@ -138,6 +138,7 @@ def _data(told: Told, counted: Cells, findings: Sequence[_findings.Shown]) -> di
         "end": _lanes.ms(end),
         "lanes": lanes,
         "cells": counted.plain(),
+        "behind": told.part("replication", lambda: _behind.plain(told.events, begin, end), {}),
         "functions": _aside(counted),
         "log": told.part("what nodes told", lambda: _lanes.log(told, MOST_LINES), NONE),
         "findings": [_found(one) for one in findings],

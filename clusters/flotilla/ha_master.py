@@ -31,6 +31,7 @@ from .sync_state import Progress
 from .wire import Op, Status
 
 _WINDOW_BYTES = 2 * 1024 * 1024  # not a few batches: on a long wire small ones would throttle it
+_TELL_EVERY_S = 0.5  # what slaves hold, for people
 _NO_BATCH = (-1, 0, b"")  # offset, the log's end when it was read, records
 
 
@@ -120,6 +121,8 @@ class HaMaster:
             config.ha_send_heartbeat_interval_s, config.ha_max_time_slave_not_catchup_s / 3
         )
         self._beat = Every(period, self._heartbeat)
+        self._told: tuple[int, Mapping[int, int | None]] = (0, {})
+        self._teller = Every(_TELL_EVERY_S, self._tell_progress)
 
     # what the broker asks
 
@@ -174,6 +177,7 @@ class HaMaster:
 
     def stop(self) -> None:
         self._beat.stop()
+        self._teller.stop()
         if self._confirm_timer is not None:
             self._confirm_timer.cancel()
         self.drop_all("the broker stops")
@@ -342,3 +346,11 @@ class HaMaster:
                 link.connection.abort()
             elif link.sent is not None:
                 self._send(link, link.sent, b"")
+
+    def _tell_progress(self) -> None:
+        """How far replication is, if it has moved."""
+        told = self._log.max_offset, {link.slave: link.progress.ack for link in self.links.values()}
+        if self._reign.is_master() and told != self._told:
+            self._told = told
+            end, acks = told
+            self._events.write("replication", end=end, acks=acks)

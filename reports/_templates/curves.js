@@ -1,10 +1,11 @@
-// Curves: throughput, latency with the density of every operation, consumer lag.
-// All come from cells (bin of time, bucket of latency, how many), added up anew for each view.
+// Curves: throughput, latency with the density of every operation, consumer lag, replication gap.
+// All but the last come from cells (bin of time, bucket of latency, how many), added up anew for each view.
 
 const READS = Object.keys(data.functions);
 const COLUMN = 3; // pixels, at least
 const ENOUGH = 8; // operations in a step of a curve, where there are
 const LEAST_STEPS = 24;
+const slaves = data.behind.slaves || [];
 const layers = data.cells.layers.map(unpacked);
 const curves = {};
 let shown = null; // the columns in view
@@ -170,21 +171,31 @@ function makeCurves() {
   makeCurve("latency", 168, [line(colours.p99), line(colours.p50, 2)],
     { distr: 3, log: 10, auto: false, range: () => [low, high] },
     { splits: () => powers, values: () => powers.map(latency), filter: (u, splits) => splits }, { drawClear: [...shades().drawClear, drawDensity] });
+  const hues = [colours.delivered, colours.p99, colours.loss, colours.ok, colours.kill, colours.other];
+  const lines = names => names.map((_, i) => line(hues[i % hues.length]));
   const groups = Object.keys(data.cells.lag);
   if (groups.length) {
-    const hues = [colours.delivered, colours.p99, colours.loss, colours.ok, colours.kill, colours.other];
-    makeCurve("lag", 92, groups.map((_, i) => line(hues[i])), linear("lag"), from0("lag"), shades());
-    $("groups").replaceChildren(...groups.map((group, i) => {
-      const key = document.createElement("span");
-      key.className = "key group";
-      key.style.setProperty("--hue", hues[i]);
-      key.textContent = group;
-      return key;
-    }));
+    makeCurve("lag", 92, lines(groups), linear("lag"), from0("lag"), shades());
+    nameLines("groups", groups, hues);
+  }
+  if (slaves.length) {
+    const stairs = lines(slaves).map(one => ({ ...one, paths: stair }));
+    makeCurve("behind", 92, stairs, linear("behind"), { ...from0("behind"), values: (u, splits) => splits.map(bytes) }, shades());
+    nameLines("slaves", slaves.map(slave => slave.name), hues);
   }
 }
 
-const tops = { rate: 1, lag: 1 };
+function nameLines(id, names, hues) {
+  $(id).replaceChildren(...names.map((name, i) => {
+    const key = document.createElement("span");
+    key.className = "key drawn";
+    key.style.setProperty("--hue", hues[i % hues.length]);
+    key.textContent = name;
+    return key;
+  }));
+}
+
+const tops = { rate: 1, lag: 1, behind: 1 };
 
 function latencyRange() {
   let low = Infinity, high = 0;
@@ -215,6 +226,14 @@ function drawCurves() {
   show("rate", [told.steps.edges, closed(all), closed(done), closed(ok), closed(delivered)]);
   show("latency", [told.steps.middles, told.quantiles.p99, told.quantiles.p50]);
   if (curves.lag) show("lag", [told.edges, ...told.lag.map(values => [values[0] ?? 0, ...values])]);
+  if (curves.behind) drawBehind();
+}
+
+function drawBehind() {
+  const { times } = data.behind;
+  const seen = slaves.flatMap(slave => slave.behind.filter((n, i) => n && times[i] <= view.to && (times[i + 1] ?? Infinity) > view.from));
+  tops.behind = nice(Math.max(1000, ...seen));
+  show("behind", [times, ...slaves.map(slave => slave.behind)]);
 }
 
 function show(id, columns) {
@@ -290,5 +309,11 @@ function curveWords(ms) {
   const { p50, p99, max } = shown.quantiles;
   if (p50[step] !== null) said.push(`p50 ${latency(p50[step])}, p99 ${latency(p99[step])}, slowest ${latency(max[step])}`);
   Object.keys(data.cells.lag).forEach((group, i) => said.push(`${group} is ${amount(shown.lag[i][column])} behind`));
+  if (curves.behind) {
+    const bin = firstAt(data.behind.times, ms + 1e-9) - 1;
+    for (const { name, behind, speed } of slaves) {
+      if (bin >= 0 && behind[bin] !== null) said.push(`${name} is ${bytes(behind[bin])} behind, takes ${bytes(speed[bin])} a second`);
+    }
+  }
   return said;
 }

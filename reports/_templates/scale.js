@@ -60,6 +60,7 @@ function latency(ms) {
   return ms < 1000 ? `${+ms.toPrecision(3)} ms` : `${+(ms / 1000).toPrecision(3)} s`;
 }
 
+const bytes = n => n >= 1e6 ? `${+(n / 1e6).toPrecision(3)} MB` : n >= 1e3 ? `${+(n / 1e3).toPrecision(3)} kB` : `${Math.round(n)} B`;
 const amount = n => n >= 10 || n === 0 ? Math.round(n).toLocaleString("en") : n.toPrecision(2);
 
 // Moments at which the axis has a line, about every hundred and ten pixels.

@@ -112,13 +112,14 @@ def test_zooming_is_kept_by_the_address(reader: Reader, pages: dict[str, Path]) 
 
 
 def test_hovering_tells(reader: Reader, pages: dict[str, Path]) -> None:
-    """The moment, the fault under the pointer, who leads, and how fast it went."""
+    """The moment, the fault under the pointer, who leads, how fast it went, and who is behind."""
     with reader.reading(pages["valid"]) as page:
         page.locator("#lanes .bar.fault.kill").first.hover()
         text = page.inner_text("#readout")
         assert re.match(r"\d+\.\d+ s\n", text)
         assert "fault 0: kill on broker-" in text
         assert "a second" in text
+        assert "broker 3 is 12 kB behind, takes 0 B a second" in text
         page.mouse.move(2, 2)
         assert page.is_hidden("#readout")
 
