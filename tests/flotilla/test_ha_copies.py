@@ -238,6 +238,28 @@ def test_the_first_ack_comes_right_after_the_cut() -> None:
     play(scenario)
 
 
+def test_a_master_tells_how_far_replication_is() -> None:
+    """For whoever looks at it later; and nothing more when nothing moves."""
+
+    async def scenario(lab: HaLab) -> None:
+        master, slave = await lab.side(), await lab.side()
+        await master.fill((1, 1000))
+        await master.reign(2)
+        await slave.follow(master, 2)
+        await abreast(slave, master)
+        await eventually(lambda: master.events("replication"), within_s=1.0)
+        master.append(3)
+        await abreast(slave, master)
+        await asyncio.sleep(5)
+        end = master.replica.store.log.max_offset
+        told = [(row["end"], row["acks"]) for row in master.events("replication")]
+        assert told[-1] == (end, {str(slave.number): end})
+        assert 2 <= len(told) <= 3
+        assert slave.events("replication") == []
+
+    play(scenario)
+
+
 def test_a_slave_that_must_sync_begins_with_all_it_has() -> None:
     """SYNC_FLUSH: the first ack says where the transfer begins, so what is behind it is synced
     before; else the master would send what the slave has, and be left for it."""
