@@ -1,10 +1,10 @@
 """Show, on the labs' engine and hosts, what trials on hosts that outlive them must do: `abroad.py`.
 
-The trial of all kinds of hosts for its whole 90 s; each unsafe plan, with as many lost as the naive
-count; Redis, unharmed and split; killed and stopped drivers; nodes that die, full disks, clusters
-that are kept. Ends with 1 at the first deviation. `abroad.py docker` or `abroad.py ssh` shows one
-kind, `--only smoke` one passage, `--times 5` all of it five times. Run it with
-PYTHONPATH=tests/labs.
+The trial of all kinds of hosts for its whole 90 s; each fault, verified; each unsafe plan, with as
+many lost as the naive count; Redis, unharmed and split; killed and stopped drivers; nodes that die,
+full disks, clusters that are kept. Ends with 1 at the first deviation. `abroad.py docker` or
+`abroad.py ssh` shows one kind, `--only smoke` one passage, `--times 5` all of it five times. Run it
+with PYTHONPATH=tests/labs.
 """
 
 import argparse
@@ -41,6 +41,11 @@ def shown(harbour: Harbour, lab: Any) -> Iterator[Shown]:
         laws.came_home(voyage)
         return f"valid of {voyage.verdict['events']['ops']:,} events"
 
+    def faults(folder: Path) -> str:
+        voyage = passages.faults(harbour, folder)
+        assert voyage.code == 0, voyage.words
+        return f"each was seen, and seen healed\n{voyage.out}"
+
     def losing(plan: str, profile: str) -> Callable[[Path], str]:
         def lost(folder: Path) -> str:
             voyage = passages.losing(harbour, folder, plan, profile)
@@ -70,6 +75,7 @@ def shown(harbour: Harbour, lab: Any) -> Iterator[Shown]:
         return "up, looked at, down"
 
     yield "smoke", smoke
+    yield "faults", faults
     yield from ((plan, losing(plan, profile)) for plan, profile in UNSAFE.items())
     yield "redis-quiet", redis_quiet
     yield "redis-split", redis_split

@@ -56,7 +56,7 @@ class Harbour:
             time.sleep(0.1)
 
     def _flags(self, words: Sequence[object], bed: Mapping[str, object]) -> list[object]:
-        if words[0] == "run" or words[:2] == ("cluster", "up"):
+        if words[0] == "run" or words[:2] in (("cluster", "up"), ("list", "faults")):
             options = ",".join(f"{key}={value}" for key, value in {**self.bed, **bed}.items())
             return ["--hosts", self.kind, *(["--bed", options] if options else [])]
         return []

@@ -89,6 +89,14 @@ def foreign(harbour: Harbour, folder: Path, name: str) -> sailing.Voyage:
     return voyage
 
 
+def faults(harbour: Harbour, folder: Path) -> sailing.Voyage:
+    """Every fault, one after the other."""
+    before = harbour.left()
+    voyage = harbour.seatrial("list", "faults", "--verify", runs=folder)
+    harbour.is_as(before)
+    return voyage
+
+
 def killed(harbour: Harbour, folder: Path) -> Left:
     """kill -9 of the command and its runner while a master is cut off. The cut ends by itself."""
     before = harbour.left()

@@ -27,7 +27,7 @@ import pyarrow.parquet
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(sys.executable).with_name("seatrial")
 PLANS = ROOT / "suites" / "plans"
-LONGEST_S = 240.0
+LONGEST_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ def seatrial(
     wrapper: Sequence[object] = (),
     env: Mapping[str, str] | None = None,
 ) -> Voyage:
-    """One command to its end. `run` and `replay` write below `runs`, which `doctor` judges."""
+    """One command to its end. Those that make runs write below `runs`, which `doctor` judges."""
     runs = runs.absolute()  # the command has another working folder
     argv = [str(a) for a in (*wrapper, SCRIPT, *arguments)]
-    if arguments[0] in ("run", "replay", "doctor"):
+    if arguments[0] in ("run", "replay", "list", "doctor"):
         argv += ["--runs", str(runs)]
     done = subprocess.run(
         argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=LONGEST_S, check=False

@@ -1,0 +1,72 @@
+"""Disks that are spoilt when the command is stopped, or killed: nothing of it stays."""
+
+import signal
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import leftovers
+import pytest
+import sailing
+
+from nemesis import open_entries
+
+pytestmark = [pytest.mark.bed, pytest.mark.spark]
+
+SPOILT = """
+fault = [
+    { kind = "disk-full", at_s = 0.5, for_s = 55.0, target = "broker-1" },
+    { kind = "read-only", at_s = 0.5, for_s = 55.0, target = "broker-2" },
+    { kind = "fsync", at_s = 0.5, for_s = 55.0, target = "broker-3", params = { how = "hang" } },
+]
+"""
+GONE_WITHIN_S = 30.0
+
+
+@pytest.fixture
+def spoilt(tmp_path: Path) -> Iterator[tuple[sailing.Sailing, leftovers.Belongings]]:
+    """A trial whose brokers' disks are full, read-only, and hang."""
+    (tmp_path / "spoilt.toml").write_text(SPOILT)
+    mark = {leftovers.MARK: uuid.uuid4().hex}
+    plan = ("--plan", tmp_path / "spoilt.toml", "--duration", "60s")
+    before = leftovers.machine()
+    command = sailing.Sailing("run", "messages", *plan, runs=tmp_path / "runs", **mark)
+    belongings = leftovers.Belongings(command.process.pid, mark[leftovers.MARK])
+    try:
+        for _ in range(3):
+            command.until("fault [012]: .*: observed")
+        belongings.look()
+        assert any("_gate.py" in leftovers.command(pid) for pid, _ in belongings.seen)
+        yield command, belongings
+    finally:
+        command.close()
+    sailing.wait(lambda: not belongings.left(), GONE_WITHIN_S, f"{belongings.left()} ending")
+    assert leftovers.machine() == before
+    probes = [path.name for path in tmp_path.rglob("*") if "seatrial-probe" in path.name]
+    assert probes == []
+
+
+def test_ctrl_c_heals_spoilt_disks(spoilt) -> None:
+    """Each is seen healed; the verdict is INTERRUPTED, and the end in order."""
+    command, _ = spoilt
+    command.signal(signal.SIGINT)
+    voyage = command.end()
+    assert voyage.code == 2, voyage.words
+    assert sailing.reasons(voyage.verdict) >= {"INTERRUPTED"}
+    faults = sailing.faults(voyage.run)
+    assert {fault["kind"] for fault in faults} == {"disk-full", "read-only", "fsync"}
+    assert all(fault["healed"] is not None for fault in faults)
+
+
+def test_spoilt_disks_die_with_a_killed_command(spoilt) -> None:
+    """Gates and wardens go with the nodes; `heal --all` closes what the ledger has open, once."""
+    command, belongings = spoilt
+    command.signal(signal.SIGKILL)
+    voyage = command.end()
+    sailing.wait(lambda: not belongings.left(), GONE_WITHIN_S, f"{belongings.left()} ending")
+    ledger = voyage.run / "ledger.jsonl"
+    assert len(open_entries(ledger)) == 3
+    healed = sailing.seatrial("heal", "--all", "--runs", voyage.runs, runs=voyage.runs)
+    assert healed.code == 0, healed.words
+    assert "fsync of broker-3" in healed.out
+    assert open_entries(ledger) == ()
