@@ -183,3 +183,57 @@ def test_large_files_are_read_by_several_processes(tmp_path: Path) -> None:
     assert many.parts.equals(one.parts)
     assert many.events.line.tolist() == one.events.line.tolist()
     assert json.dumps(many.slips.counts) == json.dumps(one.slips.counts)
+
+
+def _judged(imported: Import, form: str, *lines: str) -> tuple[Judgement, RunDir]:
+    """Operations as `process type f value` and what is wanted after it, as a history's lines."""
+    told = []
+    for line in lines:
+        process, kind, f, rest = line.split(" ", 3)
+        told.append(f"{{:process {process}, :type :{kind}, :f :{f}, :value {rest}}}\n")
+    run = imported(form, "".join(told))
+    return judge_here(History.open(run)).verdict, run
+
+
+def test_one_odd_line_does_not_turn_many_registers_into_one(imported: Import) -> None:
+    """A history by key stays one when a read is invoked without its key: that line is dropped."""
+    sound = [
+        *("0 invoke write [1 1]", "0 ok write [1 1]", "0 invoke write [2 2]", "0 ok write [2 2]"),
+        *("1 invoke read [1 nil]", "1 ok read [1 1]", "1 invoke read [2 nil]", "1 ok read [2 2]"),
+    ]
+    assert _judged(imported, "jepsen-register", *sound)[0] is Judgement.VALID
+    verdict, run = _judged(imported, "jepsen-register", *sound, "2 invoke read nil")
+    assert verdict is Judgement.UNKNOWN
+    assert run.state()["slips"]["counts"] == {"ODD_VALUE": 1}
+
+
+def test_two_completions_that_say_different_things_prove_neither(imported: Import) -> None:
+    """The answer of an operation before, once more, is not taken for that of the next one."""
+    verdict, run = _judged(
+        imported,
+        "jepsen-append",
+        *("0 invoke txn [[:r 1 nil]]", "0 ok txn [[:r 1 []]]"),
+        *("1 invoke txn [[:append 1 1]]", "1 ok txn [[:append 1 1]]"),
+        *("0 invoke txn [[:r 1 nil]]", "0 ok txn [[:r 1 []]]", "0 ok txn [[:r 1 [1]]]"),
+        *("1 invoke txn [[:r 1 nil]]", "1 ok txn [[:r 1 [1]]]"),
+    )
+    assert verdict is Judgement.UNKNOWN
+    assert run.state()["slips"]["counts"] == {"COMPLETED_TWICE": 1}
+
+
+@pytest.mark.parametrize("times", [[7] * 8, [1, 9, 8, 7, 6, 5, 4, 3]])
+def test_lines_keep_their_order_where_times_do_not_tell_it(
+    imported: Import, times: list[int]
+) -> None:
+    """A Jepsen history stands in the order of its events, whatever its clock says: what is stale by
+    its lines is stale, and what is fresh is fresh."""
+    rows = ["0 {} [[:w 1 1]]", "0 {} [[:w 1 2]]", "1 {} [[:r 1 {}]]", "0 {} [[:w 2 3]]"]
+    for seen, expected in ((1, {"invalid"}), (2, {"valid", "unknown"})):
+        lines = [
+            row.format(f"{kind} txn", seen if kind == "ok" else "nil")
+            for row in rows
+            for kind in ("invoke", "ok")
+        ]
+        timed = [f"{line}, :time {t}" for line, t in zip(lines, times, strict=True)]
+        verdict, _ = _judged(imported, "jepsen-wr", *timed)
+        assert str(verdict) in expected
