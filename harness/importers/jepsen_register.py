@@ -1,9 +1,9 @@
 """Jepsen's registers: `:read`, `:write v` and `:cas [old new]`, of one register or of many by key.
 
 In a history of many (`jepsen.independent`) every value is a pair of key and value; a file is one of
-those when most of its reads are invoked with a vector. A cas that fails without an error was refused by the
-comparison itself, and so tells that the register did not hold the old value; with an error it did
-not happen, and tells nothing.
+those when most of its reads are invoked with a vector. A cas that fails without an error was
+refused by the comparison itself, and so tells that the register did not hold the old value; with an
+error it did not happen, and tells nothing.
 """
 
 from pathlib import Path
@@ -54,9 +54,11 @@ def _keyed_by(lines: Lines) -> bool:
     odd says nothing about the others."""
     for name in ("read", "write"):
         asked = np.flatnonzero(lines.named(name) & (lines.type == Type.INVOKE)).tolist()
-        if asked:
-            vectors = sum((lines.value[event] or "").startswith("[") for event in asked)
-            return 2 * vectors > len(asked)
+        values = [lines.value[event] or "nil" for event in asked]
+        vectors = sum(value.startswith("[") for value in values)
+        others = values.count("nil") if name == "read" else len(values) - vectors
+        if vectors or others:
+            return vectors > others
     return False
 
 
