@@ -237,3 +237,15 @@ def test_lines_keep_their_order_where_times_do_not_tell_it(
         timed = [f"{line}, :time {t}" for line, t in zip(lines, times, strict=True)]
         verdict, _ = _judged(imported, "jepsen-wr", *timed)
         assert str(verdict) in expected
+
+
+def test_a_mark_of_byte_order_is_no_part_of_the_first_line(imported: Import) -> None:
+    """Some editors write three bytes in front of the text."""
+    run = imported("jepsen-kafka", b"\xef\xbb\xbf" + "".join(sound()).encode())
+    assert run.state()["reasons"] == []
+
+
+def test_a_gzip_file_that_holds_nothing_is_not_called_empty(imported: Import) -> None:
+    """It is damaged, and that is said."""
+    with pytest.raises(BadRequest, match="can not be unpacked: the gzip data breaks off"):
+        imported("jepsen-set", b"\x1f\x8b")
