@@ -273,10 +273,11 @@ def test_a_client_that_ends_the_process_is_missing(monkeypatch: pytest.MonkeyPat
 
     class Ends:
         def find_spec(self, name: str, path: object, target: object = None) -> None:
-            if name == "pyspark.sql.connect.session":
+            if name.startswith("pyspark.sql.connect"):
                 sys.exit(0)
 
-    monkeypatch.delitem(sys.modules, "pyspark.sql.connect.session", raising=False)
+    for name in [name for name in sys.modules if name.startswith("pyspark.sql.connect")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Ends(), *sys.meta_path])
     with pytest.raises(BadRequest, match=r"pip install 'seatrial\[connect\]'"):
         spark.started("sc://127.0.0.1:1")
