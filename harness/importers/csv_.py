@@ -20,6 +20,11 @@ from harness.importers._table import KNOWN, recording
 def read(path: Path) -> Recording:
     slips = Slips()
     data = b"".join(blocks(path, slips))
+    try:
+        data.decode()
+    except UnicodeDecodeError as e:
+        line = 1 + data.count(b"\n", 0, e.start)
+        raise BadRequest(f"{path} can not be read as CSV: line {line} is not UTF-8") from e
     convert = pv.ConvertOptions(
         column_types=dict.fromkeys(KNOWN, pa.string()),
         strings_can_be_null=True,

@@ -249,3 +249,12 @@ def test_a_gzip_file_that_holds_nothing_is_not_called_empty(imported: Import) ->
     """It is damaged, and that is said."""
     with pytest.raises(BadRequest, match="can not be unpacked: the gzip data breaks off"):
         imported("jepsen-set", b"\x1f\x8b")
+
+
+def test_only_a_newline_ends_a_line(imported: Import) -> None:
+    """Texts may hold what Unicode calls a line's end, and lines are counted as editors do."""
+    wrote = '{{:process 0, :type :{}, :f :{}, :key "k", :value "a\u2028b\x85c"}}\n'
+    lines = [wrote.format(t, f) for f in ("put", "get") for t in ("invoke", "ok")]
+    run = imported("porcupine-kv", "".join(lines))
+    assert run.state()["reasons"] == []
+    assert judge_here(History.open(run)).verdict is Judgement.VALID

@@ -96,3 +96,13 @@ def test_a_refused_cas_tells_what_the_register_did_not_hold(
     run = imported("csv", "process,type,f,key,value,arg,pos\n" + wrote + refused)
     assert run.state()["reasons"] == []
     assert judge_here(History.open(run)).verdict is expected
+
+
+@pytest.mark.parametrize("row", [b"1,ok,put,\xff,1,20\n", b"1,ok\xff\n"])
+def test_bytes_that_are_no_text_are_refused(
+    imported: Import, row: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two texts that can not be read might be the same or not; the first line of them is named."""
+    with pytest.raises(BadRequest, match="line 2 is not UTF-8"):
+        imported("csv", HEAD.encode() + row)
+    assert capsys.readouterr().err == ""
