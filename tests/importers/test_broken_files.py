@@ -258,3 +258,23 @@ def test_only_a_newline_ends_a_line(imported: Import) -> None:
     run = imported("porcupine-kv", "".join(lines))
     assert run.state()["reasons"] == []
     assert judge_here(History.open(run)).verdict is Judgement.VALID
+
+
+@pytest.mark.parametrize(
+    ("form", "wrote", "read"),
+    [
+        ("jepsen-queue", "enqueue nil", "dequeue nil"),
+        ("jepsen-set", "add nil", "read [nil]"),
+        ("jepsen-append", "txn [[:append 1 nil]]", "txn [[:r 1 [nil]]]"),
+    ],
+)
+def test_nothing_is_no_value(imported: Import, form: str, wrote: str, read: str) -> None:
+    """Nil says that there is nothing, so what was written as nil is dropped, and that is said."""
+    asked = read.replace("[nil]", "nil")
+    lines = [f"0 invoke {wrote}", f"0 ok {wrote}", f"1 invoke {asked}", f"1 ok {read}"]
+    verdict, run = _judged(imported, form, *lines)
+    assert verdict is Judgement.UNKNOWN
+    assert run.state()["slips"]["counts"] == {"ODD_VALUE": 1}
+    stored = json.loads(run.verdict_file.read_text())
+    codes = [reason["code"] for checker in stored["checkers"] for reason in checker["reasons"]]
+    assert "CHECKER_FAILED" not in codes
