@@ -79,13 +79,14 @@ def refuse(master: Master) -> None:
 
 
 def _import() -> None:
-    """BadRequest when the client's libraries are not installed."""
+    """BadRequest when the client's libraries are not installed. Under `python -c` PySpark takes us
+    for its own doctests then, and would end the process with a 0."""
     try:
         import pyspark.sql.connect.session  # noqa: F401
-    except ImportError as e:
+    except (ImportError, SystemExit) as e:
+        why = " ".join(str(e).split()) if isinstance(e, ImportError) else "it is not installed"
         raise BadRequest(
-            f"sc:// needs Spark Connect's client ({' '.join(str(e).split())}); "
-            "run `pip install 'seatrial[connect]'`"
+            f"sc:// needs Spark Connect's client ({why}); run `pip install 'seatrial[connect]'`"
         ) from e
 
 

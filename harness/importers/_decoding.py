@@ -11,6 +11,7 @@ from typing import Any
 from harness.importers import _edn
 from harness.importers._jepsen import Decode, Decoded, Lines
 from harness.importers._recording import Sheet, Slip, Slips
+from harness.operation import Type
 
 One = Callable[[Sheet, int, int, str, Any, bool], None]  # sheet, event, type, f, value, error
 
@@ -53,6 +54,13 @@ def atom(form: Any) -> int | str | None:
     if form is None or (isinstance(form, int) and not isinstance(form, bool)):
         return form
     return _edn.write(form)
+
+
+def written(form: Any, kind: int) -> int | str | None:
+    """What an operation puts somewhere: nil is how reads say that there is nothing."""
+    if form is None and kind == Type.INVOKE:
+        raise Odd("nil is no value that can be told from nothing")
+    return atom(form)
 
 
 def pair(form: Any, what: str) -> tuple[Any, Any]:

@@ -123,7 +123,7 @@ def recording(path: Path, form: Format, size: int = PIECE_BYTES) -> Recording:
         for line, text in piece.nemesis
     ]
     parts = together([piece.decoded.parts for piece in read], starts)
-    return Recording(form.kind, events, parts, slips, remarks)
+    return Recording(form.kind, events, parts, slips, remarks, strict=True)
 
 
 def _nothing(path: Path, form: Format, strangers: Sequence[tuple[int, str]], slips: Slips) -> str:

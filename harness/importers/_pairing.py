@@ -3,17 +3,20 @@
 A process has one operation open at a time. Where a file breaks that, whatever is kept must not be
 more than the file proves:
 
-    completed twice    the second completion is dropped; if the two disagree, both are, and the
-                       operation is of unknown outcome
+    completed twice    the second completion is dropped; if the two disagree, in type or in what
+                       they say, both are, and the operation is of unknown outcome
     never invoked      it counts as invoked at the history's very beginning, the weakest there is
     overlapping        completions of a process with several open operations can not be told apart:
                        they are dropped, and the operations are of unknown outcome
     another kind       a completion of another kind than the open operation's is dropped
     times that go back the file's order is kept, and a time that is too early is raised
 
+Where the order of the lines is that of the events (`strict`), equal times are told apart by it.
+
 Numpy does it for all processes at once, and a loop only for those that break rules.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +24,10 @@ import numpy as np
 from harness.importers._recording import UNTIMED, Bools, Events, Ints, Slip, Slips
 from harness.operation import Type
 
+Alike = Callable[[int, int], bool]  # do two completions say the same?
+
 NOBODY = -1
+LONG_AGO = -(1 << 62)
 LINE_NS = 1_000  # a line's share of a history that tells no times
 
 
@@ -40,7 +46,9 @@ class Paired:
     t: Ints
 
 
-def paired(events: Events, slips: Slips) -> Paired:
+def paired(
+    events: Events, slips: Slips, alike: Alike = lambda first, second: True, *, strict: bool = False
+) -> Paired:
     invoke = _alternating(events)
     bad = np.unique(events.process[invoke == NOBODY])
     orphans = np.zeros(len(events), np.bool_)
@@ -48,8 +56,8 @@ def paired(events: Events, slips: Slips) -> Paired:
         at = np.flatnonzero(np.isin(events.process, bad))
         at = at[np.argsort(events.process[at], kind="stable")]
         for mine in np.split(at, np.flatnonzero(np.diff(events.process[at])) + 1):
-            _untangle(events, mine, invoke, orphans, slips)
-    return Paired(invoke, orphans, times(events, slips))
+            _untangle(events, mine, invoke, orphans, slips, alike)
+    return Paired(invoke, orphans, times(events, slips, strict=strict))
 
 
 def _alternating(events: Events) -> Ints:
@@ -68,7 +76,9 @@ def _alternating(events: Events) -> Ints:
     return invoke
 
 
-def _untangle(events: Events, at: Ints, invoke: Ints, orphans: Bools, slips: Slips) -> None:
+def _untangle(
+    events: Events, at: Ints, invoke: Ints, orphans: Bools, slips: Slips, alike: Alike
+) -> None:
     """One process's events in order, one after the other."""
     who = f"process {events.process[at[0]]}"
     opened: list[int] = []
@@ -129,27 +139,28 @@ def _untangle(events: Events, at: Ints, invoke: Ints, orphans: Bools, slips: Sli
                 )
             )
         else:
-            _twice(events, ended, event, invoke, orphans, slips)
+            same = events.type[ended] == events.type[event] and alike(ended, event)
+            _twice(events, (ended, event), same, invoke, orphans, slips)
 
 
 def _twice(
-    events: Events, first: int, second: int, invoke: Ints, orphans: Bools, slips: Slips
+    events: Events, two: tuple[int, int], same: bool, invoke: Ints, orphans: Bools, slips: Slips
 ) -> None:
+    first, second = two
     line, before = int(events.line[second]), int(events.line[first])
-    differ = events.type[first] != events.type[second]
-    if differ:
+    if not same:
         invoke[first], orphans[first] = NOBODY, False
-    what = "both are dropped, because they differ" if differ else "the second is dropped"
+    what = "the second is dropped" if same else "both are dropped, because they differ"
     message = f"process {events.process[second]} completes its operation again after line {before};"
     slips.add(Slip("COMPLETED_TWICE", line, f"{message} {what}", gap=True))
 
 
-def times(events: Events, slips: Slips) -> Ints:
-    """The events' times from 0 on, never going back."""
+def times(events: Events, slips: Slips, *, strict: bool = False) -> Ints:
+    """The events' times from 0 on, never going back; `strict`: each later than the one before."""
     untimed = events.t == UNTIMED
     if untimed.all():
         return events.line * LINE_NS
-    t = np.where(untimed, np.iinfo(np.int64).min, events.t)
+    t = np.where(untimed, LONG_AGO, events.t)
     raised: Ints = np.maximum.accumulate(t)
     back = np.flatnonzero((t < raised) & ~untimed)
     if len(back):
@@ -157,6 +168,11 @@ def times(events: Events, slips: Slips) -> Ints:
         message = f"the time {t[at]} is before {raised[at]}, which an earlier line has; the lines'"
         slip = Slip("TIME_WENT_BACK", int(events.line[at]), f"{message} order is kept")
         slips.add(slip, len(back))
-    known = raised[raised > np.iinfo(np.int64).min]
-    raised = np.maximum(raised, known[0])
+    first = int(np.argmax(~untimed))
+    if strict:
+        number = np.arange(len(t))
+        raised = np.maximum.accumulate(t - number) + number
+        raised[:first] = raised[first] - first + number[:first]
+    else:
+        raised[:first] = raised[first]
     return raised - min(0, int(raised[0]))

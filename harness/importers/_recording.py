@@ -116,13 +116,15 @@ class Remark:
 
 @dataclass
 class Recording:
-    """A file that was read; `kind`: what its operations are about (`_kinds`)."""
+    """A file that was read; `kind`: what its operations are about (`_kinds`). `strict`: its lines
+    stand in the order of what happened, whatever their times are."""
 
     kind: str
     events: Events
     parts: pa.Table
     slips: Slips
     remarks: Sequence[Remark] = ()
+    strict: bool = False
 
 
 def joined(parts: Sequence[Events]) -> Events:

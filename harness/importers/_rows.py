@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from harness.importers._kinds import KINDS
 from harness.importers._messages import Originals, renumbered
-from harness.importers._pairing import NOBODY, Paired, paired
+from harness.importers._pairing import NOBODY, Alike, Paired, paired
 from harness.importers._recording import SAME, Events, Ints, Recording, Slips
 from harness.operation import F, Type
 from harness.schema import OPS
@@ -42,7 +42,7 @@ class Rows:
 def rows_of(recording: Recording, slips: Slips) -> Rows:
     """The rows of a recording, in time order. Its parts are used up: they may be most of memory."""
     events = recording.events
-    pairs = paired(events, slips)
+    pairs = paired(events, slips, _alike(recording.parts), strict=recording.strict)
     parts = _completed(recording.parts, events, pairs)
     recording.parts = parts.slice(0, 0)
     event = parts.column("event").to_numpy()
@@ -63,6 +63,17 @@ def rows_of(recording: Recording, slips: Slips) -> Rows:
     if early is not None:
         table = pa.concat_tables([early, table])
     return _named(table, recording, slips, pairs)
+
+
+def _alike(parts: pa.Table) -> Alike:
+    """Whether two events say the same of the same objects."""
+    event = parts.column("event").to_numpy()
+
+    def said(number: int) -> pa.Table:
+        first, last = np.searchsorted(event, (number, number + 1))
+        return parts.slice(first, last - first).drop_columns("event")
+
+    return lambda first, second: bool(said(first).equals(said(second)))
 
 
 def _completed(parts: pa.Table, events: Events, pairs: Paired) -> pa.Table:

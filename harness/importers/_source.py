@@ -5,6 +5,7 @@ what can be unpacked, and a slip.
 """
 
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -42,13 +43,16 @@ def blocks(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[bytes]
             file.seek(0)
             raw = iter(lambda: file.read(size), b"")
             found = False
+            first = True
             for block in _unpacked(raw, slips) if head == _GZIP else raw:
                 found = found or bool(block.strip())
-                yield block
+                yield block.removeprefix(BOM_UTF8) if first else block
+                first = first and not block
     except OSError as e:
         raise BadRequest(f"{path} can not be read: {e.strerror}") from e
     if not found:
-        raise BadRequest(f"{path} is empty: there is no history in it")
+        why = f"can not be unpacked: {slips.first[0]}" if slips else "is empty"
+        raise BadRequest(f"{path} {why}: there is no history in it")
 
 
 def _unpacked(raw: Iterator[bytes], slips: Slips) -> Iterator[bytes]:

@@ -11,8 +11,12 @@
 `harness.operation.F` in small letters. `key`, `value`, `arg` (the new value of a cas), `offset`,
 `pos`, `mop` and `time` (nanoseconds) are optional, and an empty cell is absent. What one event says
 in several rows, messages of a poll (`pos`) or micro-operations of a transaction (`mop`), comes
-right before the event's own row, which has neither. Which kinds of operation there are tells what
+right before the event's own row, which has neither, but for a cas that was refused by the
+comparison: its `fail` has a `pos` of 0. Which kinds of operation there are tells what
 the history is about.
+
+Each process's rows stand in their order; those of several may stand one process after the other, if
+all have a time. Events of equal times count as concurrent.
 """
 
 from pathlib import Path
@@ -37,6 +41,8 @@ from harness.operation import F, Type
 
 NEEDED = ("process", "type", "f")
 NUMBERS = ("offset", "pos", "mop", "time")
+DIGITS = dict.fromkeys(("offset", "time"), r"^-?\d{1,18}$")
+DIGITS |= dict.fromkeys(("pos", "mop"), r"^\d{1,9}$")
 KNOWN = (*NEEDED, "key", "value", "arg", *NUMBERS)
 TYPES = {kind.name.lower(): int(kind) for kind in Type}
 FS = {f.name.lower(): int(f) for f in F}
@@ -51,22 +57,22 @@ ABOUT = (  # what a history is about, and the kinds of operation it then may hav
 )
 
 
-def recording(table: pa.Table, path: Path, first_line: int, slips: Slips) -> Recording:
-    """A table's events; its first row stands on this line of the file."""
-    columns = _columns(table, path)
-    line = np.arange(first_line, first_line + table.num_rows)
+def recording(table: pa.Table, path: Path, line: Ints, slips: Slips) -> Recording:
+    """A table's events; its rows stand on these lines of the file."""
+    columns, odd = _columns(table, path, line, slips)
     kind = _words(columns["type"], TYPES, line, "type", slips)
     f = _words(columns["f"], FS, line, "f", slips)
     process, some = _processes(columns["process"], line, slips)
-    good = np.flatnonzero((kind >= 0) & (f >= 0) & some)
+    good = np.flatnonzero((kind >= 0) & (f >= 0) & some & ~odd)
     if not len(good):
         why = f": {slips.first[0]}" if slips.first else ""
         raise BadRequest(f"{path} holds no operation{why}")
     taken = {name: columns[name].take(pa.array(good)) for name in columns}
     line, kind, f, process = line[good], kind[good], f[good], process[good]
     about = _about(f, taken, path)
-    inner = pc.or_(taken["pos"].is_valid(), taken["mop"].is_valid())
-    own = ~inner.to_numpy(zero_copy_only=False)
+    listed = taken["pos"].is_valid().to_numpy(zero_copy_only=False)
+    listed &= (f != F.CAS) | (kind != Type.FAIL)  # a refused cas has a pos of its own
+    own = ~(listed | taken["mop"].is_valid().to_numpy(zero_copy_only=False))
     event_of, orphaned = _events_of(process, own)
     at = np.flatnonzero(own)
     if len(orphaned):
@@ -74,40 +80,86 @@ def recording(table: pa.Table, path: Path, first_line: int, slips: Slips) -> Rec
         slips.add(Slip("NO_EVENT", int(line[orphaned[0]]), what, gap=True), len(orphaned))
     time = taken["time"].fill_null(UNTIMED).to_numpy(zero_copy_only=False)
     events = Events(line[at], time[at], kind[at], process[at], f[at], np.zeros(len(at), np.bool_))
-    return Recording(about, events, _parts(taken, event_of, f, kind), slips)
+    order = _order(events)
+    number = np.append(np.argsort(order), -1)  # of each event; -1 stays -1
+    parts = _parts(taken, number[event_of], f, kind)
+    return Recording(about, events.take(order), parts, slips)
 
 
-def _columns(table: pa.Table, path: Path) -> dict[str, pa.Array]:
+def _order(events: Events) -> Ints:
+    """The events by their times, where these are known and no process's go back; else as they
+    stand: then the times break a rule, and not the lines."""
+    by_process = np.lexsort((np.arange(len(events)), events.process))
+    process, t = events.process[by_process], events.t[by_process]
+    back = (process[1:] == process[:-1]) & (t[1:] < t[:-1])
+    if back.any() or (events.t == UNTIMED).any():
+        return np.arange(len(events))
+    return np.argsort(events.t, kind="stable")
+
+
+def _columns(
+    table: pa.Table, path: Path, line: Ints, slips: Slips
+) -> tuple[dict[str, pa.Array], Bools]:
+    """The columns by name, and the rows of which a cell can not be read."""
     missing = [name for name in NEEDED if name not in table.column_names]
     if missing:
         there = ", ".join(table.column_names)
         raise BadRequest(f"{path} has no column {missing[0]!r}; its columns are: {there}")
+    odd = np.zeros(table.num_rows, np.bool_)
     columns = {}
     for name in KNOWN:
+        if table.column_names.count(name) > 1:
+            raise BadRequest(f"{path} has more than one column {name!r}")
         if name not in table.column_names:
             numbers = name in NUMBERS or name in ("key", "value", "arg")
             columns[name] = pa.nulls(table.num_rows, pa.int64() if numbers else pa.string())
             continue
         column = table.column(name).combine_chunks()
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        if name in NUMBERS:
+            column, strange = _numbers(column, name, line, slips)
+            odd |= strange
         columns[name] = _typed(column, name, path)
     texts = any(pa.types.is_string(columns[name].type) for name in ("value", "arg"))
     for name in ("value", "arg") if texts else ():
         columns[name] = columns[name].cast(pa.string())
-    return columns
+    return columns, odd
+
+
+def _numbers(column: pa.Array, name: str, line: Ints, slips: Slips) -> tuple[pa.Array, Bools]:
+    """A column without the texts that are no numbers, or too large ones; and where those are."""
+    if not pa.types.is_string(column.type):
+        return column, np.zeros(len(column), np.bool_)
+    whole = pc.match_substring_regex(column, DIGITS[name]).fill_null(True)
+    odd: Bools = ~whole.to_numpy(zero_copy_only=False)
+    at = np.flatnonzero(odd)
+    if len(at):
+        what = f"{name} is {column[int(at[0])].as_py()!r}, no whole number, or too large a one"
+        slips.add(Slip("ODD_VALUE", int(line[at[0]]), what, gap=True), len(at))
+    return pc.if_else(whole, column, None), odd
 
 
 def _typed(column: pa.Array, name: str, path: Path) -> pa.Array:
     """Numbers where there must be some; keys and values as numbers if they all are."""
+    try:
+        return _cast(column, name)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        what = "must hold whole numbers" if name in NUMBERS else "must hold numbers or texts"
+        raise BadRequest(f"{path}: column {name!r} {what} ({e})") from e
+
+
+def _cast(column: pa.Array, name: str) -> pa.Array:
     if name in NEEDED:
         return column.cast(pa.string())
+    if name in ("pos", "mop"):
+        return column.cast(pa.int64()).cast(pa.int32())
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     try:
         numbers = column.cast(pa.int64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         if name in NUMBERS:
-            raise BadRequest(f"{path}: column {name!r} must hold whole numbers ({e})") from e
+            raise
         return column.cast(pa.string())
     text = pa.types.is_string(column.type)
     return column if text and name not in NUMBERS and not _same(column, numbers) else numbers

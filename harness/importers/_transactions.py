@@ -8,7 +8,7 @@ What a transaction read counts only when it ended ok.
 
 from typing import Any
 
-from harness.importers._decoding import atom, elements, odd
+from harness.importers._decoding import atom, elements, odd, written
 from harness.importers._recording import Sheet
 from harness.operation import F, Type
 
@@ -17,7 +17,7 @@ def said(sheet: Sheet, event: int, kind: int, mop: int, part: Any) -> None:
     """One micro-operation of a transaction over lists."""
     name, key, value = three(part)
     if name == "append":
-        sheet.add(event, F.APPEND, atom(key), atom(value), mop=mop)
+        sheet.add(event, F.APPEND, atom(key), written(value, kind), mop=mop)
     elif name == "r" and kind == Type.OK:
         seen = [atom(each) for each in elements(value, "a vector of elements")]
         sheet.elements(event, F.LIST, atom(key), seen, mop)
@@ -31,7 +31,7 @@ def said_of_register(sheet: Sheet, event: int, kind: int, mop: int, part: Any) -
     """One micro-operation of a transaction over registers."""
     name, key, value = three(part)
     if name == "w":
-        sheet.add(event, F.PUT, atom(key), atom(value), mop=mop)
+        sheet.add(event, F.PUT, atom(key), written(value, kind), mop=mop)
     elif name == "r":
         sheet.add(event, F.GET, atom(key), atom(value) if kind == Type.OK else None, mop=mop)
     else:

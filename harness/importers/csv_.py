@@ -1,17 +1,18 @@
 """Comma-separated values of any origin: one row for each event, in the history's own columns.
 
 The first line names the columns; `_table` says which there are. A quoted empty string is a value,
-an empty cell is absent.
+an empty cell is absent. A row with too few cells, or too many, is dropped.
 """
 
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pv
 
 from harness.errors import BadRequest
-from harness.importers._recording import Recording, Slips
+from harness.importers._recording import Ints, Recording, Slip, Slips
 from harness.importers._source import blocks
 from harness.importers._table import KNOWN, recording
 
@@ -19,16 +20,46 @@ from harness.importers._table import KNOWN, recording
 def read(path: Path) -> Recording:
     slips = Slips()
     data = b"".join(blocks(path, slips))
+    try:
+        data.decode()
+    except UnicodeDecodeError as e:
+        line = 1 + data.count(b"\n", 0, e.start)
+        raise BadRequest(f"{path} can not be read as CSV: line {line} is not UTF-8") from e
     convert = pv.ConvertOptions(
         column_types=dict.fromkeys(KNOWN, pa.string()),
         strings_can_be_null=True,
         null_values=[""],
         quoted_strings_can_be_null=False,
     )
+    odd: list[pv.InvalidRow] = []
+
+    def passed_over(row: pv.InvalidRow) -> str:
+        odd.append(row)
+        return "skip"
+
     try:
         table = pv.read_csv(
-            BytesIO(data), pv.ReadOptions(use_threads=False), convert_options=convert
+            BytesIO(data),
+            pv.ReadOptions(use_threads=False),
+            pv.ParseOptions(invalid_row_handler=passed_over),
+            convert,
         )
     except pa.ArrowInvalid as e:
         raise BadRequest(f"{path} can not be read as CSV: {str(e).splitlines()[0]}") from e
-    return recording(table, path, 2, slips)
+    lines = _lines(data, table.num_rows + len(odd))
+    for row in odd:
+        what = f"{row.actual_columns} cells, where the first line names {row.expected_columns}"
+        slips.add(Slip("ODD_LINE", int(lines[row.number - 2]), what, gap=True))
+    good = np.delete(lines, [row.number - 2 for row in odd])
+    return recording(table, path, good, slips)
+
+
+def _lines(data: bytes, rows: int) -> Ints:
+    """The line of each row after the first. Empty lines are no rows; where a text goes on over
+    several lines, rows are counted."""
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    ends = np.append(ends, len(data))
+    long = np.diff(ends, prepend=-1) - 1
+    returns = np.frombuffer(data + b"\n", np.uint8)[ends - 1] == ord("\r")
+    full = np.flatnonzero(long > (returns & (long > 0))) + 1
+    return full[1:] if len(full) == rows + 1 else np.arange(2, rows + 2)

@@ -7,7 +7,7 @@ numbered by `pos`, and a last one that found nothing.
 from pathlib import Path
 from typing import Any
 
-from harness.importers._decoding import atom, by_rows, elements
+from harness.importers._decoding import atom, by_rows, elements, written
 from harness.importers._jepsen import Format, recording
 from harness.importers._recording import Recording, Sheet
 from harness.operation import F, Type
@@ -15,7 +15,7 @@ from harness.operation import F, Type
 
 def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
     if f == "enqueue":
-        sheet.add(event, F.ENQUEUE, 0, atom(value))
+        sheet.add(event, F.ENQUEUE, 0, written(value, kind))
     elif f == "drain" and kind == Type.OK:
         taken = [atom(each) for each in elements(value, "a vector of values")]
         sheet.elements(event, F.DEQUEUE, 0, taken)

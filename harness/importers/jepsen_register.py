@@ -1,9 +1,9 @@
 """Jepsen's registers: `:read`, `:write v` and `:cas [old new]`, of one register or of many by key.
 
 In a history of many (`jepsen.independent`) every value is a pair of key and value; a file is one of
-those when its reads are invoked with a vector. A cas that fails without an error was refused by the
-comparison itself, and so tells that the register did not hold the old value; with an error it did
-not happen, and tells nothing.
+those when most of its reads are invoked with a vector. A cas that fails without an error was
+refused by the comparison itself, and so tells that the register did not hold the old value; with an
+error it did not happen, and tells nothing.
 """
 
 from pathlib import Path
@@ -50,10 +50,16 @@ def _decode(lines: Lines, slips: Slips) -> Decoded:
 
 
 def _keyed_by(lines: Lines) -> bool:
-    """Every read or write has a vector as value."""
-    asked = np.flatnonzero(lines.named("read", "write") & (lines.type == Type.INVOKE))
-    values = (lines.value[event] or "" for event in asked.tolist())
-    return bool(len(asked)) and all(value.startswith("[") for value in values)
+    """Most reads have a vector as value, or most writes where nothing is read: one line that is
+    odd says nothing about the others."""
+    for name in ("read", "write"):
+        asked = np.flatnonzero(lines.named(name) & (lines.type == Type.INVOKE)).tolist()
+        values = [lines.value[event] or "nil" for event in asked]
+        vectors = sum(value.startswith("[") for value in values)
+        others = values.count("nil") if name == "read" else len(values) - vectors
+        if vectors or others:
+            return vectors > others
+    return False
 
 
 FORMAT = Format("jepsen-register", "registers", ("read", "write", "cas"), _decode)

@@ -6,7 +6,7 @@ A read is one row for each element it saw, and one that ends it, as polls are.
 from pathlib import Path
 from typing import Any
 
-from harness.importers._decoding import atom, by_rows, elements
+from harness.importers._decoding import atom, by_rows, elements, written
 from harness.importers._jepsen import Format, recording
 from harness.importers._recording import Recording, Sheet
 from harness.operation import F, Type
@@ -14,7 +14,7 @@ from harness.operation import F, Type
 
 def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
     if f == "add":
-        sheet.add(event, F.ADD, 0, atom(value))
+        sheet.add(event, F.ADD, 0, written(value, kind))
     elif kind == Type.OK:
         seen = [atom(each) for each in elements(value, "a vector or set of elements")]
         sheet.elements(event, F.LIST, 0, seen)

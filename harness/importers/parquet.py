@@ -5,6 +5,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,4 +22,4 @@ def read(path: Path) -> Recording:
     except (pa.ArrowInvalid, OSError) as e:
         why = str(e).splitlines()[0]
         raise BadRequest(f"{path} can not be read as Parquet: {why}") from e
-    return recording(table, path, 1, Slips())
+    return recording(table, path, np.arange(1, table.num_rows + 1), Slips())

@@ -30,7 +30,7 @@ def read(path: Path) -> Recording:
     slips = Slips()
     sheet = Sheet()
     rows: list[tuple[int, int, int, int, int, bool]] = []
-    for number, line in enumerate(text_of(path, slips).splitlines(), start=1):
+    for number, line in enumerate(text_of(path, slips).split("\n"), start=1):
         if "jepsen.util - " not in line:
             continue
         match = _LINE.search(line)

@@ -24,7 +24,7 @@ def read(path: Path) -> Recording:
     slips = Slips()
     sheet = Sheet()
     rows: list[tuple[int, int, int, int, int, bool]] = []
-    for number, line in enumerate(text_of(path, slips).splitlines(), start=1):
+    for number, line in enumerate(text_of(path, slips).split("\n"), start=1):
         if not line.strip():
             continue
         try:

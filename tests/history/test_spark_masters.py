@@ -3,6 +3,7 @@ send; and masters that are none, are dead, have no workers, or do not see the ru
 
 import os
 import socket
+import sys
 import zipfile
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -264,3 +265,19 @@ def test_a_connect_server_judges_too(
     assert run.verdict_file.read_bytes() == here
     assert "SPARK_REMOTE" not in os.environ
     assert History.open(run).events()["ops"]
+
+
+def test_a_client_that_ends_the_process_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark ends a process without a main file with a 0 where its client is not installed; that
+    would read as a valid run."""
+
+    class Ends:
+        def find_spec(self, name: str, path: object, target: object = None) -> None:
+            if name.startswith("pyspark.sql.connect"):
+                sys.exit(0)
+
+    for name in [name for name in sys.modules if name.startswith("pyspark.sql.connect")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Ends(), *sys.meta_path])
+    with pytest.raises(BadRequest, match=r"pip install 'seatrial\[connect\]'"):
+        spark.started("sc://127.0.0.1:1")

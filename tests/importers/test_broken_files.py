@@ -183,3 +183,98 @@ def test_large_files_are_read_by_several_processes(tmp_path: Path) -> None:
     assert many.parts.equals(one.parts)
     assert many.events.line.tolist() == one.events.line.tolist()
     assert json.dumps(many.slips.counts) == json.dumps(one.slips.counts)
+
+
+def _judged(imported: Import, form: str, *lines: str) -> tuple[Judgement, RunDir]:
+    """Operations as `process type f value` and what is wanted after it, as a history's lines."""
+    told = []
+    for line in lines:
+        process, kind, f, rest = line.split(" ", 3)
+        told.append(f"{{:process {process}, :type :{kind}, :f :{f}, :value {rest}}}\n")
+    run = imported(form, "".join(told))
+    return judge_here(History.open(run)).verdict, run
+
+
+def test_one_odd_line_does_not_turn_many_registers_into_one(imported: Import) -> None:
+    """A history by key stays one when a read is invoked without its key: that line is dropped."""
+    sound = [
+        *("0 invoke write [1 1]", "0 ok write [1 1]", "0 invoke write [2 2]", "0 ok write [2 2]"),
+        *("1 invoke read [1 nil]", "1 ok read [1 1]", "1 invoke read [2 nil]", "1 ok read [2 2]"),
+    ]
+    assert _judged(imported, "jepsen-register", *sound)[0] is Judgement.VALID
+    verdict, run = _judged(imported, "jepsen-register", *sound, "2 invoke read nil")
+    assert verdict is Judgement.UNKNOWN
+    assert run.state()["slips"]["counts"] == {"ODD_VALUE": 1}
+
+
+def test_two_completions_that_say_different_things_prove_neither(imported: Import) -> None:
+    """The answer of an operation before, once more, is not taken for that of the next one."""
+    verdict, run = _judged(
+        imported,
+        "jepsen-append",
+        *("0 invoke txn [[:r 1 nil]]", "0 ok txn [[:r 1 []]]"),
+        *("1 invoke txn [[:append 1 1]]", "1 ok txn [[:append 1 1]]"),
+        *("0 invoke txn [[:r 1 nil]]", "0 ok txn [[:r 1 []]]", "0 ok txn [[:r 1 [1]]]"),
+        *("1 invoke txn [[:r 1 nil]]", "1 ok txn [[:r 1 [1]]]"),
+    )
+    assert verdict is Judgement.UNKNOWN
+    assert run.state()["slips"]["counts"] == {"COMPLETED_TWICE": 1}
+
+
+@pytest.mark.parametrize("times", [[7] * 8, [1, 9, 8, 7, 6, 5, 4, 3]])
+def test_lines_keep_their_order_where_times_do_not_tell_it(
+    imported: Import, times: list[int]
+) -> None:
+    """A Jepsen history stands in the order of its events, whatever its clock says: what is stale by
+    its lines is stale, and what is fresh is fresh."""
+    rows = ["0 {} [[:w 1 1]]", "0 {} [[:w 1 2]]", "1 {} [[:r 1 {}]]", "0 {} [[:w 2 3]]"]
+    for seen, expected in ((1, {"invalid"}), (2, {"valid", "unknown"})):
+        lines = [
+            row.format(f"{kind} txn", seen if kind == "ok" else "nil")
+            for row in rows
+            for kind in ("invoke", "ok")
+        ]
+        timed = [f"{line}, :time {t}" for line, t in zip(lines, times, strict=True)]
+        verdict, _ = _judged(imported, "jepsen-wr", *timed)
+        assert str(verdict) in expected
+
+
+def test_a_mark_of_byte_order_is_no_part_of_the_first_line(imported: Import) -> None:
+    """Some editors write three bytes in front of the text."""
+    run = imported("jepsen-kafka", b"\xef\xbb\xbf" + "".join(sound()).encode())
+    assert run.state()["reasons"] == []
+
+
+def test_a_gzip_file_that_holds_nothing_is_not_called_empty(imported: Import) -> None:
+    """It is damaged, and that is said."""
+    with pytest.raises(BadRequest, match="can not be unpacked: the gzip data breaks off"):
+        imported("jepsen-set", b"\x1f\x8b")
+
+
+def test_only_a_newline_ends_a_line(imported: Import) -> None:
+    """Texts may hold what Unicode calls a line's end, and lines are counted as editors do."""
+    wrote = '{{:process 0, :type :{}, :f :{}, :key "k", :value "a\u2028b\x85c"}}\n'
+    lines = [wrote.format(t, f) for f in ("put", "get") for t in ("invoke", "ok")]
+    run = imported("porcupine-kv", "".join(lines))
+    assert run.state()["reasons"] == []
+    assert judge_here(History.open(run)).verdict is Judgement.VALID
+
+
+@pytest.mark.parametrize(
+    ("form", "wrote", "read"),
+    [
+        ("jepsen-queue", "enqueue nil", "dequeue nil"),
+        ("jepsen-set", "add nil", "read [nil]"),
+        ("jepsen-append", "txn [[:append 1 nil]]", "txn [[:r 1 [nil]]]"),
+    ],
+)
+def test_nothing_is_no_value(imported: Import, form: str, wrote: str, read: str) -> None:
+    """Nil says that there is nothing, so what was written as nil is dropped, and that is said."""
+    asked = read.replace("[nil]", "nil")
+    lines = [f"0 invoke {wrote}", f"0 ok {wrote}", f"1 invoke {asked}", f"1 ok {read}"]
+    verdict, run = _judged(imported, form, *lines)
+    assert verdict is Judgement.UNKNOWN
+    assert run.state()["slips"]["counts"] == {"ODD_VALUE": 1}
+    stored = json.loads(run.verdict_file.read_text())
+    codes = [reason["code"] for checker in stored["checkers"] for reason in checker["reasons"]]
+    assert "CHECKER_FAILED" not in codes

@@ -1,0 +1,108 @@
+"""Tables that somebody wrote by hand: in another order, with rows and cells that do not fit."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from harness import registry
+from harness.errors import BadRequest
+from harness.history import History
+from harness.judge import judge_here
+from harness.rundir import RunDir
+from harness.verdict import Judgement
+
+Import = Callable[..., RunDir]
+
+HEAD = "process,type,f,key,value,time\n"
+WRITER = "1,invoke,put,x,1,10\n1,ok,put,x,1,20\n1,invoke,put,x,2,100\n1,ok,put,x,2,110\n"
+READER = "2,invoke,get,x,,{0}0\n2,ok,get,x,1,{0}5\n"
+
+
+@pytest.mark.parametrize(("at", "expected"), [(5, Judgement.VALID), (20, Judgement.INVALID)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_one_client_after_the_other(
+    imported: Import, at: int, expected: Judgement, turned: bool
+) -> None:
+    """Clients' rows may stand one client after the other: their times say who came when."""
+    clients = [WRITER, READER.format(at)]
+    run = imported("csv", HEAD + "".join(clients[::-1] if turned else clients))
+    assert run.state()["reasons"] == []
+    assert judge_here(History.open(run)).verdict is expected
+
+
+def test_a_process_that_goes_back_breaks_a_rule(imported: Import) -> None:
+    """A process does one thing after the other, so its own times tell of a broken clock."""
+    run = imported("csv", HEAD + WRITER.replace("110", "90"))
+    assert run.state()["slips"]["counts"] == {"TIME_WENT_BACK": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "rule", "says"),
+    [
+        ("2,ok,ge\n", "ODD_LINE", "line 8: 3 cells, where the first line names 6"),
+        ("2,ok,get,x,2,soon\n", "ODD_VALUE", "line 8: time is 'soon', no whole number"),
+        ("2,ok,get,x,2," + "9" * 20 + "\n", "ODD_VALUE", "or too large a one"),
+        ("2,ok,got,x,2,\n", "UNKNOWN_WORD", "line 8: f is 'got'"),
+        (",ok,get,x,2,\n", "NO_PROCESS", "line 8: no process"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_dropped(
+    imported: Import, row: str, rule: str, says: str
+) -> None:
+    """The row is named by its line in the file, empty lines and all, and the rest is judged."""
+    run = imported("csv", HEAD + "\n" + WRITER + "2,invoke,get,x,,200\n" + row)
+    assert run.state()["slips"]["counts"] == {rule: 1}
+    verdict = judge_here(History.open(run))
+    assert verdict.verdict is Judgement.UNKNOWN
+    assert any(says in reason.message for reason in verdict.reasons), verdict.reasons
+
+
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        ({"value": [[1], [2]]}, "column 'value' must hold numbers or texts"),
+        ({"process": [[1], [2]]}, "column 'process' must hold numbers or texts"),
+        ({"value": pa.array([b"\xff", b"a"])}, "column 'value' must hold numbers or texts"),
+        ({"pos": [1 << 40, 0]}, "column 'pos' must hold whole numbers"),
+        ({"time": [0.5, 1.5]}, "column 'time' must hold whole numbers"),
+    ],
+)
+def test_a_column_that_can_not_be_read_is_named(
+    tmp_path: Path, column: dict[str, object], says: str
+) -> None:
+    """Nobody guesses what a list of values was meant to be."""
+    rows = {"process": [1, 1], "type": ["invoke", "ok"], "f": ["put", "put"], "value": [1, 1]}
+    pq.write_table(pa.table({**rows, **column}), tmp_path / "t.parquet")
+    with pytest.raises(BadRequest, match=says):
+        registry.load("importer", "parquet")(tmp_path / "t.parquet")
+
+
+def test_a_name_that_two_columns_have(imported: Import) -> None:
+    """Which of the two is meant, nobody can know."""
+    with pytest.raises(BadRequest, match="more than one column 'key'"):
+        imported("csv", "process,type,f,key,key\n1,invoke,put,x,x\n")
+
+
+@pytest.mark.parametrize(("pos", "expected"), [("0", Judgement.INVALID), ("", Judgement.VALID)])
+def test_a_refused_cas_tells_what_the_register_did_not_hold(
+    imported: Import, pos: str, expected: Judgement
+) -> None:
+    """With a `pos` of 0 it was the comparison that refused, without it anything may have been."""
+    wrote = "1,invoke,put,x,1,,\n1,ok,put,x,1,,\n1,invoke,get,x,,,\n1,ok,get,x,1,,\n"
+    refused = f"2,invoke,cas,x,1,2,\n2,fail,cas,x,1,2,{pos}\n"
+    run = imported("csv", "process,type,f,key,value,arg,pos\n" + wrote + refused)
+    assert run.state()["reasons"] == []
+    assert judge_here(History.open(run)).verdict is expected
+
+
+@pytest.mark.parametrize("row", [b"1,ok,put,\xff,1,20\n", b"1,ok\xff\n"])
+def test_bytes_that_are_no_text_are_refused(
+    imported: Import, row: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two texts that can not be read might be the same or not; the first line of them is named."""
+    with pytest.raises(BadRequest, match="line 2 is not UTF-8"):
+        imported("csv", HEAD.encode() + row)
+    assert capsys.readouterr().err == ""
