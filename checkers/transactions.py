@@ -128,7 +128,7 @@ def judged(found: Gathered, names: Any, trial: Trial, complete: bool) -> Result:
     layer = layer_of(trial)
     whole, nodes = graph(found.transactions, found.edges, found.ending, layer)
     causes = Peeling(whole, nodes, found.ending).run(layer)
-    story = Story(_keys(names), _times(found.transactions, causes))
+    story = Story(_keys(names), _times(found.transactions, causes), names.get("values", ()))
     findings = [*_remarked(found, story, complete), *(_cycles(c, story) for c in causes)]
     findings.sort(key=lambda f: (ISOLATION.index(f.demand), f.code))
     committed = int((found.transactions.status == OK).sum())
@@ -159,7 +159,9 @@ def _remarked(found: Gathered, story: Story, complete: bool) -> Iterator[Finding
 
 def _evidence(row: dict[str, int], sentence: str, story: Story) -> dict[str, Any]:
     key, value = story.key(row["key"]), row["value"]
-    words = sentence.format(op=row["op"], other=row["other"], key=key, value=value)
+    words = sentence.format(
+        op=row["op"], other=row["other"], key=key, value=story.value(value)
+    )
     shown: dict[str, Any] = {"key": key, "transaction": name(row["op"])}
     if value != NULL:
         shown["value"] = value

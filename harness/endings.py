@@ -58,8 +58,9 @@ def _failed(error: BaseException) -> int:
             return _said(_usage(error), EXIT_BAD_REQUEST)
         case KeyboardInterrupt() | click.Abort():
             return _said(f"stopped before there was a verdict{error}", EXIT_UNKNOWN)
-        case SystemExit():
-            return error.code if isinstance(error.code, int) else EXIT_BED_FAILED
+        case SystemExit():  # nobody of ours ends like that
+            words = f"a library ended the command, with {error.code} (SEATRIAL_DEBUG=1 shows where)"
+            return _said(words, EXIT_BED_FAILED)
         case OSError():
             return _said(f"this machine refused: {error}", EXIT_BED_FAILED)
         case _:

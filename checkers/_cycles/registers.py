@@ -175,15 +175,15 @@ def _first_places(puts: Puts) -> Ints:
 
 
 def _by_process(puts: Puts, gets: Gets, put: Ints) -> list[Edges]:
-    """A process that came upon another version has gone on to a newer one."""
+    """A process that came upon another version has gone on to a newer one; of transactions that
+    began together, as a coarse clock tells it, nobody knows which was first."""
     touch = _touches(puts, gets, put)
     order = np.lexsort((touch.into, touch.begin, touch.key, touch.process))
     touch = touch.at(order)
     same = (touch.process[1:] == touch.process[:-1]) & (touch.key[1:] == touch.key[:-1])
     first = _first_of(touch)
-    step = np.flatnonzero(
-        same & (touch.end[:-1] <= touch.begin[1:]) & (touch.out[:-1] >= 0) & first[1:]
-    )
+    later = (touch.begin[:-1] < touch.begin[1:]) & (touch.end[:-1] <= touch.begin[1:])
+    step = np.flatnonzero(same & later & (touch.out[:-1] >= 0) & first[1:])
     older, newer = touch.out[:-1][step], touch.into[1:][step]
     differ = older != newer
     older, newer = older[differ], newer[differ]

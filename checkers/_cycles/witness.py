@@ -1,6 +1,6 @@
 """Witnesses in words: what the transactions of a cycle saw, one dependency a sentence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from checkers._cycles.arrays import NULL
@@ -10,10 +10,12 @@ from checkers._cycles.ways import Hop
 
 @dataclass(frozen=True)
 class Story:
-    """Names for the words: of keys and values, and when a transaction was (seconds, process)."""
+    """Names for the words: of keys and values, as far as they have any, and when a transaction was
+    (seconds, process)."""
 
     keys: dict[int, str]
     times: dict[int, tuple[float, float, int]]
+    values: Sequence[str] = ()
 
     def told(self, hops: list[Hop]) -> str:
         """A cycle in plain sentences."""
@@ -26,12 +28,13 @@ class Story:
     def _seen(self, hop: Hop) -> str:
         first, second, key = name(hop.src), name(hop.dst), self.key(hop.key)
         if hop.kind is Kind.WW:
-            return f"{first} wrote {_value(hop.a)} to {key} and {second} wrote {_value(hop.b)} next"
+            one, next_ = self.value(hop.a), self.value(hop.b)
+            return f"{first} wrote {one} to {key} and {second} wrote {next_} next"
         if hop.kind is Kind.WR:
-            return f"{second} read {_value(hop.a)} of {key}, which {first} wrote"
+            return f"{second} read {self.value(hop.a)} of {key}, which {first} wrote"
         if hop.kind is Kind.RW:
             return (
-                f"{first} read {key} up to {_value(hop.a)} and did not see {_value(hop.b)}, "
+                f"{first} read {key} up to {self.value(hop.a)} and did not see {self.value(hop.b)}, "
                 f"which {second} wrote"
             )
         begin, end = self.times.get(hop.dst, (0, 0, 0)), self.times.get(hop.src, (0, 0, 0))
@@ -42,10 +45,11 @@ class Story:
     def key(self, key: int) -> str:
         return self.keys.get(key, str(key))
 
+    def value(self, value: int) -> str:
+        if value == NULL:
+            return "nothing"
+        return self.values[value] if 0 <= value < len(self.values) else str(value)
+
 
 def name(op: int) -> str:
     return f"T{op}"
-
-
-def _value(value: int) -> str:
-    return "nothing" if value == NULL else str(value)

@@ -3,7 +3,7 @@
 All keys of a bucket are judged at once (`buckets`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from checkers._survey import SAMPLE
 from checkers._witness import seconds
 from harness.history import History
 from harness.operation import F, Type
+from harness.rundir import RunDir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,33 +44,42 @@ class Found:
 
 def gathered(history: History, spark: "SparkSession | None") -> Found:
     """What is wrong with all objects of a history."""
-    return _added_up(by_bucket(history, spark, (*COLUMNS, "arg"), _selected, lambda: _told))
+    run = history.run
+    columns = (*COLUMNS, "arg")
+    return _added_up(by_bucket(history, spark, columns, _selected, lambda: _Judging(run).told))
 
 
 def _selected(batch: pa.RecordBatch, place: int) -> Rows:
     return ours(columns_of(batch, (*COLUMNS, "arg")))
 
 
-def _told(rows: Rows) -> dict[str, Any]:
-    return told(without_leases(rows))
+class _Judging:
+    """What one task knows while it judges one bucket after the other."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._names: Sequence[str] = run.names().get("values", ())
+
+    def told(self, rows: Rows) -> dict[str, Any]:
+        return told(without_leases(rows), self._names)
 
 
-def told(rows: Rows) -> dict[str, Any]:
-    """What is wrong with the objects of some rows: numbers, and witnesses of the first of each."""
+def told(rows: Rows, names: Sequence[str] = ()) -> dict[str, Any]:
+    """What is wrong with the objects of some rows: numbers, and witnesses of the first of each.
+    `names`: of the values, when they have any."""
     table = objects(rows)
     verdicts = kinds.judge(table)
     counts: dict[tuple[Kind, str], list[Wrongs]] = {}
     for kind, wrong in verdicts.wrongs:
         counts.setdefault((kind, wrong.code), []).append(wrong)
-    words = _Words(table, rows, [w for _, w in verdicts.wrongs])
-    names = list(Kind)
+    words = _Words(table, rows, [w for _, w in verdicts.wrongs], names)
+    every = list(Kind)
     return {
         "operations": len(table.operations),
-        "keys": {k: int((verdicts.kind == kinds.number(k)).sum()) for k in names},
+        "keys": {k: int((verdicts.kind == kinds.number(k)).sum()) for k in every},
         "unread": _unread(table),
         "unknown": {
             k: table.keys[verdicts.unknown & (verdicts.kind == kinds.number(k))].tolist()
-            for k in names
+            for k in every
         },
         "wrong": [
             [kind, code, sum(len(w.key) for w in some), list(words.samples(some))]
@@ -94,8 +104,10 @@ def _shown(wrong: Wrongs) -> Ints:
 class _Words:
     """The operations of witnesses, as evidence says them."""
 
-    def __init__(self, table: Objects, rows: Rows, found: Iterable[Wrongs]) -> None:
-        self._table = table
+    def __init__(
+        self, table: Objects, rows: Rows, found: Iterable[Wrongs], names: Sequence[str]
+    ) -> None:
+        self._table, self._names = table, names
         places = [wrong.ops[_shown(wrong)].ravel() for wrong in found]
         ops = table.operations.op[np.unique(np.concatenate([np.empty(0, np.int64), *places]))]
         mine = np.isin(rows["op"], ops)
@@ -135,9 +147,12 @@ class _Words:
         value, offset = int(o.value[place]), int(o.offset[place])
         if value == ABSENT and f is F.DEQUEUE and self._span[int(o.op[place])][1] >= 0:
             return ' "empty"'
-        number = "" if value == ABSENT else f" {value}"
+        number = "" if value == ABSENT else f" {self._value(value)}"
         extra = "token" if f is F.ACQUIRE else "at offset"
         return number + ("" if offset == ABSENT else f", {extra} {offset}")
+
+    def _value(self, value: int) -> str:
+        return self._names[value] if 0 <= value < len(self._names) else str(value)
 
 
 def _added_up(lines: Iterable[dict[str, Any]]) -> Found:

@@ -14,8 +14,12 @@ from transacting import KEYS, Transaction, from_edn, parsed, table, told, write_
 
 from checkers import transactions
 from checkers._cycles import rows as rows_module
+from checkers._cycles.arrays import NULL
+from checkers._cycles.edges import Kind
 from checkers._cycles.gathered import gathered_here
 from checkers._cycles.rows import COLUMNS, Rows, _column, of_rows
+from checkers._cycles.ways import Hop
+from checkers._cycles.witness import Story
 from harness.history import History
 from harness.judge import permitted
 from harness.trial import DEMANDS, ISOLATION, Trial
@@ -32,6 +36,23 @@ def judged(history: list[Transaction], level: str = STRICT, complete: bool = Tru
     found = gathered_here([told(history)], transactions.layer_of(trial))
     answer = transactions.judged(found, {"keys": list(KEYS)}, trial, complete)
     return permitted(answer, trial, ())
+
+
+def test_transactions_that_began_together_are_in_no_order() -> None:
+    """A coarse clock tells the same of what one process did in turn."""
+    history = """T1 p1 [0..9]: get x 2, put x 1
+                 T2 p2 [1..3]: put x 2
+                 T3 p3 [5..5]: get x 2
+                 T4 p3 [5..5]: get x 1"""
+    assert judged(parsed(history), SESSION).findings == ()
+
+
+def test_values_have_the_names_that_their_file_gave_them() -> None:
+    """In every sentence; what was never named stays a number."""
+    story = Story({0: "x"}, {}, ["one", "two"])
+    assert [story.value(value) for value in (0, 1, 2, NULL)] == ["one", "two", "2", "nothing"]
+    hop = Hop(1, 2, Kind.WW, 0, 0, 1)
+    assert story.told([hop]).startswith("T1 wrote one to x and T2 wrote two next")
 
 
 def only(result: Result) -> Finding:

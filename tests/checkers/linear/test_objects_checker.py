@@ -72,6 +72,15 @@ def test_a_queue_that_changes_the_order_shows_its_witness(tmp_path: Path) -> Non
     ]
 
 
+def test_values_are_called_what_their_file_called_them(tmp_path: Path) -> None:
+    """Not by the numbers that stand for them."""
+    acts = [Act(F.ENQUEUE, 1, 0, 10, value=0), Act(F.DEQUEUE, 2, 20, 30, value=1)]
+    one = history(tmp_path, [tuple(acts)])
+    one.run.write_names({**one.names, "values": ["-534", "q"]})
+    [finding] = objects.check(History.open(one.run), Trial(), None).findings
+    assert finding.evidence[0]["explanation"].startswith("dequeue q (process 2, op 1")
+
+
 def test_what_was_drained_in_one_go_was_taken(tmp_path: Path) -> None:
     """A drain gives many elements, in order, and then finds nothing."""
     puts = [Act(F.ENQUEUE, 1, 10 * n, 10 * n + 5, value=n) for n in range(1, 5)]
