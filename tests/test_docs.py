@@ -117,6 +117,13 @@ def test_every_code_is_explained(root: Path) -> None:
     assert not {code for code in codes if f"`{code}`" not in page}
 
 
+def test_the_model_of_an_object_is_one(root: Path) -> None:
+    """The example runs, and its assertions hold."""
+    page = (root / "docs" / "writing-a-plugin.md").read_text()
+    (example,) = re.findall(r"^```python\n(from checkers.*?)^```$", page, re.M | re.S)
+    exec(compile(example, "writing-a-plugin.md", "exec"), {})  # noqa: S102 it is ours
+
+
 def test_every_finding_has_advice(root: Path) -> None:
     """Whatever a table calls a finding, or a law, another one says what to do about."""
     page = (root / "docs" / "verdicts.md").read_text()
