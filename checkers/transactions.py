@@ -159,9 +159,7 @@ def _remarked(found: Gathered, story: Story, complete: bool) -> Iterator[Finding
 
 def _evidence(row: dict[str, int], sentence: str, story: Story) -> dict[str, Any]:
     key, value = story.key(row["key"]), row["value"]
-    words = sentence.format(
-        op=row["op"], other=row["other"], key=key, value=story.value(value)
-    )
+    words = sentence.format(op=row["op"], other=row["other"], key=key, value=story.value(value))
     shown: dict[str, Any] = {"key": key, "transaction": name(row["op"])}
     if value != NULL:
         shown["value"] = value

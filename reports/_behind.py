@@ -92,8 +92,11 @@ def curve(slave: str, seen: Sequence[Seen], edges: range, width: int) -> Curve:
         while at < len(seen) and seen[at].t < edge + width:
             inside.append(seen[at])
             at += 1
-        last = inside[-1] if inside else last
-        moving = sum(one.speed for one in inside) / len(inside) if inside else 0.0
-        behind.append(max(one.behind for one in inside) if inside else last and last.behind)
-        speed.append(round(moving) if last else None)
+        if inside:
+            last = inside[-1].behind
+            behind.append(max(one.behind for one in inside))
+            speed.append(round(sum(one.speed for one in inside) / len(inside)))
+        else:
+            behind.append(last)
+            speed.append(None if last is None else 0)
     return Curve(slave, tuple(behind), tuple(speed))

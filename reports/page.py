@@ -133,12 +133,14 @@ def _data(told: Told, counted: Cells, findings: Sequence[_findings.Shown]) -> di
     marks = [mark for one in findings for mark in one.marks()]
     scene = _lanes.Scene(told, end, [mark for mark in marks if begin <= mark.t <= end])
     lanes = told.part("the lanes", lambda: [lane.plain() for lane in _lanes.lanes(scene)], NONE)
+    nobody: dict[str, Any] = {}
+    behind = told.part("replication", lambda: _behind.plain(told.events, begin, end), nobody)
     return {
         "begin": _lanes.ms(begin),
         "end": _lanes.ms(end),
         "lanes": lanes,
         "cells": counted.plain(),
-        "behind": told.part("replication", lambda: _behind.plain(told.events, begin, end), {}),
+        "behind": behind,
         "functions": _aside(counted),
         "log": told.part("what nodes told", lambda: _lanes.log(told, MOST_LINES), NONE),
         "findings": [_found(one) for one in findings],

@@ -33,10 +33,8 @@ class Story:
         if hop.kind is Kind.WR:
             return f"{second} read {self.value(hop.a)} of {key}, which {first} wrote"
         if hop.kind is Kind.RW:
-            return (
-                f"{first} read {key} up to {self.value(hop.a)} and did not see {self.value(hop.b)}, "
-                f"which {second} wrote"
-            )
+            upto, unseen = self.value(hop.a), self.value(hop.b)
+            return f"{first} read {key} up to {upto} and did not see {unseen}, which {second} wrote"
         begin, end = self.times.get(hop.dst, (0, 0, 0)), self.times.get(hop.src, (0, 0, 0))
         if hop.kind is Kind.PROCESS:
             return f"process {end[2]} had ended {first} when it began {second}"
