@@ -99,6 +99,9 @@ def test_it_is_read_and_searched_without_a_server(site: Path, tab: Page) -> None
     tab.goto((site / "index.html").as_uri())
     if tab.locator("label[for=__search].md-header__button").is_visible():
         tab.locator("label[for=__search].md-header__button").click()
-    tab.locator("input.md-search__input").fill("ELECTED_OUTSIDE")
+    words = tab.locator("input.md-search__input")
+    words.focus()  # only now the index is read
+    expect(tab.locator(".md-search-result__meta")).to_contain_text("start search", timeout=60_000)
+    words.press_sequentially("ELECTED_OUTSIDE")
     found = tab.locator(".md-search-result__link[href*='verdicts.html']")
     expect(found.first).to_be_attached(timeout=60_000)
