@@ -22,9 +22,11 @@ fault = [
 """
 GONE_WITHIN_S = 30.0
 
+Spoilt = tuple[sailing.Sailing, leftovers.Belongings]
+
 
 @pytest.fixture
-def spoilt(tmp_path: Path) -> Iterator[tuple[sailing.Sailing, leftovers.Belongings]]:
+def spoilt(tmp_path: Path) -> Iterator[Spoilt]:
     """A trial whose brokers' disks are full, read-only, and hang."""
     (tmp_path / "spoilt.toml").write_text(SPOILT)
     mark = {leftovers.MARK: uuid.uuid4().hex}
@@ -46,7 +48,7 @@ def spoilt(tmp_path: Path) -> Iterator[tuple[sailing.Sailing, leftovers.Belongin
     assert probes == []
 
 
-def test_ctrl_c_heals_spoilt_disks(spoilt) -> None:
+def test_ctrl_c_heals_spoilt_disks(spoilt: Spoilt) -> None:
     """Each is seen healed; the verdict is INTERRUPTED, and the end in order."""
     command, _ = spoilt
     command.signal(signal.SIGINT)
@@ -58,7 +60,7 @@ def test_ctrl_c_heals_spoilt_disks(spoilt) -> None:
     assert all(fault["healed"] is not None for fault in faults)
 
 
-def test_spoilt_disks_die_with_a_killed_command(spoilt) -> None:
+def test_spoilt_disks_die_with_a_killed_command(spoilt: Spoilt) -> None:
     """Gates and wardens go with the nodes; `heal --all` closes what the ledger has open, once."""
     command, belongings = spoilt
     command.signal(signal.SIGKILL)
