@@ -1,12 +1,13 @@
 """Jepsen's set: `:add v`, and `:read` that gives all elements.
 
-A read is one row for each element it saw, and one that ends it, as polls are.
+A read is one row for each element it saw, and one that ends it, as polls are. A read that ended
+with nil has not seen the empty set: it has seen nothing.
 """
 
 from pathlib import Path
 from typing import Any
 
-from harness.importers._decoding import atom, by_rows, elements, written
+from harness.importers._decoding import atom, by_rows, elements, odd, written
 from harness.importers._jepsen import Format, recording
 from harness.importers._recording import Recording, Sheet
 from harness.operation import F, Type
@@ -16,6 +17,8 @@ def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -
     if f == "add":
         sheet.add(event, F.ADD, 0, written(value, kind))
     elif kind == Type.OK:
+        if value is None:
+            raise odd(value, "what a read of a set can have seen")
         seen = [atom(each) for each in elements(value, "a vector or set of elements")]
         sheet.elements(event, F.LIST, 0, seen)
     else:

@@ -278,3 +278,11 @@ def test_nothing_is_no_value(imported: Import, form: str, wrote: str, read: str)
     stored = json.loads(run.verdict_file.read_text())
     codes = [reason["code"] for checker in stored["checkers"] for reason in checker["reasons"]]
     assert "CHECKER_FAILED" not in codes
+
+
+def test_a_set_that_was_read_as_nil_was_not_read(imported: Import) -> None:
+    """As Jepsen's own checker sees it: nobody knows whether the element is there."""
+    lines = ["0 invoke add 1", "0 ok add 1", "1 invoke read nil", "1 ok read nil"]
+    verdict, run = _judged(imported, "jepsen-set", *lines)
+    assert verdict is Judgement.UNKNOWN
+    assert run.state()["slips"]["counts"] == {"ODD_VALUE": 1}
