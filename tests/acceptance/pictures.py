@@ -1,6 +1,6 @@
 """The pictures of docs/pictures, taken anew: real runs, in a real browser.
 
-    python tests/acceptance/pictures.py                 what is missing is run first: five minutes
+    python tests/acceptance/pictures.py                 what is missing is run first: ten minutes
     python tests/acceptance/pictures.py --look FOLDER   the same pages in both themes, also on a
                                                         phone, to be looked at
 
@@ -35,6 +35,30 @@ TRIALS: Mapping[str, tuple[str, ...]] = {
     "unsafe": ("messages", "--profile", "unsafe-default", *CUT),
     "safe": ("messages", "--profile", "allack-min2", *CUT),
 }
+SUITE, NIGHTS = "nightly", 4
+MATRIX = """
+[[trial]]
+run = "messages"
+name = "short"
+with = { hosts = "simulated", load = { rate = 100 }, duration_s = 22.0 }
+expect = "valid"
+[trial.matrix.faults]
+kill = { faults = ["kill"] }
+pause = { faults = ["pause"] }
+partition = { faults = ["partition"] }
+[trial.matrix.profile]
+allack-min1 = { profile = "allack-min1" }
+allack-min2 = { profile = "allack-min2" }
+
+[[trial]]
+run = "messages"
+name = "isolate-then-kill"
+with = { hosts = "simulated", plan = "suites/plans/isolate-then-kill.toml", load = { rate = 100 } }
+expect = "invalid"
+findings = ["LOST_ACKED"]
+[trial.matrix.profile]
+unsafe-default = { profile = "unsafe-default" }
+"""
 
 
 @dataclass(frozen=True)
@@ -69,6 +93,7 @@ def shots(site: str, runs: Mapping[str, str]) -> Iterator[Shot]:
     yield Shot("counterexample", f"{site}/runs/{runs['register']}", "#finding-0 figure")
     both = f"run={runs['safe']}&run={runs['unsafe']}"
     yield Shot("compare", f"{site}/compare?{both}", height=1180)
+    yield Shot("matrix", f"{site}/suites", height=620)
 
 
 # ---------------------------------------------------------------------------------------- runs
@@ -86,6 +111,10 @@ def _runs() -> dict[str, str]:
         folder = RUNS / "20261121-000000-register"
         _seatrial("import", file, "--as", "jepsen-register", "--out", folder)
         _seatrial("check", folder)
+    nights = RUNS / "suites" / "nights.jsonl"
+    while not nights.is_file() or nights.read_text().count("\n") < NIGHTS:
+        (RUNS / f"{SUITE}.toml").write_text(MATRIX)
+        _seatrial("suite", RUNS / f"{SUITE}.toml", "--no-report")
     return {name: folder for name in (*TRIALS, "register") if (folder := _made(name))}
 
 
