@@ -167,7 +167,6 @@ def _events(run: RunDir) -> None:
         (0.3, "controller-1", "raft", {"state": "leader", "term": 2}),
         (0.4, "controller-1", "election", {"brokerName": "a", "epoch": 1, "set": [1]}),
         (0.6, "controller-1", "set", {"brokerName": "a", "set": [1, 2, 3], "setEpoch": 3}),
-        (6.0, "broker-1", "replication", {"end": 90_000, "acks": {"2": 90_000, "3": 78_000}}),
         (7.04, "broker-1", "exit", {"code": -9}),
         (7.3, "controller-1", "expired", {"brokerName": "a", "brokerId": 1}),
         (7.5, "controller-1", "election", {"brokerName": "a", "epoch": 2, "set": [2]}),

@@ -119,7 +119,7 @@ def test_hovering_tells(reader: Reader, pages: dict[str, Path]) -> None:
         assert re.match(r"\d+\.\d+ s\n", text)
         assert "fault 0: kill on broker-" in text
         assert "a second" in text
-        assert "broker 3 is 12 kB behind, takes 0 B a second" in text
+        assert re.search(r"broker-\d is [\d.]+ k?B behind, takes [\d.]+ k?B a second", text)
         page.mouse.move(2, 2)
         assert page.is_hidden("#readout")
 
