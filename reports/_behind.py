@@ -22,17 +22,19 @@ MOST_SLAVES, WORD = 12, 60
 
 @dataclass(frozen=True)
 class Seen:
-    """A slave as its master sees it from a moment on: bytes behind, bytes a second of late."""
+    """A slave as its master sees it from a moment on: bytes behind, bytes a second of late. None:
+    it is behind nobody, for it is the master."""
 
     t: int
     slave: str
-    behind: int
-    speed: float
+    behind: int | None
+    speed: float = 0.0
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Of a slave: the most that it was behind, and its speed, in each bin; None before any."""
+    """Of a slave: the most that it was behind, and its speed, in each bin; None while nobody says,
+    and while it is the master."""
 
     slave: str
     behind: tuple[int | None, ...]
@@ -45,7 +47,8 @@ def plain(told: Sequence[Event], begin: int, end: int) -> dict[str, Any]:
     edges = range(begin, end, width)
     seen = sorted(sights(told), key=lambda one: (one.slave, one.t))
     slaves = groupby(seen, key=lambda one: one.slave)
-    made = [curve(slave, list(mine), edges, width) for slave, mine in slaves][:MOST_SLAVES]
+    drawn = (curve(slave, list(mine), edges, width) for slave, mine in slaves)
+    made = [one for one in drawn if any(n is not None for n in one.behind)][:MOST_SLAVES]
     return {
         "times": [round(edge / 1e6, 3) for edge in edges] if made else [],
         "slaves": [
@@ -66,6 +69,8 @@ def sights(told: Iterable[Event]) -> Iterator[Seen]:
             set_of[event.node] = str(fields.get("brokerName", ""))
             names[set_of[event.node], str(fields["brokerId"])] = event.node
             before = {key: held for key, held in before.items() if key[0] != event.node}
+            if fields.get("role") == "master":
+                yield Seen(event.t, event.node, None)
         if event.kind != PROGRESS or not isinstance(acks := fields.get("acks"), Mapping):
             continue
         heard = {key: ack for key, ack in acks.items() if isinstance(ack, int)}
@@ -86,7 +91,8 @@ def curve(slave: str, seen: Sequence[Seen], edges: range, width: int) -> Curve:
     """Bins in which nothing moved are as the last before them."""
     behind: list[int | None] = []
     speed: list[int | None] = []
-    at, last = 0, None
+    at = 0
+    last: int | None = None
     for edge in edges:
         inside: list[Seen] = []
         while at < len(seen) and seen[at].t < edge + width:
@@ -94,9 +100,8 @@ def curve(slave: str, seen: Sequence[Seen], edges: range, width: int) -> Curve:
             at += 1
         if inside:
             last = inside[-1].behind
-            behind.append(max(one.behind for one in inside))
-            speed.append(round(sum(one.speed for one in inside) / len(inside)))
-        else:
-            behind.append(last)
-            speed.append(None if last is None else 0)
+        told = [one.behind for one in inside if one.behind is not None]
+        behind.append(max(told) if told else last)
+        moving = sum(one.speed for one in inside) / len(inside) if inside else 0.0
+        speed.append(None if behind[-1] is None else round(moving))
     return Curve(slave, tuple(behind), tuple(speed))

@@ -44,6 +44,14 @@ def test_who_is_cut_off_falls_behind() -> None:
     assert seen["broker-2"][0] == (0, 800, 4900, 4900, 4900)
 
 
+def test_a_master_is_behind_nobody() -> None:
+    """From the moment on at which it became one."""
+    now = role(2.1, "broker-2", 2, "master")
+    seen = curves(*ROLES, told(0.2, 100, _2=40), now)
+    assert seen["broker-2"][0] == (60, 60, None, None, None)
+    assert "broker-1" not in seen
+
+
 def test_a_new_master_knows_nothing_of_old_acks() -> None:
     """What it held as seen in an earlier reign is not counted on."""
     again = role(2, "broker-1", 1, "master")
