@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from harness.verdict import Judgement, Verdict
 from reports import page
 
 CREWS, QUEUES, CHUNK = 2, 8, 500_000
+TIMES = 5
 HOUR_NS = 3_600_000_000_000
 KINDS = ("kill", "pause", "partition", "loss")
 FAULT_EVERY_S, FAULT_S = 60, 20
@@ -141,8 +143,10 @@ def main() -> int:
         size = run.report_file.stat().st_size / 1e6
         print(f"{asked.operations:,} operations: made in {wall:.1f} s ({cpu:.1f} s of processor)")
         print(f"{size:.2f} MB")
-        if (took := shown_after_s(run.report_file)) is not None:
-            print(f"drawn, and zoomed by a key, after {took:.2f} s")
+        times = [shown_after_s(run.report_file) for _ in range(TIMES)]
+        if took := [one for one in times if one is not None]:
+            told = f"median of {TIMES} new browsers; {min(took):.2f} to {max(took):.2f}"
+            print(f"drawn, and zoomed by a key, after {median(took):.2f} s ({told})")
     return 0
 
 
