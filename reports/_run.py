@@ -5,17 +5,20 @@ damaged or of another version makes a report poorer and is said in it (`doubts`)
 the verdict another one, and never ends in a trace.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.errors import BadRequest, SeatrialError
 from harness.history import History
 from harness.intervals import Event, FaultInterval, events, fault_intervals
 from harness.rundir import RunDir
+from harness.sayable import sayable
 from harness.trial import Trial
-from harness.verdict import Finding, Result, Verdict
+from harness.verdict import Finding, Reason, Result, Verdict
 
 LEAD_NS = 1_000_000_000  # of the picture, before the load
 IMPORTED = "imported"  # in place of a system: the history is another tool's
@@ -23,6 +26,8 @@ BROKEN = (  # how reading a damaged or foreign file ends
     *(SeatrialError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError),
     *(ArithmeticError, RecursionError),
 )
+
+UNTOLD = "trial.toml could not be read"
 
 T = TypeVar("T")
 NOTHING: Mapping[str, Any] = {}
@@ -58,6 +63,11 @@ class Told:
     def begin(self) -> int:
         """Where the picture begins: what is before the load has little to show, for a long time."""
         return max(0, self.phases.get("load", 0) - LEAD_NS)
+
+    @property
+    def untold(self) -> str:
+        """Why nobody knows what was tried; empty when it is known."""
+        return next((why for why in self.doubts if why.startswith(UNTOLD)), "")
 
     @property
     def sentence(self) -> str:
@@ -118,6 +128,66 @@ def read(run: RunDir) -> Told:
     )
 
 
+def stored(run: RunDir) -> Verdict:
+    """A stored verdict whose parts are what they should be. One of BROKEN when they are not."""
+    verdict = Verdict.read(run.verdict_file)
+    _are("sentence", (verdict.sentence,), str)
+    reasons = list(verdict.reasons)
+    for result in verdict.checkers:
+        _are("checker", (result.checker,), str)
+        _are("stats", (result.stats,), Mapping)
+        reasons += result.reasons
+        for finding in result.findings:
+            _found(finding)
+    for reason in reasons:
+        _reason(reason)
+    return verdict
+
+
+def _reason(reason: Reason) -> None:
+    _are("reason", (reason.code, reason.message), str)
+
+
+def _found(finding: Finding) -> None:
+    _are("finding", (finding.code, finding.message, finding.demand), str)
+    _are("count", (finding.count,), int)
+    _are("evidence", finding.evidence, Mapping)
+    _are("faults", finding.faults, int)
+
+
+def _are(what: str, values: Sequence[Any], kind: type) -> None:
+    """ValueError when one of the values is of another kind, or a number beyond all counting."""
+    for value in values:
+        if not isinstance(value, kind) or (isinstance(value, int) and not 0 <= value < 2**63):
+            raise ValueError(f"{what} can not be {str(value)[:40]!r}")
+
+
+def printable(value: T) -> T:
+    """The same, in letters that files and terminals take: none of them commands a terminal."""
+    made: Any = value
+    if type(made) is str:
+        made = sayable(made)
+    elif isinstance(value, Mapping):
+        made = {printable(name): printable(item) for name, item in value.items()}
+    elif isinstance(value, list | tuple):
+        made = type(value)(map(printable, value))
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = {one.name: printable(getattr(value, one.name)) for one in fields(value)}
+        made = replace(value, **parts)
+    result: T = made
+    return result
+
+
+def put(path: Path, text: str | bytes) -> Path:
+    """Write a report, all of it or nothing; a link that lies there is replaced, not followed."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    with temporary.open("xb") as file:
+        file.write(text.encode("utf-8", "replace") if isinstance(text, str) else text)
+    os.replace(temporary, path)
+    return path
+
+
 def rerun_command(told: Told, path: str, seatrial: str = "seatrial") -> str:
     """The command that carries out the same plan again; an imported history is judged again."""
     verb = "check" if told.trial.system == IMPORTED else "replay"
@@ -129,7 +199,7 @@ def _verdict(run: RunDir) -> Verdict:
     if not run.verdict_file.is_file():
         raise BadRequest(f"{run.path} has no verdict yet: {again} makes one")
     try:
-        return Verdict.read(run.verdict_file)
+        return stored(run)
     except BROKEN as e:
         raise BadRequest(f"{run.verdict_file} is no verdict ({e}): {again} makes it anew") from e
 

@@ -58,6 +58,11 @@ def numbers(told: Told) -> Iterator[Number]:
     yield from _faults(told)
 
 
+def known(told: Told) -> list[Number]:
+    """The same, or none where what was counted is damaged; that is among the doubts then."""
+    return told.part("the numbers", lambda: list(numbers(told)), [])
+
+
 def headline(sentence: str) -> tuple[str, str]:
     """A long sentence as what matters most, and the rest of it."""
     cuts = [sentence.find(mark, SHORT) for mark in (": ", "; ", ". ")]
@@ -71,6 +76,8 @@ def headline(sentence: str) -> tuple[str, str]:
 def one_line(told: Told) -> str:
     """What was tried."""
     trial = told.trial
+    if told.untold:
+        return f"nobody knows what was tried: {told.untold}"
     if trial.system == IMPORTED:
         return f"{trial.workload}, imported from {trial.name}"
     profile = f" ({trial.profile})" if trial.profile else ""

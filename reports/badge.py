@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.rundir import RunDir
 from harness.verdict import Judgement
 from reports import _words
-from reports._run import Told, read
+from reports._run import Told, put, read
 
 LABEL, LABEL_WIDTH = "seatrial", 56
 LOOKS = {  # the word's width, and its colour: readable in white on light and dark pages
@@ -38,9 +38,7 @@ font-size="11">
 
 def render(run: RunDir) -> Path | None:
     """The path of badge.svg in the run's folder."""
-    path = run.path / "badge.svg"
-    path.write_text(svg(read(run)), encoding="utf-8")
-    return path
+    return put(run.path / "badge.svg", svg(read(run)))
 
 
 def svg(told: Told) -> str:

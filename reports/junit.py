@@ -14,7 +14,7 @@ from harness.rundir import RunDir
 from harness.sayable import sayable
 from harness.verdict import Finding, Judgement, Reason, Result
 from reports import _words
-from reports._run import Told, rank, read, rerun_command
+from reports._run import Told, put, rank, read, rerun_command
 
 ROWS_SHOWN = 5
 LONGEST = 4_000  # letters of one text
@@ -23,9 +23,7 @@ WHOLE = "the run"
 
 def render(run: RunDir) -> Path | None:
     """The path of junit.xml in the run's folder."""
-    path = run.path / "junit.xml"
-    path.write_bytes(xml(read(run)))
-    return path
+    return put(run.path / "junit.xml", xml(read(run)))
 
 
 def xml(told: Told) -> bytes:
@@ -52,8 +50,9 @@ TAGS = ("failure", "error")
 def _properties(told: Told) -> Iterable[tuple[str, str]]:
     trial = told.trial
     yield "verdict", str(told.verdict.verdict.value)
-    yield from (("system", trial.system), ("profile", trial.profile), ("hosts", trial.hosts))
-    yield from (("workload", trial.workload), ("seed", str(trial.seed)))
+    if not told.untold:
+        yield from (("system", trial.system), ("profile", trial.profile), ("hosts", trial.hosts))
+        yield from (("workload", trial.workload), ("seed", str(trial.seed)))
     yield "run", told.run.path.name
     yield "again", rerun_command(told, f"runs/{told.run.path.name}")
 

@@ -28,7 +28,7 @@ from harness.rundir import RunDir
 from reports import _behind, _findings, _lanes, _recovery, _words
 from reports._advice import ADVICE
 from reports._cells import Cells, cells
-from reports._run import IMPORTED, Told, read, rerun_command
+from reports._run import IMPORTED, Told, put, read, rerun_command
 
 LEAST_NS = 1_000_000  # of a picture
 MOST_LINES = 6000  # of what nodes told
@@ -56,11 +56,7 @@ TEMPLATES.filters |= {
 
 def render(run: RunDir) -> Path | None:
     """The page's path. The old page stays until the new one is complete."""
-    page = html(read(run))
-    temporary = run.report_file.with_suffix(".tmp")
-    temporary.write_bytes(page.encode("utf-8", "replace"))
-    os.replace(temporary, run.report_file)
-    return run.report_file
+    return put(run.report_file, html(read(run)))
 
 
 def html(told: Told, links: Sequence[tuple[str, str]] = ()) -> str:

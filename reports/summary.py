@@ -6,12 +6,13 @@ shows it.
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.rundir import RunDir
 from harness.verdict import Finding
 from reports import _words
-from reports._run import Told, rank, read, rerun_command
+from reports._run import Told, printable, put, rank, read, rerun_command
 
 MARKS = {"valid": "✅", "invalid": "❌", "unknown": "❔"}
 ROWS_SHOWN = 5
@@ -20,8 +21,7 @@ ROWS_SHOWN = 5
 def render(run: RunDir) -> Path | None:
     """The path of summary.md in the run's folder."""
     text = markdown(read(run))
-    path = run.path / "summary.md"
-    path.write_text(text, encoding="utf-8")
+    path = put(run.path / "summary.md", text)
     if page := os.environ.get("GITHUB_STEP_SUMMARY"):
         with open(page, "a", encoding="utf-8") as file:
             file.write(text + "\n")
@@ -29,6 +29,7 @@ def render(run: RunDir) -> Path | None:
 
 
 def markdown(told: Told) -> str:
+    told = replace(told, verdict=printable(told.verdict), trial=printable(told.trial))
     return "\n".join(_lines(told)) + "\n"
 
 
@@ -40,13 +41,15 @@ def _lines(told: Told) -> Iterator[str]:
     yield ""
     yield from _table(
         ("number", "value", "note"),
-        [(number.name, number.value, number.note) for number in _words.numbers(told)],
+        [(number.name, number.value, number.note) for number in _words.known(told)],
     )
     for reason in told.verdict.reasons:
         yield f"- **{reason.code}** {_plain(_words.full(reason.message))}"
     for result, finding in told.findings():
         yield from _finding(result.checker, finding)
-    yield from _faults(told)
+    yield from told.part("the faults", lambda: list(_faults(told)), list[str]())
+    for doubt in told.doubts[:20]:
+        yield f"- {_plain(doubt)}"
     yield f"Again: `{_code(rerun_command(told, f'runs/{told.run.path.name}'))}`"
 
 

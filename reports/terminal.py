@@ -5,6 +5,7 @@ lines as wide as they need to be.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from harness.rundir import RunDir
 from harness.typed import seatrial
 from harness.verdict import Finding, Judgement
 from reports import _words
-from reports._run import Told, rank, read, rerun_command
+from reports._run import Told, printable, rank, read, rerun_command
 
 STYLES = {
     Judgement.VALID: "bold white on dark_green",
@@ -42,6 +43,7 @@ def render(run: RunDir) -> Path | None:
 
 def show(told: Told, console: Console) -> None:
     """The whole summary."""
+    told = replace(told, verdict=printable(told.verdict), trial=printable(told.trial))
     console.print()
     console.print(_verdict(told))
     console.print()
@@ -52,6 +54,9 @@ def show(told: Told, console: Console) -> None:
     for result, finding in told.findings():
         console.print()
         _finding(console, result.checker, finding)
+    for doubt in told.doubts[:20]:
+        console.print()
+        console.print(Padding(Text(printable(doubt), "yellow"), (0, 0, 0, 2), expand=False))
     console.print()
     console.print(_places(told))
 
@@ -71,7 +76,7 @@ def _numbers(told: Told) -> Table:
     table.add_column(justify="right", style="dim")
     table.add_column(justify="right")
     table.add_column(style="dim")
-    for number in _words.numbers(told):
+    for number in _words.known(told):
         value = Text(number.value, style=TONES[number.tone] or "bold")
         table.add_row(f"  {number.name}", value, number.note)
     return table

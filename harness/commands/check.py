@@ -16,7 +16,7 @@ def command(folder: Path, as_json: bool, spark: str) -> int:
 
     DIR may be runs/latest, or the folder of a run that crashed: what was recorded is judged.
     """
-    from harness.rundir import RunDir
+    from harness.openable import stored_run
     from harness.session import Shown, check
 
-    return check(RunDir.open(folder), Shown(as_json=as_json, page=False), spark)
+    return check(stored_run(folder), Shown(as_json=as_json, page=False), spark)

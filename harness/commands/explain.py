@@ -17,9 +17,9 @@ def command(folder: Path, finding: str | None, as_json: bool) -> int:
     Without one it is the first finding. Nothing is judged: the verdict is the stored one.
     """
     from harness.explain import explained, nothing
-    from harness.rundir import RunDir
+    from harness.openable import stored_run
 
-    run = RunDir.open(folder)
+    run = stored_run(folder)
     told = explained(run, finding)
     if as_json:
         print(json.dumps(told.plain() if told else {"explainable": []}, indent=2, sort_keys=True))

@@ -16,7 +16,7 @@ def command(folder: Path, runs: Path, as_json: bool, no_report: bool) -> int:
     Times, kinds and selectors are the saved ones; `master` is whoever is master this time. On
     simulated hosts it is the same run, event by event.
     """
-    from harness.rundir import RunDir
+    from harness.openable import stored_run
     from harness.session import Shown, replay
 
-    return replay(RunDir.open(folder), runs, Shown(as_json=as_json, page=not no_report))
+    return replay(stored_run(folder), runs, Shown(as_json=as_json, page=not no_report))

@@ -12,7 +12,7 @@ from harness.options import Words
 @click.option("--format", "formats", type=Words(), default="page", help="`seatrial list reports`.")
 def command(folder: Path, formats: tuple[str, ...]) -> int:
     """Write the reports of the run in DIR from its verdict.json, which stays as it is."""
-    from harness.rundir import RunDir
+    from harness.openable import stored_run
     from harness.session import report
 
-    return report(RunDir.open(folder), formats)
+    return report(stored_run(folder), formats)

@@ -32,7 +32,7 @@ def command(folder: Path, within_s: float, luck: int, jobs: int, runs: Path) -> 
     often as it has chances, and it is told how often what is left has failed. Give it time:
     --time 1h.
     """
-    from harness.rundir import RunDir
+    from harness.openable import stored_run
     from harness.runs import writable
     from harness.session import Ending, Shown, render
     from harness.shrink_view import Watched, show
@@ -40,7 +40,7 @@ def command(folder: Path, within_s: float, luck: int, jobs: int, runs: Path) -> 
     from harness.stopping import UNHEEDED, stoppable
     from harness.swarm import HOSTS
 
-    run = RunDir.open(folder)
+    run = stored_run(folder)
     case = failing(run)
     writable(runs)
     if case.trial.hosts != HOSTS:

@@ -23,7 +23,8 @@ from harness.suite.row import Row
 FIGURES = (
     *("injections", "elections", "acknowledged", "lost", "duplicated"),
     *("to_ack_s_p50", "to_ack_s_p99", "failure_to_success_s_p50", "failure_to_success_s_p99"),
-    *("sends_in_faults", "not_acknowledged_in_faults", "compared", "per_s"),
+    *("sends_in_faults", "not_acknowledged_in_faults", "success_in_faults", "success_quiet"),
+    *("compared", "per_s"),
 )
 COLUMNS = ("cell", "seed", "turn", "hash", "when", "expected", "came", "outcome", *FIGURES)
 DECIDED = {WORDS[code]: code for code in (AS_EXPECTED, NOT_AS_EXPECTED)}

@@ -109,7 +109,7 @@ def _figures(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
 def figures(verdict: Verdict) -> dict[str, float | None]:
     """Numbers that checkers counted; None: nobody did."""
     loss, seen = verdict.stats("loss"), verdict.stats("availability")
-    during = seen.get("sends_in_faults", {})
+    during, success = seen.get("sends_in_faults", {}), seen.get("success", {})
     found: dict[str, float | None] = {
         "injections": verdict.stats("coverage").get("counted"),
         "acknowledged": loss.get("acknowledged"),
@@ -118,6 +118,8 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
         "anomalies": sum(f.count for r in verdict.checkers for f in r.findings if f.demand),
         "sends_in_faults": sum(during.values()) if during else None,
         "not_acknowledged_in_faults": _beside(during, "ok"),
+        "success_in_faults": success.get("in_faults"),
+        "success_quiet": success.get("quiet"),  # what the former is to be compared with
         "compared": verdict.stats("replicas").get("looks"),
     }
     for name in TIMES:

@@ -109,7 +109,7 @@ def nights(runs: Path, suite: str = "") -> list[Night]:
     found = []
     with suppress(FileNotFoundError):
         for line in (runs / FOLDER / FILE).read_bytes().decode(errors="replace").splitlines():
-            with suppress(ValueError, KeyError, TypeError, AttributeError):
+            with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 night = Night.read(json.loads(line))
                 if suite in ("", night.suite):
                     found.append(night)

@@ -12,8 +12,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.openable import entries
 from harness.runs import BALLAST, LOCK
-from reports._site.shelf import entries
 
 PIECE_BYTES = 1 << 18
 BLOCK_BYTES = 512

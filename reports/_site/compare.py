@@ -82,7 +82,7 @@ def _differing(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
 
 
 def _fields(told: Told) -> dict[str, str]:
-    return flat(asdict(told.trial))
+    return {} if told.untold else flat(asdict(told.trial))
 
 
 def _machine(told: Told) -> dict[str, str]:

@@ -17,7 +17,7 @@ from harness.rundir import RunDir
 from harness.runs import is_running
 from harness.trial import Trial
 from harness.verdict import SCHEMA_VERSION, Verdict
-from reports._run import BROKEN
+from reports._run import BROKEN, stored
 from reports._site.shelf import Missing, Shelf, trouble
 from reports._words import clip
 
@@ -169,7 +169,7 @@ def read_row(folder: Path) -> Row:
         return Row(name, RUNNING, **about, notes=tuple(notes))
     if not run.verdict_file.exists():
         return Row(name, UNJUDGED, **about, notes=(*notes, _why_unjudged(state)))
-    verdict = _tried(notes, "verdict.json", lambda: Verdict.read(run.verdict_file))
+    verdict = _tried(notes, "verdict.json", lambda: stored(run))
     if verdict is None:
         return Row(name, UNJUDGED, **about, notes=tuple(notes))
     if verdict.schema_version != SCHEMA_VERSION:

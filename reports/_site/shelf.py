@@ -8,10 +8,11 @@ folders and plain files, and links that stay within it.
 
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
+from harness import openable
 from harness.cluster import FOLDER as CLUSTERS
 from harness.errors import BadRequest
 from harness.runs import LATEST
@@ -92,33 +93,6 @@ def trouble(path: Path, most_bytes: int) -> str:
 
 def unfit(folder: Path) -> str:
     """Why nothing of a run's files can be shown; empty when it can."""
-    for count, (path, mode) in enumerate(entries(folder), start=1):
-        name = os.fsencode(path.relative_to(folder)).decode("utf-8", "replace")
-        if count > MOST_FILES:
-            return f"it holds more than {MOST_FILES:,} files"
-        if stat.S_ISLNK(mode) and not _within(path, folder):
-            return f"{name} is a link that leads out of its folder"
-        if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            return f"{name} is neither a file nor a folder"
-    return ""
-
-
-def entries(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Everything in a folder but folders, with its mode; links are told, not followed."""
-    for where, folders, names in os.walk(folder):
-        folders.sort()
-        linked = [name for name in folders if os.path.islink(os.path.join(where, name))]
-        for name in sorted([*names, *linked]):
-            path = Path(where, name)
-            try:
-                mode = path.lstat().st_mode
-            except OSError:
-                continue
-            yield path, mode
-
-
-def _within(link: Path, folder: Path) -> bool:
-    try:
-        return link.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):
-        return False
+    if sum(1 for _ in islice(openable.entries(folder), MOST_FILES + 1)) > MOST_FILES:
+        return f"it holds more than {MOST_FILES:,} files"
+    return openable.unfit(folder)

@@ -1,0 +1,58 @@
+"""What lies in a run's folder, and whether it may be opened.
+
+A run may have come from elsewhere, in an archive that somebody sent. A link in it could lead to any
+file of this machine, to be shown or to be written over; a pipe could stop whoever reads it.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.errors import BadRequest
+from harness.rundir import RunDir
+
+
+def stored_run(path: Path) -> RunDir:
+    """A run that may have come from anywhere. BadRequest when the folder is none, or holds what
+    should not be opened."""
+    run = RunDir.open(path)
+    if why := unfit(run.path):
+        raise BadRequest(f"{path} is not opened: {why}; remove that and try again")
+    return run
+
+
+def entries(folder: Path) -> Iterator[tuple[Path, int]]:
+    """Everything in a folder but folders, with its mode; links are told, not followed."""
+    for where, folders, names in os.walk(folder):
+        folders.sort()
+        linked = [name for name in folders if os.path.islink(os.path.join(where, name))]
+        for name in sorted([*names, *linked]):
+            path = Path(where, name)
+            try:
+                mode = path.lstat().st_mode
+            except OSError:
+                continue
+            yield path, mode
+
+
+def unfit(folder: Path) -> str:
+    """Why nothing in a folder should be opened: a link out of it, or what is no file. Empty when
+    all of it may be."""
+    for path, mode in entries(folder):
+        if stat.S_ISLNK(mode) and not _within(path, folder):
+            return f"{_name(path, folder)} is a link that leads out of its folder"
+        if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+            return f"{_name(path, folder)} is neither a file nor a folder"
+    return ""
+
+
+def _name(path: Path, folder: Path) -> str:
+    return os.fsencode(path.relative_to(folder)).decode("utf-8", "replace")
+
+
+def _within(link: Path, folder: Path) -> bool:
+    try:
+        return link.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):
+        return False
