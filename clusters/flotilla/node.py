@@ -20,6 +20,7 @@ from .rules import RULES, Rules
 
 USAGE, UNAVAILABLE, SOFTWARE = 64, 69, 70
 STARVED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+LISTENS_AGAIN = "BaseSelectorEventLoop._start_serving"  # as asyncio calls it in what it reports
 Main = Callable[[Config, Ports, Rules, Callable[[str], None]], Awaitable[None]]
 
 
@@ -143,7 +144,7 @@ def _check(config: Config) -> None:
 
 class _Starved:
     """What is only a lack of descriptors: whoever dials has to wait. asyncio tells of it for each
-    that waits, and tries again after a second."""
+    that waits, and tries again after a second, even with a listener that was closed meanwhile."""
 
     def __init__(self, node: str, ports: Ports, events: EventLog) -> None:
         self._node, self._ports, self._events = node, ports, events
@@ -152,6 +153,8 @@ class _Starved:
     def told(self, context: dict[str, Any]) -> bool:
         """Was it that? It is told once in that time: the event log can not be opened either."""
         exception = context.get("exception")
+        if isinstance(exception, ValueError) and LISTENS_AGAIN in context["message"]:
+            return self._quiet_until > 0
         if "socket" not in context or not isinstance(exception, OSError):
             return False
         if exception.errno not in STARVED:

@@ -1,8 +1,10 @@
 """A node without file descriptors lets nobody in, makes no file, and goes on with what it has."""
 
 import asyncio
+import errno
 import os
 import resource
+import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,10 @@ import pytest
 from loopback import eventually, free_port
 from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged
 
+from clusters.flotilla.events import EventLog
 from clusters.flotilla.net import CallTimeout, ConnectionLost, Pool, Unreachable
+from clusters.flotilla.node import LISTENS_AGAIN, _Starved
+from clusters.flotilla.ports import real
 from clusters.flotilla.wire import Op, Send, Sent, Status
 
 SMALL = {"mappedFileSizeCommitLog": 8192, "raftSnapshotEntries": 2}
@@ -66,6 +71,47 @@ def test_controllers_without_descriptors_wait_with_their_snapshots() -> None:
         assert acknowledged(await sailor.send(8))
 
     fleet.sail(scenario)
+
+
+class _OutOfDescriptors(socket.socket):
+    """A listener to which nobody can be let in."""
+
+    def accept(self) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_a_node_that_starves_may_be_stopped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """asyncio listens again a second later with a listener that was closed meanwhile: no fault of
+    the node's, and what is one is none of that."""
+    monkeypatch.setattr(asyncio.constants, "ACCEPT_RETRY_DELAY", 0.1)
+    ports = real()
+    starved = _Starved("b1", ports, EventLog(str(tmp_path / "events"), "b1", ports))
+    told: list[tuple[bool, str]] = []
+
+    async def reported(word: str) -> bool:
+        return any(word in message for _, message in told)
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(
+            lambda _loop, context: told.append((starved.told(context), context["message"]))
+        )
+        listener = _OutOfDescriptors()
+        listener.bind(("127.0.0.1", 0))
+        server = await asyncio.start_server(lambda reader, writer: None, sock=listener)
+        with socket.create_connection(listener.getsockname()):
+            await eventually(lambda: reported("accept"))
+            server.close()
+            await eventually(lambda: reported(LISTENS_AGAIN))
+        loop.call_soon(int, "none")
+        await eventually(lambda: reported("in callback int"))
+
+    asyncio.run(scenario())
+    refused = [message for was_told, message in told if not was_told]
+    assert len(refused) == 1, "what is a fault is told"
+    assert "b1 can let nobody in: Too many open files" in capfd.readouterr().err
 
 
 @pytest.mark.bed

@@ -20,7 +20,7 @@ from harness.contracts import Bed, Node, PlannedFault, Standing
 
 BEACON = Path(__file__).with_name("beacon.py")
 PORT = 7000
-LONG = ("loss", "light loss", "flapping")  # listened to for longer
+LONG = ("loss", "light loss", "flapping", "late")  # listened to for longer
 NODES = (
     *(Node(f"controller-{n}", "controller") for n in (1, 2, 3)),
     *(Node(f"broker-{n}", "broker") for n in (1, 2, 3)),
