@@ -22,9 +22,8 @@ undecided (2) when the only deviations are runs that proved nothing: unknown, a 
 not run at all.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -34,55 +33,13 @@ import click
 from harness.errors import BadRequest
 from harness.options import Request, Seeds, merged, request
 from harness.scaling import Scale, scaled
-from harness.session import Ending
+from harness.suite.expected import Expected
 from harness.trial import parsed
 from harness.verdict import Judgement
 
-AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
-WORDS = {AS_EXPECTED: "as expected", NOT_AS_EXPECTED: "NOT as expected", UNDECIDED: "undecided"}
 KEYS = {"run", "with", "seeds", "expect", "findings", "name", "matrix"}
 SCALE_KEYS = {"by": float, "setting": str, "share": float}
 TOLD = ("profile", "hosts")  # what the name of a run says besides its trial's
-
-
-@dataclass(frozen=True)
-class Expected:
-    """One run of a suite and what should come of it. `name`: of the run among the others."""
-
-    asked: Request
-    verdict: Judgement
-    findings: tuple[str, ...] = ()
-    name: str = ""
-
-    @property
-    def title(self) -> str:
-        return self.name or self.asked.trial.name
-
-    @property
-    def wanted(self) -> str:
-        return ", ".join((self.verdict, *self.findings))
-
-    @property
-    def key(self) -> str:
-        """The same for the same trial, plan and expectation, whatever file they are read from."""
-        told = (self.title, self.asked.trial.to_toml(), self.asked.plan_text or "", self.wanted)
-        return hashlib.blake2b("\0".join(told).encode(), digest_size=8).hexdigest()
-
-    def compare(self, ending: Ending) -> int:
-        if ending.verdict is None or ending.error:
-            return UNDECIDED
-        if ending.verdict.verdict is not self.verdict:
-            unproven = ending.verdict.verdict is Judgement.UNKNOWN
-            return UNDECIDED if unproven else NOT_AS_EXPECTED
-        return AS_EXPECTED if set(self.findings) <= set(ending.codes) else NOT_AS_EXPECTED
-
-
-def verdict_of(codes: Sequence[int]) -> int:
-    """A wrong verdict outweighs a missing one."""
-    for worst in (NOT_AS_EXPECTED, UNDECIDED):
-        if worst in codes:
-            return worst
-    return AS_EXPECTED
 
 
 def chosen(cells: Sequence[Expected], only: Sequence[str]) -> tuple[Expected, ...]:

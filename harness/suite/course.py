@@ -21,7 +21,7 @@ from harness.errors import SeatrialError
 from harness.rundir import RunDir
 from harness.runs import size_bytes
 from harness.session import Ending, Engines, Shown, judged, render, run_one
-from harness.suite.cells import AS_EXPECTED, Expected, verdict_of
+from harness.suite.expected import AS_EXPECTED, Expected, verdict_of
 from harness.suite.log import SuiteLog, all_there, cleared, cut_off, ran_s
 from harness.suite.row import Row, not_run, row_of
 

@@ -14,7 +14,7 @@ from harness.history import History
 from harness.intervals import Event, events
 from harness.rundir import RunDir
 from harness.session import Ending
-from harness.suite.cells import UNDECIDED, Expected
+from harness.suite.expected import UNDECIDED, Expected
 from harness.verdict import Verdict
 
 TIMES = ("to_ack_s", "failure_to_success_s")
@@ -25,7 +25,8 @@ NS = 1e9
 @dataclass(frozen=True)
 class Row:
     """`turn`: for the how manieth time, from 1. `around_s`: what of `took_s` went into raising and
-    taking down its cluster; `figures` are numbers by name, those that there are."""
+    taking down its cluster; `figures` are numbers by name, those that there are; `beside`: what
+    stands against it besides its verdict."""
 
     name: str
     seed: int
@@ -41,6 +42,7 @@ class Row:
     around_s: float = 0.0
     figures: Mapping[str, float] = field(default_factory=dict)
     known: bool = False  # from a record, not from a run of this suite
+    beside: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -48,7 +50,11 @@ class Row:
 
     @property
     def came(self) -> str:
-        return self.error or self.verdict
+        """Also what was found before the test bed failed."""
+        if self.error and not self.codes:
+            return self.error
+        told = ", ".join((self.verdict, *self.beside))
+        return f"{told}; {self.error}" if self.error else told
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,7 +62,8 @@ class Row:
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:
         """From `plain`. TypeError when it is none."""
-        return cls(**{**plain, "codes": tuple(plain.get("codes", ()))})
+        lists = {name: tuple(plain.get(name, ())) for name in ("codes", "beside")}
+        return cls(**{**plain, **lists})
 
 
 def row_of(cell: Expected, turn: int, ending: Ending, when: str, took_s: float) -> Row:
@@ -75,6 +82,7 @@ def row_of(cell: Expected, turn: int, ending: Ending, when: str, took_s: float) 
         took_s=round(took_s, 1),
         around_s=round(_around_s(ending, took_s), 1),
         figures=_figures(ending.run, ending.verdict),
+        beside=cell.doubts(ending),
     )
 
 

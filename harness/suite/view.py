@@ -18,8 +18,8 @@ from rich.text import Text
 from harness.consoles import standard_output
 from harness.errors import BedFailed
 from harness.sayable import sayable
-from harness.suite.cells import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.course import Course
+from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.names import FOLDER
 from harness.suite.row import Row
 from harness.tally import many

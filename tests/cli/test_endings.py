@@ -1,5 +1,6 @@
 """How endings add up, and what a suite makes of them."""
 
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
@@ -8,14 +9,9 @@ import pytest
 from harness.errors import BadRequest
 from harness.options import Request
 from harness.session import Ending, worst
-from harness.suite.cells import (
-    AS_EXPECTED,
-    NOT_AS_EXPECTED,
-    UNDECIDED,
-    Expected,
-    read_suite,
-    verdict_of,
-)
+from harness.suite.cells import read_suite
+from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED, Expected, verdict_of
+from harness.suite.row import row_of
 from harness.trial import Trial
 from harness.verdict import Finding, Judgement, Reason, Result, Verdict
 
@@ -70,6 +66,9 @@ def test_the_worst_of_several() -> None:
         ("unknown", (), ending("valid"), NOT_AS_EXPECTED),
         ("valid", (), ending("valid", error="the disk is full"), UNDECIDED),
         ("valid", (), Ending(1, error="no cluster came up"), UNDECIDED),
+        ("valid", (), ending("invalid", LOST, error="the disk is full"), NOT_AS_EXPECTED),
+        ("invalid", ("LOST_ACKED",), ending("invalid", LOST, error="x"), UNDECIDED),
+        ("unknown", (), ending("unknown", error="the disk is full"), UNDECIDED),
     ],
 )
 def test_a_run_against_what_was_expected(
@@ -77,6 +76,29 @@ def test_a_run_against_what_was_expected(
 ) -> None:
     """The right invalid has the right finding; a run that proved nothing decides nothing."""
     assert Expected(Request(Trial()), Judgement(expected), codes).compare(end) == outcome
+
+
+@pytest.mark.parametrize(
+    "code", ["NODE_GONE", "DISK_FULL", "FAULT_NOT_OBSERVED", "FAULTS_MISSING", "CHECKER_FAILED"]
+)
+def test_a_loss_that_something_else_may_have_caused_is_not_the_expected_one(code: str) -> None:
+    """It was to be lost by the plan's faults; where nobody was to lose anything it is a loss."""
+    verdict = ending("invalid", LOST).verdict
+    assert verdict is not None
+    doubtful = Ending(1, None, replace(verdict, reasons=(Reason(code, "it went otherwise"),)))
+    asked = Request(Trial())
+    control = Expected(asked, Judgement.INVALID, ("LOST_ACKED",))
+    assert control.compare(doubtful) == UNDECIDED
+    assert Expected(asked, Judgement.VALID).compare(doubtful) == NOT_AS_EXPECTED
+    row = row_of(control, 1, doubtful, "", 1.0)
+    assert row.came == f"invalid, LOST_ACKED, {code}"
+
+
+def test_what_was_found_is_told_though_the_bed_failed_later() -> None:
+    """A loss, and why the run ended early."""
+    broken = ending("invalid", LOST, error="the disk is full")
+    row = row_of(Expected(Request(Trial()), Judgement.VALID), 1, broken, "", 1.0)
+    assert row.came == "invalid, LOST_ACKED; the disk is full"
 
 
 def test_a_suite_fails_before_it_is_undecided() -> None:
