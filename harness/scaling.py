@@ -16,6 +16,7 @@ from typing import Any
 
 import tomli_w
 
+from harness.errors import BadRequest
 from harness.options import Request
 from harness.trial import Rhythm
 
@@ -43,7 +44,7 @@ def scaled(asked: Request, scale: Scale) -> Request:
     rhythm = trial.rhythm
     settings = dict(trial.settings)
     if scale.setting:
-        settings[scale.setting] = round(float(settings.get(scale.setting, 1.0)) * scale.by, 6)
+        settings[scale.setting] = round(_number(settings, scale.setting) * scale.by, 6)
     trial = replace(
         trial,
         duration_s=round((trial.duration_s - shorter_s) * scale.by, 3),
@@ -55,6 +56,15 @@ def scaled(asked: Request, scale: Scale) -> Request:
         settings=settings,
     )
     return Request(trial, text)
+
+
+def _number(settings: Row, name: str) -> float:
+    """What a setting is multiplied from; one that nobody has set is 1. BadRequest: it is no
+    number."""
+    value = settings.get(name, 1.0)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadRequest(f"settings.{name} is to be scaled, so it must be a number, not {value!r}")
+    return float(value)
 
 
 def paced(text: str, scale: Scale) -> tuple[str, float]:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TextIO
 
 from harness.contents import contents
-from harness.errors import BadRequest
+from harness.errors import BadRequest, SeatrialError
 from harness.preflight import refuse
 from harness.runs import writable
 from harness.session import say
 from harness.suite.cells import chosen, read_suite
 from harness.suite.course import Budget, Course, conduct, turns
+from harness.suite.expected import Expected
 from harness.suite.log import SuiteLog
 from harness.suite.record import Record
 from harness.suite.row import Row
@@ -43,7 +44,7 @@ def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool =
     if record:
         course.rows.update(record.known(course.asked))
     for cell in {turn.cell.key: turn.cell for turn in course.asked}.values():
-        refuse(cell.asked, runs)
+        _refuse(cell, asked.suite, runs)
     writable(runs)
     with ExitStack() as open_files:
         page = open_files.enter_context(_appended(summary)) if summary else None
@@ -66,6 +67,15 @@ def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool =
         show(course, changed)
         say(f"the summary is kept in {kept}.md, .json and .xml (JUnit)")
     return course.exit_code
+
+
+def _refuse(cell: Expected, suite: Path, runs: Path) -> None:
+    """What is wrong with a run, told with its name."""
+    try:
+        refuse(cell.asked, runs)
+    except SeatrialError as e:
+        e.args = (f"{suite}: {cell.title}: {e}",)
+        raise
 
 
 def _appended(path: Path) -> TextIO:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import BadRequest
 from harness.options import Request
 from harness.session import Ending, worst
 from harness.suite.cells import read_suite
@@ -121,24 +120,3 @@ def test_a_suite_file(tmp_path: Path) -> None:
     assert [run.asked.trial.seed for run in (first, second, third)] == [1, 2, 5]
     assert first.asked.trial.duration_s == 9.0
     assert (third.asked.trial.profile, third.findings) == ("x", ("LOST_ACKED",))
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "must hold"),
-        ("x = 1\n", "must hold"),
-        ("[[trial]\n", "line 1"),
-        ('[[trial]]\nrun = "messages"\n', "trial 1: expect must be"),
-        ('[[trial]]\nexpect = "green"\n', "trial 1: expect must be"),
-        ('[[trial]]\nexpect = "valid"\nsedes = "1"\n', "trial 1: unknown key 'sedes'"),
-        ('[[trial]]\nexpect = "valid"\nseeds = "x"\n', "trial 1: seeds"),
-        ('[[trial]]\nexpect = "valid"\nwith = { sytem = "x" }\n', "unknown key 'sytem'"),
-    ],
-)
-def test_a_broken_suite_file_says_where(tmp_path: Path, text: str, says: str) -> None:
-    """The entry and the key are named."""
-    suite = tmp_path / "suite.toml"
-    suite.write_text(text)
-    with pytest.raises(BadRequest, match=says):
-        list(read_suite(suite))
