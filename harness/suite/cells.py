@@ -6,6 +6,8 @@
     seeds = "1..3"                         # one run for each; else the trial's own seed
     expect = "invalid"                     # valid, invalid or unknown
     findings = ["LOST_ACKED"]              # must be among the codes that convict
+    at_most = { to_ack_s_p50 = 2.0 }       # figures of the run (harness.suite.figures) and their
+    at_least = { acknowledged = 1000 }     # bounds
     name = "unsafe"                        # what it is called; else after its trial and profile
 
     [trial.matrix.controller]              # one run for each row of each table, combined: `with`
@@ -34,7 +36,7 @@ import click
 from harness.errors import BadRequest
 from harness.options import Request, Seeds, merged, request
 from harness.scaling import Scale, scaled
-from harness.suite.entry import checked, places
+from harness.suite.entry import bounds, checked, places
 from harness.suite.expected import Expected
 from harness.trial import parsed
 from harness.verdict import Judgement
@@ -131,7 +133,7 @@ def _runs(entry: Mapping[str, Any], path: Path, where: str) -> Iterator[Expected
             asked = _about(place, request, what, flags, "with")
             name = cell or entry.get("name") or _name(asked, fields)
             findings = tuple(entry.get("findings", ()))
-            yield Expected(asked, Judgement(entry["expect"]), findings, name)
+            yield Expected(asked, Judgement(entry["expect"]), findings, name, bounds(entry))
 
 
 def _cells(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -5,11 +5,14 @@ of the entry, the key, and what stands there. Nothing is guessed: a list of find
 string would be a list of letters.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from harness.errors import BadRequest
+from harness.errors import BadRequest, UnknownName
+from harness.suite.expected import Bound
+from harness.suite.figures import NAMES
 from harness.verdict import Judgement
 
 HEADER = re.compile(r"\s*\[\[\s*trial\s*\]\]\s*(#.*)?")
@@ -19,6 +22,8 @@ SHAPES: Mapping[str, tuple[type, str]] = {
     "seeds": (object, "a list of seeds"),
     "expect": (object, "valid, invalid or unknown"),
     "findings": (list, "a list of codes such as LOST_ACKED"),
+    "at_most": (dict, "a table that reads like { lost = 0 }"),
+    "at_least": (dict, "a table that reads like { acknowledged = 1000 }"),
     "name": (str, "a string"),
     "matrix": (dict, "tables that read like [trial.matrix.AXIS]"),
 }
@@ -44,6 +49,7 @@ def checked(entry: Any, where: str) -> Mapping[str, Any]:
     if entry.get("expect") not in tuple(Judgement):
         raise BadRequest(f"{where}: expect must be valid, invalid or unknown")
     _check_findings(entry, where)
+    _check_bounds(entry, where)
     _check_matrix(entry.get("matrix"), where)
     return entry
 
@@ -57,6 +63,23 @@ def _check_findings(entry: Mapping[str, Any], where: str) -> None:
             f'{where}: findings convict, so with them expect must be "invalid", '
             f'not "{entry["expect"]}"'
         )
+
+
+def bounds(entry: Mapping[str, Any]) -> tuple[Bound, ...]:
+    """What an entry says of its runs' figures."""
+    most = (Bound(name, float(value)) for name, value in entry.get("at_most", {}).items())
+    least = (Bound(name, float(value), False) for name, value in entry.get("at_least", {}).items())
+    return (*most, *least)
+
+
+def _check_bounds(entry: Mapping[str, Any], where: str) -> None:
+    for key in ("at_most", "at_least"):
+        for name, value in entry.get(key, {}).items():
+            if name not in NAMES:
+                raise BadRequest(f"{where}: {key}: {UnknownName('figure', name, NAMES)}")
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or not math.isfinite(value):
+                raise BadRequest(f"{where}: {key}.{name} must be a number, not {value!r}")
 
 
 def _check_matrix(axes: Mapping[str, Any] | None, where: str) -> None:

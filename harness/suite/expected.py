@@ -4,11 +4,15 @@ A finding is certain, so one that nobody expected counts whatever else went wron
 not hold: a run that was to lose messages, and did, shows what the suite says of it only if it went
 as the suite says. If its test bed failed, a node was gone for good, a checker gave up, or faults
 were not seen at work, something else may have cost the messages, and the run is undecided.
+
+Besides its verdict a run may have figures that are to be within bounds. One that is beyond its
+bound is not as expected; of one that nobody counted nothing is known.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from harness.judge import CUT_SHORT
 from harness.options import Request
@@ -24,6 +28,21 @@ NOT_AS_PLANNED = CUT_SHORT | {
 
 
 @dataclass(frozen=True)
+class Bound:
+    """A figure of the run (harness.suite.figures) that is to be no more, or no less, than that."""
+
+    figure: str
+    value: float
+    most: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.figure} {'<=' if self.most else '>='} {self.value:.10g}"
+
+    def holds(self, value: float) -> bool:
+        return value <= self.value if self.most else value >= self.value
+
+
+@dataclass(frozen=True)
 class Expected:
     """One run of a suite and what should come of it. `name`: of the run among the others."""
 
@@ -31,6 +50,7 @@ class Expected:
     verdict: Judgement
     findings: tuple[str, ...] = ()
     name: str = ""
+    bounds: tuple[Bound, ...] = ()
 
     @property
     def title(self) -> str:
@@ -38,7 +58,7 @@ class Expected:
 
     @property
     def wanted(self) -> str:
-        return ", ".join((self.verdict, *self.findings))
+        return ", ".join((self.verdict, *self.findings, *map(str, self.bounds)))
 
     @property
     def key(self) -> str:
@@ -46,7 +66,7 @@ class Expected:
         told = (self.title, self.asked.trial.to_toml(), self.asked.plan_text or "", self.wanted)
         return hashlib.blake2b("\0".join(told).encode(), digest_size=8).hexdigest()
 
-    def compare(self, ending: Ending) -> int:
+    def compare(self, ending: Ending, figures: Mapping[str, float] = MappingProxyType({})) -> int:
         """What the run proves of it."""
         verdict = ending.verdict
         if verdict is None:
@@ -54,14 +74,34 @@ class Expected:
         invalid = Judgement.INVALID
         if verdict.verdict is invalid and self.verdict is not invalid:
             return NOT_AS_EXPECTED
-        if ending.error or self.doubts(ending):
+        if ending.error or self._doubts(ending):
             return UNDECIDED
         if verdict.verdict is not self.verdict:
             unproven = verdict.verdict is Judgement.UNKNOWN
             return UNDECIDED if unproven else NOT_AS_EXPECTED
-        return AS_EXPECTED if set(self.findings) <= set(ending.codes) else NOT_AS_EXPECTED
+        if not set(self.findings) <= set(ending.codes):
+            return NOT_AS_EXPECTED
+        return self._within(figures)
 
-    def doubts(self, ending: Ending) -> tuple[str, ...]:
+    def against(self, ending: Ending, figures: Mapping[str, float]) -> tuple[str, ...]:
+        """What speaks against it although the verdict is the one that was expected."""
+        if ending.verdict is None or ending.verdict.verdict is not self.verdict:
+            return ()
+        known = [b for b in self.bounds if b.figure in figures]
+        beyond = [
+            f"{b.figure} {figures[b.figure]:.10g}" for b in known if not b.holds(figures[b.figure])
+        ]
+        missing = [f"{b.figure} is not known" for b in self.bounds if b.figure not in figures]
+        return tuple(dict.fromkeys((*self._doubts(ending), *beyond, *missing)))
+
+    def _within(self, figures: Mapping[str, float]) -> int:
+        """A figure beyond its bound outweighs one that nobody counted."""
+        if any(b.figure in figures and not b.holds(figures[b.figure]) for b in self.bounds):
+            return NOT_AS_EXPECTED
+        known = all(b.figure in figures for b in self.bounds)
+        return AS_EXPECTED if known else UNDECIDED
+
+    def _doubts(self, ending: Ending) -> tuple[str, ...]:
         """Codes of the reasons for which the run was not the one that the suite asks for."""
         if ending.verdict is None or ending.verdict.verdict is not self.verdict:
             return ()

@@ -1,24 +1,15 @@
 """What one run of a suite came to, as a row: enough to tell of it, to compare nights, and to go on
 after an interruption without the run's folder. Pure but for `row_of`, which reads the run's.
-
-Times to recover are told both ways (checkers/availability.py): from the fault to the first
-acknowledgement, and from the first failed send to the next that succeeds.
 """
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from harness.history import History
-from harness.intervals import Event, events
-from harness.rundir import RunDir
 from harness.session import Ending
 from harness.suite.expected import UNDECIDED, Expected
-from harness.verdict import Verdict
+from harness.suite.figures import measured
 
-TIMES = ("to_ack_s", "failure_to_success_s")
-QUANTILES = {"p50": 0.5, "p99": 0.99}
 NS = 1e9
 
 
@@ -68,12 +59,13 @@ class Row:
 
 def row_of(cell: Expected, turn: int, ending: Ending, when: str, took_s: float) -> Row:
     """What an ending amounts to."""
+    figures = measured(ending.run, ending.verdict)
     return Row(
         name=cell.title,
         seed=ending.seed,
         turn=turn,
         wanted=cell.wanted,
-        outcome=cell.compare(ending),
+        outcome=cell.compare(ending, figures),
         word=ending.word,
         codes=ending.codes,
         error=ending.error,
@@ -81,8 +73,8 @@ def row_of(cell: Expected, turn: int, ending: Ending, when: str, took_s: float) 
         when=when,
         took_s=round(took_s, 1),
         around_s=round(_around_s(ending, took_s), 1),
-        figures=_figures(ending.run, ending.verdict),
-        beside=cell.doubts(ending),
+        figures=figures,
+        beside=cell.against(ending, figures),
     )
 
 
@@ -99,55 +91,3 @@ def _around_s(ending: Ending, took_s: float) -> float:
         return 0.0
     under_way_s = (state["collected_ns"] - state["load_began_ns"]) / NS
     return max(0.0, took_s - ending.checked_s - float(under_way_s))
-
-
-def _figures(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
-    if run is None or verdict is None:
-        return {}
-    found: dict[str, float | None] = {**figures(verdict)}
-    state = run.state()
-    if "load_ended_ns" in state:
-        load_s = (state["load_ended_ns"] - state["load_began_ns"]) / NS
-        acked = found.get("acknowledged")
-        found["per_s"] = round(acked / load_s, 1) if acked is not None and load_s else None
-    found["elections"] = elections(events(History.open(run).read("events")))
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def figures(verdict: Verdict) -> dict[str, float | None]:
-    """Numbers that checkers counted; None: nobody did."""
-    loss, seen = verdict.stats("loss"), verdict.stats("availability")
-    during, success = seen.get("sends_in_faults", {}), seen.get("success", {})
-    found: dict[str, float | None] = {
-        "injections": verdict.stats("coverage").get("counted"),
-        "acknowledged": loss.get("acknowledged"),
-        "lost": loss.get("lost"),
-        "duplicated": verdict.stats("duplicates").get("stored_twice"),
-        "anomalies": sum(f.count for r in verdict.checkers for f in r.findings if f.demand),
-        "sends_in_faults": sum(during.values()) if during else None,
-        "not_acknowledged_in_faults": _beside(during, "ok"),
-        "success_in_faults": success.get("in_faults"),
-        "success_quiet": success.get("quiet"),  # what the former is to be compared with
-        "compared": verdict.stats("replicas").get("looks"),
-    }
-    for name in TIMES:
-        times = [f[name] for f in seen.get("faults", ()) if f.get(name) is not None]
-        for word, share in QUANTILES.items():
-            found[f"{name}_{word}"] = quantile(times, share)
-    return found
-
-
-def elections(told: Iterable[Event]) -> int:
-    """Those that made a master: each once, however many controllers tell of it."""
-    made = (e.fields for e in told if e.kind == "election" and e.fields.get("masterId") is not None)
-    return len({(str(f.get("brokerName", "")), f.get("epoch")) for f in made})
-
-
-def quantile(values: Iterable[float], share: float) -> float | None:
-    """The smallest of the values that so many are not above; None of none."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
-
-
-def _beside(counts: Mapping[str, int], word: str) -> int | None:
-    return sum(n for name, n in counts.items() if name != word) if counts else None

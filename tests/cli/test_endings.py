@@ -9,7 +9,16 @@ import pytest
 from harness.options import Request
 from harness.session import Ending, worst
 from harness.suite.cells import read_suite
-from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED, Expected, verdict_of
+from harness.suite.expected import (
+    AS_EXPECTED,
+    NOT_AS_EXPECTED,
+    UNDECIDED,
+    Bound,
+    Expected,
+    verdict_of,
+)
+from harness.suite.figures import NAMES
+from harness.suite.figures import figures as figures_of
 from harness.suite.row import row_of
 from harness.trial import Trial
 from harness.verdict import Finding, Judgement, Reason, Result, Verdict
@@ -98,6 +107,37 @@ def test_what_was_found_is_told_though_the_bed_failed_later() -> None:
     broken = ending("invalid", LOST, error="the disk is full")
     row = row_of(Expected(Request(Trial()), Judgement.VALID), 1, broken, "", 1.0)
     assert row.came == "invalid, LOST_ACKED; the disk is full"
+
+
+@pytest.mark.parametrize(
+    ("figures", "outcome", "against"),
+    [
+        ({"lost": 0.0, "acknowledged": 10.0}, AS_EXPECTED, ()),
+        ({"lost": 1.0, "acknowledged": 10.0}, NOT_AS_EXPECTED, ("lost 1",)),
+        ({"lost": 0.0, "acknowledged": 9.5}, NOT_AS_EXPECTED, ("acknowledged 9.5",)),
+        ({"lost": 0.0}, UNDECIDED, ("acknowledged is not known",)),
+        ({"lost": 1.0}, NOT_AS_EXPECTED, ("lost 1", "acknowledged is not known")),
+    ],
+)
+def test_figures_are_within_their_bounds(
+    figures: dict[str, float], outcome: int, against: tuple[str, ...]
+) -> None:
+    """The bound itself is within; what nobody counted proves nothing."""
+    bounds = Bound("lost", 0.0), Bound("acknowledged", 10.0, most=False)
+    expected = Expected(Request(Trial()), Judgement.VALID, bounds=bounds)
+    assert expected.wanted == "valid, lost <= 0, acknowledged >= 10"
+    assert expected.compare(ending("valid"), figures) == outcome
+    assert expected.against(ending("valid"), figures) == against
+    assert expected.compare(ending("unknown"), figures) == UNDECIDED
+
+
+def test_every_figure_that_may_be_bounded_is_one_that_is_told() -> None:
+    """And the other way round."""
+    told = {*figures_of(Verdict(Judgement.VALID, "", (), ()))} | {"per_s", "elections"}
+    assert told == set(NAMES)
+    counted = {"operations": {"send": {"invoke": 10, "ok": 7, "info": 1, "fail": 2}}}
+    seen = Verdict(Judgement.VALID, "", (), (Result("coverage", stats=counted),))
+    assert figures_of(seen)["failed_sends"] == 3
 
 
 def test_a_suite_fails_before_it_is_undecided() -> None:

@@ -32,7 +32,7 @@ def _suite(folder: Path, text: str) -> Path:
         ('[[trial]]\nrun = "messages"\n', "line 1: trial 1: expect must be"),
         ('[[trial]]\nexpect = "green"\n', "trial 1: expect must be"),
         ('[[trial]]\nexpect = ["valid"]\n', "trial 1: expect must be"),
-        (VALID + VALID + 'sedes = "1"\n', "line 3: trial 2: unknown key 'sedes'; known: expect"),
+        (VALID + VALID + 'sedes = "1"\n', "line 3: trial 2: unknown key 'sedes'; known: at_least"),
         (VALID + 'seeds = "x"\n', "trial 1: seeds"),
         (VALID + "with = 3\n", "trial 1: with must be a table of the trial's fields, not 3"),
         (VALID + "with = [1]\n", "trial 1: with must be a table"),
@@ -49,6 +49,13 @@ def _suite(folder: Path, text: str) -> Path:
             VALID + 'name = "a"\n' + LOST + 'name = "a"\n',
             r"line 4: trial 2: 'a' is the name of .* line 1: trial 1 too; give it another",
         ),
+        (
+            VALID + "at_most = { losses = 0 }\n",
+            "trial 1: at_most: unknown figure 'losses'.*; there are: acknowledged, .*, lost, ",
+        ),
+        (VALID + 'at_least = { lost = "0" }\n', "at_least.lost must be a number, not '0'"),
+        (VALID + "at_most = { lost = true }\n", "at_most.lost must be a number, not True"),
+        (VALID + "at_most = 3\n", "at_most must be a table that reads like { lost = 0 }, not 3"),
         ("[scale]\nby = inf\n" + VALID, "scale: by must be a positive number"),
         (
             '[scale]\nby = 0.5\nsetting = "x"\n' + VALID + 'with = { settings = { x = "y" } }\n',
