@@ -19,6 +19,12 @@ from harness.trial import DEMANDS, ISOLATION, Trial
 
 def refuse(asked: Request, runs: Path) -> None:
     """BadRequest or BedFailed when the trial can not be run as asked for."""
+    refuse_impossible(asked)
+    refuse_unready(asked.trial.hosts, asked.trial.bed, runs)
+
+
+def refuse_impossible(asked: Request) -> None:
+    """What makes no sense on any machine."""
     trial = asked.trial
     refuse_unknown(trial)
     workload = registry.load("workload", trial.workload)(trial)
@@ -26,7 +32,6 @@ def refuse(asked: Request, runs: Path) -> None:
     _refuse_unknown("checker", workload.checkers)
     _refuse_unseen(trial, trial.checkers or workload.checkers)
     planned(trial, asked.plan_text)
-    refuse_unready(trial.hosts, trial.bed, runs)
 
 
 def refuse_unknown(trial: Trial) -> None:

@@ -11,6 +11,7 @@ from harness.suite.expected import UNDECIDED, Expected
 from harness.suite.figures import measured
 
 NS = 1e9
+NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def row_of(cell: Expected, turn: int, ending: Ending, when: str, took_s: float) 
 
 def not_run(cell: Expected, turn: int, why: str) -> Row:
     """A run that was asked for and is still to be made."""
-    return Row(cell.title, cell.asked.trial.seed, turn, cell.wanted, UNDECIDED, "not run", (), why)
+    return Row(cell.title, cell.asked.trial.seed, turn, cell.wanted, UNDECIDED, NOT_RUN, (), why)
 
 
 def _around_s(ending: Ending, took_s: float) -> float:
