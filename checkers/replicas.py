@@ -12,7 +12,8 @@ nothing either way, and says so: somebody failed to read the replicas' logs.
 
 Where the runner looked in between (`harness.comparing`), the digests that it was given must be the
 same at every look (`DIGESTS_DIFFER`): replicas that had parted and were brought together again
-agree at the end.
+agree at the end. A trial that asks for such looks and got none shows nothing of that time, and says
+so. In a simulated world nobody looks, for its laws hold the logs together at every step.
 
 Each epoch begins at one byte of the log, whoever tells of it (`EPOCHS_DIFFER`): the master that
 begins it, and each slave that copies it. Tables that differ in that find no common point, or a
@@ -28,6 +29,7 @@ from checkers._facts import broker_sets
 from checkers._reigns import set_of_node
 from harness.history import History
 from harness.intervals import Event, events
+from harness.remarks import NOT_COMPARED
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
 
@@ -43,18 +45,20 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     sets, _ = broker_sets(history.names, told)
     looks = [event for event in told if event.kind == "compared"]
     findings = [*_parted(told), *_unlike(looks)]
+    replicas = sum(role == "broker" for role in history.names.get("roles", {}).values())
+    several = replicas > len(sets)
+    unseen = _unseen(history, looks) if several and trial.compare_replicas else ()
     seen = {"looks": len(looks)} if looks else {}
     if not _came_back(history, told):
-        return Result("replicas", tuple(findings), stats={"compared": 0, **seen})
-    replicas = sum(role == "broker" for role in history.names.get("roles", {}).values())
+        return Result("replicas", tuple(findings), unseen, {"compared": 0, **seen})
     found = copies(history, spark)
     stats: dict[str, Any] = {"compared": found.compared, **seen}
     if found.files:
         stats["lacking"] = found.lacking
     if found.differing:
         findings.append(_finding(found, history))
-    nothing = replicas > len(sets) and not found.twice and not found.differing
-    return Result("replicas", tuple(findings), _nothing(nothing), stats)
+    nothing = several and not found.twice and not found.differing
+    return Result("replicas", tuple(findings), (*_nothing(nothing), *unseen), stats)
 
 
 def _nothing(so: bool) -> tuple[Reason, ...]:
@@ -63,6 +67,26 @@ def _nothing(so: bool) -> tuple[Reason, ...]:
         "they hold the same; harness.log says why they could not be read"
     )
     return (Reason("NOTHING_COMPARED", why),) if so else ()
+
+
+def _unseen(history: History, looks: Sequence[Event]) -> tuple[Reason, ...]:
+    """Of a run that was to be looked at between its faults, and never was."""
+    if "simulated" in history.state or any(_two(look) for look in looks):
+        return ()
+    tries = [note.text.partition(" ")[2] for note in history.notes(NOT_COMPARED)]
+    why = (
+        f"the last try failed, in {tries[-1]}"
+        if tries
+        else "its cluster was never whole there, or had nothing to compare; make the times between "
+        "faults longer"
+    )
+    told = "The replicas were never compared between faults, which compare_replicas asks for"
+    return (Reason("REPLICAS_NOT_COMPARED", f"{told}: {why}"),)
+
+
+def _two(look: Event) -> bool:
+    """Whether it shows two replicas of one set."""
+    return any(len(of["digests"]) > 1 for of in look.fields.get("sets", {}).values())
 
 
 def _came_back(history: History, told: Sequence[Event]) -> bool:

@@ -3,7 +3,8 @@
 What replicas hold is compared at the end of every run, message by message. Two that had parted in
 the middle, and were brought together again by cutting one of them, agree by then. So a trial with
 `compare_replicas` also asks the system, once in every stretch without a fault, for a digest of each
-replica's log up to where all of them must hold the same. Each answer is the event `compared`.
+replica's log up to where all of them must hold the same. Each answer is the event `compared`; a run
+that has none is *unknown* (checkers/replicas.py).
 
 The nemesis records what becomes of each fault; `Calm` listens, and knows when nothing is broken.
 """
@@ -13,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from harness.contracts import Bed, Recorder
 from harness.errors import BedFailed
+from harness.remarks import NOT_COMPARED
 
 LOOK_EVERY_S = 0.25
 
@@ -73,7 +75,7 @@ async def comparing(bed: Bed, calm: Calm) -> None:
             try:
                 looked = number if await _compared(bed, calm, number) else looked
             except BedFailed as e:
-                bed.record.note(f"replicas were not compared in stretch {number}: {e}")
+                bed.record.note(f"{NOT_COMPARED} stretch {number}: {e}")
                 looked = number
         await bed.sleep(LOOK_EVERY_S)
 

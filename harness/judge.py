@@ -36,7 +36,7 @@ CUT_SHORT = frozenset(("BED_FAILED", "INTERRUPTED", NODE_GONE, DISK_FULL))
 CONSEQUENT = frozenset(  # what a run that was cut short lacks, as a matter of course
     (
         *("NO_LOAD", "NO_OPERATIONS", "NO_FINAL_READ", "FAULTS_MISSING", "IDLE_FAULTS"),
-        *("NO_OK_BEFORE", "NO_OK_BETWEEN", "NO_OK_AFTER"),
+        *("NO_OK_BEFORE", "NO_OK_BETWEEN", "NO_OK_AFTER", "REPLICAS_NOT_COMPARED"),
     )
 )
 

@@ -191,11 +191,12 @@ def merged(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def request(what: str, flags: Mapping[str, Any]) -> Request:
-    """The trial that `what` (a trial file or a workload's name) and the flags ask for."""
+def request(what: str, flags: Mapping[str, Any], source: str = "the command line") -> Request:
+    """The trial that `what` (a trial file or a workload's name) and the flags ask for. `source`:
+    where the flags stand, for whoever has to correct one."""
     file = Path(what) if looks_like_file(what) else None
     table = _trial_file(file) if file else {"workload": what} if what else {}
-    Trial().with_(flags, source="the command line")
+    Trial().with_(flags, source=source)
     plans = _plan_paths(flags, table, file)
     plan_text, beneath = _plan(plans) if plans else (None, {})
     first = plans[0] if plans else Path(str(table.get("workload", "trial")))

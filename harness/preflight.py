@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness import registry
+from harness.comparing import Comparing
 from harness.doctor import refuse_unready
-from harness.errors import UnknownName
+from harness.errors import BadRequest, UnknownName
 from harness.launch import planned
 from harness.options import Request
 from harness.trial import DEMANDS, ISOLATION, Trial
@@ -18,13 +19,19 @@ from harness.trial import DEMANDS, ISOLATION, Trial
 
 def refuse(asked: Request, runs: Path) -> None:
     """BadRequest or BedFailed when the trial can not be run as asked for."""
+    refuse_impossible(asked)
+    refuse_unready(asked.trial.hosts, asked.trial.bed, runs)
+
+
+def refuse_impossible(asked: Request) -> None:
+    """What makes no sense on any machine."""
     trial = asked.trial
     refuse_unknown(trial)
     workload = registry.load("workload", trial.workload)(trial)
     workload.check_options()
     _refuse_unknown("checker", workload.checkers)
+    _refuse_unseen(trial, trial.checkers or workload.checkers)
     planned(trial, asked.plan_text)
-    refuse_unready(trial.hosts, trial.bed, runs)
 
 
 def refuse_unknown(trial: Trial) -> None:
@@ -40,6 +47,22 @@ def refuse_unknown(trial: Trial) -> None:
     for demand in trial.contract:
         if demand not in (*DEMANDS, *ISOLATION):
             raise UnknownName("demand of the contract", demand, (*DEMANDS, *ISOLATION))
+
+
+def _refuse_unseen(trial: Trial, checkers: Sequence[str]) -> None:
+    """BadRequest when replicas are to be compared between faults, and nobody can, or will judge."""
+    if not trial.compare_replicas:
+        return
+    if not isinstance(registry.load("system", trial.system)(trial), Comparing):
+        raise BadRequest(
+            f"compare_replicas: {trial.system} can not tell what its replicas hold while it serves;"
+            " leave it out"
+        )
+    if "replicas" not in checkers:
+        raise BadRequest(
+            "compare_replicas: the checker replicas is the one that judges it, and is not asked; "
+            "add it to checkers, or leave compare_replicas out"
+        )
 
 
 def _refuse_unknown(kind: str, names: Sequence[str]) -> None:

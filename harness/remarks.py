@@ -10,6 +10,7 @@ DRAINED, NOT_DRAINED, CORRUPTED = "DRAINED", "NOT_DRAINED", "CORRUPTED"
 PASSED = "PASSED"  # {"key": 3, "to": 1200}: somebody read that far, and had all before it to read
 # what a process of an imported history reads from, {"keys": [0, 5]}; what it lost; a new client
 ASSIGN, SUBSCRIBE, REBALANCE, CRASH = "ASSIGN", "SUBSCRIBE", "REBALANCE", "CRASH"
+NOT_COMPARED = "NOT_COMPARED"  # "stretch 3: why": a look between faults that failed
 NODE_GONE, DISK_FULL = "NODE_GONE", "DISK_FULL"  # of the runner, and codes of reasons
 
 GONE, FULL = "gone", "full"  # how the bed loses a node: events of its, and keys of run.json

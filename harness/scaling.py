@@ -2,9 +2,9 @@
 
 Plans of the literature are written with the times of their authors: a minute of fault, a minute of
 recovery. A cluster whose own times are a tenth of theirs shows the same in a tenth of the time, so
-the times of a plan, the duration of the load and the clock of the system are multiplied by one
-factor. A repeated fault may also happen less often: a share of its rounds, and the load ends so
-much earlier.
+the times of a plan, the rhythm of what it repeats, the duration of the load and the clock of the
+system are multiplied by one factor. A repeated fault may also happen less often: a share of its
+rounds, and the load ends so much earlier.
 """
 
 import math
@@ -16,10 +16,17 @@ from typing import Any
 
 import tomli_w
 
+from harness.errors import BadRequest
 from harness.options import Request
 from harness.trial import Rhythm
 
 SECONDS = re.compile(r"(\d+(?:\.\d+)?)( ?s\b)")
+RHYTHM = (
+    "on_s",
+    "off_s",
+    "down_s",
+)  # parameters of faults: a cut that flaps, nodes restarted in turn
+FLAP_ON_S = 1.0  # of a cut that flaps, when the plan does not say it
 Row = Mapping[str, Any]
 
 
@@ -43,7 +50,7 @@ def scaled(asked: Request, scale: Scale) -> Request:
     rhythm = trial.rhythm
     settings = dict(trial.settings)
     if scale.setting:
-        settings[scale.setting] = round(float(settings.get(scale.setting, 1.0)) * scale.by, 6)
+        settings[scale.setting] = round(_number(settings, scale.setting) * scale.by, 6)
     trial = replace(
         trial,
         duration_s=round((trial.duration_s - shorter_s) * scale.by, 3),
@@ -55,6 +62,15 @@ def scaled(asked: Request, scale: Scale) -> Request:
         settings=settings,
     )
     return Request(trial, text)
+
+
+def _number(settings: Row, name: str) -> float:
+    """What a setting is multiplied from; one that nobody has set is 1. BadRequest: it is no
+    number."""
+    value = settings.get(name, 1.0)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise BadRequest(f"settings.{name} is to be scaled, so it must be a number, not {value!r}")
+    return float(value)
 
 
 def paced(text: str, scale: Scale) -> tuple[str, float]:
@@ -96,12 +112,23 @@ def _faster(row: Row, by: float) -> dict[str, Any]:
     for key in ("after", "until"):
         if key in row:
             changed[key] = SECONDS.sub(lambda found: _seconds(found, by), row[key])
+    if params := row.get("params"):
+        changed["params"] = {**params, **_rhythm(params, by)}
     if repeat := row.get("repeat"):
         changed["repeat"] = {
             key: round(value * by, 3) if key.endswith("_s") else value
             for key, value in repeat.items()
         }
     return changed
+
+
+def _rhythm(params: Row, by: float) -> dict[str, float]:
+    """What a fault does again and again while it lasts goes along with it. What it is made of, such
+    as the delay of a packet, does not."""
+    times = {name: params[name] for name in RHYTHM if name in params}
+    if params.get("off_s"):
+        times.setdefault("on_s", FLAP_ON_S)
+    return {name: round(value * by, 6) for name, value in times.items()}
 
 
 def _seconds(found: re.Match[str], by: float) -> str:

@@ -1,13 +1,17 @@
 """The workflows do what they say: their `run:` steps are executed here, on short suites."""
 
 import os
+import shutil
 import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from harness.options import Duration
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -70,9 +74,84 @@ def test_the_suites_of_the_night_exist() -> None:
     assert types == {"dledger", "jraft"}
 
 
-def test_a_part_that_is_not_there_is_refused() -> None:
+def test_what_was_measured_is_kept_from_night_to_night() -> None:
+    """Also of a night that failed, else the trend would have only the good ones; under a name that
+    is new in each attempt, for what is kept is never written over."""
+    steps = {str(step.get("uses", "")).partition("@")[0]: step for step in job()["steps"]}
+    before, after = steps["actions/cache/restore"], steps["actions/cache/save"]
+    assert "actions/cache" not in steps, "it saves nothing when the job has failed"
+    assert after["if"] == "always()"
+    for key in ("path", "key"):
+        assert before["with"][key] == after["with"][key]
+    assert "github.run_attempt" in after["with"]["key"]
+    assert after["with"]["key"].startswith(before["with"]["restore-keys"])
+
+
+def test_the_systems_of_the_night_are_installed() -> None:
+    """Redis is no part of what a trial needs, and a suite of the night is about it."""
+    installs = next(i for i, step in enumerate(steps()) if ".ci/packages test" in step)
+    assert installs < next(i for i, step in enumerate(steps()) if ".ci/night" in step)
+    assert "need redis-server" in (ROOT / ".ci" / "packages").read_text().split("= test")[1]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_part_ends_before_the_job_is_ended(workflow: Path) -> None:
+    """Else nothing of it would be kept."""
+    budget = job(workflow)["env"]["BUDGET"]
+    budget = budget.split("'")[1] if "'" in budget else budget
+    assert Duration()(budget) + 15 * 60 <= job(workflow)["timeout-minutes"] * 60
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """A clone whose `seatrial` says what it was asked for, and where an hour passes whenever
+    somebody looks at the clock."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(NIGHT, tmp_path / ".ci" / "night")
+    scripts = {
+        ".venv/bin/seatrial": f'echo "$@" >>{tmp_path}/asked',
+        ".venv/bin/python": f'exec {sys.executable} "$@"',
+        "bin/date": f"echo x >>{tmp_path}/looks; expr 3600 '*' $(wc -l <{tmp_path}/looks)",
+    }
+    for name, line in scripts.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(0o755)
+    return tmp_path
+
+
+def _night(bare: Path, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    path = f"{bare}/bin:{os.environ['PATH']}"
+    return subprocess.run(
+        [bare / ".ci" / "night", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, "NIGHT": "0", **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_suites_of_a_night_share_its_budget(bare: Path) -> None:
+    """The later ones get what is left; one that nothing is left for is asked all the same, for it
+    says what was not run."""
+    assert _night(bare, "trials", SUITES="a b c", BUDGET="2h").returncode == 0
+    asked = (bare / "asked").read_text().splitlines()
+    assert [line.split()[1] for line in asked] == ["a", "b", "c"]
+    assert [line.split()[3] for line in asked] == ["3600s", "1s", "1s"]
+
+
+def test_a_budget_that_is_none_is_refused(bare: Path) -> None:
+    """Before anything is run."""
+    ran = _night(bare, "trials", BUDGET="soon")
+    assert ran.returncode == 254
+    assert ran.stderr == "seatrial: BUDGET=soon is not a duration; write 5h or 90m\n"
+    assert not (bare / "asked").exists()
+
+
+def test_a_part_that_is_not_there_is_refused(bare: Path) -> None:
     """254, and a line that names those that are."""
-    ran = subprocess.run([NIGHT, "tirals"], capture_output=True, text=True, check=False)
+    ran = _night(bare, "tirals")
     assert ran.returncode == 254
     assert "trials published campaign benchmarks small" in ran.stderr
 

@@ -6,6 +6,8 @@
     seeds = "1..3"                         # one run for each; else the trial's own seed
     expect = "invalid"                     # valid, invalid or unknown
     findings = ["LOST_ACKED"]              # must be among the codes that convict
+    at_most = { to_ack_s_p50 = 2.0 }       # figures of the run (harness.suite.figures) and their
+    at_least = { acknowledged = 1000 }     # bounds
     name = "unsafe"                        # what it is called; else after its trial and profile
 
     [trial.matrix.controller]              # one run for each row of each table, combined: `with`
@@ -22,9 +24,9 @@ undecided (2) when the only deviations are runs that proved nothing: unknown, a 
 not run at all.
 """
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -34,55 +36,13 @@ import click
 from harness.errors import BadRequest
 from harness.options import Request, Seeds, merged, request
 from harness.scaling import Scale, scaled
-from harness.session import Ending
+from harness.suite.entry import bounds, checked, places
+from harness.suite.expected import Expected
 from harness.trial import parsed
 from harness.verdict import Judgement
 
-AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
-WORDS = {AS_EXPECTED: "as expected", NOT_AS_EXPECTED: "NOT as expected", UNDECIDED: "undecided"}
-KEYS = {"run", "with", "seeds", "expect", "findings", "name", "matrix"}
 SCALE_KEYS = {"by": float, "setting": str, "share": float}
 TOLD = ("profile", "hosts")  # what the name of a run says besides its trial's
-
-
-@dataclass(frozen=True)
-class Expected:
-    """One run of a suite and what should come of it. `name`: of the run among the others."""
-
-    asked: Request
-    verdict: Judgement
-    findings: tuple[str, ...] = ()
-    name: str = ""
-
-    @property
-    def title(self) -> str:
-        return self.name or self.asked.trial.name
-
-    @property
-    def wanted(self) -> str:
-        return ", ".join((self.verdict, *self.findings))
-
-    @property
-    def key(self) -> str:
-        """The same for the same trial, plan and expectation, whatever file they are read from."""
-        told = (self.title, self.asked.trial.to_toml(), self.asked.plan_text or "", self.wanted)
-        return hashlib.blake2b("\0".join(told).encode(), digest_size=8).hexdigest()
-
-    def compare(self, ending: Ending) -> int:
-        if ending.verdict is None or ending.error:
-            return UNDECIDED
-        if ending.verdict.verdict is not self.verdict:
-            unproven = ending.verdict.verdict is Judgement.UNKNOWN
-            return UNDECIDED if unproven else NOT_AS_EXPECTED
-        return AS_EXPECTED if set(self.findings) <= set(ending.codes) else NOT_AS_EXPECTED
-
-
-def verdict_of(codes: Sequence[int]) -> int:
-    """A wrong verdict outweighs a missing one."""
-    for worst in (NOT_AS_EXPECTED, UNDECIDED):
-        if worst in codes:
-            return worst
-    return AS_EXPECTED
 
 
 def chosen(cells: Sequence[Expected], only: Sequence[str]) -> tuple[Expected, ...]:
@@ -102,21 +62,43 @@ def read_suite(
     """The runs of a suite file, at its own pace or at this one, with its share of the rounds or
     this one. BadRequest says which entry is wrong and how."""
     try:
-        table = parsed(path.read_text(), str(path))
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as e:
+        raise BadRequest(f"the suite file {path} is not text in UTF-8") from e
     except OSError as e:
         raise BadRequest(f"the suite file {path} is unreadable: {e.strerror}") from e
+    table = parsed(text, str(path))
     entries, scale = table.pop("trial", []), table.pop("scale", {})
     if table or not isinstance(entries, list) or not entries:
         raise BadRequest(f"{path} must hold [[trial]] tables, [scale] if it has one, nothing else")
     pace = _scale(scale, f"{path}: scale", by, share)
     told = "" if by is None else f" at {by:g}"
     told += "" if share is None else f" for {share:g}"
-    cells = [
-        replace(cell, asked=scaled(cell.asked, pace), name=f"{cell.title}{told}")
-        for number, entry in enumerate(entries, start=1)
-        for cell in _runs(entry, path, f"{path}: trial {number}")
-    ]
+    named: dict[tuple[str, int], str] = {}  # what the file says a run is called -> which entry
+    cells = []
+    for entry, where in zip(entries, places(path, text, len(entries)), strict=True):
+        for cell in _runs(checked(entry, where), path, where):
+            if "name" in entry:
+                _refuse_same(named, cell, where)
+            asked = _about(where, scaled, cell.asked, pace)
+            cells.append(replace(cell, asked=asked, name=f"{cell.title}{told}"))
     return tuple(_told_apart(cells))
+
+
+def _refuse_same(named: dict[tuple[str, int], str], cell: Expected, where: str) -> None:
+    """BadRequest when another entry gives this name, with this seed."""
+    other = named.setdefault((cell.title, cell.asked.trial.seed), where)
+    if other != where:
+        raise BadRequest(f"{where}: {cell.title!r} is the name of {other} too; give it another")
+
+
+def _about(where: str, do: Callable[..., Request], *given: Any) -> Request:
+    """What is wrong with a trial, told with its place in the suite."""
+    try:
+        return do(*given)
+    except BadRequest as e:
+        e.args = (f"{where}: {e}",)
+        raise
 
 
 def _scale(table: Any, where: str, by: float | None, share: float | None) -> Scale:
@@ -127,7 +109,8 @@ def _scale(table: Any, where: str, by: float | None, share: float | None) -> Sca
         if key not in SCALE_KEYS:
             raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(SCALE_KEYS)}")
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (isinstance(value, str) if SCALE_KEYS[key] is str else number and value > 0):
+        positive = number and 0 < value < math.inf
+        if not (isinstance(value, str) if SCALE_KEYS[key] is str else positive):
             raise BadRequest(f"{where}: {key} must be a positive number, and setting a name")
     if float(table.get("share", 1.0)) > 1:
         raise BadRequest(f"{where}: share must be at most 1, for no round can be added")
@@ -136,40 +119,30 @@ def _scale(table: Any, where: str, by: float | None, share: float | None) -> Sca
 
 
 def _runs(entry: Mapping[str, Any], path: Path, where: str) -> Iterator[Expected]:
-    for key in entry:
-        if key not in KEYS:
-            raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(sorted(KEYS))}")
     try:
-        verdict = Judgement(entry["expect"])
         seeds = Seeds()(str(entry["seeds"])) if "seeds" in entry else ()
-    except (KeyError, ValueError) as e:
-        raise BadRequest(f"{where}: expect must be valid, invalid or unknown") from e
     except click.BadParameter as e:
         raise BadRequest(f"{where}: seeds: {e.message}") from e
-    what = str(entry.get("run", "messages"))
+    what = entry.get("run", "messages")
     beside = path.parent / what
     what = str(beside) if beside.is_file() else what
-    for cell, fields in _cells(entry, where):
+    for cell, fields in _cells(entry):
+        place = f"{where}, {cell}" if cell else where
         for seed in seeds or (None,):
             flags = fields | ({} if seed is None else {"seed": seed})
-            asked = request(what, flags)
+            asked = _about(place, request, what, flags, "with")
             name = cell or entry.get("name") or _name(asked, fields)
-            yield Expected(asked, verdict, tuple(entry.get("findings", ())), name)
+            findings = tuple(entry.get("findings", ()))
+            yield Expected(asked, Judgement(entry["expect"]), findings, name, bounds(entry))
 
 
-def _cells(entry: Mapping[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _cells(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The name of each cell of the matrix, and the fields laid over its trial; without a matrix
     one that has no name."""
     over, axes = dict(entry.get("with", {})), entry.get("matrix", {})
     if not axes:
         yield "", over
         return
-    for axis, rows in axes.items() if isinstance(axes, dict) else [("", None)]:
-        if not isinstance(rows, dict) or not rows:
-            raise BadRequest(f"{where}: matrix must read like [trial.matrix.AXIS], with rows")
-        for row, fields in rows.items():
-            if not isinstance(fields, dict):
-                raise BadRequest(f"{where}: matrix.{axis}.{row} must be a table of fields")
     first = entry.get("name", "")
     for picks in product(*(rows.items() for rows in axes.values())):
         words = [word for word, _ in picks]

@@ -10,7 +10,7 @@ by those that somebody wants to look at.
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +21,9 @@ from harness.errors import SeatrialError
 from harness.rundir import RunDir
 from harness.runs import size_bytes
 from harness.session import Ending, Engines, Shown, judged, render, run_one
-from harness.suite.cells import AS_EXPECTED, Expected, verdict_of
+from harness.suite.expected import AS_EXPECTED, Expected, verdict_of
 from harness.suite.log import SuiteLog, all_there, cleared, cut_off, ran_s
-from harness.suite.row import Row, not_run, row_of
+from harness.suite.row import NOT_RUN, Row, not_run, row_of
 
 if TYPE_CHECKING:
     from harness.spark import Sessions
@@ -69,19 +69,36 @@ class Course:
     resumed: int = 0  # of the rows: done before an interruption
     early: str = ""  # why it ended before its end
     took_s: float = 0.0  # this time
+    absent: Mapping[str, str] = field(default_factory=dict)  # key -> why it can not be run here
+    unasked: tuple[Expected, ...] = ()  # runs of the suite that nobody asked for this time
 
     @property
     def complete(self) -> bool:
-        return len(self.rows) == len(self.asked)
+        """Whatever can be run here was."""
+        return all(turn.key in self.rows or turn.key in self.absent for turn in self.asked)
+
+    @property
+    def left_out(self) -> tuple[Row, ...]:
+        """Rows of runs that can not be made here."""
+        return tuple(
+            self._row(turn)
+            for turn in self.asked
+            if turn.key in self.absent and turn.key not in self.rows
+        )
+
+    @property
+    def not_reached(self) -> int:
+        """Runs that the suite ended too early for."""
+        return sum(row.word == NOT_RUN for row in self.table) - len(self.left_out)
 
     @property
     def table(self) -> tuple[Row, ...]:
         """A row for each turn, in the order of the suite."""
-        missing = self.early or "not reached"
-        return tuple(
-            self.rows.get(turn.key) or not_run(turn.cell, turn.number, missing)
-            for turn in self.asked
-        )
+        return tuple(map(self._row, self.asked))
+
+    def _row(self, turn: Turn) -> Row:
+        missing = self.absent.get(turn.key) or self.early or "not reached"
+        return self.rows.get(turn.key) or not_run(turn.cell, turn.number, missing)
 
     @property
     def exit_code(self) -> int:
@@ -102,7 +119,7 @@ def conduct(
     try:
         with closing(Engines()) as engines:
             for turn in course.asked:
-                if turn.key in course.rows:
+                if turn.key in course.rows or turn.key in course.absent:
                     continue
                 if why := _spent(course, turn, budget, began_s, runs):
                     course.early = why

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import TextIO
 
 from harness.contents import contents
-from harness.errors import BadRequest
-from harness.preflight import refuse
+from harness.errors import BadRequest, SeatrialError
+from harness.preflight import refuse_impossible
 from harness.runs import writable
 from harness.session import say
+from harness.suite.absent import absent
 from harness.suite.cells import chosen, read_suite
 from harness.suite.course import Budget, Course, conduct, turns
+from harness.suite.expected import Expected
 from harness.suite.log import SuiteLog
 from harness.suite.record import Record
-from harness.suite.row import Row
+from harness.suite.row import NOT_RUN, Row
 from harness.suite.trend import Night, came, changes, nights, remember
 from harness.suite.view import keep, markdown, plain, sentence, show
 
@@ -37,13 +39,16 @@ class Asked:
 
 def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool = False) -> int:
     """Carry out the suite, as far as it goes; the exit code."""
-    cells = chosen(read_suite(asked.suite, asked.scale, asked.share), asked.only)
-    course = Course(asked.suite, turns(cells, asked.repeat))
+    cells = read_suite(asked.suite, asked.scale, asked.share)
+    picked = chosen(cells, asked.only)
+    others = tuple(cell for cell in cells if cell not in picked)
+    course = Course(asked.suite, turns(picked, asked.repeat), unasked=others)
     record = Record.open(asked.record) if asked.record else None
     if record:
         course.rows.update(record.known(course.asked))
     for cell in {turn.cell.key: turn.cell for turn in course.asked}.values():
-        refuse(cell.asked, runs)
+        _refuse(cell, asked.suite)
+    course.absent = absent([turn for turn in course.asked if turn.key not in course.rows], runs)
     writable(runs)
     with ExitStack() as open_files:
         page = open_files.enter_context(_appended(summary)) if summary else None
@@ -66,6 +71,15 @@ def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool =
         show(course, changed)
         say(f"the summary is kept in {kept}.md, .json and .xml (JUnit)")
     return course.exit_code
+
+
+def _refuse(cell: Expected, suite: Path) -> None:
+    """What is wrong with a run, told with its name."""
+    try:
+        refuse_impossible(cell.asked)
+    except SeatrialError as e:
+        e.args = (f"{suite}: {cell.title}: {e}",)
+        raise
 
 
 def _appended(path: Path) -> TextIO:
@@ -101,7 +115,7 @@ class _Watch:
 
 def _remembered(course: Course, log: SuiteLog, runs: Path) -> tuple[str, ...]:
     """What has changed since earlier nights; a suite that came to its end is one of them."""
-    measured = [row for row in course.table if row.word != "not run" and not row.known]
+    measured = [row for row in course.table if row.word != NOT_RUN and not row.known]
     tonight, name = came(measured), course.suite.stem
     earlier = [one for one in nights(runs, name) if one.id != log.id]
     changed = tuple(changes(tonight, earlier))

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from harness.contents import BROKEN, contents
 from harness.errors import BadRequest, BedFailed
-from harness.suite.cells import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.course import Turn
+from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.row import Row
 
 FIGURES = (

@@ -1,31 +1,24 @@
 """What one run of a suite came to, as a row: enough to tell of it, to compare nights, and to go on
 after an interruption without the run's folder. Pure but for `row_of`, which reads the run's.
-
-Times to recover are told both ways (checkers/availability.py): from the fault to the first
-acknowledgement, and from the first failed send to the next that succeeds.
 """
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from harness.history import History
-from harness.intervals import Event, events
-from harness.rundir import RunDir
 from harness.session import Ending
-from harness.suite.cells import UNDECIDED, Expected
-from harness.verdict import Verdict
+from harness.suite.expected import UNDECIDED, Expected
+from harness.suite.figures import measured
 
-TIMES = ("to_ack_s", "failure_to_success_s")
-QUANTILES = {"p50": 0.5, "p99": 0.99}
 NS = 1e9
+NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
 class Row:
     """`turn`: for the how manieth time, from 1. `around_s`: what of `took_s` went into raising and
-    taking down its cluster; `figures` are numbers by name, those that there are."""
+    taking down its cluster; `figures` are numbers by name, those that there are; `beside`: what
+    stands against it besides its verdict."""
 
     name: str
     seed: int
@@ -41,6 +34,7 @@ class Row:
     around_s: float = 0.0
     figures: Mapping[str, float] = field(default_factory=dict)
     known: bool = False  # from a record, not from a run of this suite
+    beside: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -48,7 +42,11 @@ class Row:
 
     @property
     def came(self) -> str:
-        return self.error or self.verdict
+        """Also what was found before the test bed failed."""
+        if self.error and not self.codes:
+            return self.error
+        told = ", ".join((self.verdict, *self.beside))
+        return f"{told}; {self.error}" if self.error else told
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,17 +54,19 @@ class Row:
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:
         """From `plain`. TypeError when it is none."""
-        return cls(**{**plain, "codes": tuple(plain.get("codes", ()))})
+        lists = {name: tuple(plain.get(name, ())) for name in ("codes", "beside")}
+        return cls(**{**plain, **lists})
 
 
 def row_of(cell: Expected, turn: int, ending: Ending, when: str, took_s: float) -> Row:
     """What an ending amounts to."""
+    figures = measured(ending.run, ending.verdict)
     return Row(
         name=cell.title,
         seed=ending.seed,
         turn=turn,
         wanted=cell.wanted,
-        outcome=cell.compare(ending),
+        outcome=cell.compare(ending, figures),
         word=ending.word,
         codes=ending.codes,
         error=ending.error,
@@ -74,13 +74,14 @@ def row_of(cell: Expected, turn: int, ending: Ending, when: str, took_s: float) 
         when=when,
         took_s=round(took_s, 1),
         around_s=round(_around_s(ending, took_s), 1),
-        figures=_figures(ending.run, ending.verdict),
+        figures=figures,
+        beside=cell.against(ending, figures),
     )
 
 
 def not_run(cell: Expected, turn: int, why: str) -> Row:
     """A run that was asked for and is still to be made."""
-    return Row(cell.title, cell.asked.trial.seed, turn, cell.wanted, UNDECIDED, "not run", (), why)
+    return Row(cell.title, cell.asked.trial.seed, turn, cell.wanted, UNDECIDED, NOT_RUN, (), why)
 
 
 def _around_s(ending: Ending, took_s: float) -> float:
@@ -91,55 +92,3 @@ def _around_s(ending: Ending, took_s: float) -> float:
         return 0.0
     under_way_s = (state["collected_ns"] - state["load_began_ns"]) / NS
     return max(0.0, took_s - ending.checked_s - float(under_way_s))
-
-
-def _figures(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
-    if run is None or verdict is None:
-        return {}
-    found: dict[str, float | None] = {**figures(verdict)}
-    state = run.state()
-    if "load_ended_ns" in state:
-        load_s = (state["load_ended_ns"] - state["load_began_ns"]) / NS
-        acked = found.get("acknowledged")
-        found["per_s"] = round(acked / load_s, 1) if acked is not None and load_s else None
-    found["elections"] = elections(events(History.open(run).read("events")))
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def figures(verdict: Verdict) -> dict[str, float | None]:
-    """Numbers that checkers counted; None: nobody did."""
-    loss, seen = verdict.stats("loss"), verdict.stats("availability")
-    during, success = seen.get("sends_in_faults", {}), seen.get("success", {})
-    found: dict[str, float | None] = {
-        "injections": verdict.stats("coverage").get("counted"),
-        "acknowledged": loss.get("acknowledged"),
-        "lost": loss.get("lost"),
-        "duplicated": verdict.stats("duplicates").get("stored_twice"),
-        "anomalies": sum(f.count for r in verdict.checkers for f in r.findings if f.demand),
-        "sends_in_faults": sum(during.values()) if during else None,
-        "not_acknowledged_in_faults": _beside(during, "ok"),
-        "success_in_faults": success.get("in_faults"),
-        "success_quiet": success.get("quiet"),  # what the former is to be compared with
-        "compared": verdict.stats("replicas").get("looks"),
-    }
-    for name in TIMES:
-        times = [f[name] for f in seen.get("faults", ()) if f.get(name) is not None]
-        for word, share in QUANTILES.items():
-            found[f"{name}_{word}"] = quantile(times, share)
-    return found
-
-
-def elections(told: Iterable[Event]) -> int:
-    """Those that made a master: each once, however many controllers tell of it."""
-    made = (e.fields for e in told if e.kind == "election" and e.fields.get("masterId") is not None)
-    return len({(str(f.get("brokerName", "")), f.get("epoch")) for f in made})
-
-
-def quantile(values: Iterable[float], share: float) -> float | None:
-    """The smallest of the values that so many are not above; None of none."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
-
-
-def _beside(counts: Mapping[str, int], word: str) -> int | None:
-    return sum(n for name, n in counts.items() if name != word) if counts else None

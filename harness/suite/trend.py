@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.suite.cells import AS_EXPECTED, WORDS, verdict_of
+from harness.suite.expected import AS_EXPECTED, WORDS, verdict_of
 from harness.suite.names import FOLDER
 from harness.suite.row import Row
 

@@ -6,6 +6,7 @@ if not where, what has changed since the night before, and how long it took.
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from rich.text import Text
 from harness.consoles import standard_output
 from harness.errors import BedFailed
 from harness.sayable import sayable
-from harness.suite.cells import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.course import Course
+from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.names import FOLDER
-from harness.suite.row import Row
+from harness.suite.row import NOT_RUN, Row
 from harness.tally import many
 from harness.typed import seatrial
 
@@ -44,11 +45,17 @@ def conclusion(course: Course) -> str:
     good = sum(row.outcome == AS_EXPECTED for row in rows)
     parts = [f"{good} of {many(len(rows), 'run')} of {course.suite} ended as expected"]
     if course.early:
-        parts.append(f"{sum(row.word == 'not run' for row in rows)} were not run: {course.early}")
+        parts.append(f"{course.not_reached} were not run: {course.early}")
+    if absent := course.left_out:
+        parts.append(f"{len(absent)} were left out, for their hosts are not to be had here")
     if course.resumed:
         parts.append(f"{course.resumed} had been done before")
     if known := sum(row.known for row in rows):
         parts.append(f"{known} are known from the record")
+    if course.unasked:
+        kinds = Counter(cell.asked.trial.hosts for cell in course.unasked)
+        told = ", ".join(f"{count} on {hosts}" for hosts, count in sorted(kinds.items()))
+        parts.append(f"--only left out {many(len(course.unasked), 'run')} of the suite ({told})")
     return "; ".join(parts)
 
 
@@ -67,8 +74,10 @@ def around(rows: Sequence[Row]) -> str:
 def details(course: Course, changed: Sequence[str]) -> Iterator[str]:
     """What is worth a line besides the table, but for the conclusion."""
     for row in course.table:
-        if row.outcome != AS_EXPECTED and row.word != "not run":
+        if row.outcome != AS_EXPECTED and row.word != NOT_RUN:
             yield sentence(row)
+    for why, count in Counter(row.came for row in course.left_out).items():
+        yield f"left out: {many(count, 'run')}, for there are {why}"
     yield from (f"changed: {each}" for each in changed)
     if told := around(course.table):
         yield told
@@ -170,7 +179,7 @@ def _kind(row: Row) -> str:
         return ""
     if row.outcome == NOT_AS_EXPECTED:
         return "failure"
-    return "skipped" if row.word == "not run" else "error"
+    return "skipped" if row.word == NOT_RUN else "error"
 
 
 def plain(course: Course, changed: Sequence[str]) -> Mapping[str, Any]:
@@ -181,6 +190,8 @@ def plain(course: Course, changed: Sequence[str]) -> Mapping[str, Any]:
         "exit_code": course.exit_code,
         "complete": course.complete,
         "early": course.early or None,
+        "left_out": [row.name for row in course.left_out],
+        "not_asked_for": [cell.title for cell in course.unasked],
         "resumed": course.resumed,
         "took_s": round(course.took_s, 1),
         "around": around(course.table) or None,

@@ -1,21 +1,25 @@
 """How endings add up, and what a suite makes of them."""
 
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 
-from harness.errors import BadRequest
 from harness.options import Request
 from harness.session import Ending, worst
-from harness.suite.cells import (
+from harness.suite.cells import read_suite
+from harness.suite.expected import (
     AS_EXPECTED,
     NOT_AS_EXPECTED,
     UNDECIDED,
+    Bound,
     Expected,
-    read_suite,
     verdict_of,
 )
+from harness.suite.figures import NAMES
+from harness.suite.figures import figures as figures_of
+from harness.suite.row import row_of
 from harness.trial import Trial
 from harness.verdict import Finding, Judgement, Reason, Result, Verdict
 
@@ -70,6 +74,9 @@ def test_the_worst_of_several() -> None:
         ("unknown", (), ending("valid"), NOT_AS_EXPECTED),
         ("valid", (), ending("valid", error="the disk is full"), UNDECIDED),
         ("valid", (), Ending(1, error="no cluster came up"), UNDECIDED),
+        ("valid", (), ending("invalid", LOST, error="the disk is full"), NOT_AS_EXPECTED),
+        ("invalid", ("LOST_ACKED",), ending("invalid", LOST, error="x"), UNDECIDED),
+        ("unknown", (), ending("unknown", error="the disk is full"), UNDECIDED),
     ],
 )
 def test_a_run_against_what_was_expected(
@@ -77,6 +84,60 @@ def test_a_run_against_what_was_expected(
 ) -> None:
     """The right invalid has the right finding; a run that proved nothing decides nothing."""
     assert Expected(Request(Trial()), Judgement(expected), codes).compare(end) == outcome
+
+
+@pytest.mark.parametrize(
+    "code", ["NODE_GONE", "DISK_FULL", "FAULT_NOT_OBSERVED", "FAULTS_MISSING", "CHECKER_FAILED"]
+)
+def test_a_loss_that_something_else_may_have_caused_is_not_the_expected_one(code: str) -> None:
+    """It was to be lost by the plan's faults; where nobody was to lose anything it is a loss."""
+    verdict = ending("invalid", LOST).verdict
+    assert verdict is not None
+    doubtful = Ending(1, None, replace(verdict, reasons=(Reason(code, "it went otherwise"),)))
+    asked = Request(Trial())
+    control = Expected(asked, Judgement.INVALID, ("LOST_ACKED",))
+    assert control.compare(doubtful) == UNDECIDED
+    assert Expected(asked, Judgement.VALID).compare(doubtful) == NOT_AS_EXPECTED
+    row = row_of(control, 1, doubtful, "", 1.0)
+    assert row.came == f"invalid, LOST_ACKED, {code}"
+
+
+def test_what_was_found_is_told_though_the_bed_failed_later() -> None:
+    """A loss, and why the run ended early."""
+    broken = ending("invalid", LOST, error="the disk is full")
+    row = row_of(Expected(Request(Trial()), Judgement.VALID), 1, broken, "", 1.0)
+    assert row.came == "invalid, LOST_ACKED; the disk is full"
+
+
+@pytest.mark.parametrize(
+    ("figures", "outcome", "against"),
+    [
+        ({"lost": 0.0, "acknowledged": 10.0}, AS_EXPECTED, ()),
+        ({"lost": 1.0, "acknowledged": 10.0}, NOT_AS_EXPECTED, ("lost 1",)),
+        ({"lost": 0.0, "acknowledged": 9.5}, NOT_AS_EXPECTED, ("acknowledged 9.5",)),
+        ({"lost": 0.0}, UNDECIDED, ("acknowledged is not known",)),
+        ({"lost": 1.0}, NOT_AS_EXPECTED, ("lost 1", "acknowledged is not known")),
+    ],
+)
+def test_figures_are_within_their_bounds(
+    figures: dict[str, float], outcome: int, against: tuple[str, ...]
+) -> None:
+    """The bound itself is within; what nobody counted proves nothing."""
+    bounds = Bound("lost", 0.0), Bound("acknowledged", 10.0, most=False)
+    expected = Expected(Request(Trial()), Judgement.VALID, bounds=bounds)
+    assert expected.wanted == "valid, lost <= 0, acknowledged >= 10"
+    assert expected.compare(ending("valid"), figures) == outcome
+    assert expected.against(ending("valid"), figures) == against
+    assert expected.compare(ending("unknown"), figures) == UNDECIDED
+
+
+def test_every_figure_that_may_be_bounded_is_one_that_is_told() -> None:
+    """And the other way round."""
+    told = {*figures_of(Verdict(Judgement.VALID, "", (), ()))} | {"per_s", "elections"}
+    assert told == set(NAMES)
+    counted = {"operations": {"send": {"invoke": 10, "ok": 7, "info": 1, "fail": 2}}}
+    seen = Verdict(Judgement.VALID, "", (), (Result("coverage", stats=counted),))
+    assert figures_of(seen)["failed_sends"] == 3
 
 
 def test_a_suite_fails_before_it_is_undecided() -> None:
@@ -99,24 +160,3 @@ def test_a_suite_file(tmp_path: Path) -> None:
     assert [run.asked.trial.seed for run in (first, second, third)] == [1, 2, 5]
     assert first.asked.trial.duration_s == 9.0
     assert (third.asked.trial.profile, third.findings) == ("x", ("LOST_ACKED",))
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", "must hold"),
-        ("x = 1\n", "must hold"),
-        ("[[trial]\n", "line 1"),
-        ('[[trial]]\nrun = "messages"\n', "trial 1: expect must be"),
-        ('[[trial]]\nexpect = "green"\n', "trial 1: expect must be"),
-        ('[[trial]]\nexpect = "valid"\nsedes = "1"\n', "trial 1: unknown key 'sedes'"),
-        ('[[trial]]\nexpect = "valid"\nseeds = "x"\n', "trial 1: seeds"),
-        ('[[trial]]\nexpect = "valid"\nwith = { sytem = "x" }\n', "unknown key 'sytem'"),
-    ],
-)
-def test_a_broken_suite_file_says_where(tmp_path: Path, text: str, says: str) -> None:
-    """The entry and the key are named."""
-    suite = tmp_path / "suite.toml"
-    suite.write_text(text)
-    with pytest.raises(BadRequest, match=says):
-        list(read_suite(suite))

@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.comparing import Calm, comparing
 from harness.contracts import Bed, Standing
-from harness.errors import BedFailed
+from harness.errors import BadRequest, BedFailed
+from harness.options import Request
+from harness.preflight import refuse
+from harness.trial import Trial
 
 PLANNED = {"id": 0, "state": "planned", "begin": None, "applied": None, "heal": None}
 
@@ -112,5 +116,21 @@ def test_a_comparison_that_fails_breaks_nothing() -> None:
     kept, system = Kept(), System("broker-1 does not answer")
     asyncio.run(_watched(system, Calm(kept), kept, 20))
     assert system.asked == 1
-    assert kept.notes == ["replicas were not compared in stretch 0: broker-1 does not answer"]
+    assert kept.notes == ["NOT_COMPARED stretch 0: broker-1 does not answer"]
     assert not kept.events
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"system": "redis"}, "redis can not tell what its replicas hold"),
+        ({"checkers": ("loss",)}, "the checker replicas is the one that judges it"),
+    ],
+)
+def test_looks_that_nobody_makes_or_judges_are_refused(
+    tmp_path: Path, fields: dict[str, Any], says: str
+) -> None:
+    """Before a run that would not show what was asked for."""
+    asked = Request(Trial(compare_replicas=True, hosts="simulated", **fields))
+    with pytest.raises(BadRequest, match=f"compare_replicas: {says}"):
+        refuse(asked, tmp_path)

@@ -2,8 +2,12 @@
 
 import tomllib
 
+import pytest
+import tomli_w
+
+from harness import registry
 from harness.options import Request
-from harness.scaling import Scale, paced, scaled
+from harness.scaling import FLAP_ON_S, Scale, paced, scaled
 from harness.trial import Trial
 from nemesis import load
 
@@ -53,6 +57,33 @@ def test_a_trial_ends_as_much_earlier() -> None:
     assert asked.trial.recover_within_s == 60.0, "a limit of patience, not a time of the story"
     last = load(asked.plan_text or "").faults[-1]
     assert asked.trial.duration_s - last.at_s - last.for_s == 6.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "scaled"),
+    [
+        ("partition", {"off_s": 2.0, "on_s": 0.5}, {"off_s": 0.2, "on_s": 0.05}),
+        ("partition", {"off_s": 2.0}, {"off_s": 0.2, "on_s": 0.1}),
+        ("bridge", {"off_s": 2.0}, {"off_s": 0.2, "on_s": 0.1}),
+        ("restart", {"down_s": 3.0}, {"down_s": 0.3}),
+        ("delay", {"delay_s": 0.2, "jitter_s": 0.1}, {"delay_s": 0.2, "jitter_s": 0.1}),
+    ],
+)
+def test_what_a_fault_repeats_keeps_its_rhythm(
+    kind: str, params: dict[str, float], scaled: dict[str, float]
+) -> None:
+    """As often as before within its shorter time; how late a packet is belongs to the network."""
+    target = "server" if kind == "bridge" else "one broker"
+    row = {"kind": kind, "at_s": 10.0, "for_s": 60.0, "target": target, "params": params}
+    text, _ = paced(tomli_w.dumps({"fault": [row]}), TENTH)
+    (changed,) = tomllib.loads(text)["fault"]
+    assert changed["params"] == pytest.approx(scaled)
+    assert [fault.for_s for fault in load(text).faults] == [6.0]
+
+
+def test_the_rhythm_that_nobody_wrote_is_the_fault_s_own() -> None:
+    """The same default as the fault's."""
+    assert registry.module("fault", "partition").PARAMS["on_s"].default == FLAP_ON_S
 
 
 def test_the_pace_it_was_written_for_changes_nothing() -> None:

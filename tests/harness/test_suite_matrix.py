@@ -86,7 +86,7 @@ def test_some_of_a_suite_are_chosen_by_their_names(suite: Path) -> None:
         ("[trial.matrix]\nx = 1\n", r"matrix must read like \[trial.matrix.AXIS\]"),
         ("[trial.matrix.x]\n", "matrix must read like"),
         ("[trial.matrix.x]\na = 1\n", "matrix.x.a must be a table of fields"),
-        ("matrix = 3\n", "matrix must read like"),
+        ("matrix = 3\n", r"matrix must be tables that read like \[trial.matrix.AXIS\]"),
         ("[scale]\nbye = 1\n", "scale: unknown key 'bye'; known: by, setting, share"),
         ("[scale]\nby = 0\n", "scale: by must be a positive number"),
         ("[scale]\nby = true\n", "scale: by must be a positive number"),

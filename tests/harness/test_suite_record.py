@@ -7,7 +7,7 @@ from suite_rows import row, turn
 
 from harness.errors import BadRequest
 from harness.suite import record as suite_record
-from harness.suite.cells import NOT_AS_EXPECTED, UNDECIDED
+from harness.suite.expected import NOT_AS_EXPECTED, UNDECIDED
 from harness.suite.record import COLUMNS, Record
 
 FIGURES = {"injections": 15, "acknowledged": 36_123_456, "lost": 0, "to_ack_s_p50": 0.125}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from suite_rows import row
 
-from harness.suite.cells import NOT_AS_EXPECTED, UNDECIDED
+from harness.suite.expected import NOT_AS_EXPECTED, UNDECIDED
 from harness.suite.trend import FILE, KEPT, Night, came, changes, nights, remember
 
 LOST = {"outcome": NOT_AS_EXPECTED, "word": "invalid", "codes": ("LOST_ACKED",)}

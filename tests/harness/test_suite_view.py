@@ -8,9 +8,9 @@ from rich.console import Console
 from suite_rows import course, row, turn
 
 from harness.intervals import Event
-from harness.suite.cells import AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED
 from harness.suite.course import Course, likely_s, turns, within
-from harness.suite.row import elections, quantile
+from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED
+from harness.suite.figures import elections, quantile
 from harness.suite.view import around, conclusion, junit, keep, markdown, plain, show
 
 LOST = {"outcome": NOT_AS_EXPECTED, "word": "invalid", "codes": ("LOST_ACKED",)}

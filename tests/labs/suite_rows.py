@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.options import Request
-from harness.suite.cells import AS_EXPECTED, Expected
 from harness.suite.course import Course, Turn, turns
+from harness.suite.expected import AS_EXPECTED, Expected
 from harness.suite.row import Row
 from harness.trial import Trial
 from harness.verdict import Judgement

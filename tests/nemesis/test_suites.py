@@ -8,7 +8,8 @@ import pytest
 
 from harness.launch import planned
 from harness.options import request
-from harness.suite.cells import Expected, read_suite
+from harness.suite.cells import read_suite
+from harness.suite.expected import Expected
 from harness.trial import Trial
 from nemesis import load
 

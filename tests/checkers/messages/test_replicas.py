@@ -1,6 +1,7 @@
 """Replicas' logs against each other, on hand-written copies; also spread over files, as Spark
 would have them."""
 
+import re
 from typing import Any
 
 import pytest
@@ -71,6 +72,34 @@ def test_replicas_that_were_unlike_in_between_convict(written: Any, end: tuple[A
     assert (finding.code, finding.count, finding.demand) == ("DIGESTS_DIFFER", 1, "integrity")
     assert finding.evidence == ({"at_s": 0.0, "set": "a", "broker-1": "x", "broker-2": "y"},)
     assert result.stats["looks"] == 3
+
+
+@pytest.mark.parametrize(
+    ("look", "note", "says"),
+    [
+        ("", "", "its cluster was never whole there"),
+        ("", "NOT_COMPARED stretch 3: no answer", "failed, in stretch 3: no answer"),
+        ('{"stretch": 0, "sets": {"a": {"digests": {"broker-1": "x"}}}}', "", "never whole"),
+        (LOOK % (0, "x"), "", ""),
+    ],
+)
+@pytest.mark.parametrize("end", [BACK, NOT_BACK])
+def test_replicas_that_nobody_looked_at_in_between_prove_nothing(
+    written: Any, end: tuple[Any, ...], look: str, note: str, says: str
+) -> None:
+    """Where it was asked for, of several replicas, and in a world that does not look by itself."""
+    run = history(written, SAME, end).run
+    if look:
+        _write(run, "events", "looks", [(1, "", "compared", look)])
+    if note:
+        _write(run, "notes", "looks", [(1, None, None, note)])
+    asked = Trial(compare_replicas=True)
+    reasons = replicas.check(History.open(run), asked, None).reasons
+    assert [reason.code for reason in reasons] == ["REPLICAS_NOT_COMPARED"] * bool(says)
+    assert all(re.search(says, reason.message) for reason in reasons)
+    assert not judged(History.open(run)).reasons
+    run.update_state(simulated={})
+    assert not replicas.check(History.open(run), asked, None).reasons
 
 
 @pytest.mark.spark

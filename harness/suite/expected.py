@@ -1,0 +1,118 @@
+"""What should come of a run of a suite, and whether it did.
+
+A finding is certain, so one that nobody expected counts whatever else went wrong. The converse does
+not hold: a run that was to lose messages, and did, shows what the suite says of it only if it went
+as the suite says. If its test bed failed, a node was gone for good, a checker gave up, or faults
+were not seen at work, something else may have cost the messages, and the run is undecided.
+
+Besides its verdict a run may have figures that are to be within bounds. One that is beyond its
+bound is not as expected; of one that nobody counted nothing is known.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from harness.judge import CUT_SHORT
+from harness.options import Request
+from harness.session import Ending
+from harness.verdict import Judgement
+
+AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
+WORDS = {AS_EXPECTED: "as expected", NOT_AS_EXPECTED: "NOT as expected", UNDECIDED: "undecided"}
+NOT_AS_PLANNED = CUT_SHORT | {
+    *("FAULTS_MISSING", "FAULT_NOT_OBSERVED", "IDLE_FAULTS", "MASTER_FAULT_UNSEEN"),
+    *("CHECKER_FAILED", "CHECKER_TIMEOUT", "JOURNAL_DAMAGED", "HISTORY_MALFORMED"),
+}  # codes of reasons for which even a finding that was expected shows nothing
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A figure of the run (harness.suite.figures) that is to be no more, or no less, than that."""
+
+    figure: str
+    value: float
+    most: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.figure} {'<=' if self.most else '>='} {self.value:.10g}"
+
+    def holds(self, value: float) -> bool:
+        return value <= self.value if self.most else value >= self.value
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One run of a suite and what should come of it. `name`: of the run among the others."""
+
+    asked: Request
+    verdict: Judgement
+    findings: tuple[str, ...] = ()
+    name: str = ""
+    bounds: tuple[Bound, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return self.name or self.asked.trial.name
+
+    @property
+    def wanted(self) -> str:
+        return ", ".join((self.verdict, *self.findings, *map(str, self.bounds)))
+
+    @property
+    def key(self) -> str:
+        """The same for the same trial, plan and expectation, whatever file they are read from."""
+        told = (self.title, self.asked.trial.to_toml(), self.asked.plan_text or "", self.wanted)
+        return hashlib.blake2b("\0".join(told).encode(), digest_size=8).hexdigest()
+
+    def compare(self, ending: Ending, figures: Mapping[str, float] = MappingProxyType({})) -> int:
+        """What the run proves of it."""
+        verdict = ending.verdict
+        if verdict is None:
+            return UNDECIDED
+        invalid = Judgement.INVALID
+        if verdict.verdict is invalid and self.verdict is not invalid:
+            return NOT_AS_EXPECTED
+        if ending.error or self._doubts(ending):
+            return UNDECIDED
+        if verdict.verdict is not self.verdict:
+            unproven = verdict.verdict is Judgement.UNKNOWN
+            return UNDECIDED if unproven else NOT_AS_EXPECTED
+        if not set(self.findings) <= set(ending.codes):
+            return NOT_AS_EXPECTED
+        return self._within(figures)
+
+    def against(self, ending: Ending, figures: Mapping[str, float]) -> tuple[str, ...]:
+        """What speaks against it although the verdict is the one that was expected."""
+        if ending.verdict is None or ending.verdict.verdict is not self.verdict:
+            return ()
+        known = [b for b in self.bounds if b.figure in figures]
+        beyond = [
+            f"{b.figure} {figures[b.figure]:.10g}" for b in known if not b.holds(figures[b.figure])
+        ]
+        missing = [f"{b.figure} is not known" for b in self.bounds if b.figure not in figures]
+        return tuple(dict.fromkeys((*self._doubts(ending), *beyond, *missing)))
+
+    def _within(self, figures: Mapping[str, float]) -> int:
+        """A figure beyond its bound outweighs one that nobody counted."""
+        if any(b.figure in figures and not b.holds(figures[b.figure]) for b in self.bounds):
+            return NOT_AS_EXPECTED
+        known = all(b.figure in figures for b in self.bounds)
+        return AS_EXPECTED if known else UNDECIDED
+
+    def _doubts(self, ending: Ending) -> tuple[str, ...]:
+        """Codes of the reasons for which the run was not the one that the suite asks for."""
+        if ending.verdict is None or ending.verdict.verdict is not self.verdict:
+            return ()
+        against = NOT_AS_PLANNED if self.verdict is Judgement.INVALID else CUT_SHORT
+        codes = dict.fromkeys(reason.code for reason in ending.verdict.reasons)
+        return tuple(code for code in codes if code in against)
+
+
+def verdict_of(codes: Sequence[int]) -> int:
+    """A wrong verdict outweighs a missing one."""
+    for worst in (NOT_AS_EXPECTED, UNDECIDED):
+        if worst in codes:
+            return worst
+    return AS_EXPECTED

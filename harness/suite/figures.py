@@ -1,0 +1,77 @@
+"""The numbers of a run of a suite: what its checkers counted, by name.
+
+Times to recover are told both ways (checkers/availability.py): from the fault to the first
+acknowledgement, and from the first failed send to the next that succeeds.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from harness.history import History
+from harness.intervals import Event, events
+from harness.rundir import RunDir
+from harness.verdict import Verdict
+
+TIMES = ("to_ack_s", "failure_to_success_s")
+QUANTILES = {"p50": 0.5, "p99": 0.99}
+NAMES = (
+    *("injections", "elections", "acknowledged", "lost", "failed_sends", "duplicated", "anomalies"),
+    *("sends_in_faults", "not_acknowledged_in_faults", "success_in_faults", "success_quiet"),
+    *("compared", "per_s", *(f"{name}_{word}" for name in TIMES for word in QUANTILES)),
+)
+NS = 1e9
+
+
+def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
+    """The numbers of a run, those that there are."""
+    if run is None or verdict is None:
+        return {}
+    found: dict[str, float | None] = {**figures(verdict)}
+    state = run.state()
+    if "load_ended_ns" in state:
+        load_s = (state["load_ended_ns"] - state["load_began_ns"]) / NS
+        acked = found.get("acknowledged")
+        found["per_s"] = round(acked / load_s, 1) if acked is not None and load_s else None
+    found["elections"] = elections(events(History.open(run).read("events")))
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def figures(verdict: Verdict) -> dict[str, float | None]:
+    """Numbers that checkers counted; None: nobody did."""
+    loss, seen = verdict.stats("loss"), verdict.stats("availability")
+    during, success = seen.get("sends_in_faults", {}), seen.get("success", {})
+    sends = verdict.stats("coverage").get("operations", {}).get("send", {})
+    found: dict[str, float | None] = {
+        "injections": verdict.stats("coverage").get("counted"),
+        "acknowledged": loss.get("acknowledged"),
+        "lost": loss.get("lost"),
+        "failed_sends": sends["invoke"] - sends.get("ok", 0) if "invoke" in sends else None,
+        "duplicated": verdict.stats("duplicates").get("stored_twice"),
+        "anomalies": sum(f.count for r in verdict.checkers for f in r.findings if f.demand),
+        "sends_in_faults": sum(during.values()) if during else None,
+        "not_acknowledged_in_faults": _beside(during, "ok"),
+        "success_in_faults": success.get("in_faults"),
+        "success_quiet": success.get("quiet"),  # what the former is to be compared with
+        "compared": verdict.stats("replicas").get("looks"),
+    }
+    for name in TIMES:
+        times = [f[name] for f in seen.get("faults", ()) if f.get(name) is not None]
+        for word, share in QUANTILES.items():
+            found[f"{name}_{word}"] = quantile(times, share)
+    return found
+
+
+def elections(told: Iterable[Event]) -> int:
+    """Those that made a master: each once, however many controllers tell of it."""
+    made = (e.fields for e in told if e.kind == "election" and e.fields.get("masterId") is not None)
+    return len({(str(f.get("brokerName", "")), f.get("epoch")) for f in made})
+
+
+def quantile(values: Iterable[float], share: float) -> float | None:
+    """The smallest of the values that so many are not above; None of none."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
+
+
+def _beside(counts: Mapping[str, int], word: str) -> int | None:
+    return sum(n for name, n in counts.items() if name != word) if counts else None
