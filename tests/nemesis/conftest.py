@@ -212,6 +212,7 @@ class World:
         self.log: list[str] = []
         self.rows: list[dict[str, Any]] = []
         self.notes: list[str] = []
+        self.alarms: list[str] = []
         self.standing = STANDING
         self.acknowledged = 0
         self.agents = {n.name: MemoryAgent(self, n, 10 + i) for i, n in enumerate(NODES)}
@@ -236,6 +237,9 @@ class World:
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    def alarm(self, text: str) -> None:
+        self.alarms.append(text)
 
     def last(self, number: int) -> dict[str, Any]:
         """How a fault ended."""

@@ -120,7 +120,7 @@ def test_one_that_stays_is_not_healed(world: Any, tmp_path: Path, one: PlannedFa
     carried_out(world, tmp_path, one)
     assert world.last(0)["state"] == "installed"
     assert world.last(0)["healed"] is None
-    assert "was not seen healed" in world.notes[0]
+    assert world.alarms[0].startswith("NOT HEALED: fault 0")
 
 
 def test_a_delay_of_some_links_is_partial(world: Any, tmp_path: Path) -> None:
