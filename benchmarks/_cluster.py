@@ -60,6 +60,8 @@ class Silent:
     def note(self, text: str) -> None:
         print(text)
 
+    alarm = note
+
 
 @dataclass(frozen=True)
 class Cluster:

@@ -114,7 +114,7 @@ class Outline:
         when the runner had undone all of them. None: it did not get there, or could not."""
         if self.healed is not None:
             return self.healed
-        return None if any(map(_stuck, self.faults)) else self.phases.get("healed")
+        return None if any(fault.stuck for fault in self.faults) else self.phases.get("healed")
 
     def ask(self) -> Ask:
         """Windows: faults in force, then quiet stretches. Marks: each fault applied, then all
@@ -221,12 +221,6 @@ def bin_ns(end: int) -> int:
         if end <= width_s * 1e9 * MOST_BINS:
             return int(width_s * 1e9)
     return end // MOST_BINS
-
-
-def _stuck(fault: FaultInterval) -> bool:
-    """Did undoing it fail, so that it may be there still?"""
-    healing = fault.observation.get("healing")
-    return isinstance(healing, Mapping) and "error" in healing
 
 
 def _load(phases: Mapping[str, int], end: int) -> Window | None:

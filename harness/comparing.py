@@ -59,6 +59,9 @@ class Calm:
     def note(self, text: str) -> None:
         self._record.note(text)
 
+    def alarm(self, text: str) -> None:
+        self._record.alarm(text)
+
     def event(self, t: int, node: str, kind: str, fields: Mapping[str, Any]) -> None:
         self._record.event(t, node, kind, fields)
 

@@ -300,7 +300,7 @@ class Observation:
 
 class Injection(Protocol):
     """One fault in the world. Entering applies it, leaving heals it, whatever happened: leaving
-    must work after an entering that was interrupted, and a second time."""
+    must work after an entering that was interrupted, and again, whether it had failed or not."""
 
     # part or role -> names of the nodes it resolved to; none: nobody plays the part just now
     targets: Mapping[str, Sequence[str]]
@@ -314,7 +314,7 @@ class Injection(Protocol):
         ...
 
     async def observe_healed(self) -> Observation:
-        """After leaving: is the effect gone? `installed` then means healed."""
+        """After leaving, even if that failed: is the effect gone? `installed` then means healed."""
         ...
 
 
@@ -322,6 +322,10 @@ class Recorder(Protocol):
     """Writes the runner's part of the history; times are taken when called."""
 
     def note(self, text: str) -> None: ...
+
+    def alarm(self, text: str) -> None:
+        """A note that whoever watches the run is told at once."""
+        ...
 
     def fault(self, row: Mapping[str, Any]) -> None:
         """A fault interval's state so far; the last row of an `id` counts."""

@@ -60,6 +60,12 @@ class FaultInterval:
         return self.kind in SILENCING and not self.in_turn
 
     @property
+    def stuck(self) -> str:
+        """Why undoing it failed, so that it may be there still; nothing when it did not."""
+        healing = self.observation.get("healing")
+        return str(healing.get("error", "")) if isinstance(healing, Mapping) else ""
+
+    @property
     def words(self) -> str:
         """`partition (isolate) on broker-1`."""
         shape = self.params.get("shape")

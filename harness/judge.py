@@ -214,8 +214,22 @@ def _own_reasons(history: History) -> Iterable[Reason]:
         how = "was interrupted" if history.ended else "did not come to its end"
         yield Reason("INTERRUPTED", f"the run {how}, so it proves nothing; run it again")
     yield from history.damage
+    if not history.cut_short:
+        yield from not_healed(fault_intervals(history.read("faults")))
     for reason in history.state.get("reasons", ()):  # what an imported file lacks
         yield Reason(reason["code"], reason["message"])
+
+
+def not_healed(faults: Sequence[FaultInterval]) -> Iterable[Reason]:
+    """One reason for all faults that could not be undone: they may be in the world still."""
+    left = [(fault, why) for fault in faults if (why := fault.stuck)]
+    for fault, why in left[:1]:
+        more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
+        yield Reason(
+            "NOT_HEALED",
+            f"fault {fault.id} ({fault.words}) could not be healed{more}: {why}; what came after it"
+            " is no evidence, so run it again",
+        )
 
 
 def _codes(reasons: Iterable[Reason]) -> frozenset[str]:

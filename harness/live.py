@@ -80,7 +80,7 @@ class Live:
     def update(self, status: Mapping[str, Any]) -> None:
         """Take one status line of the runner."""
         for line in self.progress.take(status, self._now_s()):
-            if self._screen is None:
+            if self._screen is None or status.get("alarm"):
                 self._say(line)
 
     def _say(self, line: str) -> None:

@@ -73,6 +73,8 @@ class Progress:
             told += self._fault(status["fault"], at_s)
         if isinstance(status.get("standing"), Mapping):
             told += self._standing(status["standing"])
+        if status.get("alarm"):
+            told.append(str(status["alarm"]))
         if status.get("said"):
             told.append(str(status["said"]))
         if status.get("lost"):

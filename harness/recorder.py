@@ -5,6 +5,7 @@ to the live view in the same breath.
 """
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,12 @@ class JournalRecorder:
 
     def note(self, text: str) -> None:
         self._tables["notes"].append((self._now_ns(), None, None, text))
+
+    def alarm(self, text: str) -> None:
+        """Also said to who watches, and in the log."""
+        print(text, file=sys.stderr, flush=True)
+        self._tell({"alarm": text})
+        self.note(text)
 
     def fault(self, row: Mapping[str, Any]) -> None:
         values = {column: _plain(column, row.get(column)) for column in FAULTS.names}

@@ -44,6 +44,11 @@ class Measured:
         return [(way - self.natural_ns) / NS for way in ways]
 
     @property
+    def hidden(self) -> bool:
+        """Whether another fault lets nothing through, so that nobody can see what else it is."""
+        return self.wanted.drop >= 1
+
+    @property
     def overtaken(self) -> int:
         """How many arrived after one that was sent later."""
         last, count = -1, 0

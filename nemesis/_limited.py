@@ -46,8 +46,7 @@ class Limited:
             self._taken[node] = {**was, **await self._do(node, "take", self._room)}
 
     async def __aexit__(self, *exc: object) -> None:
-        with self._hold.kept_if_well():
-            await each(*map(self._give, tuple(self._pid)))
+        await each(*map(self._give, tuple(self._pid)))
 
     async def _give(self, node: str) -> None:
         if await self._lives(node):

@@ -7,30 +7,29 @@ lasts, it is healed (`heal`) and the healing is looked for (`healed`, absent whe
 Each stage is a row in the history as soon as it is passed.
 
 When the run is stopped or cancelled, or can no longer be recorded, what is in the world is healed
-in the reverse order of its beginning. That the bed itself fails in one fault (an agent that is
-gone) is that fault's state, not the end of the others. What a fault did to a node that is gone can
-not be seen healed. Its entry in the ledger is closed where nodes die with the run, which is where
-they share its files; elsewhere the node may come back with it, so `seatrial heal` has to see to it.
+in the reverse order of its beginning (`_healing`). That the bed itself fails in one fault (an agent
+that is gone) is that fault's state, not the end of the others.
 """
 
 import asyncio
-import json
 from collections import ChainMap
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from os import PathLike
 from random import Random
 from typing import Any
 
 from harness import registry
-from harness.contracts import Bed, Injection, Node, Observation, PlannedFault, Standing
+from harness.contracts import Bed, Injection, Node, Standing
 from harness.errors import BedFailed, NodeGone
 from harness.scene import Scene
 from nemesis import _conditions, _targets
 from nemesis._conditions import Acks, Event, Stands, State
 from nemesis._fabric import Fabric
+from nemesis._healing import Healer
 from nemesis._hearing import Hearing
+from nemesis._interval import Interval, as_json, first_row
 from nemesis._ledger import Entry, Ledger
 from nemesis._plan import Plan
 from nemesis._stopwatch import timed, timing
@@ -38,6 +37,7 @@ from nemesis._waiting import NS, reached, sleep_until
 
 AIM_AGAIN_S = 0.05  # when nobody plays the part aimed at
 LOOK_AGAIN_S = 0.05  # at how the cluster stands
+LAST_LOOKS_S = 60.0  # for what is healed at the end, all together
 
 
 class _Missed(Exception):
@@ -66,8 +66,10 @@ async def carry_out(
         for task in (watch, *faults):
             task.cancel()
         await asyncio.gather(watch, *faults, return_exceptions=True)
-        await nemesis.heal_all()
-        ledger.close()
+        try:
+            await nemesis.heal_all()
+        finally:
+            ledger.close()
 
 
 def _cancelled() -> bool:
@@ -82,25 +84,6 @@ async def _cancel_on(stop: asyncio.Event, tasks: Sequence["asyncio.Task[None]"])
         task.cancel()
 
 
-@dataclass(eq=False)
-class _Interval:
-    """One fault of the plan and how far it has come. Times are ns since the run's start."""
-
-    number: int
-    planned: PlannedFault
-    random: Random
-    row: dict[str, Any]
-    settled: asyncio.Event = field(default_factory=asyncio.Event)  # applied, or never will be
-    over: asyncio.Event = field(default_factory=asyncio.Event)  # healed, as far as it can be
-    settled_ns: int = 0
-    acknowledged: int = 0  # when it settled
-    heard: int = 0  # events, when it settled
-    teller: str = ""  # of the event that it waited for
-    standing: Standing | None = None  # when it was aimed
-    injection: Injection | None = None  # while it is in the world
-    evidence: dict[str, Any] = field(default_factory=dict)
-
-
 class _Nemesis:
     def __init__(
         self, plan: Plan, bed: Bed, ledger: Ledger, rng: Random, load_began_ns: int
@@ -109,10 +92,11 @@ class _Nemesis:
         self.ledger, self.load_began_ns = ledger, load_began_ns
         self.fabric = Fabric(bed.nodes, self.bed.agents, bed.distances)
         self.hearing = Hearing(bed, any(_conditions.listens(planned) for planned in plan))
+        self.healer = Healer(self.bed, ledger)
         self.held: set[str] = set()
-        self.begun: list[_Interval] = []
+        self.begun: list[Interval] = []
         self.intervals = [
-            _Interval(number, planned, Random(rng.getrandbits(64)), _row(number, planned))
+            Interval(number, planned, Random(rng.getrandbits(64)), first_row(number, planned))
             for number, planned in enumerate(plan)
         ]
         self.victims: dict[str, Collection[str]] = {_word(each): () for each in self.intervals}
@@ -121,13 +105,13 @@ class _Nemesis:
 
     # ------------------------------------------------------------------- one fault's life
 
-    async def live(self, interval: _Interval) -> None:
+    async def live(self, interval: Interval) -> None:
         try:
             await self._lived(interval)
         finally:
             interval.over.set()
 
-    async def _lived(self, interval: _Interval) -> None:
+    async def _lived(self, interval: Interval) -> None:
         try:
             await self._moment(interval)
             self._mark(interval, begin=self.bed.now_ns())
@@ -140,9 +124,9 @@ class _Nemesis:
         if interval.injection:
             with suppress(NodeGone):  # whom its end waits for; the run is ended early anyway
                 await self._last(interval)
-            await self._heal(interval)
+            await self.healer.heal([interval])
 
-    async def _moment(self, interval: _Interval) -> None:
+    async def _moment(self, interval: Interval) -> None:
         """Sleep until the plan's time, then wait for its condition. _Missed: it did not come."""
         planned = interval.planned
         await sleep_until(self.bed, self.load_began_ns + planned.at_s * NS)
@@ -154,7 +138,7 @@ class _Nemesis:
             case State() as state:
                 await self._stands(interval, state)
 
-    async def _acknowledged(self, interval: _Interval, acks: Acks) -> None:
+    async def _acknowledged(self, interval: Interval, acks: Acks) -> None:
         since_ns, before = await self._previous(interval)
 
         async def enough() -> bool:
@@ -162,7 +146,7 @@ class _Nemesis:
 
         await reached(self.bed, enough, since_ns + acks.within_s * NS)
 
-    async def _told(self, interval: _Interval, event: Event) -> None:
+    async def _told(self, interval: Interval, event: Event) -> None:
         began_ns, count = self.bed.now_ns(), self.hearing.count
         if interval.number:
             settled_ns, _ = await self._previous(interval)
@@ -177,7 +161,7 @@ class _Nemesis:
         interval.evidence["told"] = {"by": heard.told.node, "at": heard.at_ns}
         await sleep_until(self.bed, heard.at_ns + event.more_s * NS)
 
-    async def _stands(self, interval: _Interval, state: State) -> None:
+    async def _stands(self, interval: Interval, state: State) -> None:
         """Wait until cluster and plan stand as the condition says."""
         began_ns = self.bed.now_ns()
         settled_ns, _ = await self._previous(interval)
@@ -196,20 +180,20 @@ class _Nemesis:
             raise _Missed(f"it waited {state.within_s:g} s in vain for this: {state.word}")
         await sleep_until(self.bed, self.bed.now_ns() + state.more_s * NS)
 
-    async def _stood(self, interval: _Interval, began_ns: int) -> Standing:
+    async def _stood(self, interval: Interval, began_ns: int) -> Standing:
         """How the cluster stood when the previous fault was aimed, or later at our own time."""
         previous = self.intervals[interval.number - 1] if interval.number else None
         if previous and previous.standing and previous.settled_ns >= began_ns:
             return previous.standing
         return await self.bed.standing()
 
-    def _waited_for(self, interval: _Interval, state: State) -> Sequence[_Interval]:
+    def _waited_for(self, interval: Interval, state: State) -> Sequence[Interval]:
         """The faults whose end the condition asks for."""
         earlier = self.intervals[: interval.number]
         asked = {_conditions.HEALED: earlier[-1:], _conditions.WHOLE: earlier}
         return asked.get(state.word, ())
 
-    def _by(self, interval: _Interval, event: Event) -> Callable[[str], bool]:
+    def _by(self, interval: Interval, event: Event) -> Callable[[str], bool]:
         """Whether a node is one whose event counts: by its role or name, or whom faults hit."""
 
         def counts(name: str) -> bool:
@@ -219,11 +203,11 @@ class _Nemesis:
 
         return counts
 
-    def _met(self, interval: _Interval) -> _targets.Met:
+    def _met(self, interval: Interval) -> _targets.Met:
         """Whom the words mean that only this plan knows."""
         return ChainMap({_targets.TELLER: (interval.teller,)}, self.victims)
 
-    async def _previous(self, interval: _Interval) -> tuple[int, int]:
+    async def _previous(self, interval: Interval) -> tuple[int, int]:
         """When the previous fault was applied, and how many sends were acknowledged then."""
         if interval.number == 0:
             return self.bed.now_ns(), self.bed.acknowledged()
@@ -231,9 +215,9 @@ class _Nemesis:
         await previous.settled.wait()
         return previous.settled_ns, previous.acknowledged
 
-    async def _apply(self, interval: _Interval) -> None:
+    async def _apply(self, interval: Interval) -> None:
         injection = await self._aimed(interval)
-        interval.row["targets"] = _json(injection.targets)
+        interval.row["targets"] = as_json(injection.targets)
         if not injection.targets:
             self._fail(interval, "nobody played the part that it aims at")
             now_ns = self.bed.now_ns()
@@ -250,7 +234,7 @@ class _Nemesis:
         self._mark(interval, applied=self.bed.now_ns())
         self._settle(interval)
 
-    async def _aimed(self, interval: _Interval) -> Injection:
+    async def _aimed(self, interval: Interval) -> Injection:
         """The fault with its selectors resolved; waits for somebody to play the part."""
         planned = interval.planned
         give_up_ns = self.bed.now_ns() + planned.for_s * NS
@@ -263,7 +247,7 @@ class _Nemesis:
                 return injection
             await self.bed.sleep(AIM_AGAIN_S)
 
-    def _scene(self, interval: _Interval, standing: Standing) -> Scene:
+    def _scene(self, interval: Interval, standing: Standing) -> Scene:
         met = self._met(interval)
 
         def aim(selector: str, spare: Collection[str] = ()) -> tuple[Node, ...]:
@@ -275,14 +259,14 @@ class _Nemesis:
 
         return Scene(self.bed, self.fabric, aim, part, self.held, interval.random)
 
-    async def _observe(self, interval: _Interval, injection: Injection) -> None:
+    async def _observe(self, interval: Interval, injection: Injection) -> None:
         observation = await injection.observe()
         interval.evidence["effect"] = observation.evidence
         if observation.measured:
             interval.evidence["measured"] = observation.measured
         self._mark(interval, observed=self.bed.now_ns(), state=observation.state)
 
-    async def _last(self, interval: _Interval) -> None:
+    async def _last(self, interval: Interval) -> None:
         """Stay until the fault's time is over, or its condition holds."""
         end_ns = interval.settled_ns + interval.planned.for_s * NS
         until = _conditions.until(interval.planned.until)
@@ -297,11 +281,11 @@ class _Nemesis:
             await sleep_until(self.bed, end_ns)
         await sleep_until(self.bed, min(end_ns, self.bed.now_ns() + until.more_s * NS))
 
-    async def _changed(self, interval: _Interval, stands: Stands) -> bool:
+    async def _changed(self, interval: Interval, stands: Stands) -> bool:
         """Since it was aimed."""
         return stands(interval.standing or Standing(), await self.bed.standing())
 
-    async def _next_settled(self, interval: _Interval) -> bool:
+    async def _next_settled(self, interval: Interval) -> bool:
         following = self.intervals[interval.number + 1 : interval.number + 2]
         return all(later.settled.is_set() for later in following)
 
@@ -309,94 +293,26 @@ class _Nemesis:
 
     async def heal_all(self) -> None:
         """Heal what is still in the world, newest first, even if nothing can be recorded of it."""
-        unrecorded = None
-        for interval in reversed(self.begun):
-            injection = interval.injection
-            try:
-                await self._heal(interval)
-            except OSError as e:
-                unrecorded = e
-                if injection:
-                    await injection.__aexit__(None, None, None)
-        if unrecorded:
-            raise unrecorded
-
-    async def _heal(self, interval: _Interval) -> None:
-        injection = interval.injection
-        if injection is None:
-            return
-        self._mark(interval, heal=self.bed.now_ns())
-        healing = await self._healed(interval, injection)
-        interval.injection = None
-        interval.evidence["healing"] = {"state": healing.state, **healing.evidence}
-        if healing.state == "installed":
-            self._mark(interval, healed=self.bed.now_ns())
-            self.ledger.close_entry(interval.number)
-            return
-        self._mark(interval)
-        kind = interval.planned.kind
-        self.bed.record.note(f"fault {interval.number} ({kind}) was not seen healed")
-
-    async def _healed(self, interval: _Interval, injection: Injection) -> Observation:
-        """Healed, and whether it was seen."""
-        try:
-            with timing(interval.evidence.setdefault("healed_ms", {})):
-                await injection.__aexit__(None, None, None)
-            return await injection.observe_healed()
-        except NodeGone as e:
-            if self.bed.hosts.shares_files:
-                self.ledger.close_entry(interval.number)
-            return Observation("failed", {"error": str(e)})
-        except BedFailed as e:
-            return Observation("failed", {"error": str(e)})
+        await self.healer.heal(self.begun[::-1], LAST_LOOKS_S)
 
     # ------------------------------------------------------------------------ recording
 
-    def _settle(self, interval: _Interval) -> None:
+    def _settle(self, interval: Interval) -> None:
         if not interval.settled.is_set():
             interval.settled_ns = self.bed.now_ns()
             interval.acknowledged = self.bed.acknowledged()
             interval.heard = self.hearing.count
             interval.settled.set()
 
-    def _fail(self, interval: _Interval, why: str) -> None:
+    def _fail(self, interval: Interval, why: str) -> None:
         interval.evidence["error"] = why
         self._mark(interval, state="failed")
 
-    def _mark(self, interval: _Interval, **changes: Any) -> None:
+    def _mark(self, interval: Interval, **changes: Any) -> None:
         """Record the interval as it stands now."""
-        interval.row = {
-            **interval.row,
-            **changes,
-            "observation": _json(interval.evidence) if interval.evidence else None,
-        }
-        self.bed.record.fault(interval.row)
+        self.bed.record.fault(interval.changed(**changes))
 
 
-def _word(interval: _Interval) -> str:
+def _word(interval: Interval) -> str:
     """The selector that means whom it hit."""
     return f"{_targets.FAULT}{interval.number}"
-
-
-def _row(number: int, planned: PlannedFault) -> dict[str, Any]:
-    """A row of the faults table, before anything has happened."""
-    return {
-        "id": number,
-        "kind": planned.kind,
-        "params": _json(planned.params),
-        "selector": planned.target,
-        "targets": None,
-        "planned": round(planned.at_s * NS),
-        "planned_for": round(planned.for_s * NS),
-        "begin": None,
-        "applied": None,
-        "observed": None,
-        "heal": None,
-        "healed": None,
-        "state": "planned",
-        "observation": None,
-    }
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)

@@ -1,7 +1,6 @@
 """What `kill` and `pause` share: whom the faults of processes aim at, and their hold on them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -32,7 +31,8 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 
 class Hold:
     """Nodes whose process belongs to one fault: from its entering until its healing was looked
-    for, so that no other fault touches them meanwhile. It may be let go twice."""
+    for, which it is even when undoing failed, so that no other fault touches them meanwhile. It may
+    be let go twice."""
 
     def __init__(self, held: set[str], nodes: Sequence[str]) -> None:
         self._held, self._nodes = held, nodes
@@ -46,12 +46,3 @@ class Hold:
         """Only what is still ours: somebody else may have it by now."""
         self._held -= self._mine
         self._mine = set()
-
-    @contextmanager
-    def kept_if_well(self) -> Iterator[None]:
-        """Let go of them when this fails: then nobody will look for the healing."""
-        try:
-            yield
-        except BaseException:
-            self.let_go()
-            raise

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from harness.contracts import Bed
+from harness.errors import NodeGone
 
 NS = 1_000_000_000
 
@@ -31,7 +32,9 @@ async def sleep_until(bed: Bed, at_ns: float) -> None:
 
 
 async def each(*work: Awaitable[Any]) -> None:
-    """All of it, to the end of each, whatever becomes of the others; then the first failure."""
-    for result in await asyncio.gather(*work, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result
+    """All of it, to the end of each, whatever becomes of the others; then the first failure. That a
+    node is gone comes last: of all else one can hope that it gets better."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    failures = [result for result in results if isinstance(result, BaseException)]
+    if failures:
+        raise min(failures, key=lambda failure: isinstance(failure, NodeGone))

@@ -98,9 +98,15 @@ class Bandwidth(PacedFault):
         return [
             each
             for group in self._grouped(measured)
+            if not all(each.hidden for each in group)
             if not (self._wide(group) if healed else self._narrow(group))
             for each in group
         ]
+
+    def hidden(self, measured: Sequence[Measured]) -> Sequence[Measured]:
+        """One open link shows the rate that it shares with others."""
+        groups = self._grouped(measured)
+        return [each for group in groups if all(m.hidden for m in group) for each in group]
 
     def figures(self, measured: Sequence[Measured]) -> tuple[Mapping[str, Any], str]:
         rates = sorted(per_s(group) for group in self._grouped(measured))
@@ -120,13 +126,11 @@ class Bandwidth(PacedFault):
 
     def _narrow(self, group: Sequence[Measured]) -> bool:
         """Something got through, and not more than the rules in force let through."""
-        if all(each.wanted.drop >= 1 for each in group):
-            return True
         return 0 < per_s(group) <= SURE * _wanted(group)
 
     def _wide(self, group: Sequence[Measured]) -> bool:
         """More gets through than while it was narrow, unless another fault wants that."""
-        if all(each.wanted.drop >= 1 for each in group) or _wanted(group) <= self._rate:
+        if _wanted(group) <= self._rate:
             return self._narrow(group)
         return per_s(group) > SURE * self._rate
 

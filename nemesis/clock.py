@@ -74,8 +74,7 @@ class Clock:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        with self._hold.kept_if_well():
-            await each(*map(self._give_back, self._victims))
+        await each(*map(self._give_back, self._victims))
 
     async def _give_back(self, node: str) -> None:
         """Also when the change was broken off, with the process standing still."""

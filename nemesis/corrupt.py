@@ -97,8 +97,7 @@ class Corrupt(Stopped):
         )
 
     async def __aexit__(self, *exc: object) -> None:
-        with self._hold.kept_if_well():
-            await each(*map(self._repaired, tuple(self._killed)))
+        await each(*map(self._repaired, tuple(self._killed)))
 
     async def _repaired(self, node: str) -> None:
         """Who does not run gets an empty disk."""

@@ -60,8 +60,7 @@ class Crash:
         self._was[node] = await self._bed.clients().crash(node)
 
     async def __aexit__(self, *exc: object) -> None:
-        with self._hold.kept_if_well():
-            await each(*map(self._bed.clients().begin_again, self._victims))
+        await each(*map(self._bed.clients().begin_again, self._victims))
 
     async def observe(self) -> Observation:
         seen = {node: await self._bed.clients().running(node) for node in self._victims}

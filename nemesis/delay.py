@@ -25,7 +25,8 @@ from nemesis._unable import unable_to_pace
 
 TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
 SURE = 0.75  # of a delay: the way itself may have got that much quicker meanwhile
-OVERTAKING = 3  # times as many are sent where some overtake
+UNEVEN = 0.05  # of a jitter: how far packets must be apart, at least
+MORE = 3  # times as many are sent where some overtake, or where their delays differ
 
 NEEDS = frozenset({"links", "delay"})
 PARAMS = {
@@ -75,14 +76,15 @@ class Delay(PacedFault):
     """Links that are late."""
 
     async def measure(self) -> Sequence[Measured]:
-        overtaking = any(self.scene.links.effect(link).reorder for link in self.effects)
-        count = COUNT * OVERTAKING if overtaking else COUNT
+        laid = [self.scene.links.effect(link) for link in self.effects]
+        count = COUNT * MORE if any(one.reorder or one.jitter_s for one in laid) else COUNT
         return await fly(self.scene, list(self.effects), self.naturals_ns, count)
 
     def odd(self, measured: Sequence[Measured], healed: bool) -> Sequence[Measured]:
         return [
             each
             for each in measured
+            if not each.hidden
             if not (in_time(each, self.effects[each.link]) if healed else is_late(each))
         ]
 
@@ -99,22 +101,19 @@ class Delay(PacedFault):
 
 
 def is_late(seen: Measured) -> bool:
-    """Whether the link is as late as the rules in force say."""
-    wanted, late_s = seen.wanted, seen.late_s
-    if wanted.drop >= 1:
-        return True
-    if not late_s:
+    """Whether the link is as late as the rules in force say, and as unevenly."""
+    wanted = seen.wanted
+    late_s = [late_s for late_s in seen.late_s if late_s >= SURE * wanted.delay_s]
+    if not late_s or max(late_s) - min(late_s) < UNEVEN * wanted.jitter_s:
         return False
-    if wanted.reorder:
-        return seen.overtaken > 0 and max(late_s) >= SURE * wanted.delay_s
-    return min(late_s) >= SURE * wanted.delay_s
+    return seen.overtaken > 0 if wanted.reorder else len(late_s) == len(seen.flights)
 
 
 def in_time(seen: Measured, was: Effect) -> bool:
     """Whether the link is no longer as late as it was, unless another fault wants that, or makes
     packets wait for their turn."""
     wanted, late_s = seen.wanted, seen.late_s
-    if wanted.drop >= 1 or wanted.delay_s >= was.delay_s:
+    if wanted.delay_s >= was.delay_s:
         return is_late(seen)
     quick_s = math.inf if wanted.narrow else (wanted.delay_s + was.delay_s) / 2
     return bool(late_s) and min(late_s) < quick_s

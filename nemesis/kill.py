@@ -54,8 +54,7 @@ class Kill:
         await self._bed.agents[node].signal(self._bed.system.process(node), SIGKILL)
 
     async def __aexit__(self, *exc: object) -> None:
-        with self._hold.kept_if_well():
-            await each(*map(self._start, tuple(self._killed)))
+        await each(*map(self._start, tuple(self._killed)))
 
     async def _start(self, node: str) -> None:
         await self._wait(self._gone, node, self.gone_within_s)

@@ -63,9 +63,8 @@ class Membership(Stopped):
 
     async def __aexit__(self, *exc: object) -> None:
         await super().__aexit__(*exc)
-        with self._hold.kept_if_well():
-            for node in sorted(self._dismissed):  # one change after the other, as they must be
-                await self._system.enrol(self._bed, node)
+        for node in sorted(self._dismissed):  # one change after the other, as they must be
+            await self._system.enrol(self._bed, node)
 
     async def observe(self) -> Observation:
         left = [n for n in self._victims if not await self._system.enrolled(self._bed, n)]

@@ -47,8 +47,7 @@ class Pause:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        with self._hold.kept_if_well():
-            await self._signal(SIGCONT)
+        await self._signal(SIGCONT)
 
     async def _signal(self, number: int) -> None:
         await each(

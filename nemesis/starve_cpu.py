@@ -71,12 +71,11 @@ class Starved:
             await self._bed.sleep(self._period_s * self._share)
 
     async def __aexit__(self, *exc: object) -> None:
-        with self._hold.kept_if_well():
-            for turns in self._turns:
-                turns.cancel()
-                with suppress(asyncio.CancelledError, Exception):  # what failed there fails here
-                    await turns
-            await each(*(self._signal(node, SIGCONT) for node in self._victims))
+        for turns in self._turns:
+            turns.cancel()
+            with suppress(asyncio.CancelledError, Exception):  # what failed there fails here
+                await turns
+        await each(*(self._signal(node, SIGCONT) for node in self._victims))
 
     async def _signal(self, node: str, number: int) -> None:
         await self._bed.agents[node].signal(self._bed.system.process(node), number)

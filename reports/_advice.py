@@ -24,6 +24,7 @@ ADVICE = {
     "FAULT_NOT_OBSERVED": "Read what was seen of the fault, below the table of faults.",
     "FAULTS_MISSING": "Read what was seen of the faults, below the table of faults.",
     "IDLE_FAULTS": "Raise the load's rate, or make the faults longer.",
+    "NOT_HEALED": "The sentence says why. Where hosts outlive a run: seatrial heal. Run it again.",
     "HEALING_NOT_OBSERVED": "harness.log says why nobody saw it gone.",
     "MASTER_FAULT_UNSEEN": "Make the fault longer than the time it takes to detect it.",
     "NO_FINAL_READ": NOT_BACK,

@@ -122,3 +122,13 @@ def _drawn(progress: Progress, now_s: float) -> str:
     with console.capture() as capture:
         console.print(draw(Trial(), progress, now_s))
     return capture.get()
+
+
+def test_an_alarm_is_told_on_every_kind_of_terminal() -> None:
+    """A line of its own, also beside the panel, which does not stay."""
+    for terminal in (False, True):
+        out = StringIO()
+        console = Console(file=out, width=100, force_terminal=terminal)
+        with Live(Trial(name="t"), console, Clock()) as live:
+            live.update({"alarm": "NOT HEALED: fault 3"})
+        assert "NOT HEALED: fault 3" in out.getvalue()

@@ -82,6 +82,8 @@ class Rows:
     def note(self, text: str) -> None:
         self.row["note"] = text
 
+    alarm = note
+
 
 async def staged(hosts: Hosts, witnesses: Witnesses) -> Bed:
     """A bed on which all witnesses are awake."""

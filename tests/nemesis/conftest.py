@@ -113,7 +113,8 @@ class MemoryAgent:
         if dice.random() >= rule.drop:
             late = dice.random() >= rule.reorder
             waits_s = (number + 1) * size / rule.bytes_per_s if rule.bytes_per_s else 0.0
-            late_ns = round(1e9 * (waits_s + late * rule.delay_s + 0.0001))
+            uneven_s = dice.random() * rule.jitter_s if rule.jitter_s else 0.0
+            late_ns = round(1e9 * (waits_s + late * (rule.delay_s + uneven_s) + 0.0001))
             flight = Flight(number, now_ns, now_ns + late_ns)
             self.flights.setdefault(token, []).append(flight)
 
@@ -212,6 +213,7 @@ class World:
         self.log: list[str] = []
         self.rows: list[dict[str, Any]] = []
         self.notes: list[str] = []
+        self.alarms: list[str] = []
         self.standing = STANDING
         self.acknowledged = 0
         self.agents = {n.name: MemoryAgent(self, n, 10 + i) for i, n in enumerate(NODES)}
@@ -236,6 +238,9 @@ class World:
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    def alarm(self, text: str) -> None:
+        self.alarms.append(text)
 
     def last(self, number: int) -> dict[str, Any]:
         """How a fault ended."""

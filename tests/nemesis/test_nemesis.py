@@ -285,51 +285,6 @@ def test_a_dead_agent_fails_its_fault_and_no_other(world: Any, tmp_path: Path, v
     assert not world.agents["broker-2"].rules
 
 
-def test_healing_that_is_not_seen_is_told(world: Any, tmp_path: Path) -> None:
-    """`healed` stays empty, a note says so, and the ledger keeps the entry open."""
-
-    async def lose_the_agent(_stop: asyncio.Event) -> None:
-        await asyncio.sleep(3.0)
-        world.agents["broker-1"].broken.add("links")
-
-    one = fault("partition", 1.0, 5.0, "broker-1", params={"shape": "isolate"})
-    ledger = carried_out(world, planned(one), tmp_path, lose_the_agent)
-    assert world.last(0)["state"] == "installed"
-    assert world.last(0)["healed"] is None
-    assert world.notes == ["fault 0 (partition) was not seen healed"]
-    assert [entry.kind for entry in open_entries(ledger)] == ["partition"]
-
-
-@pytest.mark.parametrize("dies_with_the_run", [True, False])
-@pytest.mark.parametrize(
-    "one",
-    [
-        fault("kill", 2.0, 5.0, "broker"),
-        fault("pause", 2.0, 5.0, "broker"),
-        fault("partition", 2.0, 5.0, "broker-2", params={"shape": "isolate"}),
-    ],
-    ids=lambda one: one.kind,
-)
-def test_a_node_that_is_gone_keeps_nobody_else_broken(
-    world: Any, tmp_path: Path, one: PlannedFault, dies_with_the_run: bool
-) -> None:
-    """The rest is healed. What it had is nobody's to heal, unless the node may come back."""
-    world.bed.hosts.shares_files = dies_with_the_run
-    victim = world.agents["broker-2"]
-
-    async def lose(stop: asyncio.Event) -> None:
-        await asyncio.sleep(4.0)
-        victim.gone = True
-        stop.set()
-
-    ledger = carried_out(world, planned(one), tmp_path, lose)
-    others = [agent for agent in world.agents.values() if agent is not victim]
-    assert all(agent.process == "running" and not agent.rules for agent in others)
-    assert world.last(0)["healed"] is None
-    assert "broker-2 is gone" in json.loads(world.last(0)["observation"])["healing"]["error"]
-    assert [entry.id for entry in open_entries(ledger)] == ([] if dies_with_the_run else [0])
-
-
 @pytest.mark.parametrize(
     ("one", "nodes"),
     [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harness.contracts import Node
 from harness.scene import CUT, Effect
 from nemesis._fabric import Fabric
-from nemesis._probes import Sighting, plausible
+from nemesis._probes import Sighting, loss_probes, plausible
 from nemesis.pause import thread_states
 
 LINK = ("a", "b")
@@ -50,7 +50,9 @@ def test_a_sound_loss_is_hardly_ever_called_partial() -> None:
         (0.0, 10, 0, True),
         (0.0, 9, 0, False),
         (0.5, 5, 5, True),
-        (0.5, 10, 0, True),  # ten heads in a row: one in a thousand
+        (0.5, 9, 1, True),
+        (0.5, 9, 0, False),  # one did not come, but the rule had no part in that
+        (0.05, 10, 0, False),  # no wonder that all came; but that is no loss
         (0.8, 9, 1, False),
     ],
 )
@@ -59,6 +61,15 @@ def test_a_link_does_as_its_rules_say(
 ) -> None:
     """Cut: nothing arrives and all of it is counted. Open: all arrives. Lossy: near its share."""
     assert Sighting(LINK, drop, 10, arrived, counted).as_laid() == expected
+
+
+@given(p=st.floats(0.01, 0.99))
+def test_a_small_loss_is_asked_often_enough(p: float) -> None:
+    """A link that loses nothing is never taken for one that loses a little, nor the other way."""
+    count = loss_probes(p)
+    assert (1 - p) ** count <= 5.1e-5
+    assert not Sighting(LINK, p, count, count, 0).as_laid()
+    assert loss_probes(0.05) == 200, "no more than it takes"
 
 
 def test_threads_are_read_from_their_stat_lines() -> None:

@@ -197,3 +197,18 @@ def test_the_trial_chooses_its_checkers() -> None:
     """Named in the trial, or else the workload's."""
     assert judge.checkers_of(Trial(checkers=("loss",))) == ("loss",)
     assert set(MESSAGE_CHECKERS) <= set(judge.checkers_of(Trial()))
+
+
+def test_a_fault_that_could_not_be_healed_makes_the_run_unknown(
+    sound: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever checkers are asked: what came after it happened in another world."""
+    schema = sound.read("faults").schema
+    healing = {"state": "failed", "error": "broker-1 did not answer"}
+    row = {"id": 0, "kind": "pause", "observation": json.dumps({"healing": healing})}
+    rows = schema.empty_table().from_pylist([row], schema)
+    monkeypatch.setattr(History, "read", lambda history, table: rows)
+    verdict = concluded(sound)
+    assert verdict.verdict is Judgement.UNKNOWN
+    assert [reason.code for reason in verdict.reasons] == ["NOT_HEALED"]
+    assert "fault 0 (pause) could not be healed: broker-1 did not answer" in verdict.sentence
