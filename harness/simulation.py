@@ -19,8 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.history import History
+from harness.intervals import events
 from harness.judge import judge_here
 from harness.lifeline import alone
+from harness.roles import elections, set_changes
 from harness.rundir import RunDir
 from harness.runner import carry_out
 from harness.runs import begun
@@ -46,7 +48,8 @@ class Outcome:
     seconds   that passed in the world; cpu_s: that it took here
     faults    by kind, those that count: the effect was seen, and an operation was in flight or
               acknowledged meanwhile; `planned` are all
-    events    of the cluster by kind: election, truncate, set ...
+    events    of the cluster by kind: election, truncate, set ... Each election that made a master
+              and each change of a SyncStateSet once, however many nodes told of it
     """
 
     seed: int
@@ -90,7 +93,7 @@ def outcome(run: RunDir) -> Outcome:
         seconds=figures.get("seconds", 0.0),
         cpu_s=figures.get("cpu_s", 0.0),
         planned=len(pc.unique(history.read("faults")["id"])),
-        events=_counted(history.read("events")["kind"]),
+        events=happened(history.read("events")),
     )
     if error := state.get("error"):
         return replace(known, failure=(STOPPED,), why=str(error))
@@ -112,5 +115,10 @@ def _unproven(verdict: Verdict) -> tuple[str, ...]:
     return tuple(sorted(codes - OF_SINGLE_FAULTS))
 
 
-def _counted(words: pa.ChunkedArray) -> dict[str, int]:
-    return {row["values"]: row["counts"] for row in pc.value_counts(words).to_pylist()}
+def happened(told: pa.Table) -> dict[str, int]:
+    """Events by kind; what several nodes tell of, once."""
+    rows = pc.value_counts(told["kind"]).to_pylist()
+    counts = {row["values"]: row["counts"] for row in rows}
+    once = events(told.filter(pc.is_in(told["kind"], pa.array(["election", "set"]))))
+    counts |= {"election": elections(once), "set": set_changes(once)}
+    return {kind: count for kind, count in counts.items() if count}

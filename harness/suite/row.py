@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from harness.history import History
-from harness.intervals import Event, events
+from harness.intervals import events
+from harness.roles import elections
 from harness.rundir import RunDir
 from harness.session import Ending
 from harness.suite.cells import UNDECIDED, Expected
@@ -127,12 +128,6 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
         for word, share in QUANTILES.items():
             found[f"{name}_{word}"] = quantile(times, share)
     return found
-
-
-def elections(told: Iterable[Event]) -> int:
-    """Those that made a master: each once, however many controllers tell of it."""
-    made = (e.fields for e in told if e.kind == "election" and e.fields.get("masterId") is not None)
-    return len({(str(f.get("brokerName", "")), f.get("epoch")) for f in made})
 
 
 def quantile(values: Iterable[float], share: float) -> float | None:
