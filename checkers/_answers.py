@@ -5,7 +5,8 @@ in a window, quantiles, the first acknowledgement after a fault, and the longest
 is always "it never happened", never zero.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,10 +45,18 @@ class Answers:
         return self._sum(self._where(What.WINDOW, f=f, type=kind, slot=number))
 
     @cached_property
-    def in_flight(self) -> dict[int, int]:
-        """For each window, the operations that were open at some moment of it."""
+    def in_flight(self) -> Mapping[int, int]:
+        """For each window, the operations that were open at some moment of it; of polls, those that
+        failed or brought a message."""
         mask = self._where(What.FLIGHT)
-        return dict(zip(self._of("slot", mask).tolist(), self._of("n", mask).tolist(), strict=True))
+        counts: Counter[int] = Counter()
+        for window, n in zip(self._of("slot", mask), self._of("n", mask), strict=True):
+            counts[int(window)] += int(n)
+        return counts
+
+    def left_open(self, number: int, f: F) -> int:
+        """Operations that were open at the end of a window."""
+        return self._sum(self._where(What.LEFT, f=f, slot=number))
 
     def answer(self, mark: int, fs: Iterable[F], group: int | None = None) -> int | None:
         """When the first success came among operations invoked after the mark."""

@@ -11,7 +11,10 @@ read in parallel and nothing of the size of the history ever travels.
     LATENCY   set, bin, bucket             acknowledged sends, sixteen buckets an octave
     ACKED     set, fine bin                first and last acknowledgement: gaps are exact
     WINDOW    set, f, type, window         operations in a stretch of the run
-    FLIGHT    window                       operations open at some moment of it
+    FLIGHT    f, window                    operations open at some moment of it; a poll only if it
+                                           failed or brought a message, for one that waits at the
+                                           end of a queue is not served meanwhile
+    LEFT      f, window                    operations open at its end
     ANSWER    set, f, mark                 `lo`: first success among those invoked after the mark
     SENT      set                          first and last invocation of a send
     FAILURE   set, mark, start             `lo`: first unsuccessful send after the mark, and when
@@ -19,7 +22,7 @@ read in parallel and nothing of the size of the history ever travels.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +46,7 @@ OCTAVE_BUCKETS = 16  # a quantile is within 4.5 % of the truth
 LEAST_NS = 1_000
 KEYS = ("what", "set", "f", "type", "slot", "slot2")
 COLUMNS = ("t", "op", "type", "f", "key", "pos")  # of ops
+IDLING = (F.POLL, F.READ)  # may wait for what is not there
 SCHEMA = pa.schema([(name, pa.int64()) for name in (*KEYS, "n", "lo", "hi")])
 NOTHING_LO, NOTHING_HI = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
@@ -57,6 +61,7 @@ class What(IntEnum):
     FAILURE = 6
     SENT = 7
     FLIGHT = 8
+    LEFT = 9
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Columns of some rows of ops, and when each row's operation was invoked (-1: not known)."""
+    """Columns of some rows of ops, when each row's operation was invoked (-1: not known), and, of
+    the completions of polls, which ones had brought messages."""
 
     t: Ints
     op: Ints
@@ -81,6 +87,7 @@ class Rows:
     set: Ints
     single: Bools  # not a message of a batch
     invoked: Ints
+    brought: Bools
 
     def where(self, mask: Bools) -> "Rows":
         return self.at(np.flatnonzero(mask))
@@ -89,9 +96,23 @@ class Rows:
         return Rows(*(getattr(self, name)[rows] for name in self.__slots__))
 
 
+def _nothing() -> Ints:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """Of the operations that are still open: numbers, times of invocation, and the numbers of
+    those that have brought messages."""
+
+    op: Ints = field(default_factory=_nothing)
+    t: Ints = field(default_factory=_nothing)
+    brought: Ints = field(default_factory=_nothing)
+
+
 def cells(batches: Iterable[pa.RecordBatch], ask: Ask) -> pa.Table:
     """One writer's operations, in their order, as cells."""
-    carry = (np.empty(0, np.int64), np.empty(0, np.int64))
+    carry = Carry()
     tables: list[pa.Table] = [SCHEMA.empty_table()]
     for table in _chunks(batches):
         rows, carry = _paired(table, ask, carry)
@@ -153,21 +174,25 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(pending)
 
 
-def _paired(table: pa.Table, ask: Ask, carry: tuple[Ints, Ints]) -> tuple[Rows, tuple[Ints, Ints]]:
-    """Rows with the times of their invocations; and the invocations still open (op, t)."""
-    t, op, kind = (_column(table, name) for name in ("t", "op", "type"))
+def _paired(table: pa.Table, ask: Ask, carry: Carry) -> tuple[Rows, Carry]:
+    """Rows with the times of their invocations; and the operations that are still open."""
+    t, op, kind, f = (_column(table, name) for name in ("t", "op", "type", "f"))
     single = _column(table, "pos") < 0
     starts = kind == Type.INVOKE
-    open_op = np.concatenate([carry[0], op[starts]])
-    open_t = np.concatenate([carry[1], t[starts]])
+    open_op = np.concatenate([carry.op, op[starts]])
+    open_t = np.concatenate([carry.t, t[starts]])
     order = np.argsort(open_op, kind="stable")
     open_op, open_t = open_op[order], open_t[order]
-    rows = Rows(
-        t, op, kind, _column(table, "f"), _sets(table, ask), single, _looked_up(op, open_op, open_t)
-    )
+    given = np.unique(np.concatenate([carry.brought, op[~single]]))
+    brought = np.zeros(len(op), np.bool_)
+    ended = np.flatnonzero(single & ~starts & np.isin(f, IDLING))
+    brought[ended] = _looked_up(op[ended], given, given) >= 0
+    invoked = _looked_up(op, open_op, open_t)
+    rows = Rows(t, op, kind, f, _sets(table, ask), single, invoked, brought)
     closed = np.sort(op[~starts & single])
     still = _looked_up(open_op, closed, closed) < 0
-    return rows, (open_op[still], open_t[still])
+    given = given[_looked_up(given, closed, closed) < 0]
+    return rows, Carry(open_op[still], open_t[still], given)
 
 
 def _measured(rows: Rows, ask: Ask) -> list[pa.Table]:
@@ -226,16 +251,29 @@ def _windows(single: Rows, ask: Ask) -> Iterator[pa.Table]:
 
 
 def _flights(single: Rows, ask: Ask) -> Iterator[pa.Table]:
-    """For each window, those invoked before its end less those completed before its begin."""
+    """For each window, those invoked before its end less those completed before its begin; and
+    less those completed before its end."""
     if not ask.windows:
         return
     begins, ends = np.asarray(ask.windows, np.int64).T
-    starts = single.type == Type.INVOKE
-    invoked, completed = np.sort(single.t[starts]), np.sort(single.t[~starts])
-    count = np.searchsorted(invoked, ends) - np.searchsorted(completed, begins)
-    zero = np.zeros(len(begins), np.int64)
-    numbers = np.arange(len(begins))
-    yield _cells(What.FLIGHT, zero, zero, zero, numbers, n=count)
+    for f in np.unique(single.f):
+        mine = single.where(single.f == f)
+        starts = mine.type == Type.INVOKE
+        invoked, completed = np.sort(mine.t[starts]), np.sort(mine.t[~starts])
+        begun, done = np.searchsorted(invoked, ends), np.searchsorted(completed, ends)
+        yield _in_windows(What.LEFT, f, begun - done)
+        if f in IDLING:
+            served = mine.where(
+                ~starts & (mine.invoked >= 0) & (mine.brought | (mine.type != Type.OK))
+            )
+            begun = np.searchsorted(np.sort(served.invoked), ends)
+            completed = np.sort(served.t)
+        yield _in_windows(What.FLIGHT, f, begun - np.searchsorted(completed, begins))
+
+
+def _in_windows(what: What, f: int, count: Ints) -> pa.Table:
+    zero = np.zeros(len(count), np.int64)
+    return _cells(what, zero, zero + f, zero, np.arange(len(count)), n=count)
 
 
 def _answers(successes: Rows, ask: Ask) -> Iterator[pa.Table]:

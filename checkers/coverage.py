@@ -192,12 +192,13 @@ def _worth(known: Facts, fault: FaultInterval | None) -> str:
 
 def effective(known: Facts) -> dict[str, int]:
     """Faults by kind whose effect was seen while it could matter to somebody: it was their own, and
-    an operation was open at some moment of the time in which they were in force."""
+    an operation was open at some moment of the time in which they were in force. A consumer that
+    waits at the end of its queue is none."""
     counted: Counter[str] = Counter()
     in_flight = known.answers.in_flight
     idle = idle_links(known.outline.faults, known.outline.end)
     for number, fault in enumerate(known.outline.applied):
-        if fault.state == "installed" and in_flight.get(number, 0) > 0 and fault.id not in idle:
+        if fault.state == "installed" and in_flight[number] > 0 and fault.id not in idle:
             counted[fault.kind] += 1
     return dict(sorted(counted.items()))
 

@@ -62,6 +62,22 @@ def set_sizes(events: Iterable[Event]) -> tuple[SetSize, ...]:
     return tuple(steps)
 
 
+def elections(events: Iterable[Event]) -> int:
+    """Those that made a master: each once, however many controllers tell of it."""
+    told = (event.fields for event in events if event.kind == "election")
+    made = [fields for fields in told if fields.get("masterId") is not None]
+    return len({(str(fields.get("brokerName", "")), fields.get("epoch")) for fields in made})
+
+
+def set_changes(events: Iterable[Event]) -> int:
+    """Those of a SyncStateSet but by an election: each once, as the controllers decided it, else as
+    brokers told it."""
+    told = [event.fields for event in events if event.kind == "set"]
+    decided = [fields for fields in told if fields.get("brokerName")]
+    changed = decided or [fields for fields in told if fields.get("why") != "election"]
+    return len({(str(fields.get("brokerName", "")), fields.get("setEpoch")) for fields in changed})
+
+
 def _spans_of(
     node: str, told: Sequence[Event], kills: Mapping[str, Sequence[int]], end: int
 ) -> Iterable[Span]:

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from harness import registry
 from harness.errors import BadRequest, BedFailed
+from harness.history import History
 from harness.lifeline import alone
 from harness.rundir import RunDir
 from harness.runner import carry_out
 from harness.runs import start_run
 from harness.session import replayed
 from harness.shrink import Case
-from harness.simulation import Outcome, outcome
+from harness.simulation import Outcome, outcome, stood_still
 from harness.stopping import stoppable
 from harness.swarm import HOSTS
 from harness.trial import run as story
@@ -66,7 +67,8 @@ def _failed(run: RunDir) -> bool:
     if run.state().get("error") or not run.verdict_file.is_file():
         return True
     try:
-        return bool(Verdict.read(run.verdict_file).convicting)
+        verdict = Verdict.read(run.verdict_file)
+        return bool(verdict.convicting or stood_still(History.open(run), verdict))
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise BadRequest(
             f"{run.verdict_file} can not be read; seatrial check {run.path} makes it anew"

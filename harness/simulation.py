@@ -5,9 +5,11 @@ the same story, the same folder, the same checkers (their kernels run here). So 
 leaves is a run like any other, which can be checked, reported and replayed.
 
 A world that stops (it spins, or reached for something real) is a failure of its own class, for it
-is always a bug, of Flotilla's or of ours. A seed whose verdict is *unknown* is no evidence, unless
-what is doubtful are single faults alone: where many overlap, some hit nobody, or nobody's
-operation. Those do not count; the rest was judged all the same.
+is always a bug, of Flotilla's or of ours. So is a standstill: elsewhere a final read that never
+came makes a run *unknown*, for a machine may have been too slow; in a world no machine is, so the
+cluster or its clients hang, and the seed failed. Any other seed whose verdict is *unknown* is no
+evidence, unless what is doubtful are single faults alone: where many overlap, some hit nobody, or
+nobody's operation. Those do not count; the rest was judged all the same.
 """
 
 from collections.abc import Mapping
@@ -19,16 +21,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.history import History
-from harness.judge import judge_here
+from harness.intervals import events
+from harness.judge import judge_here, outside_kinds
 from harness.lifeline import alone
+from harness.roles import elections, set_changes
 from harness.rundir import RunDir
 from harness.runner import carry_out
 from harness.runs import begun
+from harness.swarm import HOSTS
 from harness.trial import Trial
 from harness.trial import run as story
 from harness.verdict import Verdict
 
 STOPPED = "STOPPED"  # the failure class of a world that did not come to its end
+NO_END = "the simulated world stopped: nothing was left to happen, and the run had not ended"
+STANDSTILL = frozenset(  # reasons to which nothing but a hanging cluster or client leads in a world
+    {
+        *("NO_LOAD", "NO_OPERATIONS", "NO_OK_AFTER"),
+        *("NO_FINAL_READ", "NO_FINAL_LOOK", "OBJECTS_NOT_READ"),
+    }
+)
 OF_SINGLE_FAULTS = frozenset(
     {
         *("FAULT_NOT_OBSERVED", "FAULTS_MISSING", "MASTER_FAULT_UNSEEN", "IDLE_FAULTS"),
@@ -41,12 +53,14 @@ OF_SINGLE_FAULTS = frozenset(
 class Outcome:
     """What became of one seed.
 
-    failure   codes of the findings that the contract speaks against, or STOPPED; empty: none
+    failure   codes of the findings that the contract speaks against, else of what says that it
+              stood still, or STOPPED; empty: none
     unproven  codes of the reasons for which the seed proves nothing; empty: none
     seconds   that passed in the world; cpu_s: that it took here
     faults    by kind, those that count: the effect was seen, and an operation was in flight or
               acknowledged meanwhile; `planned` are all
-    events    of the cluster by kind: election, truncate, set ...
+    events    of the cluster by kind: election, truncate, set ... Each election that made a master
+              and each change of a SyncStateSet once, however many nodes told of it
     """
 
     seed: int
@@ -90,21 +104,39 @@ def outcome(run: RunDir) -> Outcome:
         seconds=figures.get("seconds", 0.0),
         cpu_s=figures.get("cpu_s", 0.0),
         planned=len(pc.unique(history.read("faults")["id"])),
-        events=_counted(history.read("events")["kind"]),
+        events=happened(history.read("events")),
     )
-    if error := state.get("error"):
+    if error := state.get("error") or ("" if history.ended or history.cut_short else NO_END):
         return replace(known, failure=(STOPPED,), why=str(error))
     verdict = judge_here(history)
+    failure = verdict.convicting or stood_still(history, verdict)
     return replace(
         known,
         verdict=verdict,
-        failure=verdict.convicting,
+        failure=failure,
         unproven=_unproven(verdict),
-        why=verdict.sentence if verdict.convicting else "",
+        why=verdict.sentence if verdict.convicting else _standstill(verdict, failure),
         faults=verdict.stats("coverage").get("effective", {}),
         acknowledged=verdict.stats("loss").get("acknowledged", 0),
         operations=verdict.events.get("ops", 0),
     )
+
+
+def stood_still(history: History, verdict: Verdict) -> tuple[str, ...]:
+    """Codes of the reasons that say of a simulated run that it did not go on, though all was healed
+    and nobody was in a hurry. None where the contract does not demand that it does."""
+    trial = history.run.trial()
+    if trial.hosts != HOSTS or history.interrupted or not trial.demands("recovers"):
+        return ()
+    if outside_kinds(history, trial):
+        return ()
+    return tuple(sorted({reason.code for reason in verdict.reasons} & STANDSTILL))
+
+
+def _standstill(verdict: Verdict, codes: tuple[str, ...]) -> str:
+    """In words."""
+    said = (reason.message for reason in verdict.reasons if reason.code in codes)
+    return next((f"all was healed, and it did not go on: {words}" for words in said), "")
 
 
 def _unproven(verdict: Verdict) -> tuple[str, ...]:
@@ -112,5 +144,10 @@ def _unproven(verdict: Verdict) -> tuple[str, ...]:
     return tuple(sorted(codes - OF_SINGLE_FAULTS))
 
 
-def _counted(words: pa.ChunkedArray) -> dict[str, int]:
-    return {row["values"]: row["counts"] for row in pc.value_counts(words).to_pylist()}
+def happened(told: pa.Table) -> dict[str, int]:
+    """Events by kind; what several nodes tell of, once."""
+    rows = pc.value_counts(told["kind"]).to_pylist()
+    counts = {row["values"]: row["counts"] for row in rows}
+    once = events(told.filter(pc.is_in(told["kind"], pa.array(["election", "set"]))))
+    counts |= {"election": elections(once), "set": set_changes(once)}
+    return {kind: count for kind, count in counts.items() if count}

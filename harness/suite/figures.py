@@ -8,7 +8,8 @@ import math
 from collections.abc import Iterable, Mapping
 
 from harness.history import History
-from harness.intervals import Event, events
+from harness.intervals import events
+from harness.roles import elections
 from harness.rundir import RunDir
 from harness.verdict import Verdict
 
@@ -59,12 +60,6 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
         for word, share in QUANTILES.items():
             found[f"{name}_{word}"] = quantile(times, share)
     return found
-
-
-def elections(told: Iterable[Event]) -> int:
-    """Those that made a master: each once, however many controllers tell of it."""
-    made = (e.fields for e in told if e.kind == "election" and e.fields.get("masterId") is not None)
-    return len({(str(f.get("brokerName", "")), f.get("epoch")) for f in made})
 
 
 def quantile(values: Iterable[float], share: float) -> float | None:

@@ -45,14 +45,22 @@ class Sketch:
     rows: list[dict[str, Any]] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=count)
 
-    def op(self, f: F, at: float, took: float = 0.002, kind: Type | None = Type.OK) -> None:
-        """An operation; kind None: it never completed. A read returns one message."""
+    def op(
+        self,
+        f: F,
+        at: float,
+        took: float = 0.002,
+        kind: Type | None = Type.OK,
+        brings: int = 1,
+    ) -> None:
+        """An operation; kind None: it never completed. A read brings so many messages."""
         number = next(self.numbers)
         row = {"op": number, "f": f, "process": 0, "key": 0, "value": None, "pos": None}
         self.rows.append({**row, "t": int(at * S), "type": Type.INVOKE})
         done = int((at + took) * S)
         if kind is Type.OK and f in (F.POLL, F.READ):
-            self.rows.append({**row, "t": done, "type": Type.OK, "value": number, "pos": 0})
+            for pos in range(brings):
+                self.rows.append({**row, "t": done, "type": Type.OK, "value": number, "pos": pos})
         if kind is not None:
             self.rows.append({**row, "t": done, "type": kind})
 

@@ -17,6 +17,7 @@ OPERATION = st.tuples(
     st.integers(1, 12),  # took
     st.sampled_from([Type.OK, Type.FAIL, Type.INFO, None]),
     st.sampled_from([F.SEND, F.POLL]),
+    st.integers(0, 2),  # messages that a poll brings
 )
 FAULT = st.tuples(
     st.integers(0, 30),
@@ -37,8 +38,10 @@ def naive(operations: list[Any], faults: list[Any], end: float) -> dict[str, int
     for begin, lasts, kind, state in faults:
         until = end if lasts is None else begin + lasts
         meets = any(
-            at < until and (outcome is None or at + took >= begin)
-            for at, took, outcome, _ in operations
+            at < until
+            and (f is F.SEND if outcome is None else at + took >= begin)
+            and not (f is F.POLL and brings == 0 and outcome is Type.OK)
+            for at, took, outcome, f, brings in operations
         )
         counted[kind] += state == "installed" and meets
     return {kind: count for kind, count in sorted(counted.items()) if count}
@@ -49,10 +52,11 @@ def naive(operations: list[Any], faults: list[Any], end: float) -> dict[str, int
 def test_as_somebody_would_count_who_looks_at_every_pair(
     sketch: Any, operations: list[Any], faults: list[Any]
 ) -> None:
-    """Operations invoked before a fault's end that were not completed before its begin."""
+    """Operations invoked before a fault's end that were not completed before its begin, polls that
+    nothing came of left out."""
     sketch = type(sketch)()
-    for at, took, outcome, f in operations:
-        sketch.op(f, at, took, outcome)
+    for at, took, outcome, f, brings in operations:
+        sketch.op(f, at, took, outcome, brings)
     for begin, lasts, kind, state in faults:
         sketch.fault(kind, begin, None if lasts is None else begin + lasts, state=state)
     end = sketch.facts().outline.end / S
@@ -72,6 +76,22 @@ def test_nobody_was_there(sketch: Sketch) -> None:
     sketch.op(F.SEND, FROM - 1, 0.9)
     sketch.op(F.SEND, TO, 0.1)
     assert effective(sketch) == {}
+
+
+def test_a_consumer_that_waits_is_no_traffic(sketch: Sketch) -> None:
+    """One poll after the other at the end of a queue, and one that never ended: nobody was served,
+    so nobody could have noticed. One that failed has, and one that brought a message was served."""
+    sketch.fault("pause", FROM, TO)
+    for second in range(FROM - 2, TO + 2):
+        sketch.op(F.POLL, second, 0.5, brings=0)
+    sketch.op(F.POLL, FROM + 1, kind=None)
+    assert effective(sketch) == {}
+    failed, served = (type(sketch)(faults=sketch.faults, rows=[*sketch.rows]) for _ in range(2))
+    for other in (failed, served):
+        other.numbers = sketch.numbers
+    failed.op(F.POLL, FROM + 2, 0.5, Type.FAIL)
+    served.op(F.POLL, FROM + 2, 0.5, brings=1)
+    assert effective(failed) == effective(served) == {"pause": 1}
 
 
 def test_an_effect_that_nobody_saw(sound: Sketch) -> None:

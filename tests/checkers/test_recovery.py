@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from checkers import recovery
+from harness.operation import F
 from harness.trial import Trial
 from harness.verdict import Finding, Judgement, Result
 
@@ -74,6 +75,21 @@ def test_no_send_is_acknowledged_after_healing(sketch: Sketch) -> None:
     sketch.event(0.7, "controller-1", "set", brokerName="a", set=[1, 2, 3], setEpoch=3)
     missing = {row["missing"] for row in only(sketch).evidence}
     assert missing == {"acknowledged send", "message read"}
+
+
+def test_clients_that_hang_have_tried(sketch: Sketch) -> None:
+    """Each waits for an answer to what it asked during the fault, so nothing was invoked after it.
+    Sends that were answered in the end, or that nobody tried, convict nobody."""
+    sketch.ops(1, 10)
+    sketch.fault("pause", 10, 16)
+    sketch.op(F.READ, 31.5)
+    sketch.event(0.7, "controller-1", "set", brokerName="a", set=[1, 2, 3], setEpoch=3)
+    assert not judged(sketch).findings
+    sketch.op(F.SEND, 11, took=6)
+    assert not judged(sketch).findings
+    sketch.op(F.SEND, 11, kind=None)
+    (row,) = only(sketch).evidence
+    assert row["missing"] == "acknowledged send"
 
 
 def test_healing_that_nobody_saw_is_unknown(sound: Sketch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkers._answers import Answers
@@ -144,6 +144,26 @@ def test_pairs_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     chunked = Answers(cells(batches, ASK), ASK)
     assert chunked.quantiles_ms([0.0, 0.5, 1.0]) == whole
     assert chunked.worst_ms() == 50.0
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(history=histories)
+def test_what_is_open_is_known_across_chunks(
+    monkeypatch: pytest.MonkeyPatch, history: list[tuple[F, int, int | None, Type]]
+) -> None:
+    """A poll's messages may be in one chunk and its end in another."""
+    rows = rows_of(history)
+    monkeypatch.setattr("checkers._timeline.CHUNK_ROWS", 1 << 18)
+    whole = measured(rows)
+    monkeypatch.setattr("checkers._timeline.CHUNK_ROWS", 1)
+    batches = pa.Table.from_pylist(rows, schema=OPS).to_batches(max_chunksize=1)
+    chunked = Answers(cells(batches, ASK), ASK)
+    for number, (_, end) in enumerate(ASK.windows):
+        assert chunked.in_flight[number] == whole.in_flight[number]
+        for f in (F.SEND, F.POLL):
+            mine = [(at, took) for g, at, took, _ in history if g is f]
+            left = sum(a * MS < end and (t is None or (a + t) * MS >= end) for a, t in mine)
+            assert chunked.left_open(number, f) == whole.left_open(number, f) == left
 
 
 @given(st.integers(1_000, 10**12))

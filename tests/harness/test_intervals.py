@@ -18,7 +18,7 @@ from harness.intervals import (
     in_force,
     quiet,
 )
-from harness.roles import SetSize, Span, set_sizes, spans
+from harness.roles import SetSize, Span, elections, set_changes, set_sizes, spans
 
 
 def rows_of(*rows: dict[str, Any]) -> pa.Table:
@@ -127,3 +127,45 @@ def test_sizes_as_controllers_decided() -> None:
     ]
     assert [(s.t, s.set, s.members) for s in set_sizes(told)] == [(1, "s", (1,)), (2, "s", (1, 2))]
     assert set_sizes([broker]) == (SetSize(3, "", (1, 2), 2),)
+
+
+def test_an_election_counts_once_however_many_tell_of_it() -> None:
+    """Each controller tells; one that made nobody master is none."""
+    told = [
+        Event(t, node, "election", {"brokerName": "a", "epoch": epoch, "masterId": master})
+        for t, node, epoch, master in (
+            (1, "controller-1", 1, 1),
+            (2, "controller-2", 1, 1),
+            (3, "controller-1", 2, None),
+            (4, "controller-1", 3, 2),
+        )
+    ]
+    assert elections(told) == 2
+
+
+def test_a_change_of_a_set_counts_once_however_many_tell_of_it() -> None:
+    """Controllers and the master tell of one change; two broker sets count their own."""
+    told = [
+        Event(t, node, "set", {"set": [1, 2], "setEpoch": epoch, **of})
+        for t, node, epoch, of in (
+            (1, "controller-1", 2, {"brokerName": "a"}),
+            (2, "broker-1", 2, {"why": "agreed"}),
+            (3, "controller-2", 2, {"brokerName": "a"}),
+            (4, "controller-1", 2, {"brokerName": "b"}),
+            (5, "controller-1", 3, {"brokerName": "a"}),
+        )
+    ]
+    assert set_changes(told) == 3
+
+
+def test_where_only_brokers_tell_of_their_set_what_an_election_brought_is_no_change() -> None:
+    """It is counted as an election already."""
+    told = [
+        Event(t, node, "set", {"set": [1, 2], "setEpoch": epoch, "why": why})
+        for t, node, epoch, why in (
+            (1, "broker-1", 2, "election"),
+            (2, "broker-1", 3, "agreed"),
+            (3, "broker-1", 3, "read back"),
+        )
+    ]
+    assert set_changes(told) == 1

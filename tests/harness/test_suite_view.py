@@ -7,10 +7,9 @@ from xml.etree import ElementTree as Xml
 from rich.console import Console
 from suite_rows import course, row, turn
 
-from harness.intervals import Event
 from harness.suite.course import Course, likely_s, turns, within
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED
-from harness.suite.figures import elections, quantile
+from harness.suite.figures import quantile
 from harness.suite.view import around, conclusion, junit, keep, markdown, plain, show
 
 LOST = {"outcome": NOT_AS_EXPECTED, "word": "invalid", "codes": ("LOST_ACKED",)}
@@ -110,20 +109,6 @@ def test_room_is_made_by_what_nobody_needs_to_look_at(tmp_path: Path) -> None:
 
 
 # -------------------------------------------------------------------------------- the figures
-
-
-def test_an_election_counts_once_however_many_tell_of_it() -> None:
-    """Each controller tells; one that made nobody master is none."""
-    told = [
-        Event(t, node, "election", {"brokerName": "a", "epoch": epoch, "masterId": master})
-        for t, node, epoch, master in (
-            (1, "controller-1", 1, 1),
-            (2, "controller-2", 1, 1),
-            (3, "controller-1", 2, None),
-            (4, "controller-1", 3, 2),
-        )
-    ]
-    assert elections(told) == 2
 
 
 def test_quantiles_are_values_that_were_seen() -> None:
