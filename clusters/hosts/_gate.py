@@ -1,6 +1,6 @@
 """A gate between a node's process and its disk: system calls that change files pass it one by one.
 
-    python3 -S -s _gate.py watch NAME               the gate's warden; reads orders, JSON lines
+    python3 -S -s _gate.py watch NAME [FOLDER]      the gate's warden; reads orders, JSON lines
     python3 -S -s _gate.py enter NAME -- PROGRAM    become a program behind the gate
     python3 -S -s _gate.py try NAME FOLDER SECONDS  what a program behind the gate meets there
 
@@ -10,7 +10,11 @@ works for every program, in whatever language, and needs no compiler, no privile
 system of our own. Calls that read or send never meet it. What a program maps into its memory, or
 hands to io_uring, goes past it.
 
-An order says what holds below one folder: {"below": ..., "full": ..., "read_only": ...,
+Given a folder, the warden keeps a ledger of what is changed below it and not synced
+(`_unsynced.py`), so that it can be taken away once the node is dead: {"lose": SEED}, answered with
+what was at stake and what is gone; {"settle": true} says that what is there now is to stay.
+
+Any other order says what holds below one folder: {"below": ..., "full": ..., "read_only": ...,
 "sync_fails": ..., "sync_s": ...}, seconds, or null for a sync that hangs; an empty one, nothing.
 Without the warden the calls would fail, so it stays until nobody is behind its gate any more; when
 whoever gives orders is gone, all pass.
@@ -33,40 +37,27 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-# what each call is: its number here, and which of its arguments say what it is about
-_X86 = {
-    "write": 1, "open": 2, "pwrite64": 18, "writev": 20, "msync": 26, "fsync": 74, "fdatasync": 75,
-    "truncate": 76, "ftruncate": 77, "rename": 82, "mkdir": 83, "rmdir": 84, "creat": 85,
-    "link": 86, "unlink": 87, "symlink": 88, "openat": 257, "mkdirat": 258, "unlinkat": 263,
-    "renameat": 264, "linkat": 265, "symlinkat": 266, "sync_file_range": 277, "fallocate": 285,
-    "pwritev": 296, "renameat2": 316, "pwritev2": 328,
-}  # fmt: skip
-_ARM = {
-    "mkdirat": 34, "unlinkat": 35, "symlinkat": 36, "linkat": 37, "renameat": 38, "truncate": 45,
-    "ftruncate": 46, "fallocate": 47, "openat": 56, "write": 64, "writev": 66, "pwrite64": 68,
-    "pwritev": 70, "fsync": 82, "fdatasync": 83, "sync_file_range": 84, "msync": 227,
-    "renameat2": 276, "pwritev2": 287,
-}  # fmt: skip
-MACHINES = {"x86_64": (0xC000003E, _X86, 317), "aarch64": (0xC00000B7, _ARM, 277)}
+if not __package__:  # a program lies three folders below our packages
+    sys.path.append(os.path.abspath(f"{__file__}/../../.."))
+from clusters.hosts._gate_calls import (
+    MACHINES,
+    NAMES,
+    ONLY_WITH,
+    SYNCS,
+    UNSPOILT,
+    WRITES,
+    Call,
+    grows,
+    is_below,
+    tell,
+)
 
-SYNCS = frozenset({"fsync", "fdatasync", "sync_file_range", "msync"})
-WRITES = frozenset({"write", "writev", "pwrite64", "pwritev", "pwritev2", "fallocate"})
-AT_OFFSET = frozenset({"pwrite64", "pwritev", "pwritev2"})  # the fourth argument says where
-# the arguments that hold a folder's descriptor (-1: none) and a path, for each path that changes
-PATHS = {
-    "open": [(-1, 0)], "creat": [(-1, 0)], "truncate": [(-1, 0)], "mkdir": [(-1, 0)],
-    "rmdir": [(-1, 0)], "unlink": [(-1, 0)], "link": [(-1, 1)], "symlink": [(-1, 1)],
-    "rename": [(-1, 0), (-1, 1)], "openat": [(0, 1)], "mkdirat": [(0, 1)], "unlinkat": [(0, 1)],
-    "renameat": [(0, 1), (2, 3)], "renameat2": [(0, 1), (2, 3)], "linkat": [(2, 3)],
-    "symlinkat": [(1, 2)],
-}  # fmt: skip
-FLAGS_AT = {"open": 1, "openat": 2}
-FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+if TYPE_CHECKING:
+    from clusters.hosts._unsynced import Ledger
 
 ALLOW, NOTIFY = 0x7FFF0000, 0x7FC00000
 LOAD, EQUAL, ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06
@@ -75,9 +66,8 @@ PR_SET_PTRACER, PR_SET_NO_NEW_PRIVS = 0x59616D61, 38
 RECEIVE, SEND = 0xC0502100, 0xC0182101
 NOTICE = struct.Struct("=QIIiIQ6Q")  # id, thread, flags, call, machine, where, arguments
 ANSWER = struct.Struct("=QqiI")  # id, value, error, flags
+DEAD_WITHIN_S = 1.0
 PASS = 1  # a flag of an answer: carry the call out
-AT_CWD = 0xFFFFFF9C
-MOST_PATH = 4096
 PEER = socket.SOL_SOCKET, socket.SO_PEERCRED, 12
 NOBODY: tuple[bytes, list[int], int, Any] = b"", [], 0, None
 OLDEST = "it needs Linux 5.5 or later, and a container runtime that allows seccomp"
@@ -87,16 +77,16 @@ OLDEST = "it needs Linux 5.5 or later, and a container runtime that allows secco
 
 
 def program() -> bytes:
-    """The filter of this machine: pairs of a comparison and an answer, one for each call."""
+    """The filter of this machine: for each call comparisons and an answer."""
     machine, numbers, _ = _machine()
     code = [_op(LOAD, 4), _op(EQUAL, machine, 1, 0), _op(RETURN, ALLOW), _op(LOAD, 0)]
     for name, number in numbers.items():
-        if name in FLAGS_AT:
-            flags = 16 + 8 * FLAGS_AT[name]
-            code += [_op(EQUAL, number, 0, 4), _op(LOAD, flags), _op(ANY_BIT, FOR_WRITING, 0, 1)]
-            code += [_op(RETURN, NOTIFY), _op(RETURN, ALLOW)]
-        else:
-            code += [_op(EQUAL, number, 0, 1), _op(RETURN, NOTIFY)]
+        asks = [_op(RETURN, NOTIFY)]
+        for argument, bits in reversed(ONLY_WITH.get(name, ())):
+            asks = [_op(LOAD, 16 + 8 * argument), _op(ANY_BIT, bits, 0, len(asks)), *asks]
+        if name in ONLY_WITH:
+            asks += [_op(RETURN, ALLOW)]
+        code += [_op(EQUAL, number, 0, len(asks)), *asks]
     return b"".join([*code, _op(RETURN, ALLOW)])
 
 
@@ -162,21 +152,13 @@ class Order:
     sync_s: float | None = 0.0  # None: it hangs
 
 
-@dataclass(frozen=True)
-class Call:
-    """A system call that waits for its answer."""
-
-    listener: int
-    id: int
-    thread: int
-    name: str
-    args: tuple[int, ...]
-
-
 @dataclass
 class Warden:
-    """Who is asked about every call. `held`: syncs, with when they may go on."""
+    """Who is asked about every call. `held`: syncs, with when they may go on. `losing`: until when
+    to wait for the last process to be gone before its unsynced changes are lost, and the seed."""
 
+    ledger: Ledger | None = None
+    losing: tuple[float, int] | None = None
     orders: int = 0  # the descriptor that they come from; -1: from nobody any more
     order: Order = field(default_factory=Order)
     listeners: set[int] = field(default_factory=set)
@@ -201,22 +183,40 @@ class Warden:
                     self.listeners.discard(fd)
                     os.close(fd)
             self._let_go()
+            self._lose()
 
     def _patience_ms(self) -> float | None:
-        if not self.held or self.held[0][0] == float("inf"):
+        times = [self.held[0][0]] if self.held else []
+        times += [self.losing[0]] if self.losing else []
+        if min(times, default=float("inf")) == float("inf"):
             return None
-        return max(0.0, (self.held[0][0] - time.monotonic()) * 1000)
+        return max(0.0, (min(times) - time.monotonic()) * 1000)
 
     def _hear(self, poll: select.poll) -> None:
         data = os.read(self.orders, 65536)
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
-            self._obey(Order(**json.loads(line)))
-            print("obeyed", flush=True)
+            self._heed(json.loads(line))
         if not data:
             poll.unregister(self.orders)
             self.orders = -1
             self._obey(Order())
+
+    def _heed(self, order: dict[str, Any]) -> None:
+        if "lose" in order:
+            self.losing = time.monotonic() + DEAD_WITHIN_S, order["lose"]
+            return
+        if "settle" not in order:
+            self._obey(Order(**order))
+        elif self.ledger:
+            self.ledger.settle()
+        print("obeyed", flush=True)
+
+    def _lose(self) -> None:
+        """As soon as nobody is behind the gate, whom older kernels do not tell to be gone."""
+        if self.losing and (not self.listeners or self.losing[0] <= time.monotonic()):
+            print(json.dumps(self.ledger.lose(self.losing[1]) if self.ledger else {}), flush=True)
+            self.losing = None
 
     def _obey(self, order: Order) -> None:
         """From now on; what is held up is decided anew."""
@@ -243,32 +243,40 @@ class Warden:
 
     def _decide(self, call: Call) -> None:
         order = self.order
-        if not order.below:
-            return _answer(call)
+        if not order.below or call.name in UNSPOILT:
+            return self._pass(call)
         if call.name in SYNCS:
             return self._decide_sync(call)
-        if order.read_only and _is_below(call, order.below):
+        if order.read_only and is_below(call, order.below):
             return _answer(call, errno.EROFS)
-        if order.full and call.name in WRITES and _is_below(call, order.below) and _grows(call):
+        if order.full and call.name in WRITES and is_below(call, order.below) and grows(call):
             return _answer(call, errno.ENOSPC)
-        return _answer(call)
+        return self._pass(call)
 
     def _decide_sync(self, call: Call) -> None:
         order = self.order
-        if call.name != "msync" and not _is_below(call, order.below):
-            return _answer(call)
+        if call.name != "msync" and not is_below(call, order.below):
+            return self._pass(call)
         if order.sync_fails:
             return _answer(call, errno.EIO)
         delay_s = float("inf") if order.sync_s is None else order.sync_s
         if not delay_s:
-            return _answer(call)
+            return self._pass(call)
         self.seen += 1
         heapq.heappush(self.held, (time.monotonic() + delay_s, self.seen, call))
         return None
 
     def _let_go(self) -> None:
         while self.held and self.held[0][0] <= time.monotonic():
-            _answer(heapq.heappop(self.held)[2])
+            self._pass(heapq.heappop(self.held)[2])
+
+    def _pass(self, call: Call) -> None:
+        if self.ledger:
+            try:
+                tell(call, self.ledger)
+            except (OSError, ValueError):
+                self.ledger.missed += 1
+        _answer(call)
 
 
 def _answer(call: Call, error: int = 0) -> None:
@@ -277,69 +285,21 @@ def _answer(call: Call, error: int = 0) -> None:
         fcntl.ioctl(call.listener, SEND, answer)
 
 
-def _is_below(call: Call, folder: str) -> bool:
-    """Whether the call is about a file below the folder, or the folder itself."""
-    with suppress(OSError, UnicodeDecodeError):
-        return any(path == folder or path.startswith(f"{folder}/") for path in _paths(call))
-    return False
-
-
-def _paths(call: Call) -> Iterator[str]:
-    proc = f"/proc/{call.thread}"
-    if call.name not in PATHS:
-        yield os.readlink(f"{proc}/fd/{call.args[0] & 0xFFFFFFFF}")
-        return
-    for of_folder, of_path in PATHS[call.name]:
-        fd = AT_CWD if of_folder < 0 else call.args[of_folder] & 0xFFFFFFFF
-        folder = os.readlink(f"{proc}/cwd" if fd == AT_CWD else f"{proc}/fd/{fd}")
-        path = os.path.join(folder, _text(call.thread, call.args[of_path]))
-        yield os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-
-
-def _text(thread: int, at: int) -> str:
-    """A string in somebody's memory, page by page."""
-    data = b""
-    with open(f"/proc/{thread}/mem", "rb", buffering=0) as memory:
-        while b"\0" not in data and len(data) < MOST_PATH:
-            memory.seek(at + len(data))
-            data += memory.read(4096 - (at + len(data)) % 4096)
-    return data.split(b"\0")[0].decode()
-
-
-def _grows(call: Call) -> bool:
-    """Whether a write needs room that the file has not been given yet."""
-    fd = f"/proc/{call.thread}/fd/{call.args[0] & 0xFFFFFFFF}"
-    info = os.stat(fd)
-    given = info.st_blocks * 512
-    if call.name == "fallocate":
-        return call.args[2] + call.args[3] > given
-    if call.name in AT_OFFSET:
-        start = call.args[3]
-    else:
-        start = info.st_size if _flags(call) & os.O_APPEND else _field(call, "pos", 10)
-    length = call.args[2] if call.name in ("write", "pwrite64") else 1
-    return start + length > given or start + length > info.st_size
-
-
-def _flags(call: Call) -> int:
-    return _field(call, "flags", 8)
-
-
-def _field(call: Call, name: str, base: int) -> int:
-    with open(f"/proc/{call.thread}/fdinfo/{call.args[0] & 0xFFFFFFFF}") as info:
-        return next(int(line.split()[1], base) for line in info if line.startswith(f"{name}:"))
-
-
-NAMES = {number: name for name, number in MACHINES.get(platform.machine(), (0, {}, 0))[1].items()}
-
-
-def watch(name: str) -> None:
+def watch(name: str, below: str = "") -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
         door.bind(f"\0{name}")
         door.listen()
         _try_filter()
         print("ready", flush=True)
-        Warden().serve(door)
+        Warden(_ledger(below)).serve(door)
+
+
+def _ledger(below: str) -> Ledger | None:
+    if not below:
+        return None
+    from clusters.hosts._unsynced import Ledger  # of use to the warden alone
+
+    return Ledger(below)
 
 
 def _try_filter() -> None:
@@ -392,8 +352,8 @@ def _sync(folder: str, told: dict[str, Any]) -> None:
 
 def main() -> None:
     match sys.argv[1:]:
-        case ["watch", name]:
-            watch(name)
+        case ["watch", name, *below]:
+            watch(name, *below)
         case ["enter", name, "--", *argv]:
             enter(name, argv)
         case ["try", name, folder, patience_s]:

@@ -12,7 +12,8 @@ from disk_clock import Clock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.hosts._simulated.content import MOST_WAITING, SECTOR, Content
+from clusters.hosts._power_loss import MOST_WAITING, SECTOR
+from clusters.hosts._simulated.content import Content
 from clusters.hosts._simulated.disk import Disk, Folder, Pace
 
 MOST = 6 * SECTOR
