@@ -31,6 +31,11 @@ PARAMS = {
 }
 
 
+def takes_s(planned: PlannedFault) -> float:
+    """Two turns."""
+    return 2 * float(planned.params["period_s"])
+
+
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """A target and a share by lot; `targets` restrict whom it may hit."""
     return random.choice(targets or TARGETS), {"share": random.choice((0.1, 0.2, 0.5))}
