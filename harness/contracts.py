@@ -318,6 +318,16 @@ class Injection(Protocol):
         ...
 
 
+@runtime_checkable
+class Recurring(Protocol):
+    """An injection that has to be done again and again, and so may break off before it is left."""
+
+    @property
+    def broke_off(self) -> str:
+        """Why it was not kept up, once it was left; nothing when it was."""
+        ...
+
+
 class Recorder(Protocol):
     """Writes the runner's part of the history; times are taken when called."""
 

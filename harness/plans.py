@@ -16,6 +16,7 @@ from harness.contracts import PlannedFault
 Faults = tuple[PlannedFault, ...]
 _NUMBER = re.compile(r"\bfault-(\d+)\b")
 GONE = "left-out"
+PREVIOUS, NEXT = "previous is healed", "next"  # words of `after` and `until`
 
 
 @lru_cache(maxsize=4)  # several ask the same of a plan, which may be long
@@ -35,10 +36,16 @@ def first(plan: Faults, count: int) -> Faults:
 
 
 def kept(plan: Faults, numbers: Iterable[int]) -> Faults:
-    """These faults of the plan, which still speak of the same ones."""
+    """These faults of the plan, which still speak of the same ones. Who waits for the fault before
+    or after it where none is left does not wait."""
     numbers = list(numbers)
     now = {old: new for new, old in enumerate(numbers)}
-    return tuple(renumbered(plan[number], now) for number in numbers)
+    left = [renumbered(plan[number], now) for number in numbers]
+    if left and left[0].after.startswith(PREVIOUS):
+        left[0] = replace(left[0], after="")
+    if left and left[-1].until.startswith(NEXT):
+        left[-1] = replace(left[-1], until="")
+    return tuple(left)
 
 
 def joined(plans: Iterable[Faults]) -> Faults:

@@ -5,7 +5,11 @@ and asks for a sync, and tells which errors it met and how long the sync took. A
 itself on such a disk; healing starts it again, unless another fault has hold of it and will.
 
 Faults of disks merge where they meet: the worst of what all want is in force, and what the prober
-meets is compared with that.
+meets is compared with that. A slow sync is one that is slower than it was before, whatever the disk
+is like by itself.
+
+While another fault has hold of a node, nobody can say whether it came back: its healing is looked
+for when the other has let go.
 """
 
 from collections.abc import Sequence
@@ -23,6 +27,8 @@ HEALED_WITHIN_S = 15.0  # a disk that was slow may have a queue of syncs to work
 BACK_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.1
 PATIENCE_S = 0.5  # of the prober, for a sync of a sound disk or one that hangs
+LOOKS_BEFORE = 3  # at a disk's own syncs, of which the quickest counts
+SURE = 0.75  # of what a sync is to take longer: the disk itself may have got that much quicker
 SLOWER = 2.0  # ... and more than so many times as long as a slow one is meant to take
 
 
@@ -36,6 +42,7 @@ class DiskTrouble:
         self._fault = fault
         self._owner = f"{kind} {scene.random.getrandbits(48):x}"
         self._seen: dict[str, DiskSeen] = {}
+        self._before_s: dict[str, float] = {}  # what a sync took by itself
         self._ran: set[str] = set()  # whose process ran when it began
         self._ended: set[str] = set()  # whose process was started again
 
@@ -43,6 +50,8 @@ class DiskTrouble:
         for node in self._victims:
             if await self._runs(node):
                 self._ran.add(node)
+        if 0 < self._fault.sync_s < inf:
+            await each(*map(self._measured, self._victims))
         await each(*(self._disk(node, self._fault) for node in self._victims))
         return self
 
@@ -54,11 +63,29 @@ class DiskTrouble:
         return self._observation(good)
 
     async def observe_healed(self) -> Observation:
-        good = await self._looked_at(HEALED_WITHIN_S)
-        await each(*map(self._back, sorted(self._ran)))
-        running = {node for node in self._ran if await self._runs(node)}
-        healed = [node for node in good if node not in self._ran or node in running]
-        return self._observation(healed)
+        while True:
+            while self._others():
+                await self._bed.sleep(LOOK_EVERY_S)
+            good = await self._looked_at(HEALED_WITHIN_S)
+            await each(*map(self._back, sorted(self._ran)))
+            running = {node for node in self._ran if await self._runs(node)}
+            healed = [node for node in good if node not in self._ran or node in running]
+            if len(healed) == len(self._victims) or not self._others():
+                return self._observation(healed)
+
+    def _others(self) -> bool:
+        """Whether another fault has hold of a victim."""
+        return not self._held.isdisjoint(self._victims)
+
+    async def _measured(self, node: str) -> None:
+        """What a sync takes without the fault: nothing, as far as other faults hide it."""
+        agent, took_s = _agent(self._bed, node), []
+        for _ in range(LOOKS_BEFORE):
+            wanted = await agent.disk_wanted() or DiskFault("")
+            seen = await agent.disk_seen(data_of(self._bed, node), patience_s(wanted))
+            if not seen.write and not seen.sync and seen.sync_s < inf:
+                took_s.append(max(0.0, seen.sync_s - wanted.sync_s))
+        self._before_s[node] = min(took_s, default=0.0)
 
     async def _disk(self, node: str, fault: DiskFault | None) -> None:
         below = data_of(self._bed, node)
@@ -79,7 +106,7 @@ class DiskTrouble:
             seen = self._seen[node] = await agent.disk_seen(
                 data_of(self._bed, node), patience_s(wanted)
             )
-            return as_laid(seen, wanted, self._fault)
+            return as_laid(seen, wanted, self._fault, self._before_s.get(node, 0.0))
 
         if await reached(self._bed, as_wanted, deadline_ns, LOOK_EVERY_S):
             good.add(node)
@@ -106,6 +133,8 @@ class DiskTrouble:
         evidence: dict[str, Any] = {
             "seen": {node: _plain(seen) for node, seen in self._seen.items()}
         }
+        if self._before_s:
+            evidence["sync_s_before"] = self._before_s
         if self._ended:
             evidence["started_again"] = sorted(self._ended)
         measured = "; ".join(dict.fromkeys(map(words, self._seen.values())))
@@ -114,9 +143,9 @@ class DiskTrouble:
         return Observation("partial" if good else "failed", evidence, measured)
 
 
-def as_laid(seen: DiskSeen, wanted: DiskFault, own: DiskFault) -> bool:
-    """Whether the prober met what is wanted. A sync that has to take longer does; one of a disk
-    that is sound again took less than the fault would have made it."""
+def as_laid(seen: DiskSeen, wanted: DiskFault, own: DiskFault, before_s: float = 0.0) -> bool:
+    """Whether the prober met what is wanted. A sync that has to take longer does, than it did by
+    itself; one of a disk that is sound again took less than the fault would have made it."""
     write = "EROFS" if wanted.read_only else "ENOSPC" if wanted.full else ""
     if seen.write != write:
         return False
@@ -124,9 +153,10 @@ def as_laid(seen: DiskSeen, wanted: DiskFault, own: DiskFault) -> bool:
         return seen.sync_s == inf
     if seen.sync != ("EIO" if wanted.sync_fails else ""):
         return False
+    longer_s = seen.sync_s - before_s
     if wanted.sync_s:
-        return seen.sync_s >= wanted.sync_s
-    return seen.sync_s < (own.sync_s or inf)
+        return seen.sync_s >= wanted.sync_s and longer_s >= SURE * wanted.sync_s
+    return longer_s < SURE * (own.sync_s or inf)
 
 
 def patience_s(wanted: DiskFault) -> float:

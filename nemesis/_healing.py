@@ -5,6 +5,8 @@ tried again after 0.1, 0.5 and 2 s, and nobody waits for that who can be healed 
 faults all are undone, in their order, before the first is tried again, and all before the first is
 looked for. A node that is gone is not waited for.
 
+A fault that comes and goes, and broke off before it was undone, was never more than `partial`.
+
 Looking decides. A fault that nobody saw healed is told aloud, for from then on the world is not the
 one that is tried: `NOT HEALED: fault 3 (partition on broker-1): its agent ...`. Its entry in the
 ledger stays open, so that `seatrial heal` can see to it; except where nodes die with the run, which
@@ -16,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from harness.contracts import Bed, Injection, Observation
+from harness.contracts import Bed, Injection, Observation, Recurring
 from harness.errors import BedFailed, NodeGone
 from nemesis._interval import Interval
 from nemesis._ledger import Ledger
@@ -86,7 +88,10 @@ class Healer:
     async def _look(self, interval: Interval) -> None:
         if interval.injection is None:
             return
-        seen = await self._seen(interval, interval.injection)
+        injection = interval.injection
+        seen = await self._seen(interval, injection)
+        if isinstance(injection, Recurring) and injection.broke_off:
+            interval.broke_off(injection.broke_off)
         failed = interval.evidence.get("healing", {})
         interval.evidence["healing"] = {"state": seen.state, **seen.evidence}
         if seen.state != "installed":

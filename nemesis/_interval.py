@@ -39,6 +39,12 @@ class Interval:
         names = ", ".join(name for group in groups for name in group)
         return f"fault {self.number} ({self.planned.kind}{names and f' on {names}'})"
 
+    def broke_off(self, why: str) -> None:
+        """It was seen at work, and not for as long as it was meant to be."""
+        self.evidence["broke_off"] = why
+        if self.row["state"] == "installed":
+            self.row["state"] = "partial"
+
     def changed(self, **changes: Any) -> dict[str, Any]:
         """The row as it stands now."""
         observation = as_json(self.evidence) if self.evidence else None

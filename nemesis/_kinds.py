@@ -38,6 +38,11 @@ def completed(fault: PlannedFault, module: ModuleType) -> PlannedFault:
     return replace(fault, params={**defaults, **fault.params})
 
 
+def hits_clients(module: ModuleType) -> bool:
+    """Whether a fault of this kind can do anything to clients: to what they send, or as it says."""
+    return "links" in module.NEEDS or getattr(module, "HITS_CLIENTS", False)
+
+
 def of_link(
     target: str, given: Mapping[str, Any], module: ModuleType, by_lot: bool = False
 ) -> tuple[str, dict[str, Any]]:

@@ -5,6 +5,7 @@ is taken away, as an operator would start it.
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 from harness.contracts import Node, Observation
@@ -70,11 +71,14 @@ class Limited:
         return Observation("partial" if good else "failed", evidence, words)
 
     def _holds(self, node: str, seen: Any) -> bool:
-        """Every process has the limit that it was given, or could not live with it."""
+        """Every process has the limit that it was given, or could not live with it; and it is less
+        than what it had."""
         taken = self._taken.get(node, {})
-        if not taken or seen == "ended":
-            return bool(taken)
-        return all(told["limit"] == taken.get(pid, told)["limit"] for pid, told in seen.items())
+        if not taken or not all(map(_lower, taken.values())):
+            return False
+        return seen == "ended" or all(
+            told["limit"] == taken.get(pid, told)["limit"] for pid, told in seen.items()
+        )
 
     def _worded(self, room: int) -> str:
         return f"{room / 1e6:.1f} MB more" if self._kind == "memory" else f"{room} more files"
@@ -123,3 +127,9 @@ class Limited:
                 raise
             return {}
         return told
+
+
+def _lower(told: Mapping[str, int]) -> bool:
+    """Whether the limit is below the one before; a negative one is none."""
+    limit, was = (inf if told[word] < 0 else told[word] for word in ("limit", "was"))
+    return limit < was

@@ -21,7 +21,7 @@ from random import Random
 from typing import Any
 
 from harness import registry
-from harness.contracts import Bed, Injection, Node, Standing
+from harness.contracts import CLIENT, Bed, Injection, Node, Standing
 from harness.errors import BedFailed, NodeGone
 from harness.scene import Scene
 from nemesis import _conditions, _targets
@@ -30,6 +30,7 @@ from nemesis._fabric import Fabric
 from nemesis._healing import Healer
 from nemesis._hearing import Hearing
 from nemesis._interval import Interval, as_json, first_row
+from nemesis._kinds import hits_clients
 from nemesis._ledger import Entry, Ledger
 from nemesis._plan import Plan
 from nemesis._stopwatch import timed, timing
@@ -250,8 +251,11 @@ class _Nemesis:
     def _scene(self, interval: Interval, standing: Standing) -> Scene:
         met = self._met(interval)
 
+        module = registry.module("fault", interval.planned.kind)
+        clients = hits_clients(module)  # else `fault-0` does not mean those that it had hit
+        nodes = [node for node in self.bed.nodes if clients or node.role != CLIENT]
+
         def aim(selector: str, spare: Collection[str] = ()) -> tuple[Node, ...]:
-            nodes = self.bed.nodes
             return _targets.resolve(selector, nodes, standing, interval.random, spare, met)
 
         def part(node: Node) -> str:

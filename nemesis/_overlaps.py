@@ -1,8 +1,10 @@
 """Faults that break again what is broken already. Pure.
 
 Two faults of one kind with the same parameters, on the same nodes at the same time, are one fault
-that heals too early, or two of which the second finds nothing to break. Only what is sure is told:
-who plays a part, who is drawn by lot, and what waits for a condition is not known beforehand.
+that heals too early, or two of which the second finds nothing to break. So are two of one kind that
+takes hold of a process, whatever their parameters, for that belongs to one fault at a time. Only
+what is sure is told: who plays a part, who is drawn by lot, and what waits for a condition is not
+known beforehand.
 """
 
 from collections.abc import Sequence
@@ -10,6 +12,8 @@ from collections.abc import Sequence
 from harness import registry
 from harness.contracts import Node, PlannedFault
 from nemesis import _targets
+
+HOLDING = frozenset({"signal", "power"})  # who needs these has processes to itself
 
 
 def overlapped(plan: Sequence[PlannedFault], number: int, nodes: Sequence[Node]) -> int | None:
@@ -24,7 +28,11 @@ def overlapped(plan: Sequence[PlannedFault], number: int, nodes: Sequence[Node])
 
 
 def _same(one: PlannedFault, other: PlannedFault) -> bool:
-    return (one.kind, one.params) == (other.kind, other.params)
+    if one.kind != other.kind:
+        return False
+    return one.params == other.params or not HOLDING.isdisjoint(
+        registry.module("fault", one.kind).NEEDS
+    )
 
 
 def _meet(one: PlannedFault, other: PlannedFault) -> bool:

@@ -4,12 +4,14 @@ A plan is drawn from the trial's seed: load alone at first, then fault and recov
 trial's rhythm. Every kind asked for has a window of its own, as far as there are windows; those
 left over get mixes of one or two kinds at once. Or it is read from a TOML file (`_written`).
 
-A fault must last at least three times as long as the system may need to notice it, or the plan is
-refused: a shorter one never triggers what it is meant to test. Refused as well is what would break
-the same thing on the same nodes a second time while the first lasts.
+A fault must last at least three times as long as the system may need to notice it, and as long as
+it takes to do what it is set to do, or the plan is refused: a shorter one never triggers what it is
+meant to test. Refused as well is what would break the same thing on the same nodes a second time
+while the first lasts, what waits for a fault that there is not, and what no node can mean.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 
@@ -20,8 +22,8 @@ from harness.scene import Param
 from harness.trial import Trial
 from nemesis import _conditions, _targets
 from nemesis._aliases import Alias
-from nemesis._conditions import Event
-from nemesis._kinds import alias_of, completed, of_link
+from nemesis._conditions import Event, State
+from nemesis._kinds import alias_of, completed, hits_clients, of_link
 from nemesis._kinds import check_kinds as check_kinds
 from nemesis._overlaps import overlapped
 from nemesis._written import Loaded as Loaded
@@ -30,7 +32,7 @@ from nemesis._written import dump as dump
 from nemesis._written import lines
 from nemesis._written import load as load
 
-Where = Callable[[], str]  # a fault's place, for who has to complain of it
+Where = Callable[[str], str]  # a fault's place by one of its keys, for who has to complain of it
 
 MAX_WINDOWS = 10_000
 DETECTIONS = 3  # how many detection times a fault must last
@@ -131,17 +133,15 @@ def check(
     earlier: list[str] = []
     for number, fault in enumerate(plan):
         where = partial(_where, fault, number, trial, text)
-        try:
-            _check_targets(fault, earlier, nodes)
-        except BadRequest as e:
-            raise BadRequest(f"{where()}: {e}") from e
+        _check_targets(fault, earlier, nodes, where)
+        _check_order(fault, number, len(plan), where)
         _check_times(fault, trial, detection_s, where)
         if can is not None:
             _check_possible(fault, can, trial, where)
         earlier.append(f"{_targets.FAULT}{number}")
         if trial.plan and (other := overlapped(plan, number, nodes)) is not None:
             raise BadRequest(
-                f"{where()} breaks again what fault {other} has broken until "
+                f"{where('at_s')} breaks again what fault {other} has broken until "
                 f"{plan[other].at_s + plan[other].for_s:g} s; let one end before the other begins, "
                 "or name other nodes"
             )
@@ -158,29 +158,65 @@ def longest_s(plan: Plan) -> float:
     return over_s
 
 
-def _where(fault: PlannedFault, number: int, trial: Trial, text: str) -> str:
+def _where(fault: PlannedFault, number: int, trial: Trial, text: str, key: str) -> str:
+    """`mine.toml line 7: target: fault 2 (kill at 5 s)`; only the fault when no file is meant."""
     several = "," in trial.plan  # files, whose lines are those of none
-    line = lines(text)[number] if text and not several else ""
-    place = f"{trial.plan or 'the plan'}{line}: " if line else ""
+    line = lines(text, key)[number] if text and not several else ""
+    place = f"{trial.plan}{line}: {key}: " if trial.plan else ""
     return f"{place}fault {number} ({fault.kind} at {fault.at_s:g} s)"
 
 
-def _check_targets(fault: PlannedFault, earlier: list[str], nodes: Sequence[Node]) -> None:
+def _check_targets(
+    fault: PlannedFault, earlier: list[str], nodes: Sequence[Node], where: Where
+) -> None:
     """`earlier`: names of the faults before this one."""
     module = registry.module("fault", fault.kind)
-    module.check(fault)
-    words = earlier
-    for event in filter(None, _events(fault)):
-        if event.by:
-            _targets.check_lasting(event.by, nodes, words)
-    if _conditions.event_of(fault.after):
-        words = [*earlier, _targets.TELLER]
+    with _placed(where, "params" if fault.target else "target"):
+        module.check(fault)
+    for key, event in zip(("after", "until"), _events(fault), strict=True):
+        if event and event.by:
+            with _placed(where, key):
+                _targets.check_lasting(event.by, nodes, earlier)
+    words = [*earlier, _targets.TELLER] if _conditions.event_of(fault.after) else earlier
     params: Mapping[str, Param] = module.PARAMS
     named = [fault.params[name] for name, param in params.items() if param.unit == "selector"]
-    for selector in filter(None, (fault.target, *named)):
-        _targets.check(selector, nodes, words)
-    if "signal" in module.NEEDS and _targets.reaches_clients(fault.target, nodes):
-        raise BadRequest(f"clients can be cut off but not hit by {fault.kind}; target servers")
+    for key, selector in (("target", fault.target), *(("params", word) for word in named)):
+        if selector:
+            with _placed(where, key):
+                _targets.check(selector, nodes, words)
+    with _placed(where, "params"):
+        getattr(module, "check_nodes", _anybody)(fault, nodes)
+    if not hits_clients(module) and _targets.reaches_clients(fault.target, nodes):
+        raise BadRequest(
+            f"{where('target')}: clients can be cut off but not hit by {fault.kind}; target servers"
+        )
+
+
+@contextmanager
+def _placed(where: Where, key: str) -> Iterator[None]:
+    """What is refused meanwhile is so because of this key."""
+    try:
+        yield
+    except BadRequest as e:
+        raise BadRequest(f"{where(key)}: {e}") from e
+
+
+def _anybody(_fault: PlannedFault, _nodes: Sequence[Node]) -> None:
+    """Of a kind whose parameters name no nodes but by selectors."""
+
+
+def _check_order(fault: PlannedFault, number: int, of: int, where: Where) -> None:
+    """It waits for others that there are."""
+    if number == of - 1 and _conditions.until(fault.until).word == _conditions.NEXT:
+        raise BadRequest(
+            f"{where('until')} lasts until the next fault of the plan, and there is none; leave"
+            " `until` out"
+        )
+    after = _conditions.after(fault.after)
+    if number == 0 and isinstance(after, State) and after.word == _conditions.HEALED:
+        raise BadRequest(
+            f"{where('after')} waits for the fault before it, and there is none; leave `after` out"
+        )
 
 
 def _events(fault: PlannedFault) -> tuple[Event | None, Event | None]:
@@ -192,13 +228,21 @@ def _check_times(fault: PlannedFault, trial: Trial, detection_s: float, where: W
     least_s = DETECTIONS * detection_s
     if fault.for_s < least_s - 1e-9 and not trial.short_faults:
         raise BadRequest(
-            f"{where()} lasts {fault.for_s:g} s, but {trial.system} may need {detection_s:g} s to"
-            f" notice a silent node; make it at least {least_s:g} s, or set short_faults = true"
+            f"{where('for_s')} lasts {fault.for_s:g} s, but {trial.system} may need {detection_s:g}"
+            f" s to notice a silent node; make it at least {least_s:g} s, or set short_faults ="
+            " true"
+        )
+    takes: Callable[[PlannedFault], float] | None
+    takes = getattr(registry.module("fault", fault.kind), "takes_s", None)
+    if takes and fault.for_s < takes(fault) - 1e-9 and not trial.short_faults:
+        raise BadRequest(
+            f"{where('for_s')} lasts {fault.for_s:g} s, but what it is set to do takes"
+            f" {takes(fault):g} s; make it longer, or set short_faults = true"
         )
     if fault.at_s + fault.for_s > trial.duration_s + 1e-9:
         raise BadRequest(
-            f"{where()} may end at {fault.at_s + fault.for_s:g} s, after the load, which lasts"
-            f" {trial.duration_s:g} s; make duration_s longer"
+            f"{where('for_s')} may end at {fault.at_s + fault.for_s:g} s, after the load, which"
+            f" lasts {trial.duration_s:g} s; make duration_s longer"
         )
 
 
@@ -206,11 +250,12 @@ def _check_possible(fault: PlannedFault, can: frozenset[str], trial: Trial, wher
     missing = registry.module("fault", fault.kind).NEEDS - can
     if missing:
         raise Unsupported(
-            f"{where()} cannot be done on {trial.hosts} hosts, which lack:"
+            f"{where('kind')} cannot be done on {trial.hosts} hosts, which lack:"
             f" {', '.join(sorted(missing))}; choose other faults or other hosts"
         )
     if _conditions.listens(fault) and "events" not in can:
+        key = "after" if _conditions.event_of(fault.after) else "until"
         raise Unsupported(
-            f"{where()} waits for an event, but {trial.hosts} hosts cannot tell of events as they"
-            " happen; use simulated hosts"
+            f"{where(key)} waits for an event, but {trial.hosts} hosts cannot tell of events as"
+            " they happen; use simulated hosts"
         )

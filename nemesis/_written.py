@@ -42,7 +42,9 @@ Plan = tuple[PlannedFault, ...]
 Row = Mapping[str, Any]
 Refuse = Callable[[str, str], BadRequest]  # a key, and what is wrong with its value
 
-MAX_FAULTS = 10_000
+MAX_TIMES = 1_000  # that a fault is repeated
+LEAST_EVERY_S = 0.01
+MANY = 1e9  # any number of faults that is far too large
 EMPTY = PlannedFault(kind="", at_s=0.0, for_s=0.0)
 REPEAT = "repeat"
 KEYS = (*(field.name for field in fields(PlannedFault)), REPEAT)
@@ -95,10 +97,10 @@ def dump(plan: Plan) -> str:
     )
 
 
-def lines(text: str) -> tuple[str, ...]:
-    """Where each fault of a plan file, as it is expanded, is written: ' line 3'."""
+def lines(text: str, key: str = "kind") -> tuple[str, ...]:
+    """Where this key of each fault of a plan file, as it is expanded, is written: ' line 3'."""
     rows = parsed(text, "the plan").get("fault", [])
-    return tuple(_line(text, place.row, "kind") for place in _order(rows))
+    return tuple(_line(text, place.row, key) for place in _order(rows))
 
 
 def _told(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,7 +145,8 @@ def _times(row: Row) -> int:
     repeat = row[REPEAT]
     if "times" in repeat:
         return int(repeat["times"])
-    return int((repeat["until_s"] - row["at_s"] - row["for_s"] + 1e-9) // repeat["every_s"]) + 1
+    time_s = repeat["until_s"] - row["at_s"] - row["for_s"] + 1e-9
+    return int(min(time_s / repeat["every_s"], MANY)) + 1 if time_s >= 0 else 0
 
 
 def _check_repeat(row: Row, refuse: Refuse) -> None:
@@ -159,8 +162,14 @@ def _check_repeat(row: Row, refuse: Refuse) -> None:
         raise refuse(REPEAT, "needs every_s: how long after each other they begin")
     if not isinstance(repeat.get("times", 1), int):
         raise refuse(REPEAT, f"times must be a whole number, not {repeat['times']!r}")
-    if not 1 <= _times(row) <= MAX_FAULTS:
-        raise refuse(REPEAT, f"makes {max(0, _times(row)):,} faults, not 1 to {MAX_FAULTS:,}")
+    if repeat.get("every_s", LEAST_EVERY_S) < LEAST_EVERY_S:
+        raise refuse(REPEAT, f"every_s must be at least {LEAST_EVERY_S:g}")
+    if not 1 <= _times(row) <= MAX_TIMES:
+        raise refuse(
+            REPEAT,
+            f"makes {max(0, _times(row)):,} faults, not 1 to {MAX_TIMES:,}; let there be more time"
+            " between them, or less in all",
+        )
 
 
 # -------------------------------------------------------------------------------------- one fault
@@ -219,7 +228,7 @@ def _read(row: Row, refuse: Refuse) -> PlannedFault:
     try:
         module.check(fault)
     except BadRequest as e:
-        raise refuse("params" if fault.target else "target", str(e)) from e
+        raise refuse("params" if fault.target or row.get("params") else "target", str(e)) from e
     return fault
 
 

@@ -18,6 +18,7 @@ from nemesis._waiting import NS, each, reached
 TARGET = "one client"
 BACK_WITHIN_S = 20.0
 
+HITS_CLIENTS = True
 NEEDS = frozenset({"restart"})
 PARAMS: Mapping[str, Any] = {}
 SHOWN: Sequence[Any] = ((TARGET, {}),)

@@ -49,6 +49,11 @@ def check(planned: PlannedFault) -> None:
         raise BadRequest("delay needs a target, such as 'master' or 'one slave'")
 
 
+def takes_s(planned: PlannedFault) -> float:
+    """Nothing is late of what comes after the fault, so something has to be on its way."""
+    return float(planned.params["delay_s"] + planned.params["jitter_s"])
+
+
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """A target and parameters by lot; `targets` restrict whom it may hit."""
     delay_s = random.choice((0.01, 0.05, 0.2))

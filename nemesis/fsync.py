@@ -28,6 +28,11 @@ PARAMS = {
 SHOWN = tuple(("one broker", {"how": how}) for how in WAYS)
 
 
+def takes_s(planned: PlannedFault) -> float:
+    """As long as a slow sync."""
+    return float(planned.params["delay_s"]) if planned.params["how"] == "slow" else 0.0
+
+
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """A target and a way by lot; `targets` restrict whom it may hit."""
     target, _ = _processes.drawn(random, targets)

@@ -22,7 +22,7 @@ from random import Random
 from typing import Any
 
 from harness.contracts import CLIENT, Node, PlannedFault
-from harness.errors import BadRequest
+from harness.errors import BadRequest, UnknownName
 from harness.scene import CUT, Param, Scene
 from nemesis import _links
 from nemesis._flapping import Flapping
@@ -66,8 +66,27 @@ def check(planned: PlannedFault) -> None:
     for name in LACKING.get(shape, ()):
         if not planned.params[name]:
             raise BadRequest(f"partition of shape {shape!r} needs the parameter {name!r}")
+    if shape == "links" and not _well_listed(planned.params["cut"]):
+        raise BadRequest(
+            "partition of shape 'links' cuts what `cut` lists, as in {broker-1 = [\"broker-2\"]}"
+        )
     if shape in ("isolate", "one-way", "answers") and not planned.target:
         raise BadRequest(f"partition of shape {shape!r} needs a target, such as 'master'")
+
+
+def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
+    """UnknownName when a link that it lists leads from or to nobody."""
+    if planned.params["shape"] == "links":
+        names = [node.name for node in nodes]
+        for name in sorted({name for link in _listed(planned.params["cut"]) for name in link}):
+            if name not in names:
+                raise UnknownName("node", name, names)
+
+
+def takes_s(planned: PlannedFault) -> float:
+    """A link that flaps is cut, away, and cut again."""
+    params = planned.params
+    return 2 * params["on_s"] + params["off_s"] if params["off_s"] else 0.0
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
@@ -143,6 +162,13 @@ def _from_victims(
 def _with_clients(nodes: Sequence[Node], planned: PlannedFault, scene: Scene) -> tuple[Node, ...]:
     more = scene.bed.of_role(CLIENT) if planned.params["clients"] else ()
     return (*nodes, *(node for node in more if node not in nodes))
+
+
+def _well_listed(cut: Mapping[str, Any]) -> bool:
+    return any(cut.values()) and all(
+        isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+        for names in cut.values()
+    )
 
 
 def _listed(cut: Mapping[str, Sequence[str]]) -> _links.Links:

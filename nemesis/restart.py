@@ -38,6 +38,11 @@ PARAMS = {
 SHOWN: Sequence[Any] = (("one broker", {}), ("all broker", {"order": ROLLING}, 30.0))
 
 
+def takes_s(planned: PlannedFault) -> float:
+    """At least one is down for its time."""
+    return float(planned.params["down_s"]) if planned.params["order"] == ROLLING else 0.0
+
+
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """Victims and their order by lot; `targets` restrict whom it may hit."""
     if random.random() < 0.5:

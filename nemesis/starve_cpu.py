@@ -8,7 +8,6 @@ Threads that wait are held up too, so it is worse than a quota.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from contextvars import Context
 from random import Random
 from signal import SIGCONT, SIGSTOP
@@ -30,6 +29,11 @@ PARAMS = {
         0.1, "how long a turn is: it runs, then stands", unit="s", low=0.02, high=10.0
     ),
 }
+
+
+def takes_s(planned: PlannedFault) -> float:
+    """Two turns."""
+    return 2 * float(planned.params["period_s"])
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
@@ -54,6 +58,7 @@ class Starved:
         self._hold = Hold(scene.held, self._victims)
         self._share, self._period_s = share, period_s
         self._turns: list[asyncio.Task[None]] = []
+        self.broke_off = ""
 
     async def __aenter__(self) -> "Starved":
         self._hold.take()
@@ -73,8 +78,9 @@ class Starved:
     async def __aexit__(self, *exc: object) -> None:
         for turns in self._turns:
             turns.cancel()
-            with suppress(asyncio.CancelledError, Exception):  # what failed there fails here
-                await turns
+        for ended in await asyncio.gather(*self._turns, return_exceptions=True):
+            if isinstance(ended, Exception):
+                self.broke_off = str(ended)
         await each(*(self._signal(node, SIGCONT) for node in self._victims))
 
     async def _signal(self, node: str, number: int) -> None:

@@ -39,7 +39,7 @@ STANDING = Standing(
     epochs={"set-1": 1},
     redundant=True,
 )
-NO_LIMIT = 1024  # of open files
+NO_LIMIT = -1
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

@@ -84,6 +84,12 @@ def test_each_is_seen_at_work_and_seen_healed(outcome: Outcome) -> None:
         assert row["healed"] is not None, (kind, params, row["observation"])
 
 
+def test_what_a_sync_took_before_is_told(outcome: Outcome) -> None:
+    """That is what a slow one is compared with."""
+    (before_s,) = observed(outcome, 2)["effect"]["sync_s_before"].values()
+    assert 0 < before_s < 0.2
+
+
 def test_what_was_measured_is_told(outcome: Outcome) -> None:
     """In a few words, with the figure."""
     told = [observed(outcome, number)["measured"] for number in range(len(STORY))]
@@ -96,6 +102,20 @@ def test_what_was_measured_is_told(outcome: Outcome) -> None:
     assert told[6].endswith("bytes of data are gone")
     assert told[7].startswith("16 bytes changed")
     assert told[8].startswith("300 bytes changed")
+
+
+@pytest.mark.parametrize("holder", ["pause", "kill"])
+def test_healing_is_not_judged_on_a_node_that_another_fault_holds(
+    tmp_path: Path, holder: str
+) -> None:
+    """Nobody can say whether it came back before the other fault has let go of it."""
+    plan = (
+        '[[fault]]\nkind = "fsync"\nat_s = 1.0\nfor_s = 1.0\ntarget = "broker-1"\n'
+        f'[[fault]]\nkind = "{holder}"\nat_s = 1.5\nfor_s = 2.0\ntarget = "broker-1"\n'
+    )
+    trial = Trial(hosts="simulated", short_faults=True, duration_s=6.0, load={"rate": 20.0})
+    disk, other = rows(simulated(trial, plan, tmp_path / "run"))
+    assert disk["heal"] < other["heal"] <= other["healed"] <= disk["healed"]
 
 
 def test_no_acknowledged_message_is_lost_by_a_minority(outcome: Outcome) -> None:
@@ -152,6 +172,22 @@ def test_what_was_met_is_compared_with_what_is_wanted(
 ) -> None:
     """Of a fault that makes syncs take 0.5 s; a sound disk needs less than that."""
     assert as_laid(seen, wanted, DiskFault("", sync_s=0.5)) is good
+
+
+@pytest.mark.parametrize(
+    ("took_s", "wanted_s", "good"),
+    [
+        (0.62, 0.2, True),
+        (0.41, 0.2, False),  # it takes as long by itself
+        (0.41, 0.0, True),  # and so it does when it is healed
+        (0.62, 0.0, False),
+    ],
+)
+def test_a_slow_sync_is_slower_than_before(took_s: float, wanted_s: float, good: bool) -> None:
+    """Of a disk that takes 0.4 s by itself, and a fault that adds 0.2 s."""
+    slow = DiskFault("", sync_s=0.2)
+    wanted = DiskFault("", sync_s=wanted_s)
+    assert as_laid(DiskSeen("", "", took_s), wanted, slow, 0.4) is good
 
 
 def test_the_prober_is_patient_enough_to_see() -> None:

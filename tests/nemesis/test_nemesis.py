@@ -270,6 +270,19 @@ def test_a_lot_among_those_left_falls_at_once(world: Any, tmp_path: Path) -> Non
     assert row["applied"] - row["begin"] < 0.01 * S
 
 
+def test_who_can_not_hit_clients_spares_those_of_another_fault(world: Any, tmp_path: Path) -> None:
+    """`fault-0` means whom that hit; of these only the servers can be killed."""
+    plan = planned(
+        fault(
+            "partition", 1.0, 5.0, "", params={"shape": "between", "a": "broker-1", "b": "client"}
+        ),
+        fault("kill", 2.0, 2.0, "fault-0"),
+    )
+    carried_out(world, plan, tmp_path)
+    assert names_hit(world.last(1)) == ["broker-1"]
+    assert world.last(1)["state"] == "installed"
+
+
 @pytest.mark.parametrize("verb", ["links", "probe", "dropped"])
 def test_a_dead_agent_fails_its_fault_and_no_other(world: Any, tmp_path: Path, verb: str) -> None:
     """The bed's failure is that fault's state; other faults are carried out and healed."""

@@ -267,7 +267,7 @@ def test_flapping_lasts_until_it_was_seen_and_comes_back(world: Any, tmp_path: P
 
 
 def test_flapping_that_breaks_off_says_so(world: Any, tmp_path: Path) -> None:
-    """The agent fails in the middle; the rest is healed."""
+    """The agent fails in the middle: that is no full fault. The rest is healed."""
 
     async def fail() -> None:
         await asyncio.sleep(2.0)
@@ -276,9 +276,24 @@ def test_flapping_that_breaks_off_says_so(world: Any, tmp_path: Path) -> None:
         world.agents["broker-3"].broken.clear()
 
     carried_out(world, tmp_path, FLAPPING, meanwhile=fail)
-    healing = json.loads(world.last(0)["observation"])["healing"]
-    assert "agent of broker-3 is gone" in healing["broke_off"]
+    assert world.last(0)["state"] == "partial"
+    assert world.last(0)["healed"]
+    assert "agent of broker-3 is gone" in json.loads(world.last(0)["observation"])["broke_off"]
     assert world.sound
+
+
+def test_flapping_that_is_seldom_seen_is_partial(world: Any, tmp_path: Path) -> None:
+    """It came back as an order, and not in the world."""
+    agent = world.agents["broker-3"]
+    links = agent.links
+
+    async def only_once(rules: Any) -> None:
+        await links(rules if world.bed.now_ns() < 1.1 * S else ())
+
+    agent.links = only_once
+    carried_out(world, tmp_path, FLAPPING)
+    assert world.last(0)["state"] == "partial"
+    assert "times" in json.loads(world.last(0)["observation"])["broke_off"]
 
 
 @pytest.mark.parametrize("one", [DELAY, NARROW, FLAPPING], ids=lambda one: one.kind)

@@ -213,6 +213,22 @@ def test_a_process_that_is_always_let_go_is_not_starved(world: Any, tmp_path: Pa
     assert world.last(0)["state"] == "failed"
 
 
+def test_starving_that_breaks_off_is_partial(world: Any, tmp_path: Path) -> None:
+    """After it was seen, nobody stops the process any more."""
+
+    async def fail(_stop: asyncio.Event) -> None:
+        await asyncio.sleep(6.0)
+        world.agents["broker-1"].broken.add("signal")
+        await asyncio.sleep(2.0)
+        world.agents["broker-1"].broken.clear()
+
+    one = PlannedFault("starve-cpu", 1.0, 20.0, "broker-1")
+    carried_out(world, tmp_path, one, meanwhile=fail)
+    assert world.last(0)["state"] == "partial"
+    assert world.last(0)["healed"]
+    assert "agent of broker-1" in world.last(0)["observation"]
+
+
 async def _nothing(*_: Any) -> None:
     await asyncio.sleep(0.001)
 
@@ -257,11 +273,28 @@ def test_a_limit_that_is_not_kept_is_not_installed(world: Any, tmp_path: Path) -
 
     def forgetful(verb: str, words: Any) -> Any:
         told = limits(verb, words)
-        agent.limit = 1024
+        agent.limit = -1
         return told
 
     agent._limits = forgetful
     carried_out(world, tmp_path, PlannedFault("starve-descriptors", 1.0, 5.0, "broker-1"))
+    assert world.last(0)["state"] == "failed"
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_limit_above_the_one_before_starves_nobody(
+    world: Any, tmp_path: Path, dies: bool
+) -> None:
+    """With so much room the process has more than it had; if it ends, then of something else."""
+
+    async def die(_stop: asyncio.Event) -> None:
+        await asyncio.sleep(1.0015)
+        if dies:
+            world.agents["broker-1"].end(70)
+
+    world.agents["broker-1"].limit = 1024
+    one = PlannedFault("starve-descriptors", 1.0, 5.0, "broker-1", {"room": 5000.0})
+    carried_out(world, tmp_path, one, meanwhile=die)
     assert world.last(0)["state"] == "failed"
 
 

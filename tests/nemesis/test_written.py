@@ -81,7 +81,13 @@ def test_a_condition_repeats_without_a_time() -> None:
         ("{ times = 3, every_s = -1.0 }", "every_s must be a positive number"),
         ("{ times = true, every_s = 1.0 }", "times must be a positive number"),
         ("{ every_s = 3.0, until_s = 6.0 }", "makes 0 faults"),
-        ("{ times = 99999, every_s = 1.0 }", "makes 99,999 faults, not 1 to 10,000"),
+        ("{ times = 99999, every_s = 1.0 }", "makes 99,999 faults, not 1 to 1,000; let there"),
+        (
+            "{ every_s = 0.02, until_s = 60.0 }",
+            "line 6: repeat: makes 2,6.. faults, not 1 to 1,000",
+        ),
+        ("{ every_s = 1e-300, until_s = 60.0 }", "line 6: repeat: every_s must be at least 0.01"),
+        ("{ every_s = 0.01, until_s = 1e308 }", "makes 1,000,000,001 faults"),
     ],
 )
 def test_a_repetition_that_makes_no_sense_is_refused(repeat: str, sentence: str) -> None:
@@ -183,6 +189,16 @@ def test_a_fault_that_overlaps_itself_is_refused(first: str, second: str) -> Non
         checked(kill(8.0, first), kill(5.0, second))
 
 
+def test_a_process_belongs_to_one_fault_of_a_kind() -> None:
+    """A second wrong clock finds nobody who has not one already."""
+    one, other = (
+        PlannedFault("clock", at_s, 5.0, "broker-2", {"skew_s": skew_s})
+        for at_s, skew_s in ((5.0, 60.0), (8.0, -60.0))
+    )
+    with pytest.raises(BadRequest, match="breaks again"):
+        checked(one, other)
+
+
 @pytest.mark.parametrize(
     "faults",
     [
@@ -207,6 +223,89 @@ def test_what_is_not_sure_to_overlap_is_not_refused(faults: tuple[PlannedFault, 
 def test_drawn_plans_may_be_as_dense_as_they_are() -> None:
     """Those of a swarm, and their replays, spare what is held already."""
     checked(kill(5.0, "broker-2"), kill(8.0, "broker-2"), plan="")
+
+
+LISTED = 'target = ""\nparams = { shape = "links", cut = %s }'
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "sentence"),
+    [
+        ("kill", 'target = "brokr-1"', "line 5: target: fault 0 .*unknown target 'brokr-1'"),
+        ("kill", 'target = "client"', "line 5: target: .*not hit by kill"),
+        ("power", 'target = "client-1"', "line 5: target: .*not hit by power"),
+        ("disk-full", 'target = "broker, client"', "line 5: target: .*not hit by disk-full"),
+        ("membership", 'target = "one client"', "line 5: target: .*not hit by membership"),
+        (
+            "partition",
+            'target = "master"\nparams = { from = "brokr" }',
+            "line 6: params: .*unknown target 'brokr'",
+        ),
+        (
+            "partition",
+            LISTED % '{ broker-1 = ["broker-9"] }',
+            "line 6: params: .*unknown node 'broker-9'",
+        ),
+        (
+            "partition",
+            LISTED % '{ slave = ["broker-1"] }',
+            "line 6: params: .*unknown node 'slave'",
+        ),
+        ("kill", 'target = "master"\nuntil = "next"', "line 6: until: .*there is none; leave"),
+        ("kill", 'target = "master"\nuntil = "next + 1 s"', "line 6: until: "),
+        (
+            "kill",
+            'target = "master"\nafter = "previous is healed within 9 s"',
+            "line 6: after: .*waits for the fault before it, and there is none",
+        ),
+    ],
+)
+def test_what_can_mean_nobody_is_refused(kind: str, more: str, sentence: str) -> None:
+    """With file, line and key, before anything starts."""
+    text = fault(more, kind)
+    with pytest.raises(BadRequest, match=sentence) as refused:
+        _plan.check(loaded(text), Trial(plan="p.toml"), 0.5, NODES, text=text)
+    assert str(refused.value).startswith("p.toml line ")
+
+
+@pytest.mark.parametrize(
+    "cut", ["{ broker-1 = [] }", '{ broker-1 = "broker-2" }', "{ broker-1 = [3] }"]
+)
+def test_a_list_of_links_is_one(cut: str) -> None:
+    """For each node those that it loses."""
+    with pytest.raises(BadRequest, match=r"line 6: params: .*cuts what `cut` lists, as in"):
+        loaded(fault(LISTED % cut, "partition"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "takes"),
+    [
+        ("partition", "{ on_s = 1.0, off_s = 0.5 }", "2.5 s"),
+        ("delay", "{ delay_s = 2.0, jitter_s = 1.0 }", "3 s"),
+        ("fsync", "{ delay_s = 3.0 }", "3 s"),
+        ("starve-cpu", "{ period_s = 2.0 }", "4 s"),
+        ("restart", '{ order = "rolling", down_s = 3.0 }', "3 s"),
+    ],
+)
+def test_one_too_short_for_what_it_does_is_refused(kind: str, params: str, takes: str) -> None:
+    """Unless somebody means it."""
+    text = fault(f'target = "broker-1"\nparams = {params}', kind)
+    sentence = f"line 4: for_s: .*lasts 2 s, but what it is set to do takes {takes}"
+    with pytest.raises(BadRequest, match=sentence):
+        _plan.check(loaded(text), Trial(plan="p.toml"), 0.5, NODES, text=text)
+    _plan.check(loaded(text), Trial(plan="p.toml", short_faults=True), 0.5, NODES, text=text)
+
+
+def test_a_part_of_a_plan_waits_for_nobody_who_is_left_out() -> None:
+    """What a fault before or after it would have ended, its own time ends."""
+    whole = (
+        kill(5.0, "master"),
+        kill(6.0, "broker-1", after="previous is healed within 9 s", until="next + 1 s"),
+        kill(7.0, "broker-2"),
+    )
+    (only,) = plans.kept(whole, [1])
+    assert (only.after, only.until) == ("", "")
+    assert plans.kept(whole, [0, 1, 2]) == whole
 
 
 def test_a_plan_says_how_long_it_may_take() -> None:
