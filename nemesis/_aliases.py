@@ -9,7 +9,9 @@ all. In Jepsen `partition-one` and its like divide the servers, `packet` is late
 What is ours: a partition cuts both ways (theirs dropped only what one side receives), `bridge` and
 the ring divide all servers, not exactly five, and each is healed by taking away its own rules and
 no others. Nodes are brokers, unless the trial's targets say otherwise; `fixed-` needs them to.
-Names that OpenChaos accepts and then does not know (`minor-cpu-high`) work here.
+A clock that is `strobe`d runs at twice its speed, and is set back when it is healed; theirs jumps
+to and fro many times a second. Names that OpenChaos accepts and then does not know
+(`minor-cpu-high`) work here.
 """
 
 from collections.abc import Mapping
@@ -70,6 +72,10 @@ OPENCHAOS: Mapping[str, Alias] = {
     **_each(_OTHERS, "io-hang", "fsync", how="hang"),
 }
 
+_SLOW = Alias("delay", "one server", {"delay_s": 0.05, "jitter_s": 0.01})
+_FLAKY = Alias("loss", "one server", {"probability": 0.2})
+_FAST = Alias("clock", "one server", {"skew_s": 0.0, "rate": 2.0})
+
 JEPSEN: Mapping[str, Alias] = {
     "partition-halves": _divided("halves"),
     "partition-random-halves": _divided("halves"),
@@ -81,11 +87,23 @@ JEPSEN: Mapping[str, Alias] = {
     "primaries": Alias("partition", "master", {"shape": "isolate"}),
     "majorities-ring": _divided("ring"),
     "hammer-time": Alias("pause", "one server"),
-    "packet": Alias("delay", "one server", {"delay_s": 0.05, "jitter_s": 0.01}),
+    "packet": _SLOW,
+    "packet-delay": _SLOW,
+    "slow": _SLOW,
+    "packet-loss": _FLAKY,
+    "flaky": _FLAKY,
+    "packet-reorder": Alias("delay", "one server", {**_SLOW.params, "reorder": 0.2}),
+    "packet-rate": Alias("bandwidth", "one server", {"bytes_per_s": 125_000.0}),
     "clock-scrambler": Alias("clock", "one server"),
     "bump": Alias("clock", "one server"),
+    "bump-clock": Alias("clock", "one server"),
+    "strobe": _FAST,
+    "strobe-clock": _FAST,
+    "faketime": Alias("clock", "one server", {"skew_s": 0.0, "rate": 1.1}),
     "bitflip": Alias("corrupt", "one slave"),
+    "bitflip-file-chunks": Alias("corrupt", "one slave"),
     "truncate": Alias("corrupt", "one slave", {"how": "truncate"}),
+    "truncate-file": Alias("corrupt", "one slave", {"how": "truncate"}),
     "lose-unfsynced-writes": Alias("unsynced", "one server"),
     "crash": Alias("crash", "one client"),
 }

@@ -12,10 +12,11 @@
                                                              waited for
 
 One of `one`, `minority`, `minority-third`, `majority`, `all`, `random` before it takes that many of
-them by lot: `minority broker`, `one slave`. Alone it counts among the servers. `controller but
-controller-leader` are those who are the one and not the other; `broker in zone-a` and `client in
-zone-a` stand there. A comma joins selectors: `slave, controller`. A minority of one or two is still
-one, since a fault must hit somebody. Jepsen's `primaries` are the masters.
+them by lot: `minority broker`, `one slave`; so does a number, `2 broker`, or as many as there are
+when fewer play the part. Alone it counts among the servers. `controller but controller-leader`
+are those who are the one and not the other; `broker in zone-a` and `client in zone-a` stand there.
+A comma joins selectors: `slave, controller`. A minority of one or two is still one, since a fault
+must hit somebody. Jepsen's `primaries` are the masters.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -77,14 +78,29 @@ def check(selector: str, nodes: Sequence[Node], words: Collection[str] = ()) -> 
         for place in _split(term)[1].split(IN)[1:]:
             if (zone := place.split(BUT)[0]) not in map(_zone, _zones(nodes)):
                 raise BadRequest(f"{term!r}: {zone!r} is no zone; write 'broker in zone-a'")
+        _check_number(term, nodes)
         if ZONE in _words(term) and (_split(term)[1] != ZONE or term == ZONE):
             raise BadRequest(f"{term!r} must read like 'one zone', 'minority zone' or 'zone-a'")
+
+
+def _check_number(term: str, nodes: Sequence[Node]) -> None:
+    """BadRequest when so many are never there. Who plays a part is not known beforehand."""
+    count, who = _split(term)
+    if not count.isdecimal():
+        return
+    if int(count) < 1:
+        raise BadRequest(f"{term!r} hits nobody; write 1 or more")
+    if who != ZONE and not lasts(who, nodes):
+        return
+    there = len(_zones(nodes) if who == ZONE else always(who, nodes))
+    if int(count) > there:
+        raise BadRequest(f"{term!r} asks for {count}, and there are {there}; write a lower number")
 
 
 def lasts(selector: str, nodes: Sequence[Node]) -> bool:
     """Whether it means the same nodes at every moment: neither lot nor part nor words of a plan."""
     return not any(
-        term.partition(" ")[0] in set(COUNTS) - {"all"}
+        (_counts(first := term.partition(" ")[0]) and first != "all")
         or not set(_words(term)) <= {*known(nodes)} - {*PARTS, ZONE}
         for term in _terms(selector)
     )
@@ -104,7 +120,7 @@ def check_lasting(selector: str, nodes: Sequence[Node], words: Collection[str]) 
     """BadRequest when whom the selector means depends on the moment, or on luck."""
     check(selector, nodes, words)
     for term in _terms(selector):
-        if term.partition(" ")[0] in COUNTS or not set(_words(term)).isdisjoint(PARTS):
+        if _counts(term.partition(" ")[0]) or not set(_words(term)).isdisjoint(PARTS):
             raise BadRequest(
                 f"'by {selector}' asks who plays which part, or for a lot; name a role, a node or"
                 " fault-0"
@@ -157,9 +173,13 @@ def _zone(name: str) -> str:
 def _split(term: str) -> tuple[str, str]:
     """Count and whom: `minority broker`; a bare name means all of it, a bare count servers."""
     first, _, rest = term.partition(" ")
-    if first in COUNTS:
+    if _counts(first):
         return first, rest or "server"
     return "all", term
+
+
+def _counts(word: str) -> bool:
+    return word in COUNTS or word.isdecimal()
 
 
 def _is_any(node: Node, terms: str, standing: Standing, met: Met) -> bool:
@@ -204,6 +224,8 @@ def _plays(node: Node, who: str, standing: Standing, met: Met) -> bool:
 def _some(count: str, of: int, free: Sequence[str], rng: Random) -> Sequence[str]:
     if not free or count == "all":
         return free
+    if count.isdecimal():
+        return rng.sample(free, min(int(count), len(free)))
     sizes = {
         "one": 1,
         "minority": max(1, (of - 1) // 2),

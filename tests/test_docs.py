@@ -16,6 +16,7 @@ from format_pages import files_page
 from harness import registry
 from harness.commands._group import COMMANDS, seatrial
 from harness.commands.list import mutants, profiles
+from nemesis._aliases import OPENCHAOS, aliases
 
 WRITTEN_BY = "<!-- generated: make docs -->"
 WIDTH = 100
@@ -38,6 +39,8 @@ def catalogue() -> str:
         lines += [f"| `{name}` | {_cell(text)} |" for name, text in registry.described(kind)]
         for name in registry.names(kind):
             lines += _details(kind, name)
+        if kind == "fault":
+            lines += _others()
     return "\n".join(lines) + "\n"
 
 
@@ -54,6 +57,18 @@ def _details(kind: str, name: str) -> Iterator[str]:
         if rows:
             title = f"### {what.capitalize()}s of `{name}`"
             yield from ("", title, "", f"| {what} | what it is |", "| --- | --- |", *rows)
+
+
+def _others() -> Iterator[str]:
+    """What the names of other programs stand for."""
+    yield from ("", "### Names of OpenChaos and Jepsen", "")
+    yield from ("| name | whose | fault | target | parameters |", "|" + " --- |" * 5)
+    for name, alias in aliases().items():
+        whose = "OpenChaos" if name in OPENCHAOS else "Jepsen"
+        target = f"`{alias.target}`" if alias.target else "the trial's" if alias.kind else ""
+        params = ", ".join(f"{key} {value}" for key, value in alias.params.items())
+        kind = f"`{alias.kind}`" if alias.kind else "none"
+        yield f"| `{name}` | {whose} | {kind} | {target} | {params} |"
 
 
 def _cell(text: str) -> str:

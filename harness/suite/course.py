@@ -23,7 +23,7 @@ from harness.runs import size_bytes
 from harness.session import Ending, Engines, Shown, judged, render, run_one
 from harness.suite.expected import AS_EXPECTED, Expected, verdict_of
 from harness.suite.log import SuiteLog, all_there, cleared, cut_off, ran_s
-from harness.suite.row import NOT_RUN, Row, not_run, row_of
+from harness.suite.row import NOT_RUN, Row, Spent, not_run, row_of
 
 if TYPE_CHECKING:
     from harness.spark import Sessions
@@ -150,12 +150,14 @@ def _carried_out(
             ending = _run(cell, runs, spark)
         except KeyboardInterrupt:  # if all was recorded, it is judged the next time
             return None
+    judged_s = time.monotonic()
     render(ending, Shown(page=page))
     if ending.interrupted:
         log.broken_off(turn.key)
         return None
-    took_s = before_s + time.monotonic() - began_s
-    row = row_of(cell, turn.number, ending, when, took_s)
+    ended_s = time.monotonic()
+    spent = Spent(before_s + ended_s - began_s, ended_s - judged_s)
+    row = row_of(cell, turn.number, ending, when, spent)
     log.done(turn.key, row)
     return row
 

@@ -15,10 +15,18 @@ NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
+class Spent:
+    """How long a run took in all, and its page."""
+
+    took_s: float
+    page_s: float = 0.0
+
+
+@dataclass(frozen=True)
 class Row:
-    """`turn`: for the how manieth time, from 1. `around_s`: what of `took_s` went into raising and
-    taking down its cluster; `figures` are numbers by name, those that there are; `beside`: what
-    stands against it besides its verdict."""
+    """`turn`: for the how manieth time, from 1. `around_s`, `checked_s` and `page_s`: what of
+    `took_s` went into raising and taking down its cluster, judging it, and its page; `figures` are
+    numbers by name, those that there are; `beside`: what stands against it besides its verdict."""
 
     name: str
     seed: int
@@ -32,6 +40,8 @@ class Row:
     when: str = ""  # it was begun
     took_s: float = 0.0
     around_s: float = 0.0
+    checked_s: float = 0.0
+    page_s: float = 0.0
     figures: Mapping[str, float] = field(default_factory=dict)
     known: bool = False  # from a record, not from a run of this suite
     beside: tuple[str, ...] = ()
@@ -58,7 +68,7 @@ class Row:
         return cls(**{**plain, **lists})
 
 
-def row_of(cell: Expected, turn: int, ending: Ending, when: str, took_s: float) -> Row:
+def row_of(cell: Expected, turn: int, ending: Ending, when: str, spent: Spent) -> Row:
     """What an ending amounts to."""
     figures = measured(ending.run, ending.verdict)
     return Row(
@@ -72,8 +82,10 @@ def row_of(cell: Expected, turn: int, ending: Ending, when: str, took_s: float) 
         error=ending.error,
         run=ending.run.path.name if ending.run else "",
         when=when,
-        took_s=round(took_s, 1),
-        around_s=round(_around_s(ending, took_s), 1),
+        took_s=round(spent.took_s, 1),
+        around_s=round(_around_s(ending, spent), 1),
+        checked_s=round(ending.checked_s, 1),
+        page_s=round(spent.page_s, 1),
         figures=figures,
         beside=cell.against(ending, figures),
     )
@@ -84,11 +96,11 @@ def not_run(cell: Expected, turn: int, why: str) -> Row:
     return Row(cell.title, cell.asked.trial.seed, turn, cell.wanted, UNDECIDED, NOT_RUN, (), why)
 
 
-def _around_s(ending: Ending, took_s: float) -> float:
-    """All but load, recovery, final reads, collecting and checking; 0 where nothing is known, and
-    in a world with a time of its own."""
+def _around_s(ending: Ending, spent: Spent) -> float:
+    """All but load, recovery, final reads, collecting, checking and the page; 0 where nothing is
+    known, and in a world with a time of its own."""
     state = ending.run.state() if ending.run else {}
     if "simulated" in state or "collected_ns" not in state or "load_began_ns" not in state:
         return 0.0
     under_way_s = (state["collected_ns"] - state["load_began_ns"]) / NS
-    return max(0.0, took_s - ending.checked_s - float(under_way_s))
+    return max(0.0, spent.took_s - spent.page_s - ending.checked_s - float(under_way_s))

@@ -60,14 +60,17 @@ def conclusion(course: Course) -> str:
 
 
 def around(rows: Sequence[Row]) -> str:
-    """How much of the time went into raising and taking down clusters; empty: nobody knows."""
+    """Where the time went besides the load: into raising and taking down clusters, judging, and
+    pages; empty: nobody knows."""
     timed = [row for row in rows if row.around_s]
     took_s, around_s = sum(row.took_s for row in timed), sum(row.around_s for row in timed)
     if not took_s:
         return ""
+    checked_s, page_s = sum(row.checked_s for row in timed), sum(row.page_s for row in timed)
     return (
         f"raising and taking down {many(len(timed), 'cluster')} took {around_s:,.0f} of "
-        f"{took_s:,.0f} s, {around_s / took_s:.0%} of the time"
+        f"{took_s:,.0f} s, {around_s / took_s:.0%} of the time; judging {checked_s / took_s:.0%}, "
+        f"pages {page_s / took_s:.0%}"
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.options import Request
+from harness.rundir import RunDir
 from harness.session import Ending, worst
 from harness.suite.cells import read_suite
 from harness.suite.expected import (
@@ -19,10 +20,11 @@ from harness.suite.expected import (
 )
 from harness.suite.figures import NAMES
 from harness.suite.figures import figures as figures_of
-from harness.suite.row import row_of
+from harness.suite.row import Spent, row_of
 from harness.trial import Trial
 from harness.verdict import Finding, Judgement, Reason, Result, Verdict
 
+NS = 10**9
 LOST = Finding("LOST_ACKED", 3, "3 acknowledged messages are lost", "no-loss")
 DOUBLE = Finding("DUPLICATED_RETRY", 2, "2 messages are stored twice", "")
 
@@ -98,14 +100,14 @@ def test_a_loss_that_something_else_may_have_caused_is_not_the_expected_one(code
     control = Expected(asked, Judgement.INVALID, ("LOST_ACKED",))
     assert control.compare(doubtful) == UNDECIDED
     assert Expected(asked, Judgement.VALID).compare(doubtful) == NOT_AS_EXPECTED
-    row = row_of(control, 1, doubtful, "", 1.0)
+    row = row_of(control, 1, doubtful, "", Spent(1.0))
     assert row.came == f"invalid, LOST_ACKED, {code}"
 
 
 def test_what_was_found_is_told_though_the_bed_failed_later() -> None:
     """A loss, and why the run ended early."""
     broken = ending("invalid", LOST, error="the disk is full")
-    row = row_of(Expected(Request(Trial()), Judgement.VALID), 1, broken, "", 1.0)
+    row = row_of(Expected(Request(Trial()), Judgement.VALID), 1, broken, "", Spent(1.0))
     assert row.came == "invalid, LOST_ACKED; the disk is full"
 
 
@@ -138,6 +140,15 @@ def test_every_figure_that_may_be_bounded_is_one_that_is_told() -> None:
     counted = {"operations": {"send": {"invoke": 10, "ok": 7, "info": 1, "fail": 2}}}
     seen = Verdict(Judgement.VALID, "", (), (Result("coverage", stats=counted),))
     assert figures_of(seen)["failed_sends"] == 3
+
+
+def test_a_page_is_no_part_of_raising_a_cluster(tmp_path: Path) -> None:
+    """Of a minute: thirty seconds under way, ten of judging, five of its page, fifteen around."""
+    run = RunDir(tmp_path)
+    run.update_state(load_began_ns=10 * NS, load_ended_ns=35 * NS, collected_ns=40 * NS)
+    end = Ending(1, run, None, "", checked_s=10.0)
+    row = row_of(Expected(Request(Trial()), Judgement.VALID), 1, end, "", Spent(60.0, 5.0))
+    assert (row.around_s, row.checked_s, row.page_s) == (15.0, 10.0, 5.0)
 
 
 def test_a_suite_fails_before_it_is_undecided() -> None:

@@ -33,13 +33,15 @@ def test_the_conclusion_says_what_held_and_what_was_not_run() -> None:
 def test_the_table_tells_each_run() -> None:
     """Once more below it if it was not as expected."""
     out = StringIO()
-    shown = course(row(figures={"to_ack_s_p50": 1.25, "per_s": 199.6}), row("lossy", **LOST))
+    told = {"to_ack_s_p50": 1.25, "per_s": 199.6}
+    shown = course(row(figures=told, checked_s=12.0, page_s=3.0), row("lossy", **LOST))
     show(shown, ("calm: slower",), Console(file=out, width=140))
     text = out.getvalue()
     assert "1.25 s" in text
     assert "lossy seed 1: invalid, LOST_ACKED, but valid was expected" in text
     assert "changed: calm: slower" in text
-    assert "raising and taking down 2 clusters took 6 of 60 s, 10% of the time" in text
+    assert "raising and taking down 2 clusters took 6 of 60 s, 10% of the time;" in text
+    assert "judging 20%, pages 5%" in text
 
 
 def test_nothing_is_said_of_time_that_nobody_knows() -> None:

@@ -224,10 +224,18 @@ def test_every_name_of_openchaos_and_jepsen_is_known() -> None:
     theirs |= {f"{who}-kill" for who in ("minor", "major", "random", "fixed", "leader")}
     theirs |= {f"{who}-suspend" for who in ("minor", "major", "random", "fixed", "leader")}
     theirs |= {f"{who}-partition" for who in ("random", "fixed", "leader")}
-    assert theirs <= OPENCHAOS.keys()
+    refused = ("cpu-high", "mem-high", "disk-error", "io-hang")  # by it, but for their names
+    theirs |= {f"{who}-{what}" for who in ("minor", "major", "random", "fixed") for what in refused}
+    theirs |= {f"{who}-{what}" for who in ("minor", "major", "fixed") for what in ("loss", "delay")}
+    assert theirs == OPENCHAOS.keys()
     words = {"partition-one", "majorities-ring", "primaries", "packet", "bitflip", "truncate"}
+    words |= {"partition-halves", "partition-random-halves", "partition-random-node"}
+    words |= {"partition-minority-third", "hammer-time", "slow", "flaky", "strobe", "strobe-clock"}
+    words |= {"bump", "clock-scrambler", "faketime", "truncate-file", "bitflip-file-chunks"}
+    words |= {f"packet-{what}" for what in ("delay", "loss", "reorder", "rate")}
+    words |= {"lose-unfsynced-writes", "crash"}
     assert words <= JEPSEN.keys()
-    for name in theirs | words | {"kill", "pause", "clock"}:
+    for name in theirs | words | {"kill", "pause", "clock", "membership", "partition"}:
         _plan.check_kinds([name])
     assert _plan.draw(Trial(faults=("noop",)), 1.5, NODES) == ()
     with pytest.raises(BadRequest, match="noop is no fault"):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import Standing
+from harness.contracts import Node, Standing
 from harness.errors import BadRequest, UnknownName
 from nemesis import _targets
 
@@ -51,6 +51,11 @@ def test_parts_roles_and_names(world: Any, selector: str, expected: list[str]) -
         ("all", {6}),
         ("one", {1}),
         ("minority client", {1}),
+        ("2 broker", {2}),
+        ("3 broker", {3}),
+        ("1 controller", {1}),
+        ("2", {2}),
+        ("5 slave", {2}),  # no more than there are now
     ],
 )
 def test_counts(world: Any, selector: str, sizes: set[int]) -> None:
@@ -107,3 +112,28 @@ def test_the_part_a_node_plays(world: Any) -> None:
     assert parts["broker-2"] == "slave"
     assert parts["controller-2"] == "controller-leader"
     assert parts["controller-1"] == "controller"
+
+
+@pytest.mark.parametrize(
+    ("selector", "says"),
+    [
+        ("0 broker", "'0 broker' hits nobody; write 1 or more"),
+        ("4 broker", "'4 broker' asks for 4, and there are 3; write a lower number"),
+        ("7", "'7' asks for 7, and there are 6"),
+        ("2 broker-1", "asks for 2, and there are 1"),
+        ("2 brokers", "unknown target 'brokers'"),
+    ],
+)
+def test_a_number_that_is_never_there_is_refused(world: Any, selector: str, says: str) -> None:
+    """Before the run; who plays a part is known only at the moment, so `5 slave` may stand."""
+    with pytest.raises(BadRequest, match=says):
+        _targets.check(selector, world.bed.nodes)
+    _targets.check("5 slave, 2 broker, 3", world.bed.nodes)
+
+
+def test_a_number_is_a_lot() -> None:
+    """So nobody knows beforehand whom it hits."""
+    nodes = [Node(f"broker-{n}", "broker") for n in (1, 2, 3)]
+    assert not _targets.lasts("2 broker", nodes)
+    with pytest.raises(BadRequest, match="asks who plays which part, or for a lot"):
+        _targets.check_lasting("2 broker", nodes, ())
