@@ -431,6 +431,8 @@ class Impostor:
         self.connections: list[Connection] = []
         self.ended = 0
 
+    def senseless(self, connection: Connection, why: str) -> None: ...
+
     def opened(self, connection: Connection) -> None:
         self.connections.append(connection)
 
