@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from harness import registry
 from harness.history import History
 from harness.judge import judge_here
 from harness.lifeline import alone
@@ -28,6 +29,7 @@ from harness.trial import Trial
 from harness.trial import run as story
 from harness.verdict import Verdict
 
+LAWS = "invariants"
 STOPPED = "STOPPED"  # the failure class of a world that did not come to its end
 OF_SINGLE_FAULTS = frozenset(
     {
@@ -47,6 +49,8 @@ class Outcome:
     faults    by kind, those that count: the effect was seen, and an operation was in flight or
               acknowledged meanwhile; `planned` are all
     events    of the cluster by kind: election, truncate, set ...
+    looks     by law of the cluster's inside: how often it was looked at, 0 where it never was
+    unseen    lines of event logs that laws could make nothing of
     """
 
     seed: int
@@ -63,6 +67,8 @@ class Outcome:
     events: Mapping[str, int] = field(default_factory=dict)
     acknowledged: int = 0
     operations: int = 0
+    looks: Mapping[str, int] = field(default_factory=dict)
+    unseen: int = 0
 
 
 def simulated(trial: Trial, plan: str, folder: Path) -> Outcome:
@@ -93,7 +99,7 @@ def outcome(run: RunDir) -> Outcome:
         events=_counted(history.read("events")["kind"]),
     )
     if error := state.get("error"):
-        return replace(known, failure=(STOPPED,), why=str(error))
+        return replace(known, failure=(STOPPED, *_broken(history)), why=str(error))
     verdict = judge_here(history)
     return replace(
         known,
@@ -104,7 +110,15 @@ def outcome(run: RunDir) -> Outcome:
         faults=verdict.stats("coverage").get("effective", {}),
         acknowledged=verdict.stats("loss").get("acknowledged", 0),
         operations=verdict.events.get("ops", 0),
+        looks=verdict.stats(LAWS).get("looks", {}),
+        unseen=verdict.stats(LAWS).get("unseen", 0),
     )
+
+
+def _broken(history: History) -> tuple[str, ...]:
+    """Laws of the inside that were broken until the world stopped."""
+    result = registry.load("checker", LAWS)(history, history.run.trial(), None)
+    return tuple(finding.code for finding in result.findings)
 
 
 def _unproven(verdict: Verdict) -> tuple[str, ...]:
