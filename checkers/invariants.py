@@ -4,9 +4,12 @@ A cluster that breaks one of them has lost the ground it stands on, though it ma
 fault until somebody loses a message by it. Where a system's laws were watched while it ran (in
 simulated worlds, where somebody sees every decision), the history has an event `laws-watched`, and
 one `broken-law` for each time that one was broken. Elsewhere the nodes' own event logs show three
-of them: who led which term, who was master in which epoch, and what controllers decided, twice. A
-law that nobody looked at is not said to have held, and a whole run of a world that watches its
-laws, in which nobody did, is *unknown*.
+of them: who led which term, who was master in which epoch, and what controllers decided, twice.
+
+A law that nobody looked at is not said to have held: the result says of each how often it was
+looked at (`looks`), and how many lines of event logs nobody could make anything of (`unseen`). A
+whole run of a world that watches its laws, in which nobody did, is *unknown*, and so is one of
+whose lines too many were not seen.
 """
 
 import json
@@ -24,6 +27,13 @@ from harness.verdict import Finding, Reason, Result
 INTEGRITY = "integrity"
 WATCHED, BROKEN = "laws-watched", "broken-law"
 SAMPLE = 20
+CLAIMED: Mapping[str, Sequence[str]] = {
+    "raft": ("state", "term"),
+    "role": ("role", "epoch"),
+    "election": ("brokerName", "epoch", "masterId"),
+    "set": ("setEpoch", "set"),
+}
+FEW, SHARE = 10, 0.02  # so many lines, and such a part of all, may be unseen
 ONE_LEADER, ONE_MASTER, COMMITTED = "ONE_LEADER", "ONE_MASTER", "COMMITTED_CHANGED"
 MEANING = {
     ONE_LEADER: "a term of the controllers had a second leader",
@@ -35,6 +45,7 @@ MEANING = {
     "CUT_TOO_HIGH": "a slave kept bytes that its master has otherwise",
     "CUT_TOO_LOW": "a log was cut below its confirm offset",
     "ANSWERED_EARLY": "a send was answered SUCCESS that was not acknowledged yet",
+    "UNACCEPTABLE": "a node was sent what makes no sense, by one of ours",
 }
 UNWATCHED = Reason(
     "LAWS_NOT_WATCHED",
@@ -55,6 +66,16 @@ class Breach:
     untold: int = 0
 
 
+@dataclass
+class _Seen:
+    """What was looked at, and what could not be."""
+
+    looks: Counter[str] = field(default_factory=Counter)
+    lines: int = 0
+    unseen: int = 0
+    breaches: list[Breach] = field(default_factory=list)
+
+
 def check(history: History, trial: Trial, spark: Any) -> Result:
     told = events(history.read("events"))
     overseen = trial.hosts == OVERSEEN and not history.interrupted
@@ -64,25 +85,47 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
 def judge(told: Sequence[Event], faults: Sequence[FaultInterval], overseen: bool = False) -> Result:
     """What the events say of the laws. `overseen`: somebody had to watch them."""
     watched = [event for event in told if event.kind == WATCHED]
-    looked: Counter[str] = Counter()
-    if watched:
-        for event in watched:
-            looked.update(event.fields.get("looked", {}))
-        breaches = [_told(event) for event in told if event.kind == BROKEN]
-    else:
-        looked, breaches = _derived(told)
-    stats: dict[str, Any] = {"looked": dict(sorted(looked.items())), "watched": bool(watched)}
-    if watched and not breaches and looked:
-        stats["proved"] = _proved(looked)
+    seen = _watched(watched) if watched else _derived(told)
+    breaches = (
+        [_told(event) for event in told if event.kind == BROKEN] if watched else seen.breaches
+    )
+    stats: dict[str, Any] = {
+        "looks": dict(sorted(seen.looks.items())),
+        "unseen": seen.unseen,
+        "watched": bool(watched),
+    }
+    looked_at = any(seen.looks.values())
+    if watched and not breaches and looked_at:
+        stats["proved"] = _proved(seen.looks)
     laws = sorted({breach.law for breach in breaches})
     findings = tuple(_finding(law, breaches, faults) for law in laws)
-    reasons = (UNWATCHED,) if overseen and not (watched and looked) else ()
-    return Result("invariants", findings, reasons, stats)
+    reasons = [UNWATCHED] if overseen and not (watched and looked_at) else []
+    if seen.unseen > max(FEW, seen.lines * SHARE):
+        reasons.append(_unseen(seen))
+    return Result("invariants", findings, tuple(reasons), stats)
 
 
-def _proved(looked: Mapping[str, int]) -> str:
-    held = len(looked)
-    times = sum(looked.values())
+def _unseen(seen: "_Seen") -> Reason:
+    message = (
+        f"Of {seen.lines:,} lines of the nodes' event logs, {seen.unseen:,} were lost or could not "
+        "be read, so that laws may have been broken unseen; look for full disks, and at the logs"
+    )
+    return Reason("LAWS_UNSEEN", message)
+
+
+def _watched(watched: Sequence[Event]) -> "_Seen":
+    """What those who watched say of themselves."""
+    seen = _Seen()
+    for event in watched:
+        seen.looks.update(event.fields.get("looked", {}))
+        seen.lines += int(event.fields.get("lines", 0))
+        seen.unseen += int(event.fields.get("unseen", 0))
+    return seen
+
+
+def _proved(looks: Mapping[str, int]) -> str:
+    held = sum(1 for times in looks.values() if times)
+    times = sum(looks.values())
     laws = "the one law" if held == 1 else f"{held} laws"
     return f"{laws} of the cluster's inside held, in {times:,} looks"
 
@@ -114,18 +157,30 @@ def _told(event: Event) -> Breach:
 # ------------------------------------------------------------------------- from event logs alone
 
 
-def _derived(told: Sequence[Event]) -> tuple[Counter[str], list[Breach]]:
+def _derived(told: Sequence[Event]) -> _Seen:
     """Three laws that the nodes' own words can show broken."""
-    looked: Counter[str] = Counter()
+    seen = _Seen(Counter(dict.fromkeys((ONE_LEADER, ONE_MASTER, COMMITTED), 0)))
+    seen.lines = sum(1 for event in told if event.node)
+    seen.unseen = sum(_missed(event) + (not _is_whole(event)) for event in told)
     first: dict[tuple[str, str], tuple[str, str]] = {}
-    breaches = []
-    for law, what, is_now, event in _claims(told):
-        looked[law] += 1
+    for law, what, is_now, event in _claims([event for event in told if _is_whole(event)]):
+        seen.looks[law] += 1
         was, who = first.setdefault((law, what), (is_now, event.node))
         if was != is_now:
             why = f"{what}: {was}, as {who} told, and {is_now}, as {event.node} told"
-            breaches.append(Breach(law, event.t, event.node, why))
-    return looked, breaches
+            seen.breaches.append(Breach(law, event.t, event.node, why))
+    return seen
+
+
+def _is_whole(event: Event) -> bool:
+    """Does it say all that claims are made of?"""
+    return all(name in event.fields for name in CLAIMED.get(event.kind, ()))
+
+
+def _missed(event: Event) -> int:
+    """Lines that a node's disk had no room for, as its next line says."""
+    missed = event.fields.get("missed", 0)
+    return missed if isinstance(missed, int) else 1
 
 
 def _claims(told: Sequence[Event]) -> Iterator[tuple[str, str, str, Event]]:

@@ -40,9 +40,13 @@ def carry_out(
     except SeatrialError as e:
         run.update_state(error=str(e))
         return e.exit_code
-    from harness.voyage import voyage  # after the hosts are entered, like all that follows from it
+    from harness.keepsake import keep  # after the hosts are entered, like all that follows from it
+    from harness.voyage import voyage
 
-    return hosts.run(voyage(run, hosts, story, hold))
+    try:
+        return hosts.run(voyage(run, hosts, story, hold))
+    finally:
+        keep(run, hosts)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from harness import registry
 from harness.history import History
 from harness.intervals import events
 from harness.judge import judge_here, outside_kinds
@@ -33,6 +34,7 @@ from harness.trial import Trial
 from harness.trial import run as story
 from harness.verdict import Verdict
 
+LAWS = "invariants"
 STOPPED = "STOPPED"  # the failure class of a world that did not come to its end
 NO_END = "the simulated world stopped: nothing was left to happen, and the run had not ended"
 STANDSTILL = frozenset(  # reasons to which nothing but a hanging cluster or client leads in a world
@@ -61,6 +63,8 @@ class Outcome:
               acknowledged meanwhile; `planned` are all
     events    of the cluster by kind: election, truncate, set ... Each election that made a master
               and each change of a SyncStateSet once, however many nodes told of it
+    looks     by law of the cluster's inside: how often it was looked at, 0 where it never was
+    unseen    lines of event logs that laws could make nothing of
     """
 
     seed: int
@@ -77,6 +81,8 @@ class Outcome:
     events: Mapping[str, int] = field(default_factory=dict)
     acknowledged: int = 0
     operations: int = 0
+    looks: Mapping[str, int] = field(default_factory=dict)
+    unseen: int = 0
 
 
 def simulated(trial: Trial, plan: str, folder: Path) -> Outcome:
@@ -107,7 +113,7 @@ def outcome(run: RunDir) -> Outcome:
         events=happened(history.read("events")),
     )
     if error := state.get("error") or ("" if history.ended or history.cut_short else NO_END):
-        return replace(known, failure=(STOPPED,), why=str(error))
+        return replace(known, failure=(STOPPED, *_broken(history)), why=str(error))
     verdict = judge_here(history)
     failure = verdict.convicting or stood_still(history, verdict)
     return replace(
@@ -119,6 +125,8 @@ def outcome(run: RunDir) -> Outcome:
         faults=verdict.stats("coverage").get("effective", {}),
         acknowledged=verdict.stats("loss").get("acknowledged", 0),
         operations=verdict.events.get("ops", 0),
+        looks=verdict.stats(LAWS).get("looks", {}),
+        unseen=verdict.stats(LAWS).get("unseen", 0),
     )
 
 
@@ -137,6 +145,12 @@ def _standstill(verdict: Verdict, codes: tuple[str, ...]) -> str:
     """In words."""
     said = (reason.message for reason in verdict.reasons if reason.code in codes)
     return next((f"all was healed, and it did not go on: {words}" for words in said), "")
+
+
+def _broken(history: History) -> tuple[str, ...]:
+    """Laws of the inside that were broken until the world stopped."""
+    result = registry.load("checker", LAWS)(history, history.run.trial(), None)
+    return tuple(finding.code for finding in result.findings)
 
 
 def _unproven(verdict: Verdict) -> tuple[str, ...]:

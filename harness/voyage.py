@@ -192,11 +192,8 @@ class Voyage:
             self._recovery(redundant, began_ns)
 
     async def collected(self, bed: Bed) -> None:
-        """What the system has to tell, and what was seen of it, is in the history."""
+        """What the system has to tell is in the history."""
         await self.system.collect(bed)
-        if isinstance(self.hosts, Overseen):
-            for event in self.hosts.observed():
-                self.record.event(*event)
 
     def _recovery(self, redundant: bool, began_ns: int) -> None:
         now_ns = self.now_ns()

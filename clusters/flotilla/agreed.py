@@ -24,6 +24,7 @@ from .liveness import Heartbeat, Key, Living
 from .net import refusal
 from .registers import PutValue, Registers, put
 from .rules import Rules
+from .shapes import misshapen
 from .wire import NONSENSE, Json, Op, Status
 
 
@@ -105,10 +106,13 @@ def scene(agreed: Agreed, at: float, terms: Terms, rules: Rules) -> Scene:
 
 
 def decide(op: int, fields: Json, at: Scene) -> Decision:
-    """The decision on a request; one that makes no sense is refused, by everybody alike."""
+    """The decision on a request. One that makes no sense is refused by everybody alike: a log may
+    hold one, of a leader that did not look."""
     try:
         return DECISIONS[Op(op)](at, fields)
     except NONSENSE as e:
+        if not misshapen(op, fields):
+            raise  # the request is sound, and we are not
         remark = f"a malformed request: {type(e).__name__}: {e}"
         return Decision(refusal(Status.INVALID_REQUEST, remark))
 

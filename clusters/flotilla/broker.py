@@ -52,7 +52,7 @@ from .store.retention import needed_from
 from .sync_state import SyncState
 from .topics import Topics
 from .tuning import Tuning
-from .wire import Json, Op, Pull, Send, Sent, Status
+from .wire import Json, Op, Pull, Send, Senseless, Sent, Status, understood
 
 
 async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str], None]) -> None:
@@ -109,7 +109,12 @@ class Broker:
         self._retention = Retention(config, ports, replica, self._needed_from, events)
         self._tuning = self._make_tuning()
         self._timers: list[Every] = []
-        self.handler = JsonHandler(self._table(), other=self._hot, on_closed=self._closed)
+        self.handler = JsonHandler(
+            self._table(),
+            other=self._hot,
+            on_closed=self._closed,
+            on_senseless=self.ha.senseless,
+        )
         self._store.log.on_written = self._on_written
         self._store.log.on_flushed = self._on_flushed
         self._store.on_dispatched = self._pulls.wake
@@ -301,15 +306,15 @@ class Broker:
 
     def _hot(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if op == Op.SEND:
-            self._gate.pass_(connection, request, Send.unpack(body))
+            self._gate.pass_(connection, request, understood(Send.unpack, body))
         elif op == Op.PULL:
-            pull = Pull.unpack(body)
+            pull = understood(Pull.unpack, body)
             if self._mastery is not None or self._serves_as_slave():
                 self._pulls.serve(pull, connection, request)
             else:
                 connection.reply(op, request, unavailable(pull).pack())
         else:
-            raise ValueError(f"an unknown operation {op}")
+            raise Senseless(f"an unknown operation {op}")
 
     def _serves_as_slave(self) -> bool:
         return self._config.slave_read_enable and self._replicas.standing.master_id is not None

@@ -16,7 +16,7 @@ from typing import Any, get_args
 from . import topic_limits
 from .capacity import qos
 from .elect import POLICIES
-from .net import is_address
+from .shapes import address as is_address
 from .store.retention import ALWAYS, hours_of
 from .wire import MAX_FRAME
 

@@ -39,7 +39,7 @@ from .raft.node import Hooks, Member, NotLeader, RaftNode
 from .raft.storage import StorageDamaged
 from .rules import Rules
 from .tuning import Tuning
-from .wire import Json, Op, Status, to_json
+from .wire import Json, Op, Senseless, Status, to_json
 
 
 async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str], None]) -> None:
@@ -86,6 +86,7 @@ class Controller:
             },
             other=self._raft_frame,
             on_closed=self._closed,
+            on_senseless=self._senseless,
         )
 
     async def start(self) -> None:
@@ -104,6 +105,7 @@ class Controller:
             self._on_role,
             self._on_leading,
             self._on_members,
+            lambda peer, why: self._events.write("senseless", peer=peer, why=why),
         )
         try:
             self._raft, recovered = await RaftNode.start(member, hooks, self._ports, self._rules)
@@ -144,7 +146,7 @@ class Controller:
 
     def _raft_frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if op != Op.RAFT:
-            raise ValueError(f"an unknown operation {op}")
+            raise Senseless(f"an unknown operation {op}")
         if self._raft:
             self._raft.receive(connection, body)
 
@@ -312,6 +314,9 @@ class Controller:
             self._replace_if_needed(name, "returned")
             if row.master_id is not None and broker_id in row.members:
                 self._notify(row.members[broker_id].addr, name)
+
+    def _senseless(self, connection: Connection, why: str) -> None:
+        self._events.write("senseless", peer=connection.peer, why=why)
 
     def _closed(self, connection: Connection, why: str) -> None:
         if connection.refused:

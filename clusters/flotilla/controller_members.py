@@ -13,10 +13,11 @@ with an empty one and waits; one that was removed may be stopped.
 import asyncio
 from collections.abc import Callable
 
-from .net import is_address, refusal
+from .net import refusal
 from .raft.membership import Add, Change, ChangeMustWait, ChangeRefused, Configuration, Remove
 from .raft.node import Indeterminate, NotLeader, RaftNode
-from .wire import Json, Status
+from .shapes import address
+from .wire import Json, Senseless, Status
 
 MOST_NAME_BYTES = 255  # Raft's messages have one byte for a name's length
 
@@ -24,7 +25,7 @@ MOST_NAME_BYTES = 255  # Raft's messages have one byte for a name's length
 async def change_controllers(
     raft: RaftNode, fields: Json, timeout_s: float, not_leader: Callable[[], Json]
 ) -> Json:
-    """The answer. ValueError: the request makes no sense."""
+    """The answer. Senseless: the request makes no sense."""
     try:
         async with asyncio.timeout(timeout_s):
             await raft.change(change_of(fields))
@@ -46,19 +47,19 @@ def told(members: Configuration) -> Json:
 
 
 def change_of(fields: Json) -> Change:
-    """ValueError: one sentence."""
+    """Senseless: one sentence."""
     added, removed = fields.get("add"), fields.get("remove")
     if isinstance(added, dict) and len(added) == 1 and removed is None:
-        [(member, address)] = added.items()
-        _check(member, address)
-        return Add(member, address)
+        [(member, place)] = added.items()
+        _check(member, place)
+        return Add(member, place)
     if isinstance(removed, str) and added is None:
         return Remove(removed)
-    raise ValueError('either add: {id: "ip:port"}, one controller, or remove: its id')
+    raise Senseless('either add: {id: "ip:port"}, one controller, or remove: its id')
 
 
-def _check(member: str, address: object) -> None:
+def _check(member: str, place: object) -> None:
     if not 0 < len(member.encode()) <= MOST_NAME_BYTES:
-        raise ValueError(f"a controller's id has 1 to {MOST_NAME_BYTES} bytes")
-    if not is_address(address):
-        raise ValueError(f"a controller's address is ip:port, not {str(address)[:80]!r}")
+        raise Senseless(f"a controller's id has 1 to {MOST_NAME_BYTES} bytes")
+    if not address(place):
+        raise Senseless(f"a controller's address is ip:port, not {str(place)[:80]!r}")

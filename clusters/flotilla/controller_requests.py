@@ -26,7 +26,7 @@ from .elect import Ballot, Candidate, Standing, undecided
 from .net import refusal
 from .registers import PutValue, Registers, value_of
 from .rules import Rules
-from .wire import Json, Op, Status
+from .wire import Json, Op, Senseless, Status
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def _put(fields: Json) -> PutValue:
 
 def _text(value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"a value is a string or null, not {value!r}")
+        raise Senseless(f"a value is a string or null, not {value!r}")
     return value
 
 

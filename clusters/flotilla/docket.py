@@ -16,7 +16,7 @@ from .controller_requests import Decision
 from .controller_state import encode
 from .net import refusal
 from .raft.node import Indeterminate, NotLeader, TooLarge
-from .wire import NONSENSE, Json, Status
+from .wire import Json, Status
 
 Decide = Callable[[], Decision]
 
@@ -73,12 +73,7 @@ class Docket:
             if not self._leads():
                 self._answer(request, self._not_leader())
                 continue
-            try:
-                decision = request.decide()
-            except NONSENSE as e:
-                remark = f"a malformed request: {type(e).__name__}: {e}"
-                self._answer(request, refusal(Status.INVALID_REQUEST, remark))
-                continue
+            decision = request.decide()
             if decision.events:
                 self._carry_out(request, decision)
             else:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .net import CallTimeout, Connection, ConnectionLost, Tasks, Unreachable, dial
-from .wire import Op, to_json
+from .wire import Op, Senseless, to_json
 
 
 class Doorbell:
@@ -67,7 +67,10 @@ class _Watch:
     def opened(self, connection: Connection) -> None: ...
 
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
-        raise ValueError(f"an unexpected request {op}")
+        raise Senseless(f"an unexpected request {op}")
+
+    def senseless(self, connection: Connection, why: str) -> None:
+        """It is told as closed."""
 
     def closed(self, connection: Connection, why: str) -> None:
         if self.on_closed:

@@ -11,6 +11,7 @@ epochs), `deleted` (before, min: retention), `disk` (pressure, freeBytes), `cutt
 case; nothing is done yet), `truncate` (point, before, case, action, confirm, belowConfirm),
 `handshake` (peer, epoch, status), `connection` (peer, state opened|closed, why), `raft` (term,
 state, leader), `expired` (brokerName, brokerId, why), `refused` (peer, why: a malformed frame),
+`senseless` (peer, why: it sent what nobody of ours sends; once of a connection),
 `set-refused` (set, setEpoch, why), `offsets-lowered` (rows), `log-case` (case, action, point,
 slave, master: both logs' first and last offset; spec 7.8), `metadata-refused` (ours, theirs),
 `metadata-unheard` (master, why: a slave can not ask it for changes; once, until it answers again),

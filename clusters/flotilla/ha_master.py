@@ -28,7 +28,7 @@ from .pace import Every
 from .rules import Rules
 from .store.commit_log import CommitLog
 from .sync_state import Progress
-from .wire import Op, Status
+from .wire import Op, Senseless, Status, understood
 
 _WINDOW_BYTES = 2 * 1024 * 1024  # not a few batches: on a long wire small ones would throttle it
 _TELL_EVERY_S = 0.5  # what slaves hold, for people
@@ -202,19 +202,22 @@ class HaMaster:
             del self.links[link.key]
             self._reign.slave_gone(link.slave)
 
+    def senseless(self, connection: Connection, why: str) -> None:
+        self._events.write("senseless", peer=connection.peer, why=why)
+
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if op == Op.HA_ACK and connection in self._by_connection:
-            self._acked(self._by_connection[connection], unpack_ack(body))
+            self._acked(self._by_connection[connection], understood(unpack_ack, body))
         elif op == Op.HA_HANDSHAKE and connection in self._strangers:
-            self._greeted(connection, request, Hello.unpack(body))
+            self._greeted(connection, request, understood(Hello.unpack, body))
         else:
-            raise ValueError(f"an operation {op} that replication does not know here")
+            raise Senseless(f"an operation {op} that replication does not know here")
 
     def _greeted(self, connection: Connection, request: int, hello: Hello) -> None:
         if not self._reign.is_promoting():
             self._handshake(connection, request, hello)
         elif connection in self._early:
-            raise ValueError("a second handshake")
+            raise Senseless("a second handshake")
         else:
             self._early[connection] = (request, hello)
 
@@ -253,13 +256,13 @@ class HaMaster:
         return TokenBucket.full(self._config.ha_flow_bytes_per_s, self._loop.time())
 
     def _check_ack(self, link: Link, position: int) -> None:
-        """ValueError: no sound slave says that."""
+        """Senseless: no sound slave says that."""
         if position > self._log.written:
-            raise ValueError(f"an ack of {position}, beyond the log's end {self._log.written}")
+            raise Senseless(f"an ack of {position}, beyond the log's end {self._log.written}")
         if link.progress.ack is not None and position < link.progress.ack:
-            raise ValueError(f"an ack of {position} after one of {link.progress.ack}")
+            raise Senseless(f"an ack of {position} after one of {link.progress.ack}")
         if link.sent is None and not self._reign.is_boundary(position):
-            raise ValueError(f"a transfer from {position}, where no record begins")
+            raise Senseless(f"a transfer from {position}, where no record begins")
 
     def _acked(self, link: Link, position: int) -> None:
         self._check_ack(link, position)

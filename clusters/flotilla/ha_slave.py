@@ -14,7 +14,6 @@ follows nobody until an election gives it another master, and says that it needs
 """
 
 import asyncio
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,7 +27,7 @@ from .pace import Bell, Every
 from .ports import no_room
 from .rules import Rules
 from .store.message_store import MessageStore
-from .wire import Op, Status
+from .wire import Op, Senseless, Status, understood
 
 _FIRST_PAUSES = 128
 
@@ -180,8 +179,9 @@ class HaSlave:
         )
         reply = await connection.call(Op.HA_HANDSHAKE, hello.pack(), timeout_s)
         try:
-            return Welcome.unpack(reply)
-        except (ValueError, struct.error) as e:
+            return understood(Welcome.unpack, reply)
+        except Senseless as e:
+            connection.is_senseless(f"a malformed welcome: {e}")
             self._events.write("refused", peer=connection.peer, why=f"a malformed welcome: {e}")
             raise _Refused(f"a malformed welcome: {e}") from e
 
@@ -260,18 +260,21 @@ class HaSlave:
             if self.state == "transfer":  # else the handshake's failure tells, and waits its turn
                 self._bell.ring()
 
+    def senseless(self, connection: Connection, why: str) -> None:
+        self._events.write("senseless", peer=connection.peer, why=why)
+
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if op != Op.HA_DATA:
-            raise ValueError(f"an operation {op} from a master")
+            raise Senseless(f"an operation {op} from a master")
         if connection is not self._connection or self.state != "transfer":
             return
         self._heard_at = self._loop.time()
-        self._copy_in(Data.unpack(body))
+        self._copy_in(understood(Data.unpack, body))
 
     def _copy_in(self, data: Data) -> None:
         store = self._store
         if data.offset != store.log.max_offset:
-            raise ValueError(f"data for {data.offset}, but our log ends at {store.log.max_offset}")
+            raise Senseless(f"data for {data.offset}, but our log ends at {store.log.max_offset}")
         if data.epoch != self._copy.shape().epochs.last_epoch:
             self._begin_epoch(data)
         if data.records:
@@ -287,8 +290,11 @@ class HaSlave:
         """Batches never cross an epoch, so it begins here; or earlier, where our empty log does."""
         here = data.epoch_start == data.offset
         if not here and (data.epoch_start > data.offset or not self._copy.shape().is_empty):
-            raise ValueError(f"epoch {data.epoch} from {data.epoch_start}, told at {data.offset}")
-        self._copy.new_epoch(data.epoch, data.epoch_start)
+            raise Senseless(f"epoch {data.epoch} from {data.epoch_start}, told at {data.offset}")
+        try:
+            self._copy.new_epoch(data.epoch, data.epoch_start)
+        except ValueError as e:
+            raise Senseless(str(e)) from e
 
 
 class _Refused(Exception):

@@ -3,7 +3,7 @@
 from .desk import Desk, Table, not_master
 from .net import Connection, refusal
 from .store.message_store import Found
-from .wire import NONSENSE, Json, Op, Status
+from .wire import Json, Op, Status
 
 MOST = 64  # as many as the original gives at most
 _MOST_BYTES = 1024 * 1024
@@ -21,8 +21,8 @@ class KeyQueries:
             return not_master()
         try:
             key, most = bytes.fromhex(fields["key"]), int(fields.get("maxNum", MOST))
-        except NONSENSE:
-            return refusal(Status.INVALID_REQUEST, "the key must be hex, maxNum a number")
+        except ValueError:
+            return refusal(Status.INVALID_REQUEST, "the key must be hex")
         found = await self._desk.replica.store.find(
             str(fields["topic"]).encode(), key, max(1, min(most, MOST))
         )

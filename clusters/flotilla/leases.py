@@ -18,7 +18,8 @@ class Leases:
         return True
 
     def give_back(self, place: Place, client: str) -> None:
-        if self._held.get(place, ("", 0.0))[0] == client:
+        held = self._held.get(place)
+        if held is not None and held[0] == client:
             del self._held[place]
 
 

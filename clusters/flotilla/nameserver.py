@@ -67,6 +67,7 @@ class Nameserver:
                 **Tuning(config, {}, self._events).table(),
             },
             on_closed=self._closed,
+            on_senseless=self._senseless,
         )
 
     def close(self) -> None:
@@ -153,6 +154,9 @@ class Nameserver:
 
     async def _ping(self, connection: Connection, fields: Json) -> Json:
         return {}
+
+    def _senseless(self, connection: Connection, why: str) -> None:
+        self._events.write("senseless", peer=connection.peer, why=why)
 
     def _closed(self, connection: Connection, why: str) -> None:
         if connection.refused:

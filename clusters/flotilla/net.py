@@ -7,13 +7,29 @@ may not have been carried out. `Pool` keeps one connection per address and dials
 
 A `Handler` receives (connection, op, request id, body) and answers, now or later, with
 `connection.reply`. `JsonHandler` turns a table {op: async function from fields to fields} into one.
+
+Whatever a peer sends, the node goes on: it raises Senseless where it is taken apart, and the peer
+is refused. Any other exception of a handler is a fault of this node. It goes to the event loop's
+exception handler, which ends the process, for nobody would hear of a fault that was only answered.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol, cast
 
-from .wire import HEADER, MAX_FRAME, NONSENSE, REPLY, Json, Status, frame, from_json, to_json
+from .shapes import misshapen
+from .wire import (
+    HEADER,
+    MAX_FRAME,
+    REPLY,
+    Json,
+    Senseless,
+    Status,
+    frame,
+    from_json,
+    to_json,
+    understood,
+)
 
 
 class ConnectionLost(Exception):
@@ -32,7 +48,11 @@ class Handler(Protocol):
     def opened(self, connection: "Connection") -> None: ...
 
     def frame(self, connection: "Connection", op: int, request: int, body: bytes) -> None:
-        """A request. ValueError or struct.error: the peer is malformed and is dropped."""
+        """A request. Senseless: the peer is dropped. Whatever else is raised stops the node."""
+        ...
+
+    def senseless(self, connection: "Connection", why: str) -> None:
+        """The first time that the peer sent what makes no sense."""
         ...
 
     def closed(self, connection: "Connection", why: str) -> None: ...
@@ -45,6 +65,7 @@ class Connection(asyncio.Protocol):
         self.peer = ""
         self.refused: str | None = None
         self._handler = handler
+        self._was_senseless = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._inbox = bytearray()
@@ -68,12 +89,13 @@ class Connection(asyncio.Protocol):
         self._inbox += data
         try:
             self._parse()
-        except OSError as e:  # of our own disk; asyncio would take it for the connection's
+        except Senseless as e:  # a malformed peer must never stop the node
+            self.refused = str(e)
+            self.abort()
+            self.is_senseless(self.refused)
+        except Exception as e:  # ours, or our disk's; asyncio would end the connection, and go on
             context = {"message": f"a frame from {self.peer} was not served", "exception": e}
             self._loop.call_exception_handler(context)
-        except Exception as e:  # a malformed peer must never stop the node
-            self.refused = f"{type(e).__name__}: {e}"
-            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -132,6 +154,12 @@ class Connection(asyncio.Protocol):
         if self._transport:
             self._transport.abort()
 
+    def is_senseless(self, why: str) -> None:
+        """The peer sent what makes no sense; of each connection that is told once."""
+        if not self._was_senseless:
+            self._was_senseless = True
+            self._handler.senseless(self, why)
+
     # inside
 
     def _flush(self) -> None:
@@ -144,7 +172,7 @@ class Connection(asyncio.Protocol):
         while len(inbox) - at >= HEADER.size:
             length, op, request = HEADER.unpack_from(inbox, at)
             if not 5 <= length <= MAX_FRAME:
-                raise ValueError(f"a frame of {length} bytes")
+                raise Senseless(f"a frame of {length} bytes")
             end = at + 4 + length
             if end > len(inbox):
                 break
@@ -176,7 +204,10 @@ class Silent:
     def opened(self, connection: Connection) -> None: ...
 
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
-        raise ValueError(f"an unexpected request {op}")
+        raise Senseless(f"an unexpected request {op}")
+
+    def senseless(self, connection: Connection, why: str) -> None:
+        """Whoever asked learns it: the connection is lost."""
 
     def closed(self, connection: Connection, why: str) -> None: ...
 
@@ -189,10 +220,12 @@ class JsonHandler:
         table: Mapping[int, Callable[[Connection, Json], Awaitable[Json]]],
         other: Callable[[Connection, int, int, bytes], None] | None = None,
         on_closed: Callable[[Connection, str], None] | None = None,
+        on_senseless: Callable[[Connection, str], None] | None = None,
     ) -> None:
         self._table = table
         self._other = other
         self._on_closed = on_closed
+        self._on_senseless = on_senseless
         self._tasks = Tasks()
         self.connections: dict[Connection, None] = {}
 
@@ -203,10 +236,18 @@ class JsonHandler:
         serve = self._table.get(op)
         if serve is None:
             if self._other is None:
-                raise ValueError(f"an unknown operation {op}")
+                raise Senseless(f"an unknown operation {op}")
             self._other(connection, op, request, body)
             return
-        self._tasks.start(self._serve(connection, op, request, serve(connection, from_json(body))))
+        fields = understood(from_json, body)
+        if why := misshapen(op, fields):
+            self._refuse(connection, op, request, why)
+        else:
+            self._tasks.start(self._serve(connection, op, request, serve(connection, fields)))
+
+    def senseless(self, connection: Connection, why: str) -> None:
+        if self._on_senseless:
+            self._on_senseless(connection, why)
 
     def closed(self, connection: Connection, why: str) -> None:
         self.connections.pop(connection, None)
@@ -218,9 +259,14 @@ class JsonHandler:
     ) -> None:
         try:
             fields = await work
-        except NONSENSE as e:
-            fields = refusal(Status.INVALID_REQUEST, f"{type(e).__name__}: {e}")
-        connection.reply(op, request, to_json({"code": Status.SUCCESS, **fields}))
+        except Senseless as e:
+            self._refuse(connection, op, request, str(e))
+        else:
+            connection.reply(op, request, to_json({"code": Status.SUCCESS, **fields}))
+
+    def _refuse(self, connection: Connection, op: int, request: int, why: str) -> None:
+        connection.reply(op, request, to_json(refusal(Status.INVALID_REQUEST, why)))
+        connection.is_senseless(f"operation {op}: {why}")
 
 
 class Tasks:
@@ -311,13 +357,6 @@ async def serve(host: str, port: int, handler: Handler) -> asyncio.AbstractServe
 def split(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     return host, int(port)
-
-
-def is_address(text: object) -> bool:
-    """ip:port, as somebody wrote it."""
-    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
-    known = 0 < len(host) < 256 and port.isascii() and port.isdecimal() and len(port) < 6
-    return known and 0 < int(port) < 65536
 
 
 def refusal(code: Status, remark: str) -> Json:

@@ -11,7 +11,7 @@ from . import catalog, topic_limits
 from .catalog import Place, Version
 from .desk import Desk, Table, not_master
 from .net import Connection, refusal
-from .wire import Json, Op, Status
+from .wire import Json, Op, Senseless, Status
 
 _LONGEST_WAIT_S = 30.0
 
@@ -62,6 +62,8 @@ class Queues:
         reign = self._desk.changes()
         if "version" not in fields:  # a slave of the first edition takes the offsets out of all
             return not_master() if reign is None else self._catalog.copy()
+        if missing := [name for name in ("brokerId", "addr", "waitMs") if name not in fields]:
+            raise Senseless(f"{missing[0]} is missing")
         slave, held = int(fields["brokerId"]), Version.of(fields["version"])
         wait_s = min(float(fields["waitMs"]) / 1000, _LONGEST_WAIT_S)
         news = (

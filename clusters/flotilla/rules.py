@@ -30,7 +30,7 @@ from .elect import Ballot, Standing
 from .epochs import EpochTable
 from .quorum import Patience
 from .raft import membership, votes
-from .raft.messages import VoteRequest
+from .raft.messages import Entry, VoteRequest
 from .raft.votes import Vote, Voter
 from .store import checkpoint, consume_queue, record
 from .sync_state import Progress, SyncState
@@ -47,6 +47,7 @@ class Rules:
     commit_index: Callable[[Sequence[int], Callable[[int], int | None], int], int] = (
         votes.commit_index
     )
+    committed_entry: Callable[[int, Entry], Entry] = votes.committed_entry
     confirmed_round: Callable[[Sequence[int]], int] = votes.confirmed_round
     may_change_members: Callable[[int, int, int], bool] = membership.may_change_members
     # control plane: controllers (now, heard at, timeout), all in seconds

@@ -15,9 +15,10 @@ operator of the original can read them.
 
 import json
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 MAX_FRAME = 16 * 1024 * 1024
 HEADER = struct.Struct(">IBI")
@@ -25,8 +26,8 @@ REPLY = 0x80
 
 Json = dict[str, Any]
 
-# What a request raises whose fields are missing, of another type, or absurd (1e999 is no integer,
-# and a list in a list in a list has an end).
+# What a body raises that is taken apart and does not parse, or whose fields are missing, of another
+# type, or absurd (1e999 is no integer, and a list in a list in a list has an end).
 NONSENSE = (
     ArithmeticError,
     AttributeError,
@@ -34,7 +35,21 @@ NONSENSE = (
     RecursionError,
     TypeError,
     ValueError,
+    struct.error,
 )
+T = TypeVar("T")
+
+
+class Senseless(ValueError):
+    """A peer sent what nobody of ours sends. It is refused; the node is sound."""
+
+
+def understood(read: Callable[[bytes], T], body: bytes) -> T:
+    """What a body says. Senseless: nothing."""
+    try:
+        return read(body)
+    except NONSENSE as e:
+        raise Senseless(f"{type(e).__name__}: {e}") from e
 
 
 class Op(IntEnum):

@@ -93,6 +93,7 @@ class SimulatedHosts:
         self._machines: list[Machine] = []
         self._system: Any = load("system", trial.system)(trial)
         self._tell: list[Callable[[Told], object]] = []
+        self._laws: Any = None  # until the nodes are raised
 
     def enter(self) -> None:
         """Nothing to prepare."""
@@ -179,8 +180,8 @@ class SimulatedHosts:
         return quickest
 
     def observed(self) -> Iterable[Observed]:
-        """What was watched, and which laws were seen broken."""
-        told: Iterable[Observed] = self._laws.events()
+        """What was watched, and which laws were seen broken, however far the world came."""
+        told: Iterable[Observed] = self._laws.events() if self._laws is not None else ()
         return told
 
     def _file(self, node: str, name: str) -> Content | None:
@@ -193,14 +194,17 @@ class SimulatedHosts:
 
     def _wrote(self, node: str, lines: bytes) -> None:
         """Lines of a node's event log."""
-        for line in lines.splitlines():
-            with suppress(ValueError):  # a part of a line that the disk had no room for
+        for line in filter(None, lines.splitlines()):
+            try:
                 fields = json.loads(line)
                 event = Told(node, fields["kind"], fields)
-                self._seen.saw(node, event.kind, fields)
-                self._laws.saw(self._world.now_ns, node, event.kind, fields)
-                for tell in self._tell:
-                    self._world.after(0, tell, event)
+            except (ValueError, KeyError, TypeError):  # a part of a line: the disk had no more room
+                self._laws.unread(node)
+                continue
+            self._seen.saw(node, event.kind, fields)
+            self._laws.saw(self._world.now_ns, node, event.kind, fields)
+            for tell in self._tell:
+                self._world.after(0, tell, event)
 
     def folder(self, node: str) -> str:
         return f"{HOME}/{node}"

@@ -32,6 +32,7 @@ class Law(StrEnum):
     CUT_TOO_HIGH = "CUT_TOO_HIGH"
     CUT_TOO_LOW = "CUT_TOO_LOW"
     ANSWERED_EARLY = "ANSWERED_EARLY"
+    UNACCEPTABLE = "UNACCEPTABLE"
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ class Known:
     reigning: int = 0  # the latest epoch that has one
     confirmed: int = 0  # the highest of all reigns
     confirmed_in: int = 0
+    confirmed_by: dict[str, int] = field(default_factory=dict)  # the highest of a node's lives
 
 
 class Lawbook:
@@ -102,6 +104,9 @@ class Lawbook:
         self.broken: list[Broken] = []
         self.counts: Counter[Law] = Counter()
         self.looked: Counter[Law] = Counter()
+        self.lines = 0  # of event logs
+        self.unseen = 0  # ... that nobody could make sense of, or that were lost
+        self.damaged = False  # what a node sends may come from a disk that somebody changed
         self.unclean = bool(settings.get("enableElectUncleanMaster", False))
         self.log_bytes = log_bytes
         self.set_of: dict[str, Known] = {}  # by node
@@ -163,6 +168,7 @@ class Lawbook:
 
     def disk_damaged(self, node: str) -> None:
         """Acknowledged bytes may be gone or changed there, whatever anybody waited for."""
+        self.damaged = True
         if node in self.lives:
             self.renew(self.lives[node])
         of = self.set_of.get(node)
@@ -172,8 +178,9 @@ class Lawbook:
 
     def events(self) -> Iterator[tuple[int, str, str, Fields]]:
         """For the history, at the end: (t, node, kind, fields) of what was watched and broken."""
-        looked = {law.value: self.looked[law] for law in Law if self.looked[law]}
-        yield self._now_ns(), "", WATCHED, {"looked": looked}
+        looked = {law.value: self.looked[law] for law in Law}
+        seen = {"looked": looked, "lines": self.lines, "unseen": self.unseen}
+        yield self._now_ns(), "", WATCHED, seen
         left = self.counts.copy()
         for broken in self.broken:
             left[broken.law] -= 1

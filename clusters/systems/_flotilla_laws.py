@@ -3,12 +3,14 @@
     ONE_LEADER          one controller leads a term of Raft
     ONE_MASTER          one broker, in one of its lives, is master of a set in an epoch
     ELECTED_OUTSIDE     a master comes from the SyncStateSet
-    COMMITTED_CHANGED   what the controllers have committed stays: entries' terms, elections, sets
+    COMMITTED_CHANGED   what the controllers have committed stays, and is the same on each of them:
+                        entries, elections, sets
     CONFIRM_WENT_BACK   a confirm offset does not sink, neither in a reign nor from one to the next
     SET_LACKS_ACKED     every member of the SyncStateSet holds every acknowledged byte
     CUT_TOO_HIGH        a slave keeps nothing from the first byte on that its master has otherwise
-    CUT_TOO_LOW         a log is not cut below its confirm offset
+    CUT_TOO_LOW         a log is not cut below the highest confirm offset that its node ever had
     ANSWERED_EARLY      SUCCESS is answered for bytes that the master took for acknowledged
+    UNACCEPTABLE        nobody of ours sends what makes no sense to who gets it
 
 They are seen at two places. The decisions of a node go through `rules`, which hands on what they
 decide, unchanged, and looks at what they were asked. The lines of the event logs come to `saw`, in
@@ -24,15 +26,20 @@ the beginning, from the power cut on, or from the damage on. The others always a
 **Late news convicts nobody.** Controllers may tell of a set or an election after the next one has
 taken effect, and a slave may read an answer of a master that has been deposed since. What a newer
 epoch or set epoch was seen for is passed over.
+
+**Who saw nothing has proved nothing.** Looks are counted for each law, and so are lines that could
+not be read, or were of nobody who is known (`unseen`), and those that a disk refused (`missed`).
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
+from zlib import crc32
 
 from clusters.flotilla.epochs import EpochTable
 from clusters.flotilla.quorum import Patience
+from clusters.flotilla.raft.messages import Entry
 from clusters.flotilla.rules import Rules
 from clusters.flotilla.sync_state import SyncState
 from clusters.flotilla.wire import Status
@@ -56,7 +63,8 @@ class Laws:
     ) -> None:
         self._book = Lawbook(sets, settings, now_ns, log_bytes)
         self._told = Told(self._book)
-        self._terms: list[int] = [0]  # of the committed entries, by index
+        self._terms: dict[int, int] = {}  # of the committed entries, by index
+        self._entries: dict[int, tuple[int, int, int]] = {}  # as the first controller took them
 
     # what is told
 
@@ -65,7 +73,11 @@ class Laws:
         life = self._book.born(node, boot)
         of = self._book.set_of.get(node)
         if of is None:
-            return replace(rules, commit_index=self._commit_index(life, rules))
+            return replace(
+                rules,
+                commit_index=self._commit_index(life, rules),
+                committed_entry=self._committed_entry(life, rules),
+            )
         return replace(
             rules,
             counted_members=self._counted_members(life, of, rules),
@@ -79,6 +91,10 @@ class Laws:
     def saw(self, t_ns: int, node: str, kind: str, fields: Fields) -> None:
         """A line of the node's event log."""
         self._told.saw(kind, Line(t_ns, node, fields))
+
+    def unread(self, node: str) -> None:
+        """Something in the node's event log that is no line."""
+        self._told.unread()
 
     def power_lost(self, node: str) -> None:
         """The node lost power, and what its disk had not kept. Call it when that happens."""
@@ -109,6 +125,11 @@ class Laws:
         """How often each law was looked at."""
         return self._book.looked
 
+    @property
+    def unseen(self) -> int:
+        """Lines of event logs that were lost, or that nothing could be made of."""
+        return self._book.unseen
+
     def events(self) -> Iterator[tuple[int, str, str, Fields]]:
         """For the history, at the end: (t, node, kind, fields) of what was watched and broken."""
         return self._book.events()
@@ -138,14 +159,33 @@ class Laws:
             term = term_at(index)
             if term is None:
                 continue  # compacted away: it was looked at when it was committed
-            if index == len(self._terms):
-                self._terms.append(term)
-            elif self._terms[index] != term:
-                was, self._terms[index] = self._terms[index], term
+            was = self._terms.setdefault(index, term)
+            if was != term:
+                self._terms[index] = term
                 why = f"entry {index} was committed in term {was}, and is another of term {term}"
                 fields = {"index": index, "was": was, "term": term}
                 self._book.breaks(Law.COMMITTED_CHANGED, life.node, why, fields)
                 return
+
+    def _committed_entry(self, life: Life, rules: Rules) -> Callable[[int, Entry], Entry]:
+        decide = rules.committed_entry
+
+        def committed_entry(index: int, entry: Entry) -> Entry:
+            taken = decide(index, entry)
+            self._takes(life, index, taken)
+            return taken
+
+        return committed_entry
+
+    def _takes(self, life: Life, index: int, entry: Entry) -> None:
+        """A controller, whoever leads, applies an entry: everywhere and in every life the same."""
+        self._book.looked[Law.COMMITTED_CHANGED] += 1
+        is_now = (entry.term, entry.kind, crc32(entry.data))
+        was = self._entries.setdefault(index, is_now)
+        if was != is_now:
+            why = f"{life.node} took for entry {index} another than others, of term {entry.term}"
+            fields = {"index": index, "was": was[0], "term": entry.term}
+            self._book.breaks(Law.COMMITTED_CHANGED, life.node, why, fields)
 
     # decisions of masters
 
@@ -174,8 +214,8 @@ class Laws:
             if own != life.own:
                 life.own = own
                 holds(life.node, own)
-            if offset < stored:
-                self._sinks(life, of, stored, offset)
+            if offset < (high := max(stored, life.confirmed)):
+                self._sinks(life, of, high, offset)
             if offset != life.confirmed:
                 self._confirms(life, of, offset)
             return offset
@@ -188,7 +228,8 @@ class Laws:
         first, life.confirmed = life.confirmed < 0, offset
         if of.excused:
             return
-        if first and life.epoch > of.confirmed_in and offset < of.confirmed:
+        of.confirmed_by[life.node] = max(offset, of.confirmed_by.get(life.node, 0))
+        if first and life.epoch >= of.confirmed_in and offset < of.confirmed:
             self._sinks(life, of, of.confirmed, offset)
         of.bases.setdefault(life.epoch, offset)
         if life.epoch < of.reigning:

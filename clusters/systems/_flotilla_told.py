@@ -28,9 +28,20 @@ class Told:
         self._leaders: dict[int, tuple[str, int]] = {}
 
     def saw(self, kind: str, line: Line) -> None:
-        look = _LOOKS.get(kind)
-        if look is not None:
-            look(self, line)
+        self._book.lines += 1
+        try:
+            missed = int(line.fields.get("missed", 0))
+            self._book.lines += missed
+            self._book.unseen += missed
+            if look := _LOOKS.get(kind):
+                look(self, line)
+        except (KeyError, TypeError, ValueError):
+            self._book.unseen += 1
+
+    def unread(self) -> None:
+        """Something that is no line."""
+        self._book.lines += 1
+        self._book.unseen += 1
 
     def _start(self, line: Line) -> None:
         """A process began; `rules` has announced it, if this node's decisions are seen."""
@@ -38,6 +49,16 @@ class Told:
         if life.started:
             life = self._book.born(line.node, life.boot + 1)
         life.started = True
+        self._book.looked[Law.UNACCEPTABLE] += not self._book.damaged
+
+    def _senseless(self, line: Line) -> None:
+        """There is nobody in this world but ours, and its wires turn no bits over."""
+        if self._book.damaged:
+            return
+        self._book.looked[Law.UNACCEPTABLE] += 1
+        peer, said = line.fields["peer"], line.fields["why"]
+        why = f"{line.node} was sent what makes no sense by {peer}: {said}"
+        self._book.breaks(Law.UNACCEPTABLE, line.node, why, {"peer": peer}, line.t_ns)
 
     def _raft(self, line: Line) -> None:
         if line.fields["state"] != "leader":
@@ -52,9 +73,7 @@ class Told:
             self._book.breaks(Law.ONE_LEADER, life.node, why, fields, line.t_ns)
 
     def _role(self, line: Line) -> None:
-        of, life = self._book.set_of.get(line.node), self._book.life(line.node)
-        if of is None:
-            return
+        of, life = self._of(line), self._book.life(line.node)
         self._book.renew(life)
         life.epoch, life.acked, life.confirmed = int(line.fields["epoch"]), 0, -1
         life.master = of.by_address.get(str(line.fields.get("masterAddr")), "")
@@ -77,9 +96,7 @@ class Told:
             self._book.breaks(Law.ONE_MASTER, life.node, why, fields, t_ns)
 
     def _election(self, line: Line) -> None:
-        of = self._book.sets.get(str(line.fields.get("brokerName")))
-        if of is None:
-            return
+        of = self._book.sets[str(line.fields["brokerName"])]
         epoch, winner = int(line.fields["epoch"]), line.fields["masterId"]
         known = of.elections.setdefault(epoch, winner)
         if known != winner:
@@ -120,9 +137,7 @@ class Told:
     def _set(self, line: Line) -> None:
         """A new SyncStateSet, told by a controller or by the master."""
         name = line.fields.get("brokerName")
-        of = self._book.sets.get(str(name)) if name else self._book.set_of.get(line.node)
-        if of is None:
-            return
+        of = self._book.sets[str(name)] if name else self._of(line)
         number, members = int(line.fields["setEpoch"]), sorted(line.fields["set"])
         known = of.sets.setdefault(number, members)
         if known != members:
@@ -134,30 +149,35 @@ class Told:
             self._all_hold(of, line)
 
     def _handshake(self, line: Line) -> None:
-        of = self._book.set_of.get(line.node)
-        if of and line.fields["status"] == SUCCESS and (slave := of.ids.get(line.fields["peer"])):
+        of = self._of(line)
+        if line.fields["status"] == SUCCESS:
+            slave = of.ids[line.fields["peer"]]
             of.welcomes[line.node, slave] = self._book.life(line.node).turn
 
     def _recover(self, line: Line) -> None:
         of = self._book.set_of.get(line.node)
-        if of is not None:
+        if of is not None:  # else it is a controller's log
             of.acked.restarted(line.node, int(line.fields["max"]))
             self._still_holds(of, line)
 
     def _truncate(self, line: Line) -> None:
-        of, fields = self._book.set_of.get(line.node), line.fields
-        if of is None:
-            return
-        of.acked.cut(line.node, int(fields["point"]))
+        of, fields = self._of(line), line.fields
+        point, told = int(fields["point"]), int(fields["confirm"])
+        of.acked.cut(line.node, point)
         if of.excused:
             return
         self._book.looked[Law.CUT_TOO_LOW] += 1
-        if fields["belowConfirm"]:
-            point, confirm = fields["point"], fields["confirm"]
+        confirm = max(told, of.confirmed_by.get(line.node, 0))  # a former life may have had more
+        of.confirmed_by[line.node] = min(confirm, point)
+        if point < confirm:
             why = f"{line.node} cut its log at {point}, below its confirm offset {confirm}"
             shown = {"set": of.name, "point": point, "confirm": confirm, "case": fields["case"]}
             self._book.breaks(Law.CUT_TOO_LOW, line.node, why, shown, line.t_ns)
         self._still_holds(of, line)
+
+    def _of(self, line: Line) -> Known:
+        """The set of who tells this. KeyError: nobody's."""
+        return self._book.set_of[line.node]
 
     def _still_holds(self, of: Known, line: Line) -> None:
         """A log was cut, by its node or by a power cut. Was that allowed to a member?"""
@@ -176,6 +196,7 @@ _LOOKS: Mapping[str, Callable[[Told, Line], None]] = {
     "handshake": Told._handshake,
     "recover": Told._recover,
     "truncate": Told._truncate,
+    "senseless": Told._senseless,
 }
 
 

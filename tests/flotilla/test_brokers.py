@@ -295,7 +295,7 @@ def test_what_is_refused_and_how(brokers: Trial) -> None:
         assert (await group.send(slave)).status is Status.SERVICE_NOT_AVAILABLE
         assert (await group.pull(slave, 0, 0)).status is Status.SERVICE_NOT_AVAILABLE
         range_of = {"topic": "t", "queueId": 0}
-        ask = {"brokerId": 2, "addr": "a", "version": [0, 0], "waitMs": 0}
+        ask = {"brokerId": 2, "addr": "10.9.9.9:1", "version": [0, 0], "waitMs": 0}
         for op, fields in ((Op.QUEUE_RANGE, range_of), (Op.METADATA_SYNC, ask)):
             reply = await group.pool.ask(slave.address, op, fields, 2)
             assert reply["code"] == Status.SERVICE_NOT_AVAILABLE
@@ -403,7 +403,7 @@ def test_a_new_reign_of_the_same_master_needs_no_new_connection(brokers: Trial) 
             "brokerName": "b",
             "masterId": told["masterId"],
             "masterAddr": master.address,
-            "masterHaAddr": "not asked for",
+            "masterHaAddr": "10.9.9.9:1",  # not asked for
             "masterEpoch": told["masterEpoch"] + 5,
             "set": [told["masterId"]],
             "setEpoch": told["setEpoch"] + 5,
@@ -430,6 +430,8 @@ class Impostor:
     def __init__(self) -> None:
         self.connections: list[Connection] = []
         self.ended = 0
+
+    def senseless(self, connection: Connection, why: str) -> None: ...
 
     def opened(self, connection: Connection) -> None:
         self.connections.append(connection)

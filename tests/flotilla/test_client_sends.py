@@ -49,6 +49,8 @@ class Broker:
     address: str = ""
     connections: list[Connection] = field(default_factory=list)
 
+    def senseless(self, connection: Connection, why: str) -> None: ...
+
     def opened(self, connection: Connection) -> None:
         self.connections.append(connection)
 

@@ -17,6 +17,9 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(scenario)
 
 
+ASKED = {"brokerName": "b"}
+
+
 class Controller:
     """Answers, refers to another, or hangs up. `asked` counts.
 
@@ -77,7 +80,7 @@ def test_a_follower_names_the_leader_and_it_is_remembered() -> None:
         for controller in controllers:
             controller.leader = controllers[2].address
         for _ in range(2):
-            assert (await link.ask(Op.REPLICA_INFO, {}))["masterId"] == 7
+            assert (await link.ask(Op.REPLICA_INFO, ASKED))["masterId"] == 7
         assert [c.asked for c in controllers] == [1, 0, 2]
         await leave(controllers, link)
 
@@ -90,10 +93,10 @@ def test_without_a_leader_nothing_was_done() -> None:
     async def scenario() -> None:
         controllers, link = await group(2)
         with pytest.raises(NoLeader):
-            await link.ask(Op.REPLICA_INFO, {})
+            await link.ask(Op.REPLICA_INFO, ASKED)
         await leave(controllers, link)
         with pytest.raises(NoLeader):
-            await link.ask(Op.REPLICA_INFO, {})
+            await link.ask(Op.REPLICA_INFO, ASKED)
         link.close()
 
     run(scenario())
@@ -107,8 +110,8 @@ def test_a_lost_answer_is_uncertain_and_another_is_asked_next() -> None:
         first, second = controllers
         first.hangs_up, second.leader = True, second.address
         with pytest.raises(Uncertain):
-            await link.ask(Op.REPLICA_INFO, {})
-        assert (await link.ask(Op.REPLICA_INFO, {}))["masterId"] == 7
+            await link.ask(Op.REPLICA_INFO, ASKED)
+        assert (await link.ask(Op.REPLICA_INFO, ASKED))["masterId"] == 7
         assert [c.asked for c in controllers] == [1, 1]
         await leave(controllers, link)
 
@@ -127,9 +130,9 @@ def test_a_leader_without_a_majority_decides_nothing(
         controllers, link = await group(1)
         controllers[0].leader, controllers[0].stuck = controllers[0].address, stuck
         with pytest.raises(concluded):
-            await link.ask(Op.REPLICA_INFO, {})
+            await link.ask(Op.REPLICA_INFO, ASKED)
         controllers[0].stuck = None
-        assert (await link.ask(Op.REPLICA_INFO, {}))["masterId"] == 7
+        assert (await link.ask(Op.REPLICA_INFO, ASKED))["masterId"] == 7
         await leave(controllers, link)
 
     run(scenario())

@@ -38,3 +38,4 @@ def test_a_lease_ends_unless_it_is_taken_again() -> None:
     assert leases.take(place, "b", 119.0)
     leases.give_back(place, "b")
     assert leases.take(place, "a", 120.0)
+    leases.give_back(("g", "t", 9), "")  # nobody has it, and nobody's name is that

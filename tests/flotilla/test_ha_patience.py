@@ -38,6 +38,8 @@ class Rude:
     def __init__(self) -> None:
         self.asked = 0
 
+    def senseless(self, connection: Connection, why: str) -> None: ...
+
     def opened(self, connection: Connection) -> None: ...
 
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:

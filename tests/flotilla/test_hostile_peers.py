@@ -6,6 +6,7 @@ Three controllers, a nameserver and a broker live in one simulated process and t
 
 import asyncio
 import json
+import traceback
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -35,6 +36,7 @@ from clusters.hosts._simulated.process import Process
 
 ADDRESS = "10.0.0.1"
 INPUTS, BATCH = 50_000, 500  # for each flavour of the controllers
+SHAPED = 10_000
 CONTROLLERS = {f"n{i}": f"{ADDRESS}:{9870 + i}" for i in (1, 2, 3)}
 
 
@@ -178,11 +180,21 @@ def _toml(value: Any) -> str:
 
 def on_rig(scenario: Callable[[Rig], Coroutine[Any, Any, None]], **settings: Any) -> None:
     async def main(lab: HaLab) -> None:
-        rig = Rig(lab.process, disk_of(lab.process.host))
+        rig, broken = Rig(lab.process, disk_of(lab.process.host)), list[str]()
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, told: broken.append(_shown(told))
+        )
         await rig.raise_all(**settings)
         await scenario(rig)
+        assert not broken, "\n".join(broken)  # as processes, the nodes would have stopped
 
     play(main)
+
+
+def _shown(told: dict[str, Any]) -> str:
+    return (
+        "".join(traceback.format_exception(told["exception"])) if "exception" in told else str(told)
+    )
 
 
 def judge(attack: Attack) -> str:
@@ -229,6 +241,23 @@ def test_a_hundred_thousand_inputs(flavour: str) -> None:
     on_rig(scenario, flavour=flavour)
 
 
+@pytest.mark.parametrize("flavour", ["dledger", "jraft"])
+def test_requests_that_look_right_break_no_handler(flavour: str) -> None:
+    """Fields of the right types, and absurd: they may be obeyed, and no exception comes of them."""
+
+    async def scenario(rig: Rig) -> None:
+        malice, places = Malice(2, lambda: 0), rig.handlers()
+        for number in range(SHAPED):
+            _, _, handler = places[number % len(places)]
+            if handler is not rig.broker.ha:
+                Attack(handler, malice.shaped())
+            if number % BATCH == 0:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
+
+    on_rig(scenario, flavour=flavour)
+
+
 def told(rig: Rig, node: str) -> int:
     """Connections that ended for a reason, as the event log has them."""
     closed = [row for row in rig.events(node, "connection") if row["state"] == "closed"]
@@ -271,6 +300,8 @@ class LyingMaster:
     def __init__(self, welcome: bytes, data: bytes) -> None:
         self.welcome, self.data = welcome, data
         self.met = 0
+
+    def senseless(self, connection: Connection, why: str) -> None: ...
 
     def opened(self, connection: Connection) -> None: ...
 

@@ -349,7 +349,11 @@ def test_a_nameserver_that_knows_no_light_heartbeats_is_registered_with(tmp_path
             return {}
 
         server, address = await played({Op.REGISTER_BROKER: answer})
-        fields = dict.fromkeys(LIGHT, 0)
+        fields: Json = {name: name for name in ("cluster", "brokerName")}
+        fields |= dict.fromkeys(("addr", "haAddr"), "10.0.0.1:1")
+        fields |= dict.fromkeys(("brokerId", "stateVersion", "timeoutMs", "life", "beat"), 0)
+        fields |= {"topics": {}}
+        assert set(LIGHT) < set(fields)
         registrar = Registrar((address,), Pace(3600, 0.01, 30, 30), lambda: fields)
         registrar.start()
 

@@ -68,6 +68,7 @@ class Group:
             on_role,
             lambda term: self.leading.append(name),
             lambda members: None,
+            lambda peer, why: None,
         )
         member = Member(name, self.addresses, TIMING, str(self.folder / name), snapshot_entries)
         node, _ = await RaftNode.start(member, hooks, ports or real(ord(name)), RULES)
@@ -93,6 +94,8 @@ class Door:
 
     def __init__(self, group: Group, name: str) -> None:
         self.group, self.name = group, name
+
+    def senseless(self, connection: Connection, why: str) -> None: ...
 
     def opened(self, connection: Connection) -> None:
         self.group.accepted[connection] = None
@@ -283,6 +286,8 @@ def test_a_link_that_is_not_answered_is_dialled_anew() -> None:
         heard = 0
         open = 0
 
+        def senseless(self, connection: Connection, why: str) -> None: ...
+
         def opened(self, connection: Connection) -> None:
             self.dialled += 1
             self.open += 1
@@ -297,7 +302,7 @@ def test_a_link_that_is_not_answered_is_dialled_anew() -> None:
         mute, tasks = Mute(), Tasks()
         server = await net.serve("127.0.0.1", 0, mute)
         host, port = server.sockets[0].getsockname()
-        link = Link(f"{host}:{port}", 0.05, tasks, lambda body: None)
+        link = Link(f"{host}:{port}", 0.05, tasks, lambda body: None, lambda peer, why: None)
 
         def sends_until_twice() -> bool:
             link.send(b"x")

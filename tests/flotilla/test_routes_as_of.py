@@ -59,6 +59,9 @@ class Port:
             server.close()
             self._nameserver.close()
 
+    def senseless(self, connection: Connection, why: str) -> None:
+        self._nameserver.handler.senseless(connection, why)
+
     def opened(self, connection: Connection) -> None:
         self._nameserver.handler.opened(connection)
         if self.refuses:

@@ -20,11 +20,16 @@ from clusters.flotilla.epochs import EpochTable
 from clusters.flotilla.ha_protocol import Hello, pack_ack
 from clusters.flotilla.raft.messages import Append, Entry, VoteRequest
 from clusters.flotilla.raft.messages import pack as pack_raft
+from clusters.flotilla.shapes import SHAPES
 from clusters.flotilla.wire import HEADER, MAX_FRAME, REPLY, Op, Pull, Send, frame
 
 ABSURD: tuple[Any, ...] = (
     *(None, True, "", "x", "9" * 400, -1, -(2**63), 2**31, 2**63, 2**64, 10**30, 0.5),
     *(float("inf"), float("-inf"), float("nan"), [], [None], ["1"], [[[]]], {}, {"a": []}),
+)
+SHAPED: tuple[Any, ...] = (
+    *(0, 1, 2, "t", "b", "g", "00", "10.6.6.6:1"),
+    *([1], [1, 2], [2**63, 0], ["t"], {"t": 4}),
 )
 NAMES = "cluster brokerName brokerId addr haAddr checkCode timeoutMs epoch maxOffset priority"
 NAMES += " confirmOffset life beat masterId masterEpoch set setEpoch topic queueId group offset"
@@ -97,6 +102,15 @@ class Malice:
         fields = {name: self._luck.choice(ABSURD) for name in names}
         body = json.dumps(fields).encode()
         return Input("absurd fields", (frame(self._luck.choice(JSON_OPS), 1, body),), "free")
+
+    def shaped(self) -> Input:
+        """All fields that it takes, each of its type: it has to make something of that. Not
+        the word of a controller that a broker reigns or not: one may stop at that."""
+        op = self._luck.choice([op for op in JSON_OPS if op != Op.NOTIFY_ROLE])
+        shape = {name.rstrip("?"): fits for name, fits in SHAPES[op].items()}
+        choices = {n: [*filter(fits, ABSURD + SHAPED)] for n, fits in shape.items()}
+        fields = {name: self._luck.choice(fitting) for name, fitting in choices.items()}
+        return Input("shaped", (frame(op, 1, json.dumps(fields).encode()),), "free")
 
     # clients
 

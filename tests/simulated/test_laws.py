@@ -12,11 +12,13 @@ import pytest
 from simulated_fleet import BROKER_SET, CONFIG, EVENTS, HOME, Fleet, Sailor
 
 from clusters.flotilla import sync_state
+from clusters.flotilla.client import Outcome
+from clusters.flotilla.client.kv import Registers
 from clusters.flotilla.elect import Ballot
 from clusters.flotilla.epochs import EpochTable
 from clusters.flotilla.node import serve
 from clusters.flotilla.quorum import Patience
-from clusters.flotilla.raft.messages import VoteRequest
+from clusters.flotilla.raft.messages import Entry, Kind, VoteRequest
 from clusters.flotilla.raft.votes import Voter
 from clusters.flotilla.rules import RULES, Rules
 from clusters.flotilla.sync_state import SyncState
@@ -51,10 +53,10 @@ class WatchedFleet(Fleet):
             aboard.host.on_power_cut.append(partial(self.laws.power_lost, name))
 
     def start(self, name: str) -> None:
-        aboard = self.aboard[name]
+        aboard, variant = self.aboard[name], self._rules
 
         async def node(process: Process) -> int:
-            rules = self.laws.rules(name, process.boot, self._rules)
+            rules = self.laws.rules(name, process.boot, variant)
             return await serve([CONFIG], lambda seed: ports_of(process, aboard.disk), rules)
 
         aboard.host.start(name, node)
@@ -147,6 +149,7 @@ def test_no_law_is_broken_in_a_storm(profile: str, seed: int) -> None:
     fleet = WatchedFleet(seed, profile)
     fleet.sail(storm)
     assert fleet.laws.broken == []
+    assert fleet.laws.unseen == 0
     looked = fleet.laws.looked
     for law in (Law.ONE_LEADER, Law.ONE_MASTER, Law.ELECTED_OUTSIDE, Law.COMMITTED_CHANGED):
         assert looked[law]
@@ -414,6 +417,58 @@ def test_committed_entries_that_change(laws: Laws) -> None:
     assert laws.broken[0].fields == {"index": 2, "was": 1, "term": 2}
 
 
+def applying(laws: Laws, node: str, boot: int = 1) -> Callable[..., Entry]:
+    """What the controller makes of a committed entry, in a life of its own."""
+    return laws.rules(node, boot, RULES).committed_entry
+
+
+def test_followers_that_take_other_entries(laws: Laws) -> None:
+    """Whoever leads: at an index all controllers take the same, now and in a later life."""
+    lead, follow = applying(laws, "controller-1"), applying(laws, "controller-2")
+    entry = Entry(1, b"{}")
+    assert (lead(7, entry), follow(7, entry), lead(8, entry)) == (entry,) * 3
+    assert applying(laws, "controller-1", 2)(7, entry) == entry
+    assert not laws.broken
+    for other in (Entry(2, b"{}"), Entry(1, b"{]"), Entry(1, b"{}", Kind.MEMBERS)):
+        follow(7, other)
+    assert [broken.law for broken in laws.broken] == [Law.COMMITTED_CHANGED] * 3
+    assert {broken.node for broken in laws.broken} == {"controller-2"}
+
+
+def test_a_gap_in_what_leaders_commit(laws: Laws) -> None:
+    """Where a later leader has compacted away what nobody looked at, the rest is looked at."""
+    terms: list[int | None] = [None, None, None, 1, 1]
+    assert laws.rules("controller-1", 1, RULES).commit_index([4, 4, 4], terms.__getitem__, 1) == 4
+    assert not laws.broken
+    terms[4] = 2
+    laws.rules("controller-2", 1, RULES).commit_index([4, 4, 4], terms.__getitem__, 2)
+    assert [broken.law for broken in laws.broken] == [Law.COMMITTED_CHANGED]
+
+
+def test_a_controller_that_takes_another_entry() -> None:
+    """Only in a whole fleet: one flips a letter of what the others take."""
+
+    def garbled(index: int, entry: Entry) -> Entry:
+        return replace(entry, data=entry.data.replace(b"orders", b"ardors")) if index > 3 else entry
+
+    class Garbled(WatchedFleet):
+        def start(self, name: str) -> None:
+            garbles = name == "controller-2"
+            self._rules = replace(RULES, committed_entry=garbled) if garbles else RULES
+            super().start(name)
+
+    async def registers(sailor: Sailor) -> None:
+        await sailor.healthy()
+        kv = Registers([sailor.fleet.address(name) for name in sailor.fleet.nodes("controller")])
+        assert (await kv.put("n", "orders", "1")).outcome is Outcome.HAPPENED
+        await sailor.healthy()
+        kv.close()
+
+    for fleet, broken in ((Garbled(1), True), (WatchedFleet(1), False)):
+        fleet.sail(registers)
+        assert bool(fleet.laws.counts[Law.COMMITTED_CHANGED]) is broken
+
+
 def confirming(laws: Laws, node: str, epoch: int) -> Callable[[int], int]:
     """The node as master of this epoch: give it the end of its log, and it confirms that."""
     told(laws, node, "start")
@@ -444,6 +499,78 @@ def test_a_deposed_master_that_goes_on(laws: Laws) -> None:
     assert [broken.law for broken in laws.broken] == [Law.CONFIRM_WENT_BACK]
 
 
+def test_a_reign_that_forgets_what_it_confirmed(laws: Laws) -> None:
+    """Within a reign too, and in whatever life of its node: what was once confirmed stays."""
+    confirm = confirming(laws, "broker-1", 1)
+    confirm(100)
+    role = {"role": "master", "brokerId": 1, "masterId": 1, "masterAddr": "", "epoch": 1}
+    told(laws, "broker-1", "role", **role)
+    confirm(100)
+    assert not laws.broken
+    confirm(90)  # though it says itself that it had confirmed nothing
+    assert [broken.law for broken in laws.broken] == [Law.CONFIRM_WENT_BACK]
+    told(laws, "broker-1", "role", **role)
+    confirm(95)
+    assert [broken.fields["was"] for broken in laws.broken] == [100, 100]
+
+
+def test_a_cut_below_what_a_former_life_confirmed(laws: Laws) -> None:
+    """The node may have forgotten it; who watched has not."""
+    confirming(laws, "broker-1", 1)(100)
+    told(laws, "broker-1", "start")
+    told(laws, "broker-1", "recover", min=0, max=120, confirm=0)
+    cut = {"before": 120, "case": 1, "action": "truncate", "confirm": 0, "belowConfirm": False}
+    told(laws, "broker-2", "truncate", point=50, **cut)
+    told(laws, "broker-1", "truncate", point=100, **cut)
+    assert not laws.broken
+    told(laws, "broker-1", "truncate", point=99, **cut)
+    assert [broken.law for broken in laws.broken] == [Law.CUT_TOO_LOW]
+    assert laws.broken[0].fields["confirm"] == 100
+    told(laws, "broker-1", "truncate", point=99, **cut)
+    assert len(laws.broken) == 1
+
+
+def test_nonsense_between_our_nodes(laws: Laws) -> None:
+    """Nobody of ours sends it; unless somebody turned bits over on a disk."""
+    told(laws, "broker-1", "start")
+    assert laws.looked[Law.UNACCEPTABLE] == 1
+    assert not laws.broken
+    told(laws, "broker-1", "senseless", peer="10.0.0.2:4711", why="half a frame")
+    assert [broken.law for broken in laws.broken] == [Law.UNACCEPTABLE]
+    assert "10.0.0.2:4711: half a frame" in laws.broken[0].sentence
+    laws.disk_damaged("broker-2")
+    told(laws, "broker-1", "senseless", peer="10.0.0.2:4711", why="half a record")
+    assert len(laws.broken) == 1
+
+
+def test_a_slave_that_sends_nonsense() -> None:
+    """An ack of what its master does not have: the master refuses it, and the law is broken."""
+
+    def boastful(sync_flush: bool, appended: int, written: int, flushed: int) -> int:
+        return appended + 1_000_000
+
+    laws = broken_by(replace(RULES, ack_position=boastful), _briefly)
+    assert laws.counts[Law.UNACCEPTABLE]
+    assert not broken_by(RULES, _some_load).counts
+
+
+async def _briefly(sailor: Sailor) -> None:
+    await asyncio.sleep(5)
+
+
+def test_what_could_not_be_read_is_counted(laws: Laws) -> None:
+    """Lines without their fields, of nobody known, lost on a full disk, or no lines at all."""
+    told(laws, "broker-1", "start", missed=3)
+    told(laws, "broker-1", "role", role="master")
+    told(laws, "nobody", "truncate", point=1, confirm=0)
+    told(laws, "controller-1", "election", brokerName="another", epoch=1, masterId=1)
+    told(laws, "controller-1", "set", brokerName=BROKER_SET, setEpoch="x", set=[1])
+    laws.unread("broker-1")
+    told(laws, "controller-1", "recover", term=0, last=0, cut=0)
+    [(_, _, _, fields)] = laws.events()
+    assert (fields["lines"], fields["unseen"]) == (10, 8)
+
+
 def test_elections_and_sets_that_change(laws: Laws) -> None:
     """An epoch has one winner, and a set epoch one set, whoever tells of them."""
     elected = {"brokerName": BROKER_SET, "epoch": 2, "set": [1], "previousSet": [1, 2]}
@@ -464,7 +591,9 @@ def test_counts_are_exact_and_tales_are_capped(laws: Laws) -> None:
             told(laws, node, "raft", state="leader", term=term, leader=node)
     assert laws.counts[Law.ONE_LEADER] == 30
     head, *rest = laws.events()
-    assert head[2:] == ("laws-watched", {"looked": {"ONE_LEADER": 60}})
+    assert head[2] == "laws-watched"
+    assert head[3]["looked"] == {law.value: 0 for law in Law} | {"ONE_LEADER": 60}
+    assert (head[3]["lines"], head[3]["unseen"]) == (60, 0)
     assert sum(1 + fields.get("untold", 0) for _, _, _, fields in rest) == 30
     assert len(rest) == 20
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ..net import Connection, Tasks, Unreachable, dial
-from ..wire import Op
+from ..wire import Op, Senseless
 
 QUEUE = 8
 BACKLOG_BYTES = 4 * 1024 * 1024
@@ -24,11 +24,16 @@ class Links:
     """To each other member."""
 
     def __init__(
-        self, stale_s: float, tasks: Tasks, on_answer: Callable[[str, bytes], None]
+        self,
+        stale_s: float,
+        tasks: Tasks,
+        on_answer: Callable[[str, bytes], None],
+        on_senseless: Callable[[str, str], None],
     ) -> None:
         self._stale_s = stale_s
         self._tasks = tasks
         self._on_answer = on_answer
+        self._on_senseless = on_senseless
         self._links: dict[str, Link] = {}
 
     def reach(self, addresses: Mapping[str, str]) -> None:
@@ -39,7 +44,7 @@ class Links:
         for peer, address in addresses.items():
             if peer not in self._links:
                 on_answer = partial(self._on_answer, peer)
-                link = Link(address, self._stale_s, self._tasks, on_answer)
+                link = Link(address, self._stale_s, self._tasks, on_answer, self._on_senseless)
                 self._links[peer] = link
                 link.dial()
 
@@ -54,7 +59,7 @@ class Links:
 
 
 class Link:
-    """To one peer. It is the handler of its own connection."""
+    """To one peer. It is the handler of its own connection. `on_senseless`: from where, and why."""
 
     def __init__(
         self,
@@ -62,11 +67,13 @@ class Link:
         stale_s: float,
         tasks: Tasks,
         on_answer: Callable[[bytes], None],
+        on_senseless: Callable[[str, str], None],
     ) -> None:
         self.address = address
         self._stale_s = stale_s
         self._tasks = tasks
         self._on_answer = on_answer
+        self._on_senseless = on_senseless
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
         self._dialling = False
@@ -98,9 +105,12 @@ class Link:
 
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if op != Op.RAFT:
-            raise ValueError(f"an unexpected operation {op}")
+            raise Senseless(f"an unexpected operation {op}")
         self._waiting_since = None
         self._on_answer(body)
+
+    def senseless(self, connection: Connection, why: str) -> None:
+        self._on_senseless(connection.peer, why)
 
     def closed(self, connection: Connection, why: str) -> None:
         if connection is self._connection:

@@ -28,7 +28,7 @@ from typing import Any
 from ..net import Connection, Tasks
 from ..ports import Ports
 from ..rules import Rules
-from ..wire import Op
+from ..wire import Op, Senseless, understood
 from .core import Raft, Timing
 from .effects import Effects, Role, State
 from .journal import Journal, RaftBroken
@@ -69,7 +69,8 @@ class Member:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the node tells its owner. `on_leading`: complete, everything committed is applied."""
+    """What the node tells its owner. `on_leading`: complete, everything committed is applied;
+    `on_senseless`: an answer from that address that makes no sense, and why."""
 
     apply: Apply
     snapshot: Callable[[], bytes]
@@ -77,6 +78,7 @@ class Hooks:
     on_role: Callable[[Role], None]
     on_leading: Callable[[int], None]
     on_members: Callable[[Configuration], None]
+    on_senseless: Callable[[str, str], None]
 
 
 @dataclass
@@ -87,16 +89,25 @@ class _Proposal:
 
 class RaftNode:
     def __init__(
-        self, raft: Raft, storage: Storage, member: Member, hooks: Hooks, ports: Ports
+        self,
+        raft: Raft,
+        storage: Storage,
+        member: Member,
+        hooks: Hooks,
+        ports: Ports,
+        rules: Rules,
     ) -> None:
         self.raft = raft
         self._storage = storage
         self._member = member
         self._hooks = hooks
         self._ports = ports
+        self._rules = rules
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
-        self._links = Links(member.timing.election_s, self._tasks, self._answered)
+        self._links = Links(
+            member.timing.election_s, self._tasks, self._answered, hooks.on_senseless
+        )
         self._inbound: dict[str, Connection] = {}
         self._proposals: dict[int, _Proposal] = {}
         self._reads: deque[tuple[int, asyncio.Future[None]]] = deque()  # by round
@@ -126,7 +137,7 @@ class RaftNode:
             asyncio.get_running_loop().time(),
             vote=found.vote,
         )
-        node = cls(raft, storage, member, hooks, ports)
+        node = cls(raft, storage, member, hooks, ports, rules)
         node._links.reach(_others(raft.members, member.me))
         node._pump()
         return node, found
@@ -175,12 +186,12 @@ class RaftNode:
         return future
 
     def receive(self, connection: Connection, body: bytes) -> None:
-        """A peer's request that came by a connection it dialled. ValueError: it makes no sense."""
+        """A peer's request that came by a connection it dialled. Senseless: it makes no sense."""
         message = self._read(body)
         if not isinstance(message, VoteRequest | Append | SnapshotPart):
-            raise ValueError(f"an unexpected Raft message of {message.source}")
+            raise Senseless(f"an unexpected Raft message of {message.source}")
         if message.source == self._member.me:
-            raise ValueError(f"{message.source} is this node itself")
+            raise Senseless(f"{message.source} is this node itself")
         self._inbound[message.source] = connection
         self._step(message)
 
@@ -216,17 +227,17 @@ class RaftNode:
         return future
 
     def _read(self, body: bytes) -> Message:
-        """ValueError: no Raft message, or one from a term that no election has reached. Taken, it
+        """Senseless: no Raft message, or one from a term that no election has reached. Taken, it
         would use up the terms there are, and no leader could be elected any more."""
-        message = unpack(body)
+        message = understood(unpack, body)
         if message.term > self.raft.term + TERMS_AHEAD:
-            raise ValueError(f"term {message.term}, and ours is {self.raft.term}")
+            raise Senseless(f"term {message.term}, and ours is {self.raft.term}")
         return message
 
     def _answered(self, peer: str, body: bytes) -> None:
         message = self._read(body)
         if message.source != peer:
-            raise ValueError(f"{message.source} answers where {peer} should be")
+            raise Senseless(f"{message.source} answers where {peer} should be")
         self._step(message)
 
     def _step(self, message: Message) -> None:
@@ -288,7 +299,7 @@ class RaftNode:
         if effects.log.install:
             self._install(effects.log.install)
         for index, entry in effects.committed:
-            self._apply(index, entry)
+            self._apply(index, self._rules.committed_entry(index, entry))
         if role and deposed:
             self._change_role(role)  # what was committed until then has succeeded
         self._answer_reads(effects.readable)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .messages import VoteRequest
+from .messages import Entry, VoteRequest
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,11 @@ def may_grant_vote(voter: Voter, request: VoteRequest) -> bool:
 def hard_state(vote: Vote) -> Vote:
     """What must be on disk before anybody hears of it: all of it (Raft 5.1, figure 2)."""
     return vote
+
+
+def committed_entry(index: int, entry: Entry) -> Entry:
+    """What is taken for committed at an index: the entry that the log has there (Raft 5.4.3)."""
+    return entry
 
 
 def commit_index(matches: Sequence[int], term_at: Callable[[int], int | None], term: int) -> int:

@@ -1,7 +1,7 @@
 """What a slave takes for its master's records, before any of them touches its log (spec 7.2).
 
 The CRC shows that bytes arrived as they were sent, not that a sound master sent them. What no sound
-log contains is refused with a ValueError, which ends the connection: records of another epoch than
+log contains is refused as Senseless, which ends the connection: records of another epoch than
 announced, one that crosses a segment or leaves a rest that no filler fits into, a queue offset that
 leaves a hole (filling one of 2**60 would take all memory) or lies before the queue's first, a
 ledger that can not be read.
@@ -10,6 +10,7 @@ ledger that can not be read.
 import struct
 from collections.abc import Sequence
 
+from ..wire import Senseless
 from . import ledger, record
 from .consume_queue import Key, QueueIndex
 
@@ -24,10 +25,10 @@ def check(
     ends: dict[Key, int] = {}
     for e in found:
         if e.epoch != epoch:
-            raise ValueError(f"records of another epoch than {epoch}")
+            raise Senseless(f"records of another epoch than {epoch}")
         rest = -e.end % segment_size
         if e.size + rest > segment_size - e.offset % segment_size or 0 < rest < record.HEAD_SIZE:
-            raise ValueError(f"a record from {e.offset} to {e.end} in segments of {segment_size}")
+            raise Senseless(f"a record from {e.offset} to {e.end} in segments of {segment_size}")
         if e.topic:
             _check_queue_offset(e, ends, index)
         elif e.key == ledger.KEY:
@@ -43,7 +44,7 @@ def _check_queue_offset(e: record.Entry, ends: dict[Key, int], index: QueueIndex
     if e.queue_offset >= MOST_QUEUE_OFFSET or (
         end is not None and not low <= e.queue_offset <= end
     ):
-        raise ValueError(f"queue offset {e.queue_offset} behind {end} at {e.offset}")
+        raise Senseless(f"queue offset {e.queue_offset} behind {end} at {e.offset}")
     ends[key] = max(end or 0, e.queue_offset + 1)
 
 
@@ -51,6 +52,6 @@ def _check_ledger(body: bytes) -> None:
     try:
         standings = list(ledger.unpack(body))
     except (IndexError, struct.error) as e:
-        raise ValueError(f"a ledger that can not be read: {e}") from e
+        raise Senseless(f"a ledger that can not be read: {e}") from e
     if any(following >= MOST_QUEUE_OFFSET for _, _, following in standings):
-        raise ValueError("a ledger of queue offsets that no queue has")
+        raise Senseless("a ledger of queue offsets that no queue has")

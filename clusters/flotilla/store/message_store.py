@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from ..net import Tasks
 from ..ports import Ports
-from ..wire import MAX_FRAME
+from ..wire import MAX_FRAME, Senseless
 from . import copied, key_index, ledger, record
 from .checkpoint import Checkpoint, Marks
 from .commit_log import CommitLog, Window, nothing
@@ -117,11 +117,11 @@ class MessageStore:
         self.index.add(record.Entry(start, len(data), epoch, b"", 0, 0, key))
 
     def append_raw(self, data: bytes, epoch: int) -> None:
-        """The master's bytes at the end of the log. ValueError: not whole sound records of it, or
+        """The master's bytes at the end of the log. Senseless: not whole sound records of it, or
         no room for them."""
         found = list(record.entries(data, self.log.max_offset))
         if not found or found[-1].end != self.log.max_offset + len(data):
-            raise ValueError(f"damaged records at offset {self.log.max_offset}")
+            raise Senseless(f"damaged records at offset {self.log.max_offset}")
         copied.check(found, data, epoch, self.log.segment_size, self.index)
         start = self.log.max_offset
         self.log.append_copy(data)
