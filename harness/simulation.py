@@ -61,6 +61,8 @@ class Outcome:
               acknowledged meanwhile; `planned` are all
     events    of the cluster by kind: election, truncate, set ... Each election that made a master
               and each change of a SyncStateSet once, however many nodes told of it
+    looks     how often each law of the inside had something to look at; unseen: what was told and
+              could not be judged
     """
 
     seed: int
@@ -77,6 +79,8 @@ class Outcome:
     events: Mapping[str, int] = field(default_factory=dict)
     acknowledged: int = 0
     operations: int = 0
+    looks: Mapping[str, int] = field(default_factory=dict)
+    unseen: int = 0
 
 
 def simulated(trial: Trial, plan: str, folder: Path) -> Outcome:
@@ -119,7 +123,15 @@ def outcome(run: RunDir) -> Outcome:
         faults=verdict.stats("coverage").get("effective", {}),
         acknowledged=verdict.stats("loss").get("acknowledged", 0),
         operations=verdict.events.get("ops", 0),
+        looks=looks_of(verdict),
+        unseen=int(verdict.stats("invariants").get("unseen", 0)),
     )
+
+
+def looks_of(verdict: Verdict) -> Mapping[str, int]:
+    """By law."""
+    told = verdict.stats("invariants")
+    return dict(told.get("looks", told.get("looked", {})))
 
 
 def stood_still(history: History, verdict: Verdict) -> tuple[str, ...]:
