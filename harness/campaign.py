@@ -5,29 +5,28 @@ fails is kept as a full run, which can be checked, reported, replayed and shrunk
 worker that dies loses its seed, and that is said. A worker imports the code as it finds it; if that
 is another edition than the campaign began with, the seed is lost too, and the campaign ends.
 
-Each campaign adds a line to `campaigns.jsonl` in the folder of runs: what it was, of which edition
-of the code, and a row for each seed. So evidence adds up over campaigns of the same code, as far as
-they were judged in full: each world once, however it was asked for.
+No seed is dropped without a word: it failed, is clean, proves nothing, was lost with its worker, or
+was abandoned when the campaign ended while it was under way. What is finished is written down at
+once (`harness.checkpoint`), and added up with other campaigns of its kind (`harness.evidence`).
 """
 
 import hashlib
 import json
-import os
 import shutil
 import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from harness import registry
-from harness.errors import BadRequest, BedFailed, SeatrialError
+from harness.checkpoint import Checkpoint, Finished
+from harness.errors import BadRequest, SeatrialError
 from harness.plans import planned_kinds
 from harness.preflight import refuse_unknown
 from harness.runs import kept
@@ -39,9 +38,8 @@ from harness.trial import DEMANDS, Trial
 from harness.workers import Done, carried_out
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
-LOG = "campaigns.jsonl"
 KEPT = 10  # runs of each class of failure
-GRACE_S = 15.0  # for seeds that are under way when the time is over
+GRACE_S = 30.0  # for seeds that are under way when the time is over
 DRAWN_FIRST, OF_MORE = 1000, 100  # seeds, where what is asked for may fit some of them only
 HOPELESS = 5  # seeds that were lost before any was done
 DOUBTS = 0.1  # share of unproven seeds above which nothing is decided
@@ -69,14 +67,15 @@ class Campaign:
 
     @property
     def key(self) -> str:
-        """Campaigns of the same key and code do the same for the same seed."""
-        told = f"{self.base.to_toml()}\0{self.plan or ''}"
+        """Campaigns of the same key and code do the same for the same seed: options, profile,
+        mutant, contract and plan are the same."""
+        told = json.dumps([tomllib.loads(self.base.to_toml()), self.plan], sort_keys=True)
         return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
 
     @property
     def in_full(self) -> bool:
         """It is judged by the whole contract and by all that the workload wants to have checked."""
-        return _in_full(tomllib.loads(self.base.to_toml()))
+        return in_full(tomllib.loads(self.base.to_toml()))
 
     def refuse(self) -> None:
         """BadRequest or Unsupported when a seed of it makes no sense.
@@ -100,7 +99,7 @@ class Campaign:
             raise BadRequest(f"seed {seed} draws other sizes: {e}; fix them with --nodes") from e
 
 
-def _in_full(base: Mapping[str, Any]) -> bool:
+def in_full(base: Mapping[str, Any]) -> bool:
     return set(base["contract"]) == set(DEMANDS) and not base["checkers"]
 
 
@@ -110,6 +109,9 @@ class Course:
 
     campaign: Campaign
     began_s: float
+    begun: list[int] = field(default_factory=list)  # seeds that a worker was given
+    resumed: set[int] = field(default_factory=set)  # seeds that were finished before it was killed
+    beside: list[Row] = field(default_factory=list)  # finished then, too, and not asked for now
     rows: list[Row] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)  # of the rows
     lost: dict[int, str] = field(default_factory=dict)  # seed -> why
@@ -120,6 +122,7 @@ class Course:
     took_s: float = 0.0
     interrupted: bool = False
     late: bool = False  # the time was over before the seeds were
+    unsaved: str = ""  # why what is finished is not written down before the end
 
     def interrupt(self) -> None:
         self.interrupted = True
@@ -138,6 +141,27 @@ class Course:
     def inconclusive(self) -> int:
         """Seeds that failed in a way that catches no mutant."""
         return sum(map(self._inconclusive, self.rows))
+
+    @property
+    def abandoned(self) -> list[int]:
+        """Seeds under way; of a campaign that has ended, those that never came to an end."""
+        return sorted(set(self.begun) - {row.seed for row in self.rows} - self.lost.keys())
+
+    @property
+    def not_begun(self) -> int:
+        """Seeds."""
+        return len(self.campaign.seeds) - len({*self.begun, *self.resumed})
+
+    @property
+    def kind(self) -> dict[str, str]:
+        """What is summed has to be the same in all of it."""
+        campaign = self.campaign
+        return {
+            "edition": self.edition,
+            "key": campaign.key,
+            "profile": campaign.profile,
+            "mutant": campaign.mutant,
+        }
 
     @property
     def too_doubtful(self) -> bool:
@@ -167,7 +191,8 @@ class Course:
         mutant = bool(self.campaign.mutant)
         if self.caught:
             return AS_EXPECTED if mutant else NOT_AS_EXPECTED
-        if self.interrupted or self.lost or not self.rows or self.too_doubtful or self.inconclusive:
+        unfinished = self.interrupted or self.lost or self.abandoned or not self.rows
+        if unfinished or self.too_doubtful or self.inconclusive:
             return UNDECIDED
         return NOT_AS_EXPECTED if mutant else AS_EXPECTED
 
@@ -179,6 +204,10 @@ class Course:
             "mutant": campaign.mutant or None,
             "edition": self.edition,
             **self.tally.plain(),
+            "seeds_asked_for": len(campaign.seeds),
+            "seeds_not_begun": self.not_begun,
+            "seeds_resumed": len(self.resumed),
+            "abandoned": self.abandoned,
             "lost": {str(seed): why for seed, why in self.lost.items()},
             "runs": {str(seed): str(path) for seed, path in self.runs.items()},
             "unkept": {str(seed): why for seed, why in self.unkept.items()},
@@ -235,27 +264,56 @@ def row_of(outcome: Outcome, plan: str) -> Row:
         events=outcome.events,
         operations=outcome.operations,
         acknowledged=outcome.acknowledged,
+        looks=outcome.looks,
+        unseen=outcome.unseen,
     )
 
 
-def conduct(campaign: Campaign, runs: Path, watch: Watch, work: Any = None) -> Course:
+def conduct(
+    campaign: Campaign,
+    runs: Path,
+    watch: Watch,
+    work: Any = None,
+    checkpoint: Checkpoint | None = None,
+) -> Course:
     """Carry out a campaign, and keep the runs of seeds that failed under `runs`.
 
-    Ctrl-C and the end of its time end it early, with what was done so far.
+    Ctrl-C and the end of its time end it early, with what was done so far. What the checkpoint says
+    to be finished is not done again.
     """
     course = Course(campaign, time.monotonic())
     with stoppable(course.interrupt):
         course.edition = edition()
+        for one in checkpoint.found if checkpoint else ():
+            _resume(course, one, runs)
         work = work or OneSeed(campaign.base, campaign.plan, course.edition)
-        _carry_out(course, work, runs, watch)
+        _carry_out(course, work, runs, watch, checkpoint)
     return course
 
 
-def _carry_out(course: Course, work: Any, runs: Path, watch: Watch) -> None:
+def _resume(course: Course, one: Finished, runs: Path) -> None:
+    if one.row.seed not in course.campaign.seeds:
+        course.beside.append(one.row)
+        return
+    course.resumed.add(one.row.seed)
+    course.rows.append(one.row)
+    course.tally = course.tally.plus(one.row)
+    if one.run:
+        course.runs[one.row.seed] = runs / one.run
+    elif one.unkept:
+        course.unkept[one.row.seed] = one.unkept
+
+
+def _carry_out(
+    course: Course, work: Any, runs: Path, watch: Watch, checkpoint: Checkpoint | None
+) -> None:
     with closing(carried_out(work, _offered(course), course.campaign.jobs)) as steps:
         for done in steps:
             if done is not None:
                 _take(course, done, runs)
+                if checkpoint and done.result:
+                    checkpoint.add(_finished(course, done.item))
+                    course.unsaved = checkpoint.broken
             course.took_s = time.monotonic() - course.began_s
             watch(course)
             course.late = course.late or _overdue(course, GRACE_S)
@@ -269,9 +327,12 @@ def _offered(course: Course) -> Iterator[int]:
     for seed in campaign.seeds:
         if course.changed or (campaign.mutant and not campaign.to_the_end and course.caught):
             return
+        if seed in course.resumed:
+            continue
         if _overdue(course, 0):
             course.late = True
             return
+        course.begun.append(seed)
         yield seed
 
 
@@ -303,7 +364,10 @@ def _keep(course: Course, seed: int, folder: Path, runs: Path) -> None:
         course.unkept[seed] = str(e)
 
 
-# ---------------------------------------------------------------------------------- adding up
+def _finished(course: Course, seed: int) -> Finished:
+    """The seed that was taken last."""
+    run = course.runs.get(seed)
+    return Finished(course.rows[-1], run.name if run else "", course.unkept.get(seed, ""))
 
 
 def edition() -> str:
@@ -317,79 +381,3 @@ def _edition_of(modules: int) -> str:
     """As the code lies there now: looked at again whenever there are more modules."""
     registry.module("hosts", HOSTS).edition.cache_clear()
     return edition()
-
-
-def summed(course: Course, runs: Path) -> Tally:
-    """All evidence that is like this campaign's, with its own: the sum of all campaigns of the same
-    code, profile and mutant that were judged in full."""
-    like, rows = _like(course), dict[str, Row]()
-    for line in (*_noted(runs / LOG), _line(course)):
-        try:
-            if {key: line[key] for key in like} == like and _in_full(line["base"]):
-                _add(rows, line["key"], map(Row.read, line["rows"]))
-        except (KeyError, TypeError, AttributeError):
-            continue  # of an older Seatrial
-    return Tally.of(rows.values())
-
-
-def _add(rows: dict[str, Row], key: str, more: Iterable[Row]) -> None:
-    """Each world once, and as a failure if it ever was one; what is unproven is no evidence."""
-    for row in more:
-        world = row.digest or f"{key}/{row.seed}"
-        before = rows.get(world)
-        if not row.doubtful and not (before and before.failure):
-            rows[world] = row
-
-
-def _noted(file: Path) -> Iterator[Any]:
-    """The campaigns of a file; not one that was cut short while it was written."""
-    try:
-        lines = file.read_bytes().decode(errors="replace").splitlines()
-    except FileNotFoundError:
-        return
-    for line in lines:
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue
-
-
-def noted(course: Course, runs: Path) -> None:
-    """Add a line about the campaign to those of the others."""
-    file = runs / LOG
-    try:
-        runs.mkdir(parents=True, exist_ok=True)
-        _append(file, json.dumps(_line(course)).encode())
-    except OSError as e:
-        why = e.strerror or e
-        raise BedFailed(f"this campaign can not be added to {file}: {why}; free space") from e
-
-
-def _append(file: Path, line: bytes) -> None:
-    """In one piece, and on a line of its own whatever the last one came to."""
-    log = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-    try:
-        size = os.fstat(log).st_size
-        torn = size > 0 and os.pread(log, 1, size - 1) != b"\n"
-        text = b"\n" * torn + line + b"\n"
-        if os.write(log, text) < len(text):
-            raise OSError("it was cut short, for the disk is full")
-    finally:
-        os.close(log)
-
-
-def _line(course: Course) -> dict[str, Any]:
-    campaign = course.campaign
-    return {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        **_like(course),
-        "key": campaign.key,
-        "base": tomllib.loads(campaign.base.to_toml()),
-        "took_s": round(course.took_s, 1),
-        "rows": [row.plain() for row in course.rows],
-    }
-
-
-def _like(course: Course) -> dict[str, str]:
-    campaign = course.campaign
-    return {"edition": course.edition, "profile": campaign.profile, "mutant": campaign.mutant}

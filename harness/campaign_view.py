@@ -5,7 +5,7 @@ for each seed that failed or was lost.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
@@ -21,6 +21,7 @@ from rich.text import Text
 
 from harness.campaign import DOUBTS, KEPT, Course
 from harness.errors import BadRequest, BedFailed
+from harness.evidence import Total
 from harness.tally import Tally, many, ranges
 from harness.typed import seatrial
 
@@ -39,6 +40,7 @@ class Watched:
         self._now_s = now_s
         self._next_s = 0.0
         self._told: set[int] = set()
+        self._began = False
         self._screen: Redrawn | None = None
 
     def __enter__(self) -> Self:
@@ -57,6 +59,9 @@ class Watched:
             self._screen.stop()
 
     def __call__(self, course: Course) -> None:
+        if course.resumed and not self._began:
+            self._say(_resumed(course))
+        self._began = True
         for line in self._news(course):
             self._say(line)
         now_s = self._now_s()
@@ -94,6 +99,14 @@ def headline(course: Course) -> str:
         f"{tally.faults_per_minute:,.0f} a minute and core, {tally.seconds / 3600:.2f} simulated "
         f"hours, {tally.failed:,} failed"
         + (f", {tally.doubtful:,} unproven" * bool(tally.doubtful))
+        + (f", {len(course.lost):,} lost" * bool(course.lost))
+    )
+
+
+def _resumed(course: Course) -> str:
+    return (
+        f"{many(len(course.resumed), 'seed')} had been finished when a campaign like this was "
+        "killed, and not done again"
     )
 
 
@@ -129,7 +142,7 @@ def _failures(tally: Tally) -> Text:
 # ------------------------------------------------------------------------------- what came of it
 
 
-def show(course: Course, total: Tally, console: Console | None = None) -> None:
+def show(course: Course, total: Total, console: Console | None = None) -> None:
     """The summary, on standard output."""
     console = console or Console(highlight=False)
     tally = course.tally
@@ -140,7 +153,7 @@ def show(course: Course, total: Tally, console: Console | None = None) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
 
-Append = Callable[[Course, Tally], None]
+Append = Callable[[Course, Total], None]
 
 
 @contextmanager
@@ -157,7 +170,7 @@ def appended(path: Path | None) -> Iterator[Append]:
             "folder that is there"
         ) from e
 
-    def append(course: Course, total: Tally) -> None:
+    def append(course: Course, total: Total) -> None:
         try:
             file.write(markdown(course, total))
             file.flush()
@@ -168,7 +181,7 @@ def appended(path: Path | None) -> Iterator[Append]:
         yield append
 
 
-def markdown(course: Course, total: Tally) -> str:
+def markdown(course: Course, total: Total) -> str:
     """The summary for a job's page."""
     out = StringIO()
     show(course, total, Console(file=out, width=100, highlight=False))
@@ -199,11 +212,14 @@ def _faults(tally: Tally) -> Table:
 
 
 def _figures(course: Course, tally: Tally) -> Iterator[tuple[str, str]]:
-    yield "seeds", f"{tally.failed:,} failed, {tally.doubtful:,} unproven, {tally.clean:,} clean"
+    not_begun = f", {course.not_begun:,} not begun" * bool(course.not_begun)
+    came_to = _came_to(tally, len(course.lost), len(course.abandoned))
+    yield "seeds", f"{came_to}{not_begun}"
     yield "simulated", f"{tally.seconds / 3600:.2f} hours, {tally.pace:.1f} s in a CPU second"
     yield "operations", f"{tally.operations:,}, {tally.acknowledged:,} messages acknowledged"
-    rare = (f"{_short(number)} {word}" for word, number in tally.per_thousand().items())
-    yield "per 1,000 faults", ", ".join(rare)
+    yield "per 1,000 faults", _rates(tally.per_thousand())
+    yield "per 1,000 seeds", _rates(tally.per_thousand_seeds())
+    yield from _looks(tally)
     yield "pace", f"{tally.faults_per_minute:,.0f} faults a minute and core"
     yield (
         "cost",
@@ -212,6 +228,28 @@ def _figures(course: Course, tally: Tally) -> Iterator[tuple[str, str]]:
             f"at most {course.peak_bytes / 1e6:,.0f} MB in a worker"
         ),
     )
+
+
+def _came_to(tally: Tally, lost: int, abandoned: int) -> str:
+    """What each seed that was begun came to: nothing is dropped."""
+    return (
+        f"{tally.failed:,} failed, {tally.doubtful:,} unproven, {lost:,} lost, "
+        f"{abandoned:,} abandoned, {tally.clean:,} clean"
+    )
+
+
+def _rates(rates: Mapping[str, float]) -> str:
+    return ", ".join(f"{_short(number)} {word}" for word, number in rates.items())
+
+
+def _looks(tally: Tally) -> Iterator[tuple[str, str]]:
+    """How often each law had something to look at; one that never had has not been tested."""
+    if tally.looks:
+        yield "looks of laws", ", ".join(f"{n:,} {law}" for law, n in tally.looks.items())
+    if never := [law for law, n in tally.looks.items() if not n]:
+        yield "never looked at", ", ".join(never)
+    if tally.unseen:
+        yield "unseen", f"{many(tally.unseen, 'event')} that no law could judge"
 
 
 def _kinds(tally: Tally) -> Iterator[tuple[str, Text]]:
@@ -237,9 +275,18 @@ def _short(number: float) -> str:
     return f"{number:,.1f}".removesuffix(".0")
 
 
-def _conclusions(course: Course, tally: Tally, total: Tally) -> Iterator[str]:
+def _conclusions(course: Course, tally: Tally, total: Total) -> Iterator[str]:
+    if course.resumed:
+        yield _resumed(course)
     for seed, why in sorted(course.lost.items()):
         yield f"seed {seed} was lost: {why}"
+    if course.abandoned:
+        yield (
+            f"abandoned, for the campaign ended while they were under way: "
+            f"{ranges(course.abandoned)}; nobody knows what they would have come to"
+        )
+    if course.unsaved:
+        yield f"what was finished could not be written down at once: {course.unsaved}"
     yield from _early(course)
     yield from _caught(course, tally)
     if course.runs:
@@ -285,18 +332,21 @@ def _caught(course: Course, tally: Tally) -> Iterator[str]:
         )
 
 
-def _all_of_its_like(course: Course, tally: Tally, total: Tally) -> Iterator[str]:
+def _all_of_its_like(course: Course, tally: Tally, total: Total) -> Iterator[str]:
     if not course.campaign.in_full:
         yield (
             "it was judged by a part of the contract or by other checkers than the workload's, so "
             "it is not added to the evidence"
         )
-    if total.seeds and (not course.campaign.in_full or total.seeds > tally.seeds - tally.doubtful):
-        failed = ranges({seed for seeds in total.failures.values() for seed in seeds})
+    every = total.tally
+    if total.seeds > tally.seeds + len(course.lost) + len(course.abandoned):
+        failed = ranges({seed for seeds in every.failures.values() for seed in seeds})
         yield (
-            "all campaigns of this code, profile and mutant that were judged in full: "
-            f"{many(total.seeds, 'seed')}, {many(total.faults, 'fault')}, "
-            f"{total.seconds / 3600:,.1f} simulated hours, failed: {failed or 'none'}"
+            f"all campaigns of this kind (the same code, options, profile, mutant and plan): "
+            f"{many(total.seeds, 'seed')}, "
+            f"{_came_to(every, len(total.lost), len(total.abandoned))}; "
+            f"{many(every.faults, 'fault')}, {every.seconds / 3600:,.1f} simulated hours; "
+            f"failed: {failed or 'none'}"
         )
 
 

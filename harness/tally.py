@@ -17,8 +17,8 @@ RARE = {"elections": "election", "truncations": "truncate", "set changes": "set"
 class Row:
     """One seed. `planned` and `counted` are faults by kind, `events` those of the cluster.
 
-    `digest` is its world's: whatever was asked for, the same world is the same evidence. `unproven`
-    are codes of the reasons for which it proves nothing.
+    `digest` is its world's. `unproven` are codes of the reasons for which it proves nothing.
+    `looks` says how often each law had something to look at; `unseen`, how much nobody could judge.
     """
 
     seed: int
@@ -33,6 +33,8 @@ class Row:
     events: Mapping[str, int] = field(default_factory=dict)
     operations: int = 0
     acknowledged: int = 0
+    looks: Mapping[str, int] = field(default_factory=dict)
+    unseen: int = 0
 
     @property
     def words(self) -> str:
@@ -65,6 +67,8 @@ class Tally:
     events: Mapping[str, int] = field(default_factory=dict)
     operations: int = 0
     acknowledged: int = 0
+    looks: Mapping[str, int] = field(default_factory=dict)
+    unseen: int = 0
     failures: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # class -> seeds
     doubtful: int = 0  # seeds
     unproven: Mapping[str, int] = field(default_factory=dict)  # code -> doubtful seeds
@@ -94,6 +98,8 @@ class Tally:
             events=_added(self.events, row.events),
             operations=self.operations + row.operations,
             acknowledged=self.acknowledged + row.acknowledged,
+            looks=_added(self.looks, row.looks),
+            unseen=self.unseen + row.unseen,
             failures=self._failures_with(row) if row.failure else self.failures,
         )
 
@@ -110,6 +116,11 @@ class Tally:
     def clean(self) -> int:
         """Seeds."""
         return self.seeds - self.failed - self.doubtful
+
+    @property
+    def proved(self) -> int:
+        """Seeds that are evidence, for or against."""
+        return self.seeds - self.doubtful
 
     @property
     def faults(self) -> int:
@@ -132,6 +143,11 @@ class Tally:
         counts["acknowledged"] = self.acknowledged
         return {word: round(1000 * n / max(1, self.faults), 1) for word, n in counts.items()}
 
+    def per_thousand_seeds(self) -> dict[str, float]:
+        """Of those that are evidence: how many failed, and counted faults by kind."""
+        counts = {"failed": self.failed, **self.counted}
+        return {word: round(1000 * n / max(1, self.proved), 1) for word, n in counts.items()}
+
     def plain(self) -> dict[str, Any]:
         return {
             "seeds": self.seeds,
@@ -148,6 +164,9 @@ class Tally:
             "acknowledged": self.acknowledged,
             "events": dict(self.events),
             "per_1000_faults": self.per_thousand(),
+            "per_1000_seeds": self.per_thousand_seeds(),
+            "looks": dict(self.looks),
+            "unseen": self.unseen,
             "failures": {words: list(seeds) for words, seeds in self.failures.items()},
             "unproven": dict(self.unproven),
         }

@@ -42,10 +42,13 @@ def command(
 
     What TRIAL.toml or a flag sets is the same for all seeds; the rest is drawn. Seeds that fail are
     kept as runs. Exit code 0 when no seed failed (with --mutant: when one did), 1 when it was
-    otherwise, 2 when that is undecided: stopped, seeds lost, or too many that prove nothing.
+    otherwise, 2 when that is undecided: stopped, seeds lost or abandoned, or too many that prove
+    nothing. After kill -9 the same command goes on with the seeds that were not finished.
     """
-    from harness.campaign import Campaign, conduct, noted, summed
+    from harness.campaign import Campaign, conduct, edition
     from harness.campaign_view import Watched, appended, show
+    from harness.checkpoint import checkpointed
+    from harness.evidence import noted, summed
     from harness.runs import writable
     from harness.stopping import stoppable
 
@@ -59,11 +62,17 @@ def command(
     campaign = Campaign(asked.trial, seeds, jobs, asked.plan_text, within_s, to_the_end)
     campaign.refuse()
     writable(runs)
-    with appended(summary) as append, stoppable(lambda: None), ExitStack() as at_last:
+    with (
+        appended(summary) as append,
+        stoppable(lambda: None),
+        checkpointed(campaign.key, edition(), runs) as checkpoint,
+        ExitStack() as at_last,
+    ):
         with Watched() as watch:
-            course = conduct(campaign, runs, watch)
+            course = conduct(campaign, runs, watch, checkpoint=checkpoint)
         total = summed(course, runs)
-        at_last.callback(noted, course, runs)  # stopped twice, or unheard: it is written down
+        # stopped twice, or unheard: it is written down
+        at_last.callback(noted, course, runs, checkpoint)
         at_last.callback(append, course, total)
         if as_json:
             print(json.dumps({**course.plain(), "total": total.plain()}, indent=2))

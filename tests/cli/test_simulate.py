@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.campaign import LOG
+from harness.evidence import LOG
 from harness.rundir import RunDir
 from harness.simulation import simulated
 
@@ -49,7 +49,9 @@ def test_a_campaign_is_carried_out_and_noted(seatrial: Script, tmp_path: Path) -
     assert summary["failures"] == summary["lost"] == summary["runs"] == {}
     (line,) = (tmp_path / "runs" / LOG).read_text().splitlines()
     assert len({row["digest"] for row in json.loads(line)["rows"]}) == 3
-    assert summary["total"]["seeds"] == 3 - summary["seeds_unproven"]
+    assert summary["total"]["seeds"] == 3
+    assert summary["looks"]["ONE_MASTER"] > 0
+    assert not list((tmp_path / "runs").glob("*.part"))
     assert page.read_text().startswith("## 3 of 3 seeds of flotilla, profile sync-flush")
 
 
@@ -82,6 +84,26 @@ def test_ctrl_c_ends_it_with_what_is_done(tmp_path: Path) -> None:
     assert "stopped by request" in out
     (line,) = (tmp_path / LOG).read_text().splitlines()
     assert json.loads(line)["rows"]
+
+
+@pytest.mark.bed
+def test_killed_it_goes_on_where_it_was(seatrial: Script, tmp_path: Path) -> None:
+    """The same command does the rest: what was finished is neither lost nor done again."""
+    short = ("simulate", "--seeds", "1..3", "--duration", "3s", "--jobs", "1")
+    with subprocess.Popen(
+        [SEATRIAL, *short, "--runs", "runs"], stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    ) as running:
+        assert running.stderr
+        running.stderr.readline()  # the first of them is done
+        running.kill()
+    assert not (tmp_path / "runs" / LOG).exists()
+    ran = seatrial(*short, "--json")
+    assert ran.returncode == 0, ran.stderr
+    resumed = told(ran)["seeds_resumed"]
+    assert resumed >= 1
+    assert "had been finished when a campaign like this was killed" in ran.stderr
+    (line,) = (tmp_path / "runs" / LOG).read_text().splitlines()
+    assert [row["seed"] for row in json.loads(line)["rows"]] == [1, 2, 3]
 
 
 @pytest.mark.bed

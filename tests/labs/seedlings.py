@@ -52,6 +52,8 @@ class Sow:
             planned={"kill": 3},
             counted={"kill": 2},
             acknowledged=5,
+            looks={"ONE_LEADER": 4, "CUT_TOO_LOW": 0},
+            unseen=1,
         )
         if seed in self.stopping:
             return replace(row, failure=(STOPPED,), why="it spins"), None
