@@ -22,7 +22,9 @@ EXCUSING = (
     *("corrupt", "disk-full", "fsync", "read-only"),
     *("starve-descriptors", "starve-memory"),
 )
-DESTROYING = ("corrupt", "wipe")  # ... that take from a node's disk what had been synced
+# ... that take from a node's disk what had been synced; `membership` from those that it tells of
+DESTROYING = ("corrupt", "membership", "wipe")
+LOST_COPIES = "lost_copies"  # in what a fault saw of its effect: nodes whose copies are gone
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,13 @@ class FaultInterval:
     def names(self) -> tuple[str, ...]:
         """The nodes it was aimed at, in order, once each."""
         return tuple(dict.fromkeys(n for group in self.targets.values() for n in group))
+
+    @property
+    def destroyed(self) -> tuple[str, ...]:
+        """The nodes from whose disks it took what had been synced."""
+        if self.kind == "membership":
+            return tuple(self.observation.get("effect", {}).get(LOST_COPIES, ()))
+        return self.names if self.kind in DESTROYING else ()
 
     @property
     def in_turn(self) -> bool:

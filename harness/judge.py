@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from harness import registry
 from harness.errors import BedFailed
 from harness.history import History
-from harness.intervals import DESTROYING, FaultInterval, fault_intervals
+from harness.intervals import FaultInterval, fault_intervals
 from harness.originals import with_originals
 from harness.plans import planned_kinds
 from harness.remarks import DISK_FULL, NODE_GONE
@@ -175,11 +175,11 @@ def destroyed_majorities(
 ) -> frozenset[str]:
     """Kinds of the faults that, with others at the same time, took from most nodes of some role
     what was on their disks. No replication survives that, so no contract can claim it."""
-    destroying = [fault for fault in faults if fault.kind in DESTROYING]
+    destroying = [fault for fault in faults if fault.destroyed]
     of = Counter(roles.values())
 
     def majority(fault: FaultInterval) -> bool:
-        names = {name for other in destroying if _meet(fault, other) for name in other.names}
+        names = {name for other in destroying if _meet(fault, other) for name in other.destroyed}
         hit = Counter(roles.get(name, "") for name in names)
         return any(role and 2 * count > of[role] for role, count in hit.items())
 

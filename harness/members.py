@@ -1,7 +1,9 @@
 """Systems whose members an operator may change while they run.
 
 Such a system says `members` in its `can`, beside what its hosts can, and in `members` which roles
-may leave and join. It carries out the operator's commands; a fault says when, and looks.
+may leave and join. It carries out the operator's commands; a fault says when, and looks. Members
+that decide something are dismissed while they run, so that those who stay agree without them; those
+that keep copies (`stopped_first`) when their process has ended, since who is alive belongs to it.
 """
 
 from typing import Protocol
@@ -14,20 +16,21 @@ class Membered(System, Protocol):
 
     can: frozenset[str]
     members: tuple[str, ...]  # roles
+    stopped_first: tuple[str, ...]  # those of them whose nodes are dismissed when they have ended
 
     async def dismiss(self, bed: Bed, node: str) -> None:
-        """Have the others agree that the node, which runs still, is no member any more. BedFailed
-        when they do not."""
+        """Have the others agree that the node is no member any more. BedFailed when they do not."""
         ...
 
     async def start_newcomer(self, bed: Bed, node: str) -> None:
-        """Start the node's process on an empty disk, as one that waits until it is added."""
+        """Start the node's process as one that is no member: it waits until it is added."""
         ...
 
     async def enrol(self, bed: Bed, node: str) -> None:
-        """Have the others agree that it is a member. BedFailed when they do not."""
+        """Have the others agree that it is a member; nothing where newcomers see to it themselves.
+        BedFailed when they do not."""
         ...
 
     async def enrolled(self, bed: Bed, node: str) -> bool:
-        """Whether the others count it as a full member now."""
+        """Whether the others know it as a member now."""
         ...

@@ -13,7 +13,7 @@ from harness.contracts import Bed, Node, Observation
 from harness.errors import BedFailed
 from harness.scene import Scene
 from nemesis._disks import data_of
-from nemesis.kill import GONE_WITHIN_S, Kill
+from nemesis.kill import Kill
 
 DAMAGE = "clusters/hosts/_damage.py"  # below the folder of our packages
 WITHIN_S = 30.0
@@ -28,7 +28,7 @@ class Stopped(Kill):
 
     async def _kill(self, node: str) -> None:
         await super()._kill(node)
-        await self._wait(self._gone, node, GONE_WITHIN_S)
+        await self._wait(self._gone, node, self.gone_within_s)
         if not await self._gone(node):
             raise BedFailed(f"{node} was not seen to end, so its files were left alone")
         self.changes[node] = await self._change(node)

@@ -1,9 +1,15 @@
-"""Change who is a member: the operator takes nodes out of the group that decides, and adds others.
+"""Change who is a member: the operator takes nodes out of their group, and adds others.
 
-The cluster is told that a victim is no member any more, by the command that an operator has for it.
-Then its process ends and its data is gone, as when a machine is given back. Healing starts it anew,
+The cluster is told that a victim is no member any more, by the command that an operator has for it,
+its process ends, and its data is gone, as when a machine is given back. Healing starts it anew,
 empty, and has it added. Only systems whose members may change offer this, and only nodes in such
-roles are hit: of Flotilla the controllers. (A broker that is replaced is `wipe`.)
+roles are hit: of Flotilla the controllers and the brokers.
+
+Who decides (a controller) is dismissed while it runs, and ends then. Who keeps copies (a broker)
+ends first, is forgotten then, and comes back as a new member; with `disk = "kept"` on the disk that
+it had, as a machine that was taken out for a while. A broker is not dismissed while nobody else is
+in its SyncStateSet: no operator gives the only copy away. (A broker that loses its disk and that
+nobody forgets is `wipe`.)
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,19 +18,22 @@ from signal import SIGTERM
 from typing import Any, cast
 
 from harness.contracts import Node, Observation, PlannedFault
+from harness.intervals import LOST_COPIES
 from harness.members import Membered
-from harness.scene import Scene
+from harness.scene import Param, Scene
 from nemesis._processes import check  # noqa: F401 - part of what a fault offers
 from nemesis._stopped import Stopped, damaged
 from nemesis._waiting import NS, each, reached
+from nemesis.restart import CLEAN_WITHIN_S
 
 TARGETS = ("controller-leader", "one controller", "controller but controller-leader")
 ENROLLED_WITHIN_S = 15.0
 LOOK_EVERY_S = 0.05
 
 NEEDS = frozenset({"signal", "restart", "files", "members"})
-PARAMS: Mapping[str, Any] = {}
-SHOWN: Sequence[Any] = (("controller-leader", {}),)
+DISKS = (EMPTY, KEPT) = ("empty", "kept")
+PARAMS = {"disk": Param(EMPTY, "brokers: what they come back with", among=DISKS)}
+SHOWN: Sequence[Any] = (("controller-leader", {}), ("one slave", {}), ("one slave", {"disk": KEPT}))
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
@@ -36,27 +45,41 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 def fault(planned: PlannedFault, scene: Scene) -> "Membership":
     members = cast(Membered, scene.bed.system).members
     victims = scene.aim(planned.target, spare=scene.held)
-    return Membership(scene, [node for node in victims if node.role in members])
+    hit = [node for node in victims if node.role in members]
+    return Membership(scene, hit, planned.params["disk"] == KEPT)
 
 
 class Membership(Stopped):
     """Nodes dismissed and gone, until it is left."""
 
-    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
+    gone_within_s = CLEAN_WITHIN_S
+
+    def __init__(self, scene: Scene, victims: Sequence[Node], kept: bool) -> None:
         super().__init__(scene, victims)
         self._system = cast(Membered, scene.bed.system)
+        first = self._system.stopped_first
+        self._stopped_first = {node.name for node in victims if node.role in first}
+        self._keeping = self._stopped_first if kept else set()
         self._dismissed: set[str] = set()
 
     async def _end(self, node: str) -> None:
-        self._dismissed.add(node)
-        await self._system.dismiss(self._bed, node)
+        if node not in self._stopped_first:
+            await self._dismiss(node)
         await self._bed.agents[node].signal(self._bed.system.process(node), SIGTERM)
 
     async def _change(self, node: str) -> Mapping[str, Any]:
+        if node in self._stopped_first:
+            await self._dismiss(node)
+        if node in self._keeping:
+            return {"kept": True}
         return await damaged(self._bed, node, {"do": "wipe"})
 
+    async def _dismiss(self, node: str) -> None:
+        self._dismissed.add(node)
+        await self._system.dismiss(self._bed, node)
+
     def _changed(self, node: str) -> bool:
-        return bool(self.changes[node]["left"] == 0)
+        return node in self._keeping or bool(self.changes[node]["left"] == 0)
 
     async def _begin_again(self, node: str) -> None:
         await self._system.start_newcomer(self._bed, node)
@@ -69,9 +92,10 @@ class Membership(Stopped):
     async def observe(self) -> Observation:
         left = [n for n in self._victims if not await self._system.enrolled(self._bed, n)]
         told = await self._told(f"{len(left)} of {len(self._victims)} are no members any more")
-        if len(left) == len(self._victims):
-            return told
-        return Observation("partial" if left else "failed", told.evidence, told.measured)
+        copies = sorted(self._stopped_first & self.changes.keys() - self._keeping)
+        evidence = {**told.evidence, LOST_COPIES: copies}
+        state = told.state if len(left) == len(self._victims) else "partial" if left else "failed"
+        return Observation(state, evidence, told.measured)
 
     async def observe_healed(self) -> Observation:
         deadline_ns = self._bed.now_ns() + ENROLLED_WITHIN_S * NS

@@ -1,19 +1,23 @@
-"""Changing Flotilla's controllers while it runs, as an operator does, but asked over agents, so
-that no partition keeps us from it.
+"""Changing Flotilla's controllers and brokers while it runs, as an operator does, but asked over
+agents, so that no partition keeps us from it.
 
 A controller that is to join is started with nobody as its peers, and waits. It is a learner first;
 the leader makes it a voter by itself when it holds everything.
+
+A broker that has ended is forgotten (`cleanBrokerData`), with its place in the SyncStateSet. When
+it is started it registers by itself: on an empty disk under a new id, else under its old one.
 """
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from clusters.flotilla.wire import HEADER, Op, Status, frame, from_json, to_json
-from clusters.systems._flotilla_layout import CONTROLLER, PORTS
-from harness.contracts import Bed
+from clusters.systems._flotilla_layout import BROKER, CONTROLLER, PORTS, address
+from harness.contracts import Bed, Node
 from harness.errors import BedFailed
 
-ROLES = (CONTROLLER,)
+ROLES = (CONTROLLER, BROKER)
+STOPPED_FIRST = (BROKER,)
 AGREE_WITHIN_S = 15.0
 ANSWER_WITHIN_S = 2.0
 ASK_AGAIN_S = 0.1
@@ -39,6 +43,55 @@ async def is_voter(bed: Bed, node: str) -> bool:
         if answer.get("isLeader"):
             return node in answer["peers"]
     return False
+
+
+async def forgotten(bed: Bed, broker: Node, broker_set: str) -> None:
+    """The controllers have forgotten this broker, which has ended. BedFailed when they do not in
+    time, or when nobody else is in the SyncStateSet: nobody else has all that was acknowledged."""
+    deadline_ns = bed.now_ns() + AGREE_WITHIN_S * 1e9
+    while why := await _not_forgotten(bed, broker, broker_set):
+        if bed.now_ns() >= deadline_ns:
+            raise BedFailed(f"the controllers did not forget {broker.name}: {why}")
+        await bed.sleep(ASK_AGAIN_S)
+
+
+async def _not_forgotten(bed: Bed, broker: Node, broker_set: str) -> str:
+    """One attempt: why the broker is a member still; empty: it is none."""
+    info = await _latest(bed, broker_set)
+    if info is None:
+        return "nobody leads them"
+    ids = _ids(info, broker)
+    if not ids:
+        return ""
+    if set(info["set"]) <= ids:
+        return f"nobody else is in the SyncStateSet of {broker_set}"
+    why = "nobody answers"
+    order = {"brokerName": broker_set, "brokerIds": sorted(ids), "cleanLiving": False}
+    async for answer in _answers(bed, Op.CLEAN_BROKER_DATA, order):
+        if answer.get("code") == Status.SUCCESS:
+            return ""
+        why = str(answer.get("remark") or why)
+    return why
+
+
+async def is_replica(bed: Bed, broker: Node, broker_set: str) -> bool:
+    """As the leader has it; while nobody leads, nobody is."""
+    info = await _latest(bed, broker_set)
+    return info is not None and any(
+        member["alive"] for i, member in info["members"].items() if int(i) in _ids(info, broker)
+    )
+
+
+async def _latest(bed: Bed, broker_set: str) -> Mapping[str, Any] | None:
+    """What is known of the broker set; of several answers the latest."""
+    said = _answers(bed, Op.REPLICA_INFO, {"brokerName": broker_set})
+    known = [answer async for answer in said if answer.get("code") == Status.SUCCESS]
+    return max(known, key=lambda info: (info["masterEpoch"], info["setEpoch"]), default=None)
+
+
+def _ids(info: Mapping[str, Any], broker: Node) -> set[int]:
+    """The ids of this broker, by its address: an earlier life may have left one."""
+    return {int(i) for i, m in info["members"].items() if m["addr"] == address(broker)}
 
 
 async def _answers(bed: Bed, op: Op, fields: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:

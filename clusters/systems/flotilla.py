@@ -68,6 +68,7 @@ class Flotilla:
     log = "events.jsonl"
     can = frozenset({"members"})
     members = _flotilla_members.ROLES
+    stopped_first = _flotilla_members.STOPPED_FIRST
     data = STORE
 
     def __init__(self, trial: Trial, chosen: Settings, topics: Mapping[str, int]) -> None:
@@ -147,19 +148,29 @@ class Flotilla:
     # changing who is a member of it, as an operator does
 
     async def dismiss(self, bed: Bed, node: str) -> None:
-        await _flotilla_members.changed(bed, {"remove": node})
+        if bed.node(node).role == BROKER:
+            await _flotilla_members.forgotten(bed, bed.node(node), self._set_of(bed, node))
+        else:
+            await _flotilla_members.changed(bed, {"remove": node})
 
     async def start_newcomer(self, bed: Bed, node: str) -> None:
-        folder = bed.hosts.folder(node)
-        config = self._layout(bed.nodes).newcomer(bed.node(node), folder)
-        await bed.agents[node].put(f"{folder}/node.toml", config.encode())
+        if bed.node(node).role != BROKER:
+            folder = bed.hosts.folder(node)
+            config = self._layout(bed.nodes).newcomer(bed.node(node), folder)
+            await bed.agents[node].put(f"{folder}/node.toml", config.encode())
         await self.start_node(bed, node)
 
     async def enrol(self, bed: Bed, node: str) -> None:
-        await _flotilla_members.changed(bed, {"add": {node: address(bed.node(node))}})
+        if bed.node(node).role != BROKER:  # which registers by itself
+            await _flotilla_members.changed(bed, {"add": {node: address(bed.node(node))}})
 
     async def enrolled(self, bed: Bed, node: str) -> bool:
+        if bed.node(node).role == BROKER:
+            return await _flotilla_members.is_replica(bed, bed.node(node), self._set_of(bed, node))
         return await _flotilla_members.is_voter(bed, node)
+
+    def _set_of(self, bed: Bed, broker: str) -> str:
+        return next(each.name for each in self._sets(bed) if broker in each.nodes)
 
     # watching it
 

@@ -145,6 +145,24 @@ def test_damage_to_most_disks_is_no_promise_broken() -> None:
     assert not beyond(wiped("broker-1", "broker-2", kind="kill"))
 
 
+def test_disks_of_brokers_that_left_count_too() -> None:
+    """Those that were seen emptied: not a disk that was kept, nor what a controller knew."""
+    roles = {f"broker-{number}": "broker" for number in (1, 2, 3)}
+
+    def fault(kind: str, *names: str, copies: Sequence[str] = ()) -> FaultInterval:
+        seen = {"effect": {"lost_copies": list(copies)}}
+        targets = {"x": tuple(names)}
+        return FaultInterval(0, kind, targets=targets, begin=0, healed=10, observation=seen)
+
+    def beyond(*faults: FaultInterval) -> set[str]:
+        return set(destroyed_majorities(faults, roles))
+
+    left = fault("membership", "broker-1", copies=["broker-1"])
+    assert beyond(left, fault("wipe", "broker-2")) == {"membership", "wipe"}
+    assert not beyond(left)
+    assert not beyond(fault("membership", "broker-1"), fault("wipe", "broker-2")), "a kept disk"
+
+
 # ------------------------------------------------------------------------------------ pure parts
 
 

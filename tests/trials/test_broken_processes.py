@@ -69,6 +69,31 @@ at_s = 9.0
 for_s = 1.5
 target = "all controller"
 """
+REPLACED = """
+[[fault]]
+kind = "membership"
+at_s = 1.0
+for_s = 2.0
+target = "one slave"
+[[fault]]
+kind = "membership"
+at_s = 5.0
+for_s = 2.0
+target = "master"
+params = { disk = "kept" }
+[[fault]]
+kind = "membership"
+at_s = 9.0
+for_s = 2.0
+target = "master"
+"""
+LEFT_ALONE = """
+[[fault]]
+kind = "membership"
+at_s = 1.0
+for_s = 4.0
+target = "master"
+"""
 CRASHES = """
 [[fault]]
 kind = "crash"
@@ -168,6 +193,41 @@ def test_controllers_leave_and_join(tmp_path: Path) -> None:
         told = json.loads(row["observation"])
         assert told["measured"] == f"{count} of {count} are no members any more"
         assert {said["left"] for said in told["effect"]["files"].values()} == {0}
+
+
+def test_brokers_leave_and_come_back_as_new_members(tmp_path: Path) -> None:
+    """A slave and a master with empty disks, under ids that nobody had, between them a master that
+    keeps its disk, and its id; each forgotten by the controllers first. Nothing is lost."""
+    outcome = played(tmp_path, REPLACED, duration_s=13.0, load={"rate": 50.0})
+    assert outcome.verdict
+    assert (outcome.verdict.verdict, outcome.failure) == ("valid", ()), outcome.why
+    left = faults(outcome.run)
+    assert [(row["state"], bool(row["healed"])) for row in left] == [("installed", True)] * 3
+    hit = [next(iter(json.loads(row["targets"]).values())) for row in left]
+    told = [json.loads(row["observation"])["effect"] for row in left]
+    assert [said["lost_copies"] for said in told] == [hit[0], [], hit[2]]
+    assert told[1]["files"] == {hit[1][0]: {"kept": True}}
+    events = [row | json.loads(row["fields"]) for row in rows(outcome.run, "events")]
+    ids: dict[int, str] = {}  # in the order of their coming
+    for row in events:
+        if row["kind"] == "role":
+            ids.setdefault(row["brokerId"], row["node"])
+    assert [ids[one] for one in sorted(ids)[3:]] == [hit[0][0], hit[2][0]]
+    cleaned = [row["brokerIds"] for row in events if row["kind"] == "cleaned"]
+    assert [ids[one] for (one,) in cleaned] == [node for (node,) in hit]
+
+
+def test_nobody_gives_the_only_copy_away(tmp_path: Path) -> None:
+    """A broker that is alone in its set is not dismissed: the fault has failed, the broker is back
+    with all that it had."""
+    load = {"rate": 20.0}
+    fields = {"nodes": {"broker": 1}, "profile": "allack-min1", "recover_within_s": 30.0}
+    outcome = played(tmp_path, LEFT_ALONE, duration_s=30.0, load=load, **fields)
+    assert outcome.failure == (), outcome.why
+    assert outcome.acknowledged > 0
+    (row,) = faults(outcome.run)
+    assert row["state"] == "failed"
+    assert "nobody else is in the SyncStateSet of set-1" in row["observation"]
 
 
 def test_a_system_without_members_that_change_is_told(tmp_path: Path) -> None:
