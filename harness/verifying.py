@@ -147,6 +147,8 @@ def _why(fault: FaultInterval) -> str:
         return str(error)
     if fault.begin is None:
         return NOT_REACHED
+    if broke_off := fault.observation.get("broke_off"):
+        return f"it was not kept up: {broke_off}"
     if fault.state != "installed":
         return f"its effect was seen to be {fault.state}"
     return "" if fault.healed is not None else "it was not seen healed"

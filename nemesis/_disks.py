@@ -27,7 +27,7 @@ HEALED_WITHIN_S = 15.0  # a disk that was slow may have a queue of syncs to work
 BACK_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.1
 PATIENCE_S = 0.5  # of the prober, for a sync of a sound disk or one that hangs
-LOOKS_BEFORE = 3  # at a disk's own syncs, of which the quickest counts
+LOOKS_BEFORE = 2  # at a disk's own syncs, of which the quickest counts
 SURE = 0.75  # of what a sync is to take longer: the disk itself may have got that much quicker
 SLOWER = 2.0  # ... and more than so many times as long as a slow one is meant to take
 

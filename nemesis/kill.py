@@ -1,7 +1,9 @@
 """Kill processes with SIGKILL, and start them again.
 
 What the process had not handed to the kernel is gone; what it wrote stays, synced or not, for only
-a power cut takes that. Healing starts the node anew on the same data.
+a power cut takes that. Healing starts the node anew on the same data. One that somebody else has
+started by then (hosts may have a supervisor) was not down for as long as it was meant to be: the
+fault is `partial`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -37,6 +39,8 @@ class Kill:
         self._victims = [node.name for node in victims]
         self._hold = Hold(scene.held, self._victims)
         self._killed: dict[str, int] = {}  # node -> the process id it had
+        self._begun: set[str] = set()  # who was started again by us
+        self.broke_off = ""
 
     async def __aenter__(self) -> "Kill":
         self._hold.take()
@@ -60,9 +64,12 @@ class Kill:
         await self._wait(self._gone, node, self.gone_within_s)
         state = await self._state(node)
         if state.state in ("exited", "absent"):
+            self._begun.add(node)
             await self._begin_again(node)
         elif state.pid == self._killed[node]:
             del self._killed[node]  # the signal was never sent: entering was interrupted
+        elif node not in self._begun:
+            self.broke_off = f"somebody else had started {node} by then"
 
     async def _begin_again(self, node: str) -> None:
         await self._bed.system.start_node(self._bed, node)

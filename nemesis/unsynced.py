@@ -3,10 +3,12 @@
 The machine goes on, so others learn of the death at once and connections are closed; `power` takes
 the whole machine, without a word. Of what was not synced the disk keeps nothing, all of it, or a
 part that may end in the middle of a record. Healing starts the node anew on what is left. Only
-simulated hosts can do this: elsewhere the kernel keeps what a process wrote.
+simulated hosts can do this: elsewhere the kernel keeps what a process wrote. Where no victim had
+anything at stake it was a kill like any other, and is `partial`.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from harness.contracts import Observation, PlannedFault, Powered
@@ -35,4 +37,5 @@ class Unsynced(Stopped):
 
     async def observe(self) -> Observation:
         at_stake = sum(said["at_stake"] for said in self.changes.values())
-        return await self._told(f"{at_stake} changes that no sync had covered were at stake")
+        seen = await self._told(f"{at_stake} changes that no sync had covered were at stake")
+        return seen if at_stake or seen.state == "failed" else replace(seen, state="partial")

@@ -49,7 +49,6 @@ def played(
     ]
     base = Trial(
         hosts="simulated",
-        profile="sync-flush",
         short_faults=True,
         seed=5,
         duration_s=1 + EVERY_S * len(story),
@@ -82,6 +81,26 @@ def test_each_is_seen_at_work_and_seen_healed(outcome: Outcome) -> None:
         assert row["kind"] == kind
         assert row["state"] == "installed", (kind, params, row["observation"])
         assert row["healed"] is not None, (kind, params, row["observation"])
+
+
+@pytest.mark.parametrize(
+    ("target", "profile", "rate", "state"),
+    [
+        ("one slave", "sync-flush", 0.001, "partial"),  # it synced all that it was given
+        ("one slave", "", 20.0, "installed"),
+        ("one slave, one controller", "", 20.0, "installed"),  # the controller had nothing to lose
+    ],
+)
+def test_what_had_nothing_at_stake_lost_nothing(
+    tmp_path: Path, target: str, profile: str, rate: float, state: str
+) -> None:
+    """Only a victim with changes that no sync had covered makes it more than a kill."""
+    story = [("unsynced", target, {})]
+    (row,) = rows(played(tmp_path, story, profile=profile, load={"rate": rate}))
+    at_stake = [s["at_stake"] for s in json.loads(row["observation"])["effect"]["files"].values()]
+    assert row["state"] == state, at_stake
+    assert any(at_stake) == (state == "installed")
+    assert 0 in at_stake or len(at_stake) == 1
 
 
 def test_what_a_sync_took_before_is_told(outcome: Outcome) -> None:

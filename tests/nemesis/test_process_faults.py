@@ -213,6 +213,22 @@ def test_a_process_that_is_always_let_go_is_not_starved(world: Any, tmp_path: Pa
     assert world.last(0)["state"] == "failed"
 
 
+@pytest.mark.parametrize("kind", ["kill", "restart"])
+def test_one_that_somebody_else_starts_was_not_down(world: Any, tmp_path: Path, kind: str) -> None:
+    """A supervisor of the host's, say: the fault had hardly begun when it was over."""
+
+    async def supervise(_stop: asyncio.Event) -> None:
+        await asyncio.sleep(3.0)
+        agent = world.agents["broker-1"]
+        agent.process, agent.pid = "running", agent.pid + 1
+
+    carried_out(world, tmp_path, PlannedFault(kind, 1.0, 9.0, "broker-1"), meanwhile=supervise)
+    assert world.last(0)["state"] == "partial"
+    assert world.last(0)["healed"]
+    assert "somebody else had started broker-1" in world.last(0)["observation"]
+    assert world.log == [], "it runs, and is left alone"
+
+
 def test_starving_that_breaks_off_is_partial(world: Any, tmp_path: Path) -> None:
     """After it was seen, nobody stops the process any more."""
 

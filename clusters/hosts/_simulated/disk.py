@@ -250,8 +250,10 @@ class Disk:
         return self._hung is not None
 
     def waiting(self, path: str) -> int:
-        """Changes below a folder, of names and of bytes, that no sync has covered."""
-        return len(self._journal) + sum(file.waiting for _, file in self.files(path))
+        """Changes below a folder, of names and of bytes, that no sync has covered. What is spared
+        has nothing to lose."""
+        files = (file for _, file in self.files(path) if not file.spared)
+        return len(self._journal) + sum(file.waiting for file in files)
 
     def files(self, path: str) -> Iterator[tuple[str, Content]]:
         """Every file below a folder, with its path there."""
