@@ -97,7 +97,8 @@ class Course:
         return tuple(map(self._row, self.asked))
 
     def _row(self, turn: Turn) -> Row:
-        missing = self.absent.get(turn.key) or self.early or "not reached"
+        absent = self.absent.get(turn.key, "").partition(":")[0]
+        missing = absent or self.early or "not reached"
         return self.rows.get(turn.key) or not_run(turn.cell, turn.number, missing)
 
     @property

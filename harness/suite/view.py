@@ -79,7 +79,8 @@ def details(course: Course, changed: Sequence[str]) -> Iterator[str]:
     for row in course.table:
         if row.outcome != AS_EXPECTED and row.word != NOT_RUN:
             yield sentence(row)
-    for why, count in Counter(row.came for row in course.left_out).items():
+    left_out = (course.absent[turn.key] for turn in course.asked if turn.key in course.absent)
+    for why, count in Counter(left_out).items():
         yield f"left out: {many(count, 'run')}, for there are {why}"
     yield from (f"changed: {each}" for each in changed)
     if told := around(course.table):
