@@ -78,12 +78,10 @@ class Course:
         return all(turn.key in self.rows or turn.key in self.absent for turn in self.asked)
 
     @property
-    def left_out(self) -> tuple[Row, ...]:
-        """Rows of runs that can not be made here."""
+    def left_out(self) -> tuple[Turn, ...]:
+        """Runs that can not be made here."""
         return tuple(
-            self._row(turn)
-            for turn in self.asked
-            if turn.key in self.absent and turn.key not in self.rows
+            turn for turn in self.asked if turn.key in self.absent and turn.key not in self.rows
         )
 
     @property
@@ -97,7 +95,8 @@ class Course:
         return tuple(map(self._row, self.asked))
 
     def _row(self, turn: Turn) -> Row:
-        missing = self.absent.get(turn.key) or self.early or "not reached"
+        absent = self.absent.get(turn.key, "").partition(":")[0]
+        missing = absent or self.early or "not reached"
         return self.rows.get(turn.key) or not_run(turn.cell, turn.number, missing)
 
     @property

@@ -79,7 +79,7 @@ def details(course: Course, changed: Sequence[str]) -> Iterator[str]:
     for row in course.table:
         if row.outcome != AS_EXPECTED and row.word != NOT_RUN:
             yield sentence(row)
-    for why, count in Counter(row.came for row in course.left_out).items():
+    for why, count in Counter(course.absent[turn.key] for turn in course.left_out).items():
         yield f"left out: {many(count, 'run')}, for there are {why}"
     yield from (f"changed: {each}" for each in changed)
     if told := around(course.table):
@@ -193,7 +193,7 @@ def plain(course: Course, changed: Sequence[str]) -> Mapping[str, Any]:
         "exit_code": course.exit_code,
         "complete": course.complete,
         "early": course.early or None,
-        "left_out": [row.name for row in course.left_out],
+        "left_out": [turn.cell.title for turn in course.left_out],
         "not_asked_for": [cell.title for cell in course.unasked],
         "resumed": course.resumed,
         "took_s": round(course.took_s, 1),
