@@ -1,11 +1,13 @@
 """The laws of the inside, line by line: what event logs and decisions show broken, and what not."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from simulated_fleet import BROKER_SET, Fleet
 
+from clusters.flotilla.epochs import EpochTable
 from clusters.flotilla.raft.messages import Entry, Kind
 from clusters.flotilla.rules import RULES
 from clusters.systems._flotilla_acked import Acknowledged
@@ -135,6 +137,25 @@ def test_a_cut_below_what_a_former_life_confirmed(laws: Laws) -> None:
     assert laws.broken[0].fields["confirm"] == 100
     told(laws, "broker-1", "truncate", point=99, **cut)
     assert len(laws.broken) == 1
+
+
+def test_a_handshake_that_would_cut_what_was_confirmed(laws: Laws) -> None:
+    """By a master in a former life, or as its disk remembers; each handshake is looked at."""
+    confirming(laws, "broker-1", 1)(100)
+    told(laws, "broker-2", "recover", min=0, max=120, confirm=70)
+    for node, sound in (("broker-1", 100), ("broker-2", 70)):
+        laws.rules(node, 2, RULES)
+        for point, broken in ((sound, 0), (sound - 1, 1)):
+            rules = replace(RULES, find_consistent_point=constant(point))
+            decide = laws.rules(node, 2, rules).find_consistent_point
+            assert decide(EpochTable(), 120, EpochTable(), 200) == point
+            assert sum(b.node == node for b in laws.broken) == broken
+    assert {broken.law for broken in laws.broken} == {Law.CUT_TOO_LOW}
+    assert laws.looked[Law.CUT_TOO_LOW] == 4
+
+
+def constant(point: int) -> Callable[[EpochTable, int, EpochTable, int], int]:
+    return lambda local, local_end, remote, remote_end: point
 
 
 def test_nonsense_between_our_nodes(laws: Laws) -> None:
