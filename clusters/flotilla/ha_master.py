@@ -261,6 +261,8 @@ class HaMaster:
             raise Senseless(f"an ack of {position}, beyond the log's end {self._log.written}")
         if link.progress.ack is not None and position < link.progress.ack:
             raise Senseless(f"an ack of {position} after one of {link.progress.ack}")
+        if position < self._log.min_offset:
+            return  # what it lacks was deleted after the handshake: no transfer comes of it
         if link.sent is None and not self._reign.is_boundary(position):
             raise Senseless(f"a transfer from {position}, where no record begins")
 

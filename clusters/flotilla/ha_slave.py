@@ -26,6 +26,7 @@ from .net import CallTimeout, Connection, ConnectionLost, Tasks, Unreachable, di
 from .pace import Bell, Every
 from .ports import no_room
 from .rules import Rules
+from .store.commit_log import DiskFull
 from .store.message_store import MessageStore
 from .wire import Op, Senseless, Status, understood
 
@@ -268,8 +269,14 @@ class HaSlave:
             raise Senseless(f"an operation {op} from a master")
         if connection is not self._connection or self.state != "transfer":
             return
+        if not connection.is_open:
+            return  # it was given up, and more had come by then
         self._heard_at = self._loop.time()
-        self._copy_in(understood(Data.unpack, body))
+        try:
+            self._copy_in(understood(Data.unpack, body))
+        except DiskFull as e:  # no fault of anybody's
+            connection.refused = str(e)
+            connection.abort()
 
     def _copy_in(self, data: Data) -> None:
         store = self._store

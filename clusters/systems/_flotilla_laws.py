@@ -321,10 +321,26 @@ class Laws:
             local: EpochTable, local_end: int, remote: EpochTable, remote_end: int
         ) -> int:
             point = decide(local, local_end, remote, remote_end)
+            self._keeps_confirmed(life, of, point, local_end)
             self._cuts(life, of, min(point, local_end), remote_end)
             return point
 
         return find_consistent_point
+
+    def _keeps_confirmed(self, life: Life, of: Known, point: int, local_end: int) -> None:
+        """A slave will cut its log at `point`. What it ever had confirmed stays, as far as it goes;
+        lines of event logs tell only of those cuts that something came of."""
+        if of.excused:
+            return
+        self._book.looked[Law.CUT_TOO_LOW] += 1
+        confirmed = min(of.confirmed_by.get(life.node, 0), local_end)
+        if point < confirmed:
+            of.confirmed_by[life.node] = point
+            why = (
+                f"{life.node} will cut its log at {point}, below {confirmed} that it had confirmed"
+            )
+            fields = {"set": of.name, "point": point, "confirm": confirmed}
+            self._book.breaks(Law.CUT_TOO_LOW, life.node, why, fields)
 
     def _cuts(self, life: Life, of: Known, point: int, remote_end: int) -> None:
         """A slave will keep its log up to `point`. Is that its master's log?"""

@@ -157,7 +157,10 @@ class Told:
     def _recover(self, line: Line) -> None:
         of = self._book.set_of.get(line.node)
         if of is not None:  # else it is a controller's log
-            of.acked.restarted(line.node, int(line.fields["max"]))
+            end, confirm = int(line.fields["max"]), int(line.fields["confirm"])
+            of.acked.restarted(line.node, end)
+            known = of.confirmed_by.get(line.node, 0)
+            of.confirmed_by[line.node] = max(known, min(confirm, end))
             self._still_holds(of, line)
 
     def _truncate(self, line: Line) -> None:

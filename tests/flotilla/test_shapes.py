@@ -26,6 +26,7 @@ SOUND = {
     },
     Op.KV_CAS: {"namespace": "n", "key": "k", "expected": None, "value": "ü"},
     Op.METADATA_SYNC: {},
+    Op.HAND_OVER: {"masterEpoch": 1, "to": 2, "timeoutMs": 3000},
     Op.DRILL: {"brokerName": "b", "to": None, "of a later edition": [[]]},
 }
 
@@ -56,6 +57,7 @@ def test_sound_requests(op: Op) -> None:
         (Op.KV_CAS, "expected", 3),
         (Op.METADATA_SYNC, "version", [1]),
         (Op.DRILL, "to", "2"),
+        (Op.HAND_OVER, "timeoutMs", float("nan")),
     ],
 )
 def test_a_field_of_another_kind(op: Op, name: str, value: object) -> None:
