@@ -76,13 +76,20 @@ class Python:
 
 @dataclass(frozen=True)
 class Clock:
-    """A node's monotonic clock: its reading minus the driver's, and how far off that may be.
+    """A node's monotonic clock: its reading minus the driver's, and how far off that may be. Where
+    `rate` of its seconds pass in one of the driver's, its reading minus `rate` times the driver's.
 
     Nodes on the driver's own kernel share its clock: zero, and no error.
     """
 
     offset_ns: int = 0
     error_ns: int = 0
+    rate: float = 1.0
+
+    def drivers_ns(self, reading_ns: int) -> int:
+        """What the driver's clock read when this one read that."""
+        since_ns = reading_ns - self.offset_ns
+        return since_ns if self.rate == 1.0 else round(since_ns / self.rate)
 
 
 class Hosts(Protocol):

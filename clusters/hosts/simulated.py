@@ -142,6 +142,7 @@ class SimulatedHosts:
             for node in addressed
         ]
         self._by_name = {machine.node.name: machine for machine in self._machines}
+        self._drift()
         peers: dict[str, SimulatedAgent] = {}
         for machine in self._machines:
             if machine.node.role != CLIENT:
@@ -213,7 +214,15 @@ class SimulatedHosts:
         return Python("python3", f"{HOME}/packages")
 
     def clock(self, node: str) -> Clock:
-        return Clock()
+        return Clock(rate=self._by_name[node].host.clock.rate)
+
+    def _drift(self) -> None:
+        """The cluster's clocks run too fast or too slow, each in its own way. Those of clients tell
+        when operations were, and are right."""
+        most, dice = self._options.drift_ppm / 1_000_000, self._world.random("drift")
+        for machine in self._machines if most else ():
+            if machine.node.role != CLIENT:
+                machine.host.set_clock_rate(1 + dice.uniform(-most, most))
 
     async def _left(self) -> None:
         """End all processes, and bring home what they wrote."""

@@ -32,7 +32,7 @@ from clusters.systems._flotilla_profiles import Settings, mutants, profiles, set
 from clusters.systems._flotilla_seen import Seen
 from clusters.systems._flotilla_standing import BrokerSet, missing, standing
 from clusters.systems._flotilla_swarm import swarm
-from harness.contracts import CLIENT, Agent, Bed, MessageClient, Node, Standing
+from harness.contracts import CLIENT, Agent, Bed, Clock, MessageClient, Node, Standing
 from harness.errors import BedFailed, NodeGone
 from harness.registry import load
 from harness.trial import Trial
@@ -311,21 +311,21 @@ Event = tuple[int, str, str, Mapping[str, Any]]
 
 async def _events(bed: Bed, node: str) -> list[Event]:
     """A node's event log on the clock of record; each node writes by its own monotonic one."""
-    our_epoch_ns = round(asyncio.get_running_loop().time() * 1e9) - bed.now_ns()
-    epoch_ns = our_epoch_ns + bed.hosts.clock(node).offset_ns
+    epoch_ns = round(asyncio.get_running_loop().time() * 1e9) - bed.now_ns()
+    clock = bed.hosts.clock(node)
     try:
         log = await bed.agents[node].get(f"{bed.hosts.folder(node)}/{Flotilla.log}")
     except BedFailed as e:
         bed.record.note(f"NO_EVENTS {node}: {e}")
         return []
-    return list(filter(None, (_event(line, epoch_ns) for line in log.splitlines())))
+    return list(filter(None, (_event(line, clock, epoch_ns) for line in log.splitlines())))
 
 
-def _event(line: bytes, epoch_ns: int) -> Event | None:
+def _event(line: bytes, clock: Clock, epoch_ns: int) -> Event | None:
     """One line; None for the torn last one of a killed node."""
     try:
         fields = from_json(line)
-        t = round(fields.pop("mono") * 1e9) - epoch_ns
+        t = clock.drivers_ns(round(fields.pop("mono") * 1e9)) - epoch_ns
         fields.pop("t")
         return t, fields.pop("node"), fields.pop("kind"), fields
     except (ValueError, KeyError):

@@ -60,7 +60,8 @@ def seatrial(tmp_path: Path, outside: Path) -> Script:
 
     def run(*arguments: str, ending: str = "", cwd: Path = tmp_path) -> object:
         script = Path(sys.executable).with_name("seatrial")
-        env = {**os.environ, "PYTHONPATH": str(outside), "OUTSIDE": ending}
+        path = os.pathsep.join(filter(None, (str(outside), os.environ.get("PYTHONPATH"))))
+        env = {**os.environ, "PYTHONPATH": path, "OUTSIDE": ending}
         return subprocess.run(
             [script, *arguments],
             cwd=cwd,

@@ -5,6 +5,7 @@
                                                      two, or waits for the next
     sync_ms          a usual sync takes at most      slow_sync_ms  a slow one takes at most
     slow_syncs       the share of slow ones
+    drift_ppm        at most so many millionths of a second does a second of a node's clock differ
 
 Left out, they are those of a quiet machine room. A campaign draws them anew for each seed
 (`swarm`), for worlds that differ find more than one world that is average.
@@ -21,7 +22,7 @@ from .disk import Pace
 from .network import Wire
 
 MS = 1_000_000
-_MOST = {"split": 0.5, "join": 0.5, "slow_syncs": 1.0, "spread": 100.0}
+_MOST = {"split": 0.5, "join": 0.5, "slow_syncs": 1.0, "spread": 100.0, "drift_ppm": 20_000.0}
 MOST_MS = 10_000.0
 # of a campaign: slower wires or syncs leave no time for an answer at timeScale 0.1
 SLOWEST_MS = 40.0
@@ -40,6 +41,7 @@ class Options:
     sync_ms: float = 0.4
     slow_sync_ms: float = 15.0
     slow_syncs: float = 0.01
+    drift_ppm: float = 0.0
 
     @classmethod
     def of(cls, bed: Mapping[str, Any]) -> "Options":

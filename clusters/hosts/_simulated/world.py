@@ -25,12 +25,13 @@ import zlib
 from asyncio.events import _set_running_loop
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Protocol
 
 from .border import guarded
 from .console import routed
+from .stuck import Out, guarded_against_loops
 
 Call = Callable[..., object]
 Event = tuple[int, int, Call, tuple[Any, ...]]
@@ -173,7 +174,14 @@ class World:
     def run(self, until_ns: int = FOREVER) -> None:
         """Let happen what is planned up to an instant, until `stop`, or until nothing is left."""
         self._stopping = False
-        with _collector_off(), _generators_adopted(), routed(), guarded():
+        with (
+            guarded_against_loops(lambda: self.events, self._stuck),
+            _collector_off(),
+            _generators_adopted(),
+            routed(),
+            guarded(),
+            suppress(Out),
+        ):
             try:
                 self._run(until_ns)
             finally:
@@ -244,6 +252,11 @@ class World:
                     collect_at = self.events + COLLECT_EVERY
             elif self.events > quota:
                 raise Livelock(self._spinning())
+
+    def _stuck(self, where: str) -> None:
+        at_s = self.now_ns / SECOND
+        why = f"the world spins: one event at {at_s:.6f} s never ends, and is at {where}"
+        self.fail(Livelock(why))
 
     def _spinning(self) -> str:
         calls = Counter(_label(event) for event in self._sample())
