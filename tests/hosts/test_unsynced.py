@@ -165,15 +165,16 @@ def test_names_are_those_of_some_time_since_the_folder_was_synced(
             lambda hand: hand.rename("b", "c"),
             lambda hand: hand.rename("c", "sub/d"),
             lambda hand: hand.create("a"),
+            lambda hand: hand.remove("sub/d"),
         ):
             deed(hand)  # type: ignore[no-untyped-call]
             states.append(hand.tree())
         told = hand.ledger.lose(seed)
         assert hand.tree() in states
-        assert hand.tree() == states[6 - told["lost_names"]]
-        assert (told["names"], told["unseen"]) == (6, [])
+        assert hand.tree() == states[7 - told["lost_names"]]
+        assert (told["names"], told["unseen"]) == (7, [])
         lost.add(told["lost_names"])
-    assert lost == set(range(7))
+    assert lost == set(range(8))
 
 
 def test_a_synced_folder_keeps_its_names_and_all_that_came_before(
