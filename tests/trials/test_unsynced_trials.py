@@ -31,7 +31,7 @@ at_s = 1.5
 for_s = 0.5
 target = "all broker"
 """
-SEED = 20
+SEED = 86
 
 
 def sailed(folder: Path, profile: str) -> sailing.Voyage:
