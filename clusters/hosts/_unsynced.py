@@ -210,10 +210,8 @@ class Ledger:
             "names": len(self._names),
             "size_bytes": sum(at_stake(file.waiting) for file in self._files.values()),
         }
-        lost = [
-            lose(file.waiting, file, random)
-            for file in sorted(self._files.values(), key=lambda file: file.path)
-        ]
+        files = sorted(self._files.values(), key=lambda file: file.path)
+        lost = [self._lost(file, random) for file in files]
         kept = random.randint(0, len(self._names)) if self._names else 0
         told |= {
             "lost_files": sum(map(bool, lost)),
@@ -233,11 +231,18 @@ class Ledger:
             self._settle(key)
         self._names_settled(len(self._names))
 
+    def _lost(self, file: Tracked, random: Random) -> int:
+        try:
+            return lose(file.waiting, file, random)
+        except OSError:  # a disk without room, say
+            self.missed += 1
+            return 0
+
     def _forgot(self) -> list[str]:
         """Begin anew; what could not be seen until now, in words."""
         said = [f"{path} is mapped into memory" for path in sorted(self.mapped)]
         if self.missed:
-            said.append(f"{self.missed} changes could not be followed")
+            said.append(f"{self.missed} changes could not be followed or undone")
         self.mapped, self.missed = set(), 0
         self.settle()
         self._old_bytes = 0

@@ -6,6 +6,7 @@ does it, as the gate and a program would.
 """
 
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -343,6 +344,25 @@ def test_the_probe_of_the_gate_is_no_business_of_the_node(hands: Callable[[], Ha
     assert not hand.ledger.has(f"{hand.folder}-beside/log")
 
 
+def test_what_can_not_be_put_back_is_told(hands: Callable[[], Hand]) -> None:
+    """Here because no file may be so long any more; nothing else comes of it."""
+    hand = hands()
+    synced(hand, "log", b"a" * 1000)
+    hand.resize("log", 10)
+    unlucky = next(seed for seed in SEEDS if Random(seed).random() < 0.25)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        told = hand.ledger.lose(unlucky)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (told["lost_bytes"], told["unseen"]) == (
+        0,
+        ["1 changes could not be followed or undone"],
+    )
+    assert hand.read("log") == b"a" * 10
+
+
 def test_what_was_not_seen_is_told(hands: Callable[[], Hand]) -> None:
     """Files that were mapped, and changes that nobody could follow: once."""
     hand = hands()
@@ -351,6 +371,6 @@ def test_what_was_not_seen_is_told(hands: Callable[[], Hand]) -> None:
     hand.ledger.overlooked(hand.path("log"))
     assert hand.ledger.lose(1)["unseen"] == [
         "log is mapped into memory",
-        "1 changes could not be followed",
+        "1 changes could not be followed or undone",
     ]
     assert hand.ledger.lose(1)["unseen"] == []
