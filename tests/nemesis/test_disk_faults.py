@@ -98,6 +98,13 @@ def test_what_was_measured_is_told(outcome: Outcome) -> None:
     assert told[8].startswith("300 bytes changed")
 
 
+def test_no_acknowledged_message_is_lost_by_a_minority(outcome: Outcome) -> None:
+    """One replica at a time, whatever becomes of its disk: the contract claims to survive that."""
+    assert not outcome.failure, outcome.why
+    assert outcome.verdict
+    assert "survive" not in outcome.verdict.sentence
+
+
 def test_a_loss_of_nothing_does_not_count(tmp_path: Path) -> None:
     """A node that keeps nothing on its disk was only killed, and that is said."""
     outcome = played(tmp_path, [("unsynced", "nameserver", {})] * 2)
@@ -105,13 +112,6 @@ def test_a_loss_of_nothing_does_not_count(tmp_path: Path) -> None:
     told = [observed(outcome, number)["measured"] for number in (0, 1)]
     assert told[0].endswith(" of 1 changes of names that no sync had covered are gone")
     assert told[1] == "all that was written had been synced, so nothing was at stake"
-
-
-def test_no_acknowledged_message_is_lost_by_a_minority(outcome: Outcome) -> None:
-    """One replica at a time, whatever becomes of its disk: the contract claims to survive that."""
-    assert not outcome.failure, outcome.why
-    assert outcome.verdict
-    assert "survive" not in outcome.verdict.sentence
 
 
 def test_damage_to_most_disks_is_no_promise_broken() -> None:
