@@ -141,9 +141,32 @@ class Powered(Agent, Protocol):
         """Cut the node's power, or give it back: no process, and the disk as the cut left it."""
         ...
 
-    async def forget_unsynced(self) -> int:
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What of a disk no sync had covered (files, with so many bytes written or cut off, and names:
+    made, removed or renamed), and what it lost of that. `unseen`: in words, what else may have been
+    changed there without being seen, and was kept."""
+
+    files: int = 0
+    names: int = 0
+    size_bytes: int = 0
+    lost_files: int = 0
+    lost_names: int = 0
+    lost_bytes: int = 0
+    unseen: tuple[str, ...] = ()
+
+
+class Forgetful(Agent, Protocol):
+    """An agent of a node whose disk can lose what was not synced, on hosts that can `unsynced`."""
+
+    async def forget_unsynced(self, seed: int) -> Forgotten:
         """The disk loses of what it was given and did not sync what a power cut would take, while
-        none of the node's processes runs; how many changes were at stake."""
+        none of the node's processes runs. The seed draws it, but in a world that has dice."""
+        ...
+
+    async def keep_unsynced(self) -> None:
+        """What is on the disk now stays, however it came there: somebody else changed files."""
         ...
 
 

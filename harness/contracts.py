@@ -33,6 +33,8 @@ from harness.agent import Disked as Disked
 from harness.agent import DiskFault as DiskFault
 from harness.agent import DiskSeen as DiskSeen
 from harness.agent import Flight as Flight
+from harness.agent import Forgetful as Forgetful
+from harness.agent import Forgotten as Forgotten
 from harness.agent import LinkRule as LinkRule
 from harness.agent import Powered as Powered
 from harness.agent import ProcessState as ProcessState
@@ -134,13 +136,15 @@ class Hosts(Protocol):
 
 @runtime_checkable
 class Gating(Protocol):
-    """Hosts that can `disk` only for processes that run behind a gate."""
+    """Hosts that can `disk` and `unsynced` only for processes that run behind a gate."""
 
     async def gated(
-        self, nodes: Sequence[Node], agents: Mapping[str, Agent]
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent], unsynced: str = ""
     ) -> Mapping[str, Agent]:
         """All agents; those of these nodes, once raised, now start processes behind a gate, and are
-        `Disked`. BedFailed when a node's kernel has no such gates."""
+        `Disked`. Below the folder `unsynced` in the node's own, if one is named, the gate keeps a
+        ledger of what is not synced, and they are `Forgetful`. BedFailed when a node's kernel has
+        no such gates."""
         ...
 
 

@@ -39,6 +39,7 @@ PLAN_GRACE_S = 60.0  # for observations that take long
 HEAL_WITHIN_S = 20.0  # after an early end
 RECOVER_HURRY_S = 3.0  # the same
 LOOK_EVERY_S = 0.1
+GATED = frozenset({"disk", "unsynced"})  # needs of faults that a gate meets
 COLLECTED = "collected"  # the phase after which there is nothing more to record
 
 
@@ -96,14 +97,16 @@ class Voyage:
     async def _gated(
         self, nodes: Sequence[Node], agents: Mapping[str, Agent]
     ) -> Mapping[str, Agent]:
-        """The agents; if the plan spoils disks, such as can."""
+        """The agents; if the plan spoils disks, such as can. What no sync has covered is kept in
+        mind only if the plan will take it away, since that has its price."""
         plan = self.run.plan_file
         kinds = planned_kinds(plan.read_text()) if plan.is_file() else ()
-        spoils = any("disk" in registry.module("fault", kind).NEEDS for kind in kinds)
-        if not spoils or not isinstance(self.hosts, Gating):
+        needs = {need for kind in kinds for need in registry.module("fault", kind).NEEDS}
+        if not needs & GATED or not isinstance(self.hosts, Gating):
             return agents
         cluster = [node for node in nodes if node.role != CLIENT]
-        return await self.hosts.gated(cluster, agents)
+        unsynced = self.system.data if "unsynced" in needs else ""
+        return await self.hosts.gated(cluster, agents, unsynced)
 
     def _bed(self, nodes: Sequence[Node], agents: Mapping[str, Agent]) -> Bed:
         if not self._overseen:  # a world that is ours alone loses nobody

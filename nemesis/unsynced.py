@@ -2,23 +2,25 @@
 
 The machine goes on, so others learn of the death at once and connections are closed; `power` takes
 the whole machine, without a word. Of what was not synced the disk keeps nothing, all of it, or a
-part that may end in the middle of a record. Healing starts the node anew on what is left. Only
-simulated hosts can do this: elsewhere the kernel keeps what a process wrote. Where no victim had
-anything at stake it was a kill like any other, and is `partial`.
+part that may end in the middle of a record. Healing starts the node anew on what is left.
+
+On real hosts the node runs behind the gate of disk faults, which notes what is about to be changed
+below the folder of its data, and puts it back. Where nothing was at stake on any victim it was
+a kill like any other, and is `partial`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, cast
 
-from harness.contracts import Observation, PlannedFault, Powered
+from harness.contracts import Forgetful, Node, Observation, PlannedFault
 from harness.scene import Scene
 from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis._stopped import Stopped
 
-NEEDS = frozenset({"power", "restart", "signal"})
+NEEDS = frozenset({"unsynced", "restart", "signal"})
 PARAMS: Mapping[str, Any] = {}
-SHOWN: Sequence[tuple[str, Mapping[str, Any]]] = (("one broker", {}),)
+SHOWN: Sequence[tuple[str, Mapping[str, Any]]] = (("all broker", {}),)
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Unsynced":
@@ -28,14 +30,33 @@ def fault(planned: PlannedFault, scene: Scene) -> "Unsynced":
 class Unsynced(Stopped):
     """Nodes killed, whose disks have forgotten, until it is left."""
 
+    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
+        super().__init__(scene, victims)
+        self._seed = scene.random.getrandbits(48)
+
     async def _change(self, node: str) -> Mapping[str, Any]:
-        at_stake = await cast(Powered, self._bed.agents[node]).forget_unsynced()
-        return {"at_stake": at_stake}
+        agent = cast(Forgetful, self._bed.agents[node])
+        return asdict(await agent.forget_unsynced(self._seed + self._victims.index(node)))
 
     def _changed(self, node: str) -> bool:
         return True
 
     async def observe(self) -> Observation:
-        at_stake = sum(said["at_stake"] for said in self.changes.values())
-        seen = await self._told(f"{at_stake} changes that no sync had covered were at stake")
+        seen = await self._told(words(tuple(self.changes.values())))
+        at_stake = any(told["files"] or told["names"] for told in self.changes.values())
         return seen if at_stake or seen.state == "failed" else replace(seen, state="partial")
+
+
+def words(changes: Sequence[Mapping[str, Any]]) -> str:
+    """What was at stake on all victims together, what of it is lost, and what nobody saw."""
+    size, files, names, lost_bytes, lost_names = (
+        sum(told[what] for told in changes)
+        for what in ("size_bytes", "files", "names", "lost_bytes", "lost_names")
+    )
+    parts = [f"{lost_bytes:,} of {size:,} bytes"] if files else []
+    parts += [f"{lost_names} of {names} changes of names"] if names else []
+    measured = f"{' and '.join(parts)} that no sync had covered are gone"
+    if not parts:
+        measured = "all that was written had been synced, so nothing was at stake"
+    unseen = [one for told in changes for one in told["unseen"]]
+    return f"{measured}; not followed: {', '.join(unseen)}" if unseen else measured

@@ -180,8 +180,7 @@ class Warden:
                     self._ask(fd)
                 else:
                     poll.unregister(fd)
-                    self.listeners.discard(fd)
-                    os.close(fd)
+                    self._let_out(fd)
             self._let_go()
             self._lose()
 
@@ -234,6 +233,13 @@ class Warden:
                 poll.register(listener, select.POLLIN)
                 visitor.send(b"!")
 
+    def _let_out(self, listener: int) -> None:
+        """Nobody is behind it any more: syncs that were held up will never be carried out."""
+        self.listeners.discard(listener)
+        self.held = [each for each in self.held if each[2].listener != listener]
+        heapq.heapify(self.held)
+        os.close(listener)
+
     def _ask(self, listener: int) -> None:
         notice = array.array("B", bytes(NOTICE.size))
         with suppress(FileNotFoundError):  # the thread was killed meanwhile
@@ -275,7 +281,7 @@ class Warden:
             try:
                 tell(call, self.ledger)
             except (OSError, ValueError):
-                self.ledger.missed += 1
+                self.ledger.missed += os.path.exists(call.proc)  # or it was killed meanwhile
         _answer(call)
 
 

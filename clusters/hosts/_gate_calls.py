@@ -147,8 +147,11 @@ def grows(call: Call) -> bool:
 
 def _opened(call: Call) -> tuple[int, int]:
     """Where the file's descriptor stands, and the flags that it was opened with."""
-    with open(f"{call.proc}/fdinfo/{call.args[0] & 0xFFFFFFFF}", "rb", buffering=0) as info:
-        words = info.read(256).split()
+    fd = os.open(f"{call.proc}/fdinfo/{call.args[0] & 0xFFFFFFFF}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        words = os.read(fd, 256).split()
+    finally:
+        os.close(fd)
     return int(words[1]), int(words[3], 8)
 
 

@@ -1,4 +1,5 @@
-"""Nodes whose processes run behind a gate to their disk, so that faults can spoil it (`_gate`).
+"""Nodes whose processes run behind a gate to their disk, so that faults can spoil it, and take
+away what was not synced (`_gate`).
 
 The gate's warden is one more process of the node's agent, and every other process is started
 through the gate; the agent itself knows nothing of it. So it works wherever an agent runs. When the
@@ -14,7 +15,7 @@ from typing import Any, cast
 from zlib import crc32
 
 from clusters.hosts._disk_faults import merged
-from harness.contracts import Agent, DiskFault, DiskSeen, Hosts, Node, Python
+from harness.contracts import Agent, DiskFault, DiskSeen, Forgotten, Hosts, Node, Python
 from harness.errors import BedFailed
 from harness.together import together
 
@@ -23,16 +24,21 @@ PROCESS = "disk-gate"
 LOG = "gate.log"  # in the node's folder
 READY_WITHIN_S = 20.0
 OBEYS_WITHIN_S = 5.0
+LOSES_WITHIN_S = 20.0
 TRIED_WITHIN_S = 15.0  # beside the patience of whoever tries
 
 
 async def behind_gates(
-    hosts: Hosts, nodes: Sequence[Node], agents: Mapping[str, Agent]
+    hosts: Hosts, nodes: Sequence[Node], agents: Mapping[str, Agent], unsynced: str
 ) -> Mapping[str, Agent]:
-    """All agents, those of these nodes with gates."""
+    """All agents, those of these nodes with gates, which keep a ledger of that folder's changes."""
     gated = {
         node.name: GatedAgent(
-            node.name, agents[node.name], hosts.python(node.name), hosts.folder(node.name)
+            node.name,
+            agents[node.name],
+            hosts.python(node.name),
+            hosts.folder(node.name),
+            unsynced,
         )
         for node in nodes
     }
@@ -43,7 +49,12 @@ async def behind_gates(
 class GatedAgent:
     """An agent, but that its processes are started behind a gate, to which it gives orders."""
 
-    def __init__(self, node: str, agent: Agent, python: Python, folder: str) -> None:
+    def __init__(
+        self, node: str, agent: Agent, python: Python, folder: str, unsynced: str = ""
+    ) -> None:
+        self._unsynced = unsynced  # the folder whose changes are kept in mind until a sync
+        self._started: set[str] = set()  # names of processes behind the gate
+        self._said = ""
         self._node, self._agent, self._folder = node, agent, folder
         self._name = f"seatrial-gate-{crc32(folder.encode()):08x}"
         self._gate = [python.executable, "-I", "-S", f"{python.packages}/{SCRIPT}"]
@@ -59,6 +70,7 @@ class GatedAgent:
         """The warden listens when this returns."""
         log = f"{self._folder}/{LOG}"
         watching = [*self._gate, "watch", self._name]
+        watching += [f"{self._folder}/{self._unsynced}"] if self._unsynced else []
         await self._agent.start(PROCESS, watching, log=log, on_line=self._heard)
         listening = asyncio.ensure_future(self._obeyed.acquire())
         ended = asyncio.ensure_future(self._agent.exited(PROCESS))
@@ -70,6 +82,7 @@ class GatedAgent:
             raise BedFailed(f"{self._node} has no gate to its disk: {await self._last_words()}")
 
     async def start(self, name: str, argv: Sequence[str], **given: Any) -> int:
+        self._started.add(name)
         through = [*self._gate, "enter", self._name, "--", *argv]
         return await self._agent.start(name, through, **given)
 
@@ -77,14 +90,34 @@ class GatedAgent:
         self._spoilt.pop(owner, None)
         if fault is not None:
             self._spoilt[owner] = fault
+        await self._ordered(lambda: _order(merged(self._spoilt.values())))
+
+    async def _ordered(
+        self, order: Callable[[], Mapping[str, Any]], within_s: float = OBEYS_WITHIN_S
+    ) -> str:
+        """What the warden answers to an order, which is made when its turn has come."""
         async with self._turn:
-            await self._agent.tell(PROCESS, json.dumps(_order(merged(self._spoilt.values()))))
+            await self._agent.tell(PROCESS, json.dumps(order()))
             try:
-                async with asyncio.timeout(OBEYS_WITHIN_S):
+                async with asyncio.timeout(within_s):
                     await self._obeyed.acquire()
             except TimeoutError:
-                why = f"the gate to its disk did not obey within {OBEYS_WITHIN_S:g} s"
+                why = f"the gate to its disk did not obey within {within_s:g} s"
                 raise BedFailed(f"{self._node}: {why}") from None
+            return self._said
+
+    async def forget_unsynced(self, seed: int) -> Forgotten:
+        for name in sorted(self._started):
+            if (await self._agent.state(name)).state in ("running", "stopped"):
+                raise BedFailed(f"{self._node}: {name} runs, and would remember")
+        if not self._unsynced:
+            raise BedFailed(f"{self._node}: its gate does not know what was not synced")
+        told = json.loads(await self._ordered(lambda: {"lose": seed}, LOSES_WITHIN_S))
+        return Forgotten(**{**told, "unseen": tuple(told["unseen"])})
+
+    async def keep_unsynced(self) -> None:
+        if self._unsynced:
+            await self._ordered(lambda: {"settle": True})
 
     async def disk_wanted(self) -> DiskFault | None:
         return merged(self._spoilt.values())
@@ -100,6 +133,7 @@ class GatedAgent:
 
     def _heard(self, line: str) -> None:
         """It listens, or it has obeyed."""
+        self._said = line
         self._obeyed.release()
 
     async def _last_words(self) -> str:

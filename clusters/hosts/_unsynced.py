@@ -113,14 +113,13 @@ class Renamed:
 
     source: str
     target: str
-    key: Key
     replaced: Removed | None
 
     def folders(self) -> tuple[str, ...]:
         return (os.path.dirname(self.source), os.path.dirname(self.target))
 
     def undo(self) -> None:
-        if os.path.lexists(self.source) or _key(os.lstat(self.target)) != self.key:
+        if os.path.lexists(self.source):
             return  # the call had failed
         os.rename(self.target, self.source)
         if self.replaced:
@@ -154,15 +153,15 @@ class Ledger:
         """So many bytes are written; without `at`, to the file's end. `durable`: and synced."""
         if durable:
             self.sync(file)
-        elif size and (found := self._found(file)):
-            end = found.size
+        elif size and (found := self._found(file, info := os.stat(file))):
+            end = info.st_size
             at = end if at is None else at
             self._note(found, Change(at, at + size, found.zeros(at, min(at + size, end)), end))
 
     def resize(self, file: str, size: int, only_longer: bool = False) -> None:
         """Cut, or made longer with zeros."""
-        if found := self._found(file):
-            end = found.size
+        if found := self._found(file, info := os.stat(file)):
+            end = info.st_size
             if size > end or (size < end and not only_longer):
                 self._note(found, Change(size, size, found.zeros(size, end), end))
 
@@ -194,10 +193,11 @@ class Ledger:
             self._remember(_removed(path))
 
     def rename(self, source: str, target: str) -> None:
-        key = _key(os.lstat(source))
         there = os.path.lexists(target)
-        if not there or _key(os.lstat(target)) != key:
-            self._remember(Renamed(source, target, key, _removed(target) if there else None))
+        if os.path.lexists(source) and not (
+            there and os.path.samestat(*map(os.lstat, (source, target)))
+        ):
+            self._remember(Renamed(source, target, _removed(target) if there else None))
 
     # what becomes of it
 
@@ -210,10 +210,8 @@ class Ledger:
             "names": len(self._names),
             "size_bytes": sum(at_stake(file.waiting) for file in self._files.values()),
         }
-        lost = [
-            lose(file.waiting, file, random)
-            for file in sorted(self._files.values(), key=lambda file: file.path)
-        ]
+        files = sorted(self._files.values(), key=lambda file: file.path)
+        lost = [self._lost(file, random) for file in files]
         kept = random.randint(0, len(self._names)) if self._names else 0
         told |= {
             "lost_files": sum(map(bool, lost)),
@@ -233,11 +231,18 @@ class Ledger:
             self._settle(key)
         self._names_settled(len(self._names))
 
+    def _lost(self, file: Tracked, random: Random) -> int:
+        try:
+            return lose(file.waiting, file, random)
+        except OSError:  # a disk without room, say
+            self.missed += 1
+            return 0
+
     def _forgot(self) -> list[str]:
         """Begin anew; what could not be seen until now, in words."""
         said = [f"{path} is mapped into memory" for path in sorted(self.mapped)]
         if self.missed:
-            said.append(f"{self.missed} changes could not be followed")
+            said.append(f"{self.missed} changes could not be followed or undone")
         self.mapped, self.missed = set(), 0
         self.settle()
         self._old_bytes = 0
@@ -245,17 +250,16 @@ class Ledger:
 
     # inside
 
-    def _found(self, file: str) -> Tracked | None:
+    def _found(self, file: str, info: os.stat_result) -> Tracked | None:
         """With an open descriptor of ours, so that its number stays its own."""
-        info = os.stat(file)
         if not stat.S_ISREG(info.st_mode):
             return None
         key = _key(info)
         if key not in self._files:
             if len(self._files) >= MOST_FILES:
                 self._settle(next(iter(self._files)))
-            path = os.path.realpath(file)
-            self._files[key] = Tracked(os.open(file, os.O_RDWR | os.O_CLOEXEC), path)
+            fd = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+            self._files[key] = Tracked(fd, os.readlink(f"/proc/self/fd/{fd}"))
         return self._files[key]
 
     def _note(self, file: Tracked, change: Change) -> None:

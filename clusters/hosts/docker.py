@@ -96,7 +96,10 @@ class DockerHosts:
     """The containers of one run, whose files are brought to `folder` at its end."""
 
     can = frozenset(
-        {"links", "loss", "delay", "bandwidth", "signal", "restart", "files", "disk", "limits"}
+        {
+            *("links", "loss", "delay", "bandwidth", "signal", "restart"),
+            *("files", "disk", "unsynced", "limits"),
+        }
     ) | clocks(as_root=False)
     shares_files = False
 
@@ -131,9 +134,9 @@ class DockerHosts:
             raise BedFailed(stuck)
 
     async def gated(
-        self, nodes: Sequence[Node], agents: Mapping[str, Agent]
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent], unsynced: str = ""
     ) -> Mapping[str, Agent]:
-        return await behind_gates(self, nodes, agents)
+        return await behind_gates(self, nodes, agents, unsynced)
 
     def folder(self, node: str) -> str:
         return _docker_nodes.folder(node)

@@ -92,7 +92,10 @@ class LocalHosts:
     """The namespaces of one run, whose files are below `folder`."""
 
     can = frozenset(
-        {"links", "loss", "delay", "bandwidth", "signal", "restart", "files", "disk", "limits"}
+        {
+            *("links", "loss", "delay", "bandwidth", "signal", "restart"),
+            *("files", "disk", "unsynced", "limits"),
+        }
     ) | clocks(as_root=True)
     shares_files = True
 
@@ -142,9 +145,9 @@ class LocalHosts:
             _leave_all()
 
     async def gated(
-        self, nodes: Sequence[Node], agents: Mapping[str, Agent]
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent], unsynced: str = ""
     ) -> Mapping[str, Agent]:
-        return await behind_gates(self, nodes, agents)
+        return await behind_gates(self, nodes, agents, unsynced)
 
     def folder(self, node: str) -> str:
         return str(self._folder / "nodes" / node)

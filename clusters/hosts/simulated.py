@@ -80,7 +80,7 @@ class SimulatedHosts:
     can = frozenset(
         {
             *("links", "loss", "delay", "bandwidth", "signal", "restart"),
-            *("clock", "files", "disk", "power", "events"),
+            *("clock", "files", "disk", "unsynced", "power", "events"),
         }
     )
     shares_files = True

@@ -96,6 +96,7 @@ class SshHosts:
             "restart",
             "files",
             "disk",
+            "unsynced",
             "limits",
             "clock",
         }
@@ -136,9 +137,9 @@ class SshHosts:
             raise BedFailed(stuck)
 
     async def gated(
-        self, nodes: Sequence[Node], agents: Mapping[str, Agent]
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent], unsynced: str = ""
     ) -> Mapping[str, Agent]:
-        return await behind_gates(self, nodes, agents)
+        return await behind_gates(self, nodes, agents, unsynced)
 
     def folder(self, node: str) -> str:
         return f"{self._berths[node].folder}/{node}"

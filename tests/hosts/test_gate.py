@@ -5,6 +5,7 @@ warden and the programs are real, and so is the kernel's filter.
 """
 
 import errno
+import itertools
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,8 +23,10 @@ from clusters.hosts import _gate, _gate_calls
 HELD_S = 0.3
 GATE = [sys.executable, "-I", "-S", _gate.__file__]
 OBEDIENT = """
-import errno, json, os, sys, time
+import errno, json, mmap, os, sys, time
 fds = {}
+def mapped(name):
+    return mmap.mmap(opened(name), 100)
 def opened(name):
     if name not in fds:
         fds[name] = os.open(name, os.O_RDWR | os.O_CREAT)
@@ -40,10 +44,10 @@ for line in sys.stdin:
 class Fence:
     """A warden, and programs behind its gate."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *ledger: str) -> None:
         self.folder, self.name = folder, f"seatrial-test-{os.getpid()}-{id(self):x}"
         self.programs: list[subprocess.Popen[str]] = []
-        self.warden = self._begun("watch", self.name)
+        self.warden = self._begun("watch", self.name, *ledger)
         assert self._line(self.warden) == "ready"
 
     def program(self, *argv: str) -> "subprocess.Popen[str]":
@@ -55,6 +59,16 @@ class Fence:
         whole = {"below": str(self.folder), **order} if order else {}
         self._say(self.warden, json.dumps(whole))
         assert self._line(self.warden) == "obeyed"
+
+    def loses_all(self, files: int, names: int) -> dict[str, Any]:
+        """What the warden tells once the programs are dead and all that was at stake is gone."""
+        for program in self.programs:
+            program.kill()
+            program.wait()
+        self._say(self.warden, json.dumps({"lose": unlucky(files, names)}))
+        told: dict[str, Any] = json.loads(self._line(self.warden))
+        assert (told["files"], told["names"]) == (files, names), told
+        return told
 
     def does(self, program: "subprocess.Popen[str]", deed: str) -> tuple[str, float]:
         self._say(program, deed)
@@ -96,6 +110,27 @@ def fence(tmp_path: Path) -> Iterator[Fence]:
     fence = Fence(folder)
     yield fence
     fence.end()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Fence]:
+    """One whose warden keeps in mind what is not synced."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    fence = Fence(folder, str(folder))
+    yield fence
+    fence.end()
+
+
+def unlucky(files: int, names: int) -> int:
+    """A seed with which a power cut keeps nothing of so many files and names."""
+    for seed in itertools.count():
+        dice = Random(seed)
+        if all(dice.random() < 0.25 and dice.random() >= 0 for _ in range(files)) and not (
+            names and dice.randint(0, names)
+        ):
+            return seed
+    raise AssertionError
 
 
 WRITE = "os.pwrite(opened('f'), b'x' * 100, 0)"
@@ -226,6 +261,118 @@ def test_what_can_not_be_started_says_so(fence: Fence) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "/no/such/program: No such file" in done.stderr
+
+
+KEPT = b"k" * 100
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "os.pwrite(opened('f'), b'x' * 50, 75)",
+        "os.write(opened('f'), b'x' * 50)",
+        "os.lseek(opened('f'), 30, 0) and os.write(opened('f'), b'x' * 50)",
+        "os.writev(opened('f'), [b'x' * 50, b'y' * 70])",
+        "os.pwritev(opened('f'), [b'x' * 50, b'y' * 70], 20)",
+        "os.write(os.open('f', os.O_WRONLY | os.O_APPEND), b'x' * 50)",
+        "os.ftruncate(opened('f'), 10)",
+        "os.truncate('f', 1000)",
+        "os.open('f', os.O_WRONLY | os.O_TRUNC)",
+        "os.posix_fallocate(opened('f'), 0, 8192)",
+    ],
+)
+def test_what_was_not_synced_is_taken_away(ledger: Fence, deed: str) -> None:
+    """By whatever call it was written: the file is what it was when it was synced."""
+    (ledger.folder / "f").write_bytes(KEPT)
+    program = ledger.program()
+    assert not ledger.does(program, deed)[0].startswith("E"), deed
+    assert (ledger.folder / "f").read_bytes() != KEPT
+    told = ledger.loses_all(files=1, names=0)
+    assert told["lost_bytes"] == told["size_bytes"]
+    assert (ledger.folder / "f").read_bytes() == KEPT
+    assert told["unseen"] == []
+
+
+@pytest.mark.parametrize(
+    "cover",
+    [
+        "os.fsync(opened('f'))",
+        "os.fdatasync(opened('f'))",
+        "os.sync()",
+        "os.write(os.open('f', os.O_WRONLY | os.O_DSYNC), b'x')",
+        "mapped('f').flush()",
+    ],
+)
+def test_what_was_synced_is_kept(ledger: Fence, cover: str) -> None:
+    """By whatever call; what comes after it is at stake again, and before any other file."""
+    (ledger.folder / "f").write_bytes(KEPT)
+    program = ledger.program()
+    ledger.does(program, WRITE)
+    assert not ledger.does(program, cover)[0].startswith("E"), cover
+    ledger.does(program, "os.pwrite(opened('f'), b'y' * 100, 50)")
+    told = ledger.loses_all(files=1, names=0)
+    assert (ledger.folder / "f").read_bytes() == b"x" * 100
+    assert told["unseen"] == (["f is mapped into memory"] if "mapped" in cover else [])
+
+
+def test_names_that_no_sync_of_their_folder_covered_are_taken_away(ledger: Fence) -> None:
+    """Made, linked, renamed and removed, by path or from a folder's descriptor."""
+    for name in ("a", "b", "c"):
+        (ledger.folder / name).write_text(name)
+    program = ledger.program()
+    deeds = (
+        "os.mkdir('sub')",
+        "os.open('sub/new', os.O_WRONLY | os.O_CREAT)",
+        "os.link('a', 'a2')",
+        "os.symlink('a', 'a3')",
+        "os.rename('a', 'sub/a')",
+        "os.replace('b', 'c')",
+        "os.unlink('c', dir_fd=os.open('.', os.O_RDONLY))",
+    )
+    for deed in deeds:
+        assert not ledger.does(program, deed)[0].startswith("E"), deed
+    told = ledger.loses_all(files=0, names=len(deeds))
+    assert (told["lost_names"], told["unseen"]) == (len(deeds), [])
+    assert {path.name: path.read_text() for path in ledger.folder.iterdir()} == {
+        "a": "a",
+        "b": "b",
+        "c": "c",
+    }
+
+
+def test_a_folder_that_was_synced_keeps_its_names(ledger: Fence) -> None:
+    """And what failed, or is beside the folder, is not at stake."""
+    program = ledger.program()
+    ledger.does(program, "opened('new')")
+    ledger.does(program, "os.fsync(os.open('.', os.O_RDONLY))")
+    ledger.does(program, "os.open('new', os.O_CREAT | os.O_EXCL)")
+    ledger.does(program, "os.write(opened('../beside'), b'x')")
+    ledger.loses_all(files=0, names=0)
+    assert os.listdir(ledger.folder) == ["new"]
+
+
+def test_a_sync_that_failed_or_hung_covers_nothing(ledger: Fence) -> None:
+    """The disk did not do it, so a power cut takes what it should have covered."""
+    (ledger.folder / "f").write_bytes(KEPT)
+    program = ledger.program()
+    ledger.does(program, WRITE)
+    ledger.order(sync_fails=True)
+    assert ledger.does(program, SYNC)[0] == "EIO"
+    ledger.order(sync_s=None)
+    ledger._say(program, SYNC)
+    told = ledger.loses_all(files=1, names=0)
+    assert (ledger.folder / "f").read_bytes() == KEPT
+    assert told["unseen"] == []
+
+
+def test_what_was_done_from_elsewhere_is_settled(ledger: Fence) -> None:
+    """Nothing of what is there then is taken."""
+    program = ledger.program()
+    ledger.does(program, WRITE)
+    ledger._say(ledger.warden, json.dumps({"settle": True}))
+    assert ledger._line(ledger.warden) == "obeyed"
+    ledger.loses_all(files=0, names=0)
+    assert (ledger.folder / "f").read_bytes() == b"x" * 100
 
 
 def test_the_filter_asks_about_every_call_that_it_knows() -> None:

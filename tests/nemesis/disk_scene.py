@@ -30,6 +30,7 @@ FAULTS: Mapping[str, PlannedFault] = {
         ("cut", "corrupt", {"how": "truncate", "bytes": 100.0}),
         ("flipped", "corrupt", {"how": "flip", "bits": 5.0}),
         ("wiped", "wipe", {}),
+        ("unsynced", "unsynced", {}),
     )
 }
 
@@ -66,7 +67,7 @@ async def shown(name: str, bed: Bed, diarists: Diarists, folder: Path) -> dict[s
 
 async def play(hosts: local.LocalHosts, folder: Path) -> dict[str, Any]:
     async with hosts.raised(NODES) as (nodes, plain):
-        agents = await hosts.gated(nodes, plain)
+        agents = await hosts.gated(nodes, plain, Diarists.data)
         diarists = Diarists(nodes, agents, hosts.folder)
         bed = await staged(hosts, diarists)
         return {name: await shown(name, bed, diarists, folder) for name in FAULTS}

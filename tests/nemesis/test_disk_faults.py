@@ -117,7 +117,7 @@ def test_what_was_measured_is_told(outcome: Outcome) -> None:
     assert int(told[2].removeprefix("a sync took ").removesuffix(" ms")) >= 200
     assert told[3] == "a sync fails with EIO"
     assert told[4] == "a sync has not ended after 0.5 s"
-    assert "no sync had covered" in told[5]
+    assert "that no sync had covered are gone" in told[5]
     assert told[6].endswith("bytes of data are gone")
     assert told[7].startswith("16 bytes changed")
     assert told[8].startswith("300 bytes changed")
@@ -142,6 +142,15 @@ def test_no_acknowledged_message_is_lost_by_a_minority(outcome: Outcome) -> None
     assert not outcome.failure, outcome.why
     assert outcome.verdict
     assert "survive" not in outcome.verdict.sentence
+
+
+def test_a_loss_of_nothing_does_not_count(tmp_path: Path) -> None:
+    """A node that keeps nothing on its disk was only killed, and that is said."""
+    outcome = played(tmp_path, [("unsynced", "nameserver", {})] * 2)
+    assert [row["state"] for row in rows(outcome)] == ["installed", "failed"]
+    told = [observed(outcome, number)["measured"] for number in (0, 1)]
+    assert told[0].endswith(" of 1 changes of names that no sync had covered are gone")
+    assert told[1] == "all that was written had been synced, so nothing was at stake"
 
 
 def test_damage_to_most_disks_is_no_promise_broken() -> None:

@@ -90,3 +90,13 @@ def test_a_wiped_node_is_dead_and_comes_back_without_a_memory(scene: dict[str, A
     lines = {node: told["lines"] for node, told in scene["wiped"]["after"].items()}
     assert lines[HIT] < min(lines[node] for node in OTHERS)
     assert measured(scene, "wiped").endswith(" bytes of data are gone")
+
+
+def test_a_node_that_forgets_comes_back_with_what_was_synced(scene: dict[str, Any]) -> None:
+    """What it never synced was the name of its diary, which these dice take away."""
+    assert during(scene, "unsynced") is None
+    files = json.loads(scene["unsynced"]["row"]["observation"])["effect"]["files"]
+    assert set(files) == {HIT}
+    assert (files[HIT]["names"], files[HIT]["lost_names"]) == (1, 1)
+    lines = {node: told["lines"] for node, told in scene["unsynced"]["after"].items()}
+    assert lines[HIT] < min(lines[node] for node in OTHERS)

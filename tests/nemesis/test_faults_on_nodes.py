@@ -22,7 +22,7 @@ pytestmark = pytest.mark.bed
 SCENE = Path(__file__).with_name("bed_scene.py")
 CONTROLLERS = ("controller-1", "controller-2", "controller-3")
 # test_disk_faults_on_nodes.py, and tests/harness/test_runner.py, which has clients
-ELSEWHERE = {"disk-full", "read-only", "fsync", "wipe", "corrupt", "crash"}
+ELSEWHERE = {"disk-full", "read-only", "fsync", "unsynced", "wipe", "corrupt", "crash"}
 BROKERS = ("broker-1", "broker-2", "broker-3")
 SERVERS = (*CONTROLLERS, *BROKERS)
 EVERYBODY = (*SERVERS, "client-1")
@@ -273,5 +273,5 @@ def test_every_fault_is_shown_here(scene: dict[str, Any], root: Path) -> None:
     possible = {name for name in files if LocalHosts.can >= registry.module("fault", name).NEEDS}
     shown = {seen["row"]["kind"] for name, seen in scene.items() if name != "before"}
     assert shown == possible - ELSEWHERE
-    others = {"power", "unsynced", "membership"}
+    others = {"power", "membership"}
     assert files - possible == others, "shown in simulated worlds: tests/simulated, tests/trials"

@@ -95,11 +95,11 @@ def test_a_sync_that_hangs_ends_with_the_fault(disk: Disk, clock: Clock) -> None
     clock.run()
     assert disk.hangs
     assert not ends
-    assert disk.waiting("/node/store") == 1
+    assert disk.waiting("/node/store") == (1, 0, 3)
     disk.hang(False)
     clock.run()
     assert ends == [None]
-    assert disk.waiting("/node/store") == 0
+    assert disk.waiting("/node/store") == (0, 0, 0)
 
 
 def test_a_sync_that_hung_when_the_power_went_never_ends(disk: Disk, clock: Clock) -> None:

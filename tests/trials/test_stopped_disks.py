@@ -38,7 +38,10 @@ def spoilt(tmp_path: Path) -> Iterator[Spoilt]:
         for _ in range(3):
             command.until("fault [012]: .*: observed")
         belongings.look()
-        assert any("_gate.py" in leftovers.command(pid) for pid, _ in belongings.seen)
+        commands = [leftovers.command(pid) for pid, _ in belongings.seen]
+        wardens = [command for command in commands if "_gate.py watch" in command]
+        assert wardens
+        assert not any("/store" in command for command in wardens), "no fault wants a ledger"
         yield command, belongings
     finally:
         command.close()

@@ -17,7 +17,15 @@ from typing import Any
 
 from clusters.hosts._disk_faults import merged
 from clusters.hosts._pipe import NoAnswer
-from harness.contracts import Completed, DiskFault, DiskSeen, Flight, LinkRule, ProcessState
+from harness.contracts import (
+    Completed,
+    DiskFault,
+    DiskSeen,
+    Flight,
+    Forgotten,
+    LinkRule,
+    ProcessState,
+)
 from harness.errors import BedFailed
 
 from .disk import Disk
@@ -135,14 +143,17 @@ class SimulatedAgent:
 
     # the disk
 
-    async def forget_unsynced(self) -> int:
-        def forget() -> int:
+    async def forget_unsynced(self, seed: int) -> Forgotten:
+        def forget() -> Forgotten:
             if running := [name for name, process in self._named.items() if process.alive]:
                 raise BedFailed(f"{running[0]} runs, and would remember")
             return self.machine.forget_unsynced()
 
-        at_stake: int = await self._there(forget)
-        return at_stake
+        forgotten: Forgotten = await self._there(forget)
+        return forgotten
+
+    async def keep_unsynced(self) -> None:
+        """The disk itself knows who changed it."""
 
     async def disk(self, owner: str, fault: DiskFault | None) -> None:
         self._spoilt.pop(owner, None)

@@ -77,6 +77,7 @@ class Disk:
         self.delay_ns = 0
         self._hung: list[Callable[[], None]] | None = None  # ends of syncs that wait for it to end
         self.syncs = self.cuts = 0
+        self.lost = 0, 0, 0  # in the last cut: files that lost something, names, and bytes
         self.on_append: dict[str, Callable[[bytes], object]] = {}  # path -> who reads what is added
         self._timer, self._random, self._pace = timer, random, pace
         self._root = Folder()
@@ -231,9 +232,11 @@ class Disk:
     def power_cut(self) -> None:
         """Nobody holds a file open any more when this is called."""
         self.cuts += 1
-        if self._journal:
-            self._undo_names(self._random.randint(0, len(self._journal)))
-        self._lose_from(self._root)
+        names = len(self._journal)
+        kept = self._random.randint(0, names) if names else 0
+        self._undo_names(kept)
+        lost = list(self._lose_from(self._root))
+        self.lost = sum(map(bool, lost)), names - kept, sum(lost)
         self._free_at_ns = 0
         if self._hung:
             self._hung.clear()
@@ -249,11 +252,10 @@ class Disk:
     def hangs(self) -> bool:
         return self._hung is not None
 
-    def waiting(self, path: str) -> int:
-        """Changes below a folder, of names and of bytes, that no sync has covered. What is spared
-        has nothing to lose."""
-        files = (file for _, file in self.files(path) if not file.spared)
-        return len(self._journal) + sum(file.waiting for file in files)
+    def waiting(self, path: str) -> tuple[int, int, int]:
+        """What no sync has covered: files below a folder, names, and bytes in those files."""
+        waiting = [file for _, file in self.files(path) if file.waiting and not file.spared]
+        return len(waiting), len(self._journal), sum(file.at_stake_bytes for file in waiting)
 
     def files(self, path: str) -> Iterator[tuple[str, Content]]:
         """Every file below a folder, with its path there."""
@@ -325,13 +327,14 @@ class Disk:
         self._written += len(self._journal)
         self._journal.clear()
 
-    def _lose_from(self, folder: Folder) -> None:
+    def _lose_from(self, folder: Folder) -> Iterator[int]:
+        """How many bytes each file has lost."""
         for name in sorted(folder.entries):
             node = folder.entries[name]
             if isinstance(node, Folder):
-                self._lose_from(node)
+                yield from self._lose_from(node)
             else:
-                node.lose(self._random)
+                yield node.lose(self._random)
 
     def _queue(self, end: Callable[[], None]) -> None:
         self.syncs += 1

@@ -19,7 +19,7 @@ from clusters.flotilla_mutants import MUTANTS
 from clusters.hosts import _damage
 from clusters.systems import _flotilla_dump
 from harness import crew
-from harness.contracts import Completed, Node
+from harness.contracts import Completed, Forgotten, Node
 from harness.errors import BedFailed
 from harness.rundir import RunDir
 
@@ -60,14 +60,13 @@ class Machine:
         for tell in self.on_damage:
             tell()
 
-    def forget_unsynced(self) -> int:
-        """As a power cut, to a machine whose processes have ended; how many changes were at
-        stake."""
+    def forget_unsynced(self) -> Forgotten:
+        """As a power cut, to a machine whose processes have ended."""
         at_stake = self.disk.waiting(self.folder)
         self.host.world.record(f"{self.node.name} forgets what was not synced")
         for tell in self.host.on_power_cut:
             tell()
-        return at_stake
+        return Forgotten(*at_stake, *self.disk.lost)
 
     def sink(self) -> None:
         """Every process ends without a word."""

@@ -1,0 +1,70 @@
+"""All brokers of real hosts lose at one instant what they had written and not synced."""
+
+import json
+from pathlib import Path
+
+import pytest
+import sailing
+from naive_loss import lost
+
+pytestmark = [pytest.mark.bed, pytest.mark.spark]
+
+# Syncs that take their time leave something at stake under SYNC_FLUSH, too. With this seed no disk
+# keeps any of it.
+FORGET = """
+[trial]
+survives = ["unsynced", "fsync"]
+settings = { timeScale = 0.2, flushIntervalCommitLog = 20000 }
+short_faults = true
+load = { rate = 200 }
+
+[[fault]]
+kind = "fsync"
+at_s = 0.8
+for_s = 2.0
+target = "all broker"
+params = { how = "slow", delay_s = 0.05 }
+
+[[fault]]
+kind = "unsynced"
+at_s = 1.5
+for_s = 0.5
+target = "all broker"
+"""
+SEED = 86
+
+
+def sailed(folder: Path, profile: str) -> sailing.Voyage:
+    (folder / "forget.toml").write_text(FORGET)
+    asked = ("--profile", profile, "--duration", "3s", "--seed", SEED)
+    return sailing.seatrial(
+        "run", "messages", "--plan", folder / "forget.toml", *asked, runs=folder / "runs"
+    )
+
+
+def taken(voyage: sailing.Voyage) -> list[int]:
+    """How many bytes each broker has lost, of some that were at stake."""
+    fault = next(row for row in sailing.faults(voyage.run) if row["kind"] == "unsynced")
+    assert fault["state"] == "installed", fault["observation"]
+    assert fault["healed"] is not None, fault["observation"]
+    files = json.loads(fault["observation"])["effect"]["files"]
+    assert set(files) == {"broker-1", "broker-2", "broker-3"}
+    assert all(told["unseen"] == [] for told in files.values()), files
+    return [told["lost_bytes"] for told in files.values()]
+
+
+def test_what_was_acknowledged_from_memory_is_lost(tmp_path: Path) -> None:
+    """Three copies, none of them on a disk: convicted, with as many as a script counts that shares
+    no code."""
+    voyage = sailed(tmp_path, "allack-min2")
+    assert voyage.code == 1, voyage.words
+    assert all(taken(voyage))
+    assert voyage.findings["LOST_ACKED"] == lost(voyage.run) >= 1
+
+
+def test_what_was_synced_before_it_was_acknowledged_is_kept(tmp_path: Path) -> None:
+    """The same fault takes what was under way, and nothing that anybody was promised."""
+    voyage = sailed(tmp_path, "sync-flush")
+    assert voyage.code == 0, voyage.words
+    assert any(taken(voyage))
+    assert lost(voyage.run) == 0
