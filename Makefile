@@ -22,7 +22,7 @@ demo: install packages
 test: check
 	@.ci/packages test
 	$(BIN)/pytest -n auto -m "not bed and not spark"
-	$(BIN)/pytest --durations=10 -m "bed or spark"
+	$(BIN)/pytest -n 2 --dist loadgroup --durations=10 -m "bed or spark"
 	$(BIN)/seatrial selftest --quick
 	@$(MAKE) campaign
 
@@ -35,7 +35,7 @@ check: install packages
 
 # The same seeds every time: what fails here fails for everybody. On slow machines fewer of them.
 campaign: install
-	$(BIN)/seatrial simulate --seeds $(SEEDS) --time 6m
+	$(BIN)/seatrial simulate --seeds $(SEEDS) --time 4m
 
 bench: install packages
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt --group bench

@@ -24,6 +24,8 @@ SHARING = ("hosts", "trials")  # folders whose files share engines, and trials t
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What may run beside each other, where pytest is given several processes: files, and these
     folders."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
     for item in items:
         folder = item.path.parent
         together = folder if folder.name in SHARING else item.path
