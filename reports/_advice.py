@@ -31,7 +31,7 @@ ADVICE = {
     "OBJECTS_NOT_READ": NOT_BACK,
     "LAWS_NOT_WATCHED": "Run it again; report it if that does not help.",
     "LAWS_UNSEEN": "Look at the nodes' logs, and whether a disk was full.",
-    "REPLICAS_NOT_COMPARED": "Make the times between faults longer, or see why the last look failed.",
+    "REPLICAS_NOT_COMPARED": "Make the times between faults longer. The reason tells of the last look.",
     "NOTHING_COMPARED": "harness.log says why the logs could not be read.",
     "NO_CHANGES": LONGER,
     "NO_OFFSETS": LONGER,
