@@ -28,10 +28,14 @@ INTEGRITY = "integrity"
 WATCHED, BROKEN = "laws-watched", "broken-law"
 SAMPLE = 20
 CLAIMED: Mapping[str, Sequence[str]] = {
-    "raft": ("state", "term"),
-    "role": ("role", "epoch"),
+    "raft": ("state",),
+    "role": ("role",),
     "election": ("brokerName", "epoch", "masterId"),
     "set": ("setEpoch", "set"),
+}
+OF_CHIEFS: Mapping[tuple[str, str], str] = {
+    ("state", "leader"): "term",
+    ("role", "master"): "epoch",
 }
 FEW, SHARE = 10, 0.02  # so many lines, and such a part of all, may be unseen
 ONE_LEADER, ONE_MASTER, COMMITTED = "ONE_LEADER", "ONE_MASTER", "COMMITTED_CHANGED"
@@ -174,7 +178,9 @@ def _derived(told: Sequence[Event]) -> _Seen:
 
 def _is_whole(event: Event) -> bool:
     """Does it say all that claims are made of?"""
-    return all(name in event.fields for name in CLAIMED.get(event.kind, ()))
+    wanted = CLAIMED.get(event.kind, ())
+    chief = [OF_CHIEFS.get((name, str(event.fields.get(name)))) for name in wanted]
+    return all(name in event.fields for name in (*wanted, *filter(None, chief)))
 
 
 def _missed(event: Event) -> int:

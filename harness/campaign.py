@@ -30,7 +30,7 @@ from harness.errors import BadRequest, SeatrialError
 from harness.plans import planned_kinds
 from harness.preflight import refuse_unknown
 from harness.runs import kept
-from harness.simulation import STOPPED, Outcome, simulated
+from harness.simulation import STANDSTILL, STOPPED, Outcome, simulated
 from harness.stopping import stoppable
 from harness.swarm import HOSTS, drawn
 from harness.tally import Row, Tally
@@ -134,8 +134,9 @@ class Course:
         return min(failed, key=lambda row: self.campaign.seeds.index(row.seed), default=None)
 
     def _inconclusive(self, row: Row) -> bool:
-        """A world that stopped may have stopped without the mutant."""
-        return bool(self.campaign.mutant) and row.failure == (STOPPED,)
+        """A world that stopped, or stood still, may have done so without the mutant."""
+        failed = set(row.failure)
+        return bool(self.campaign.mutant and failed) and failed <= STANDSTILL | {STOPPED}
 
     @property
     def inconclusive(self) -> int:

@@ -54,7 +54,7 @@ def summed(course: Course, runs: Path) -> Total:
     for line in (*_noted(runs / LOG), _line(course)):
         try:
             if {key: line[key] for key in kind} == kind and in_full(line["base"]):
-                _add(rows, map(Row.read, line["rows"]))
+                _add(rows, [Row.read(row) for row in line["rows"]])
                 lost |= set(map(int, line.get("lost", ())))
                 abandoned |= set(map(int, line.get("abandoned", ())))
         except (KeyError, TypeError, AttributeError, ValueError):

@@ -55,7 +55,8 @@ class FaultInterval:
     def destroyed(self) -> tuple[str, ...]:
         """The nodes from whose disks it took what had been synced."""
         if self.kind == "membership":
-            return tuple(self.observation.get("effect", {}).get(LOST_COPIES, ()))
+            told = (self.observation.get(when) or {} for when in ("effect", "healing"))
+            return tuple(sorted({name for seen in told for name in seen.get(LOST_COPIES, ())}))
         return self.names if self.kind in DESTROYING else ()
 
     @property

@@ -46,7 +46,8 @@ class Row:
         return bool(self.unproven) and not self.failure
 
     def plain(self) -> dict[str, Any]:
-        return {key: value for key, value in asdict(self).items() if value}
+        told = {key: value for key, value in asdict(self).items() if value}
+        return {"seed": self.seed, **told}
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:

@@ -65,10 +65,10 @@ def _about_s(outcome: Outcome) -> float | None:
 
 def classes(failure: tuple[str, ...], why: str) -> tuple[str, ...]:
     """Worlds that stopped are told apart by what stopped them."""
-    if failure != (STOPPED,):
+    if failure[:1] != (STOPPED,):
         return failure
     words = why.split(": ", 2)
-    return (": ".join((STOPPED, *words[1:2])),)
+    return (": ".join((STOPPED, *words[1:2])), *failure[1:])
 
 
 class Tries(Iterator[Attempt]):

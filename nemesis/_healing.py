@@ -96,7 +96,8 @@ class Healer:
         interval.evidence["healing"] = {"state": seen.state, **seen.evidence}
         if seen.state != "installed":
             interval.evidence["healing"] |= failed
-            self._give_up(interval, interval.evidence["healing"].get("error", UNSEEN))
+            told = interval.evidence["healing"]
+            self._give_up(interval, told.get("error") or told.get("not_seen") or UNSEEN)
             return
         interval.injection = None
         self._mark(interval, healed=self._bed.now_ns())
@@ -109,7 +110,7 @@ class Healer:
             if not isinstance(e, BedFailed):
                 self._broken.append(e)
             interval.gone |= isinstance(e, NodeGone)
-            return Observation("failed", {"error": _sentence(e)})
+            return Observation("failed", {"not_seen": _sentence(e)})
 
     def _give_up(self, interval: Interval, why: str) -> None:
         words, interval.injection = f"{interval.words}: {why}", None

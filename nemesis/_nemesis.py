@@ -121,6 +121,8 @@ class _Nemesis:
                 await self._observe(interval, interval.injection)
         except (BedFailed, _Missed) as e:
             self._fail(interval, str(e))
+            if not interval.injection:
+                self._never_was(interval)
         self._settle(interval)
         if interval.injection:
             with suppress(NodeGone):  # whom its end waits for; the run is ended early anyway
@@ -221,8 +223,7 @@ class _Nemesis:
         interval.row["targets"] = as_json(injection.targets)
         if not injection.targets:
             self._fail(interval, "nobody played the part that it aims at")
-            now_ns = self.bed.now_ns()
-            self._mark(interval, heal=now_ns, healed=now_ns)  # nothing of it is in the world
+            self._never_was(interval)
             return
         names = [name for names in injection.targets.values() for name in names]
         self.victims[_word(interval)] = names
@@ -234,6 +235,12 @@ class _Nemesis:
             await injection.__aenter__()
         self._mark(interval, applied=self.bed.now_ns())
         self._settle(interval)
+
+    def _never_was(self, interval: Interval) -> None:
+        """Nothing of it is in the world, so nobody has to wait until it is undone."""
+        if interval.row["begin"] is not None:
+            now_ns = self.bed.now_ns()
+            self._mark(interval, heal=now_ns, healed=now_ns)
 
     async def _aimed(self, interval: Interval) -> Injection:
         """The fault with its selectors resolved; waits for somebody to play the part."""

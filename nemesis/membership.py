@@ -12,6 +12,7 @@ in its SyncStateSet: no operator gives the only copy away. (A broker that loses 
 nobody forgets is `wipe`.)
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from random import Random
 from signal import SIGTERM
@@ -61,6 +62,7 @@ class Membership(Stopped):
         self._stopped_first = {node.name for node in victims if node.role in first}
         self._keeping = self._stopped_first if kept else set()
         self._dismissed: set[str] = set()
+        self._turn = asyncio.Lock()  # each sees the SyncStateSet that the one before has left
 
     async def _end(self, node: str) -> None:
         if node not in self._stopped_first:
@@ -75,8 +77,9 @@ class Membership(Stopped):
         return await damaged(self._bed, node, {"do": "wipe"})
 
     async def _dismiss(self, node: str) -> None:
-        self._dismissed.add(node)
-        await self._system.dismiss(self._bed, node)
+        async with self._turn:
+            self._dismissed.add(node)
+            await self._system.dismiss(self._bed, node)
 
     def _changed(self, node: str) -> bool:
         return node in self._keeping or bool(self.changes[node]["left"] == 0)
@@ -92,10 +95,12 @@ class Membership(Stopped):
     async def observe(self) -> Observation:
         left = [n for n in self._victims if not await self._system.enrolled(self._bed, n)]
         told = await self._told(f"{len(left)} of {len(self._victims)} are no members any more")
-        copies = sorted(self._stopped_first & self.changes.keys() - self._keeping)
-        evidence = {**told.evidence, LOST_COPIES: copies}
+        evidence = {**told.evidence, LOST_COPIES: self._lost_copies()}
         state = told.state if len(left) == len(self._victims) else "partial" if left else "failed"
         return Observation(state, evidence, told.measured)
+
+    def _lost_copies(self) -> list[str]:
+        return sorted(self._stopped_first & self.changes.keys() - self._keeping)
 
     async def observe_healed(self) -> Observation:
         deadline_ns = self._bed.now_ns() + ENROLLED_WITHIN_S * NS
@@ -104,9 +109,10 @@ class Membership(Stopped):
             back = [n for n in self._victims if await self._system.enrolled(self._bed, n)]
         finally:
             seen = await super().observe_healed()
+        evidence = {**seen.evidence, LOST_COPIES: self._lost_copies()}  # if it failed halfway, too
         if len(back) == len(self._victims):
-            return seen
-        return Observation("failed", {**seen.evidence, "members": back})
+            return Observation(seen.state, evidence, seen.measured)
+        return Observation("failed", {**evidence, "members": back})
 
     async def _seen_enrolled(self, node: str, deadline_ns: float) -> None:
         async def enrolled() -> bool:

@@ -31,7 +31,7 @@ ADVICE = {
     "OBJECTS_NOT_READ": NOT_BACK,
     "LAWS_NOT_WATCHED": "Run it again; report it if that does not help.",
     "LAWS_UNSEEN": "Look at the nodes' logs, and whether a disk was full.",
-    "REPLICAS_NOT_COMPARED": "Make the times between faults longer. The reason tells of the last look.",
+    "REPLICAS_NOT_COMPARED": "Make the quiet times longer; it says why the last look failed.",
     "NOTHING_COMPARED": "harness.log says why the logs could not be read.",
     "NO_CHANGES": LONGER,
     "NO_OFFSETS": LONGER,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from .net import refusal
 from .raft.membership import Add, Change, ChangeMustWait, ChangeRefused, Configuration, Remove
 from .raft.node import Indeterminate, NotLeader, RaftNode
-from .shapes import address
+from .shapes import address, text
 from .wire import Json, Senseless, Status
 
 MOST_NAME_BYTES = 255  # Raft's messages have one byte for a name's length
@@ -53,13 +53,13 @@ def change_of(fields: Json) -> Change:
         [(member, place)] = added.items()
         _check(member, place)
         return Add(member, place)
-    if isinstance(removed, str) and added is None:
+    if isinstance(removed, str) and text(removed) and added is None:
         return Remove(removed)
     raise Senseless('either add: {id: "ip:port"}, one controller, or remove: its id')
 
 
 def _check(member: str, place: object) -> None:
-    if not 0 < len(member.encode()) <= MOST_NAME_BYTES:
+    if not text(member) or not 0 < len(member.encode()) <= MOST_NAME_BYTES:
         raise Senseless(f"a controller's id has 1 to {MOST_NAME_BYTES} bytes")
     if not address(place):
         raise Senseless(f"a controller's address is ip:port, not {str(place)[:80]!r}")

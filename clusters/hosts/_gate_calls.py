@@ -192,9 +192,17 @@ def tell(call: Call, ledger: Ledger) -> None:
     elif name in PATHS:
         _tell_path(call, ledger)
     elif name in ("fsync", "fdatasync"):
-        ledger.sync(call.file())
+        if not _is_prober(call):
+            ledger.sync(call.file())
     elif name != "sync_file_range" and ledger.has(os.readlink(call.file())):
         _tell_bytes(call, ledger)
+
+
+def _is_prober(call: Call) -> bool:
+    """The gate's own prober, which syncs the folder to see how that goes: no word of the node's."""
+    with open(f"{call.proc}/cmdline", "rb") as line:
+        words = line.read().split(b"\0")
+    return b"try" in words and any(word.endswith(b"/_gate.py") for word in words)
 
 
 def _tell_bytes(call: Call, ledger: Ledger) -> None:

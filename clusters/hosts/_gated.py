@@ -61,6 +61,7 @@ class GatedAgent:
         self._spoilt: dict[str, DiskFault] = {}  # what each fault wants of the disk
         self._turn = asyncio.Lock()  # the last order given is the one that stays
         self._obeyed = asyncio.Semaphore(0)
+        self._late = 0  # answers to come that nobody waits for any more
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
         call: Callable[..., Awaitable[Any]] = getattr(self._agent, verb)
@@ -102,6 +103,7 @@ class GatedAgent:
                 async with asyncio.timeout(within_s):
                     await self._obeyed.acquire()
             except TimeoutError:
+                self._late += 1
                 why = f"the gate to its disk did not obey within {within_s:g} s"
                 raise BedFailed(f"{self._node}: {why}") from None
             return self._said
@@ -133,6 +135,9 @@ class GatedAgent:
 
     def _heard(self, line: str) -> None:
         """It listens, or it has obeyed."""
+        if self._late:
+            self._late -= 1
+            return
         self._said = line
         self._obeyed.release()
 

@@ -116,7 +116,7 @@ class Renamed:
     replaced: Removed | None
 
     def folders(self) -> tuple[str, ...]:
-        return (os.path.dirname(self.source), os.path.dirname(self.target))
+        return (os.path.dirname(self.source), os.path.dirname(self.target), self.target)
 
     def undo(self) -> None:
         if os.path.lexists(self.source):
@@ -160,10 +160,10 @@ class Ledger:
 
     def resize(self, file: str, size: int, only_longer: bool = False) -> None:
         """Cut, or made longer with zeros."""
-        if found := self._found(file, info := os.stat(file)):
-            end = info.st_size
-            if size > end or (size < end and not only_longer):
-                self._note(found, Change(size, size, found.zeros(size, end), end))
+        end = (info := os.stat(file)).st_size
+        changes = size > end or (size < end and not only_longer)
+        if changes and (found := self._found(file, info)):
+            self._note(found, Change(size, size, found.zeros(size, end), end))
 
     def sync(self, file: str) -> None:
         """Of a file, or of a folder."""

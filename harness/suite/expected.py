@@ -22,7 +22,7 @@ from harness.verdict import Judgement
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
 WORDS = {AS_EXPECTED: "as expected", NOT_AS_EXPECTED: "NOT as expected", UNDECIDED: "undecided"}
 NOT_AS_PLANNED = CUT_SHORT | {
-    *("FAULTS_MISSING", "FAULT_NOT_OBSERVED", "IDLE_FAULTS", "MASTER_FAULT_UNSEEN"),
+    *("FAULTS_MISSING", "FAULT_NOT_OBSERVED", "IDLE_FAULTS", "MASTER_FAULT_UNSEEN", "NOT_HEALED"),
     *("CHECKER_FAILED", "CHECKER_TIMEOUT", "JOURNAL_DAMAGED", "HISTORY_MALFORMED"),
 }  # codes of reasons for which even a finding that was expected shows nothing
 

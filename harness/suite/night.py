@@ -48,7 +48,8 @@ def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool =
         course.rows.update(record.known(course.asked))
     for cell in {turn.cell.key: turn.cell for turn in course.asked}.values():
         _refuse(cell, asked.suite)
-    course.absent = absent([turn for turn in course.asked if turn.key not in course.rows], runs)
+    missing = [turn for turn in course.asked if turn.key not in course.rows]
+    course.absent = absent(missing, runs, known=bool(course.rows))
     writable(runs)
     with ExitStack() as open_files:
         page = open_files.enter_context(_appended(summary)) if summary else None

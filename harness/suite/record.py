@@ -68,7 +68,7 @@ class Record:
             return self
         figures = {name: f"{row.figures[name]:.10g}" for name in FIGURES if name in row.figures}
         head = (row.name, str(row.seed), str(row.turn), made_of(turn), row.when)
-        words = (row.wanted, row.came, WORDS[row.outcome])
+        words = (row.wanted, row.verdict, WORDS[row.outcome])
         line = dict(zip(COLUMNS, (*head, *words), strict=False)) | figures
         return Record({**self.rows, _place(turn): line})
 

@@ -134,6 +134,14 @@ def test_lines_of_event_logs_that_are_not_whole() -> None:
     assert [reason.code for reason in result.reasons] == ["LAWS_UNSEEN"]
 
 
+def test_only_chiefs_have_terms_and_epochs() -> None:
+    """Other systems tell of a slave that it is one, and of no epoch."""
+    slaves = [event(at, "redis-1", "role", role="slave") for at in range(30)]
+    result = judged(*slaves, event(40, "redis-2", "role", role="master", epoch=2))
+    assert result.stats["unseen"] == 0
+    assert not result.reasons
+
+
 def test_broken_laws() -> None:
     """Exact counts, also of those that nobody told of in full; evidence; the faults meanwhile."""
     first = {"law": "CUT_TOO_HIGH", "why": "it kept too much", "point": 9, "untold": 12}

@@ -89,7 +89,15 @@ def test_a_run_against_what_was_expected(
 
 
 @pytest.mark.parametrize(
-    "code", ["NODE_GONE", "DISK_FULL", "FAULT_NOT_OBSERVED", "FAULTS_MISSING", "CHECKER_FAILED"]
+    "code",
+    [
+        "NODE_GONE",
+        "DISK_FULL",
+        "NOT_HEALED",
+        "FAULT_NOT_OBSERVED",
+        "FAULTS_MISSING",
+        "CHECKER_FAILED",
+    ],
 )
 def test_a_loss_that_something_else_may_have_caused_is_not_the_expected_one(code: str) -> None:
     """It was to be lost by the plan's faults; where nobody was to lose anything it is a loss."""

@@ -229,6 +229,8 @@ def test_a_fourth_controller_replaces_the_first_under_load(
         ({"add": {"x": "h" * 300 + ":1"}}, "ip:port"),
         ({"add": {"controller-2": "10.0.0.9:1"}}, "remove it first"),
         ({"remove": 3}, "either add"),
+        ({"add": {"\ud800": "10.0.0.9:1"}}, "255 bytes"),
+        ({"remove": "\ud800"}, "either add"),
     ],
 )
 def test_a_change_without_sense_is_refused(fields: Json, why: str) -> None:

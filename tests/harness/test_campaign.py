@@ -124,9 +124,16 @@ def test_a_mutant_that_gets_away_is_not_as_expected(tmp_path: Path) -> None:
     assert "was not caught in 12 faults" in shown(course, tmp_path)
 
 
-@pytest.mark.parametrize("work", [Sow(stopping=(2,)), Sow(doubtful=(2,)), Sow(stopping=(1, 2, 3))])
+@pytest.mark.parametrize(
+    "work",
+    [
+        *(Sow(stopping=(2,)), Sow(doubtful=(2,)), Sow(stopping=(1, 2, 3))),
+        Sow(stopping=(2,), stopped="NO_OK_AFTER"),
+    ],
+)
 def test_a_mutant_is_caught_by_a_finding_only(tmp_path: Path, work: Sow) -> None:
-    """Neither by a world that stopped nor by one that proves nothing: that decides nothing."""
+    """Neither by a world that stopped, or stood still, nor by one that proves nothing: that decides
+    nothing."""
     course = conducted(campaign(base=MUTANT), tmp_path, work)
     assert course.caught is None
     assert len(course.rows) == 6
@@ -187,6 +194,7 @@ def test_a_row_is_read_as_it_was_written() -> None:
         *({"kill": 3}, {"kill": 2}, {"set": 4}, 9, 8, {"ONE_LEADER": 7}, 1),
     )
     assert Row.read(json.loads(json.dumps(row.plain()))) == row
+    assert Row.read(Row(0).plain()) == Row(0), "a seed like any other"
 
 
 def test_a_tally_of_nothing_is_nothing() -> None:

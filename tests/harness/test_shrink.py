@@ -157,6 +157,7 @@ def test_worlds_that_stopped_are_told_apart_by_their_errors() -> None:
     assert one == classes(("STOPPED",), f"{stop}AssertionError: 2 > 0; see another.log")
     assert one != classes(("STOPPED",), f"{stop}KeyError: 'x'; see run.log")
     assert classes((LOST, "DUPLICATED"), "Invalid: 1: 2") == (LOST, "DUPLICATED")
+    assert classes(("STOPPED", LOST), f"{stop}KeyError: 'x'") == ("STOPPED: KeyError", LOST)
 
 
 # ---------------------------------------------------------------------------------- parts of plans

@@ -41,6 +41,7 @@ def test_runs_on_hosts_that_are_not_here_are_left_out(
     assert left_out[asked[1].key].startswith("no docker hosts here: ")
     with pytest.raises(BedFailed, match="DOCKER_HOST=bogus"):
         absent(asked[1:], tmp_path)
+    assert list(absent(asked[1:], tmp_path, known=True)) == [asked[1].key]
     assert absent([], tmp_path) == {}
 
 

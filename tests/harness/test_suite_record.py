@@ -28,6 +28,15 @@ def test_what_was_measured_is_known(tmp_path: Path) -> None:
     assert known[lossy.key].outcome == NOT_AS_EXPECTED
 
 
+def test_a_bound_that_was_broken_convicts_nobody(tmp_path: Path) -> None:
+    """What stood beside the verdict is no code of a finding."""
+    slow = row(outcome=NOT_AS_EXPECTED, beside=("lost 1",), figures={"lost": 1})
+    record = Record({}).with_(turn(), slow)
+    record.write(tmp_path / "trial.tsv", [turn()])
+    known = Record.open(tmp_path / "trial.tsv").known([turn()])[turn().key]
+    assert (known.word, known.codes, known.outcome) == ("valid", (), NOT_AS_EXPECTED)
+
+
 def test_what_is_made_of_other_code_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor what has another trial under the same name; its row is then replaced."""
     record = Record({}).with_(turn(), row(figures=FIGURES))

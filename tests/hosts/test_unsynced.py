@@ -96,6 +96,27 @@ def test_what_was_synced_is_never_taken(hands: Callable[[], Hand]) -> None:
         assert (told["lost_files"], told["lost_names"], told["lost_bytes"]) == (0, 0, 0)
 
 
+def test_what_changes_nothing_is_not_at_stake(hands: Callable[[], Hand]) -> None:
+    """A file that is cut to the length that it has."""
+    hand = hands()
+    synced(hand, "log", b"a" * 5000)
+    hand.resize("log", 5000)
+    assert hand.ledger.lose(1)["files"] == 0
+
+
+def test_a_renamed_folder_that_was_synced_keeps_what_it_has(hands: Callable[[], Hand]) -> None:
+    """Its sync is as good under the new name."""
+    for seed in SEEDS:
+        hand = hands()
+        hand.mkdir("a")
+        hand.create("a/f", b"abc")
+        hand.sync("a/f")
+        hand.rename("a", "b")
+        hand.sync("b")
+        hand.ledger.lose(seed)
+        assert hand.read("b/f") == b"abc"
+
+
 def test_each_sector_is_as_it_was_at_some_time_since_the_sync(hands: Callable[[], Hand]) -> None:
     """Whatever was written, cut off or made longer, and whatever chance takes of it."""
     for seed in SEEDS:

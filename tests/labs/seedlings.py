@@ -20,8 +20,8 @@ WORLD_S = 10.0
 class Sow:
     """A row for each seed; those in `failing` fail, in `deadly` kill their process, in `greedy`
     want more memory than there is, in `broken` raise, in `endless` wait for ever, and in `spinning`
-    compute for ever; those in `stopping` stop, and in `doubtful` prove nothing. What is sown in
-    another `world` has other digests."""
+    compute for ever; those in `stopping` fail with the class `stopped`, and in `doubtful` prove
+    nothing. What is sown in another `world` has other digests."""
 
     failing: tuple[int, ...] = ()
     deadly: tuple[int, ...] = ()
@@ -30,6 +30,7 @@ class Sow:
     endless: tuple[int, ...] = ()
     spinning: tuple[int, ...] = ()
     stopping: tuple[int, ...] = ()
+    stopped: str = STOPPED
     doubtful: tuple[int, ...] = ()
     world: str = ""
 
@@ -56,7 +57,7 @@ class Sow:
             unseen=1,
         )
         if seed in self.stopping:
-            return replace(row, failure=(STOPPED,), why="it spins"), None
+            return replace(row, failure=(self.stopped,), why="it spins"), None
         if seed not in self.failing:
             return row, None
         folder = scratch / f"seed-{seed}"

@@ -292,6 +292,7 @@ def test_without_its_event_a_fault_does_not_happen(world: Any, tmp_path: Path) -
     assert json.loads(row["observation"]) == {
         "error": "no node told of the event cutting within 5 s"
     }
+    assert row["heal"] == row["healed"] == 6 * S, "there is nothing to wait for"
     assert world.last(1)["state"] == "installed"
     assert world.sound
 
