@@ -21,8 +21,7 @@ demo: install packages
 
 test: check
 	@.ci/packages test
-	$(BIN)/pytest -n auto -m "not bed and not spark"
-	$(BIN)/pytest -n 2 --dist loadgroup --durations=10 -m "bed or spark"
+	@.ci/tests
 	$(BIN)/seatrial selftest --quick
 	@$(MAKE) campaign
 

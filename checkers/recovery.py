@@ -128,12 +128,12 @@ def redundant_at(outline: Outline, name: str, since: int) -> int | None:
 
 def _tried(known: Facts, fs: Sequence[F]) -> bool:
     """Was anything of this kind invoked after the last healing, so that it could succeed? Or is one
-    open at the load's end that was not answered in all that time, so that its client hangs?"""
+    open at the load's end that was not answered in all that time, so that its client hangs? Where
+    a part of the record is missing, so may be its answer."""
     last = known.quiet_number(len(known.outline.quiet) - 1)
-    return any(
-        known.answers.in_window(last, f, Type.INVOKE) or known.answers.left_open(last, f) > 0
-        for f in fs
-    )
+    if any(known.answers.in_window(last, f, Type.INVOKE) for f in fs):
+        return True
+    return known.outline.complete and any(known.answers.left_open(last, f) > 0 for f in fs)
 
 
 def _times(known: Facts, healed: int) -> Mapping[str, Any]:

@@ -65,12 +65,12 @@ class Watched:
         for line in self._news(course):
             self._say(line)
         now_s = self._now_s()
-        if now_s < self._next_s:
+        if now_s < self._next_s or not (self._screen or course.rows):
             return
         self._next_s = now_s + (DRAW_EVERY_S if self._screen else TELL_EVERY_S)
         if self._screen:
             self._screen.update(draw(course), refresh=True)
-        elif course.rows:
+        else:
             self._say(f"{course.took_s:7.1f} s  {headline(course)}")
 
     def _say(self, line: str) -> None:

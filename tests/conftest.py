@@ -17,21 +17,6 @@ settings.register_profile("no deadline", deadline=None)  # a busy machine is not
 settings.load_profile("no deadline")
 
 
-SHARING = ("hosts", "trials")  # folders whose files share engines, and trials that are under way
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What may run beside each other, where pytest is given several processes: files, and these
-    folders."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        folder = item.path.parent
-        together = folder if folder.name in SHARING else item.path
-        item.add_marker(pytest.mark.xdist_group(str(together.relative_to(config.rootpath))))
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite", action="store_true", help="write golden files and generated docs anew"

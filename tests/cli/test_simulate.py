@@ -132,7 +132,7 @@ def test_stopped_by_all_and_again_it_is_noted(tmp_path: Path) -> None:
         out, _ = running.communicate(timeout=60)
     assert running.returncode == 2
     assert "stopped by request" in out
-    assert "lost" not in out
+    assert " 0 lost" in out
     (line,) = (tmp_path / LOG).read_text().splitlines()
     assert json.loads(line)["rows"]
 

@@ -62,15 +62,15 @@ def test_a_malformed_file_names_the_line_and_the_key(
 
 
 def test_a_fault_that_cannot_be_is_named_by_its_line(tmp_path: Path) -> None:
-    """254: the file, and the line on which the fault's table says what it is, not only a number."""
+    """254: the file, and the line of the key, not only a number."""
     path = tmp_path / "plan.toml"
     second = '[[ fault ]]\nat_s = 2\nfor_s = 60\nkind = "pause"\ntarget = "captain"\n'
     path.write_text(PLAN + 'target = "master"\n\n# the second\n' + second)
     voyage = refused(tmp_path, "messages", "--plan", path, "--set", "timeScale=1")
     assert voyage.code == 254
-    assert f"{path} line 2: fault 0 (kill at 1 s) lasts 5 s" in voyage.err
+    assert f"{path} line 4: for_s: fault 0 (kill at 1 s) lasts 5 s" in voyage.err
     voyage = refused(tmp_path, "messages", "--plan", path, "--duration", "5m")
-    assert f"{path} line 11: fault 1 (pause at 2 s): " in voyage.err
+    assert f"{path} line 12: target: fault 1 (pause at 2 s)" in voyage.err
 
 
 @pytest.mark.parametrize(
