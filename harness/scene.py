@@ -70,7 +70,8 @@ class Links(Protocol):
         ...
 
     def version(self, node: str) -> int:
-        """Rises whenever the node's rules are replaced, which resets their counters."""
+        """Rises when the node's rules begin to be replaced, and when that is over, which resets
+        their counters."""
         ...
 
 

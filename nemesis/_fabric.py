@@ -5,7 +5,7 @@ them want, where two meet on a link the worse one wins, and a node is touched on
 changes. So overlapping faults compose, and healing one leaves the other in place.
 
 A node's rules are replaced as a whole, which resets their counters; `version` tells an observer
-that this happened under its eyes.
+that this happened under its eyes, or had been begun and was not done when it began to look.
 
 What is between zones for the whole trial is in every merge, and no fault's: `effect` does not tell
 of it, a delay comes on top of it, and when all is healed it is all that is left.
@@ -60,7 +60,7 @@ class Fabric:
         return self._distances.get(link, Distance())
 
     def version(self, node: str) -> int:
-        """Rises whenever the node's rules are replaced."""
+        """Rises when the node's rules begin to be replaced, and when that is over."""
         return self._version[node]
 
     async def _renew(self, changed: Collection[Link]) -> None:
@@ -78,7 +78,10 @@ class Fabric:
                 return
             self._version[sink] += 1
             self._in_force[sink] = None
-            await self._agents[sink].links(rules)
+            try:
+                await self._agents[sink].links(rules)
+            finally:
+                self._version[sink] += 1
             self._in_force[sink] = rules
 
     def _merged(self, sink: str) -> tuple[LinkRule, ...]:

@@ -200,3 +200,23 @@ def test_a_node_that_is_gone_keeps_nobody_else_broken(
     assert world.last(0)["healed"] is None
     assert "broker-2 is gone" in json.loads(world.last(0)["observation"])["healing"]["error"]
     assert [entry.id for entry in open_entries(ledger)] == ([] if dies_with_the_run else [0])
+
+
+def test_a_cut_that_another_fault_is_just_lifting_spoils_no_look(
+    world: Any, tmp_path: Path
+) -> None:
+    """What is wanted changed already, and the old rules were still in force when it was looked
+    for."""
+    agent = world.agents["controller-1"]
+    install = agent.links
+
+    async def slowly(rules: Any) -> None:
+        await asyncio.sleep(0.02)
+        await install(rules)
+
+    agent.links = slowly
+    loss = PlannedFault("loss", 1.0, 5.0, "controller-1", {"probability": 0.8})
+    cut = PlannedFault("partition", 1.0, 5.015, "broker-1", {**ISOLATED, "direction": "out"})
+    carried_out(world, planned(loss, cut), tmp_path)
+    healing = json.loads(world.last(0)["observation"])["healing"]
+    assert (healing["state"], world.alarms) == ("installed", [])
