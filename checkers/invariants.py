@@ -14,7 +14,7 @@ whose lines too many were not seen.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,16 +27,6 @@ from harness.verdict import Finding, Reason, Result
 INTEGRITY = "integrity"
 WATCHED, BROKEN = "laws-watched", "broken-law"
 SAMPLE = 20
-CLAIMED: Mapping[str, Sequence[str]] = {
-    "raft": ("state",),
-    "role": ("role",),
-    "election": ("brokerName", "epoch", "masterId"),
-    "set": ("setEpoch", "set"),
-}
-OF_CHIEFS: Mapping[tuple[str, str], str] = {
-    ("state", "leader"): "term",
-    ("role", "master"): "epoch",
-}
 FEW, SHARE = 10, 0.02  # so many lines, and such a part of all, may be unseen
 ONE_LEADER, ONE_MASTER, COMMITTED = "ONE_LEADER", "ONE_MASTER", "COMMITTED_CHANGED"
 MEANING = {
@@ -164,10 +154,22 @@ def _told(event: Event) -> Breach:
 def _derived(told: Sequence[Event]) -> _Seen:
     """Three laws that the nodes' own words can show broken."""
     seen = _Seen(Counter(dict.fromkeys((ONE_LEADER, ONE_MASTER, COMMITTED), 0)))
-    seen.lines = sum(1 for event in told if event.node)
-    seen.unseen = sum(_missed(event) + (not _is_whole(event)) for event in told)
+    names = {event.fields.get("brokerName") for event in told if event.kind == "election"}
+    lives: Counter[str] = Counter()
     first: dict[tuple[str, str], tuple[str, str]] = {}
-    for law, what, is_now, event in _claims([event for event in told if _is_whole(event)]):
+    for event in told:
+        seen.lines += bool(event.node)
+        seen.unseen += _missed(event)
+        lives[event.node] += event.kind == "start"
+        life = f"{event.node} in its life {lives[event.node]}"
+        try:
+            claim = _claim(event, life, alone=len(names) <= 1)
+        except KeyError:  # it does not say all that a claim is made of
+            seen.unseen += 1
+            continue
+        if claim is None:
+            continue
+        law, what, is_now = claim
         seen.looks[law] += 1
         was, who = first.setdefault((law, what), (is_now, event.node))
         if was != is_now:
@@ -176,36 +178,24 @@ def _derived(told: Sequence[Event]) -> _Seen:
     return seen
 
 
-def _is_whole(event: Event) -> bool:
-    """Does it say all that claims are made of?"""
-    wanted = CLAIMED.get(event.kind, ())
-    chief = [OF_CHIEFS.get((name, str(event.fields.get(name)))) for name in wanted]
-    return all(name in event.fields for name in (*wanted, *filter(None, chief)))
-
-
 def _missed(event: Event) -> int:
     """Lines that a node's disk had no room for, as its next line says."""
     missed = event.fields.get("missed", 0)
     return missed if isinstance(missed, int) else 1
 
 
-def _claims(told: Sequence[Event]) -> Iterator[tuple[str, str, str, Event]]:
-    """(law, what, its only value, who said so): two values of one thing break the law."""
-    lives: Counter[str] = Counter()
-    alone = len({e.fields.get("brokerName") for e in told if e.kind == "election"}) <= 1
-    for event in told:
-        fields = event.fields
-        life = f"{event.node} in its life {lives[event.node]}"
-        match event.kind:
-            case "start":
-                lives[event.node] += 1
-            case "raft" if fields.get("state") == "leader":
-                yield ONE_LEADER, f"the leader of term {fields.get('term')}", life, event
-            case "role" if alone and fields.get("role") == "master":
-                yield ONE_MASTER, f"the master of epoch {fields.get('epoch')}", life, event
-            case "election":
-                what = f"the master of {fields.get('brokerName')} in epoch {fields.get('epoch')}"
-                yield COMMITTED, what, f"broker {fields.get('masterId')}", event
-            case "set" if fields.get("brokerName"):
-                what = f"SyncStateSet {fields.get('setEpoch')} of {fields.get('brokerName')}"
-                yield COMMITTED, what, json.dumps(fields.get("set")), event
+def _claim(event: Event, life: str, alone: bool) -> tuple[str, str, str] | None:
+    """(law, what, its only value): two values of one thing break the law."""
+    fields = event.fields
+    match event.kind:
+        case "raft" if fields["state"] == "leader":
+            return ONE_LEADER, f"the leader of term {fields['term']}", life
+        case "role" if fields["role"] == "master" and alone:
+            return ONE_MASTER, f"the master of epoch {fields['epoch']}", life
+        case "election":
+            what = f"the master of {fields['brokerName']} in epoch {fields['epoch']}"
+            return COMMITTED, what, f"broker {fields['masterId']}"
+        case "set" if fields.get("brokerName"):
+            what = f"SyncStateSet {fields['setEpoch']} of {fields['brokerName']}"
+            return COMMITTED, what, json.dumps(fields["set"])
+    return None

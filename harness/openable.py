@@ -7,6 +7,7 @@ file of this machine, to be shown or to be written over; a pipe could stop whoev
 import os
 import stat
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 
 from harness.errors import BadRequest
@@ -36,10 +37,12 @@ def entries(folder: Path) -> Iterator[tuple[Path, int]]:
             yield path, mode
 
 
-def unfit(folder: Path) -> str:
-    """Why nothing in a folder should be opened: a link out of it, or what is no file. Empty when
-    all of it may be."""
-    for path, mode in entries(folder):
+def unfit(folder: Path, most: float = inf) -> str:
+    """Why nothing in a folder should be opened: a link out of it, or what is no file, or more than
+    `most` files. Empty when all of it may be."""
+    for number, (path, mode) in enumerate(entries(folder)):
+        if number >= most:
+            return f"it holds more than {most:,} files"
         if stat.S_ISLNK(mode) and not _within(path, folder):
             return f"{_name(path, folder)} is a link that leads out of its folder"
         if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):

@@ -21,11 +21,8 @@ from harness.options import Request
 from harness.trial import Rhythm
 
 SECONDS = re.compile(r"(\d+(?:\.\d+)?)( ?s\b)")
-RHYTHM = (
-    "on_s",
-    "off_s",
-    "down_s",
-)  # parameters of faults: a cut that flaps, nodes restarted in turn
+# parameters of faults: a cut that flaps, nodes restarted in turn
+RHYTHM = ("on_s", "off_s", "down_s")
 FLAP_ON_S = 1.0  # of a cut that flaps, when the plan does not say it
 Row = Mapping[str, Any]
 

@@ -39,10 +39,10 @@ from typing import Any
 
 from harness.contracts import PlannedFault
 from harness.errors import BadRequest
+from harness.plans import NEXT, PREVIOUS
 from harness.sight import Standing, Told
 
-ANOTHER_MASTER, NEXT = "another-master", "next"
-HEALED, WHOLE = "previous is healed", "cluster is whole"
+ANOTHER_MASTER, WHOLE = "another-master", "cluster is whole"
 
 
 def another_master(before: Standing, now: Standing) -> bool:
@@ -77,7 +77,7 @@ CHANGES: Mapping[str, Stands] = {
     "set shrinks": _smaller_set,
     "master is gone": _masterless,
 }
-AFTER: Mapping[str, Stands] = {**CHANGES, HEALED: _anyhow, WHOLE: _whole}
+AFTER: Mapping[str, Stands] = {**CHANGES, PREVIOUS: _anyhow, WHOLE: _whole}
 UNTIL: Mapping[str, Stands] = {ANOTHER_MASTER: another_master, **CHANGES}
 
 _MORE = r"(?: \+ (?P<more>\d+(?:\.\d+)?) ?s)?"

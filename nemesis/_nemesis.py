@@ -20,7 +20,7 @@ from os import PathLike
 from random import Random
 from typing import Any
 
-from harness import registry
+from harness import plans, registry
 from harness.contracts import CLIENT, Bed, Injection, Node, Standing
 from harness.errors import BedFailed, NodeGone
 from harness.scene import Scene
@@ -193,7 +193,7 @@ class _Nemesis:
     def _waited_for(self, interval: Interval, state: State) -> Sequence[Interval]:
         """The faults whose end the condition asks for."""
         earlier = self.intervals[: interval.number]
-        asked = {_conditions.HEALED: earlier[-1:], _conditions.WHOLE: earlier}
+        asked = {plans.PREVIOUS: earlier[-1:], _conditions.WHOLE: earlier}
         return asked.get(state.word, ())
 
     def _by(self, interval: Interval, event: Event) -> Callable[[str], bool]:
@@ -283,7 +283,7 @@ class _Nemesis:
         until = _conditions.until(interval.planned.until)
         if stands := _conditions.UNTIL.get(until.word):
             await reached(self.bed, lambda: self._changed(interval, stands), end_ns, LOOK_AGAIN_S)
-        elif until.word == _conditions.NEXT:
+        elif until.word == plans.NEXT:
             await reached(self.bed, lambda: self._next_settled(interval), end_ns)
         elif until.event:
             by = self._by(interval, until.event)

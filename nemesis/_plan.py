@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import partial
 from random import Random
 
-from harness import registry
+from harness import plans, registry
 from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest, Unsupported
 from harness.scene import Param
@@ -207,13 +207,13 @@ def _anybody(_fault: PlannedFault, _nodes: Sequence[Node]) -> None:
 
 def _check_order(fault: PlannedFault, number: int, of: int, where: Where) -> None:
     """It waits for others that there are."""
-    if number == of - 1 and _conditions.until(fault.until).word == _conditions.NEXT:
+    if number == of - 1 and _conditions.until(fault.until).word == plans.NEXT:
         raise BadRequest(
             f"{where('until')} lasts until the next fault of the plan, and there is none; leave"
             " `until` out"
         )
     after = _conditions.after(fault.after)
-    if number == 0 and isinstance(after, State) and after.word == _conditions.HEALED:
+    if number == 0 and isinstance(after, State) and after.word == plans.PREVIOUS:
         raise BadRequest(
             f"{where('after')} waits for the fault before it, and there is none; leave `after` out"
         )

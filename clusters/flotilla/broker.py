@@ -113,7 +113,7 @@ class Broker:
             self._table(),
             other=self._hot,
             on_closed=self._closed,
-            on_senseless=self.ha.senseless,
+            on_senseless=events.senseless,
         )
         self._store.log.on_written = self._on_written
         self._store.log.on_flushed = self._on_flushed

@@ -86,7 +86,7 @@ class Controller:
             },
             other=self._raft_frame,
             on_closed=self._closed,
-            on_senseless=self._senseless,
+            on_senseless=self._events.senseless,
         )
 
     async def start(self) -> None:
@@ -105,7 +105,7 @@ class Controller:
             self._on_role,
             self._on_leading,
             self._on_members,
-            lambda peer, why: self._events.write("senseless", peer=peer, why=why),
+            self._events.senseless,
         )
         try:
             self._raft, recovered = await RaftNode.start(member, hooks, self._ports, self._rules)
@@ -314,9 +314,6 @@ class Controller:
             self._replace_if_needed(name, "returned")
             if row.master_id is not None and broker_id in row.members:
                 self._notify(row.members[broker_id].addr, name)
-
-    def _senseless(self, connection: Connection, why: str) -> None:
-        self._events.write("senseless", peer=connection.peer, why=why)
 
     def _closed(self, connection: Connection, why: str) -> None:
         if connection.refused:

@@ -41,6 +41,9 @@ class EventLog:
         self._ports = ports
         self._missed = 0
 
+    def senseless(self, peer: str, why: str) -> None:
+        self.write("senseless", peer=peer, why=why)
+
     def write(self, kind: str, **fields: Any) -> None:
         if not self._path:
             return

@@ -203,7 +203,7 @@ class HaMaster:
             self._reign.slave_gone(link.slave)
 
     def senseless(self, connection: Connection, why: str) -> None:
-        self._events.write("senseless", peer=connection.peer, why=why)
+        self._events.senseless(connection.peer, why)
 
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if op == Op.HA_ACK and connection in self._by_connection:

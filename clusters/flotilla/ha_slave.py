@@ -262,7 +262,7 @@ class HaSlave:
                 self._bell.ring()
 
     def senseless(self, connection: Connection, why: str) -> None:
-        self._events.write("senseless", peer=connection.peer, why=why)
+        self._events.senseless(connection.peer, why)
 
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if op != Op.HA_DATA:

@@ -67,7 +67,7 @@ class Nameserver:
                 **Tuning(config, {}, self._events).table(),
             },
             on_closed=self._closed,
-            on_senseless=self._senseless,
+            on_senseless=self._events.senseless,
         )
 
     def close(self) -> None:
@@ -154,9 +154,6 @@ class Nameserver:
 
     async def _ping(self, connection: Connection, fields: Json) -> Json:
         return {}
-
-    def _senseless(self, connection: Connection, why: str) -> None:
-        self._events.write("senseless", peer=connection.peer, why=why)
 
     def _closed(self, connection: Connection, why: str) -> None:
         if connection.refused:

@@ -220,7 +220,7 @@ class JsonHandler:
         table: Mapping[int, Callable[[Connection, Json], Awaitable[Json]]],
         other: Callable[[Connection, int, int, bytes], None] | None = None,
         on_closed: Callable[[Connection, str], None] | None = None,
-        on_senseless: Callable[[Connection, str], None] | None = None,
+        on_senseless: Callable[[str, str], None] | None = None,
     ) -> None:
         self._table = table
         self._other = other
@@ -247,7 +247,7 @@ class JsonHandler:
 
     def senseless(self, connection: Connection, why: str) -> None:
         if self._on_senseless:
-            self._on_senseless(connection, why)
+            self._on_senseless(connection.peer, why)
 
     def closed(self, connection: Connection, why: str) -> None:
         self.connections.pop(connection, None)
