@@ -114,8 +114,9 @@ class Ledger(Protocol):
 
 
 def is_below(call: Call, folder: str) -> bool:
-    """Whether the call is about a file below the folder, or the folder itself."""
-    with suppress(OSError):
+    """Whether the call is about a file below the folder, or the folder itself. One about nothing
+    that there can be is not: the kernel refuses it."""
+    with suppress(OSError, OverflowError):
         return any(path == folder or path.startswith(f"{folder}/") for path in _paths(call))
     return False
 

@@ -23,8 +23,11 @@ from clusters.hosts import _gate, _gate_calls
 HELD_S = 0.3
 GATE = [sys.executable, "-I", "-S", _gate.__file__]
 OBEDIENT = """
-import errno, json, mmap, os, sys, time
+import ctypes, errno, json, mmap, os, sys, time
 fds = {}
+def called(name, *args):
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*args) < 0:
+        raise OSError(ctypes.get_errno(), name)
 def mapped(name):
     return mmap.mmap(opened(name), 100)
 def opened(name):
@@ -373,6 +376,35 @@ def test_what_was_done_from_elsewhere_is_settled(ledger: Fence) -> None:
     assert ledger._line(ledger.warden) == "obeyed"
     ledger.loses_all(files=0, names=0)
     assert (ledger.folder / "f").read_bytes() == b"x" * 100
+
+
+def test_the_prober_makes_nothing_durable(ledger: Fence) -> None:
+    """It syncs the folder to see how that goes; the node has asked for no sync."""
+    program = ledger.program()
+    ledger.does(program, "opened('new')")
+    assert ledger.tried()["sync"] == ""
+    told = ledger.loses_all(files=0, names=1)
+    assert (told["lost_names"], os.listdir(ledger.folder)) == (1, [])
+
+
+ABSURD = {
+    "os.ftruncate(opened('f'), -1)": "EINVAL",
+    "os.pwrite(opened('f'), b'x', -1)": "EINVAL",
+    "called('open', ctypes.c_void_p(-1), os.O_RDWR)": "EFAULT",
+    "called('writev', opened('f'), ctypes.c_void_p(-1), 1)": "EFAULT",
+}
+
+
+@pytest.mark.parametrize("order", [{}, {"read_only": True}, {"full": True}])
+def test_the_gate_outlives_absurd_calls(ledger: Fence, order: dict[str, bool]) -> None:
+    """Whatever a program asks for, the kernel answers it, or the order does, and so it goes on."""
+    program = ledger.program()
+    ledger.does(program, WRITE)
+    ledger.order(**order)
+    for deed, error in ABSURD.items():
+        assert ledger.does(program, deed)[0] in (error, "EROFS", "ENOSPC"), deed
+    ledger.order()
+    assert ledger.does(program, WRITE)[0] == "100"
 
 
 def test_the_filter_asks_about_every_call_that_it_knows() -> None:
