@@ -4,10 +4,12 @@ A program of any kind may be behind it; here it is a shell of Python that does w
 warden and the programs are real, and so is the kernel's filter.
 """
 
+import asyncio
 import errno
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +20,11 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import _gate, _gate_calls
+from clusters.hosts import _agent, _gate, _gate_calls, _gated
+from clusters.hosts._gated import GatedAgent
+from clusters.hosts._pipe import Connection, PipeAgent
+from harness.contracts import Forgotten, Python
+from harness.errors import BedFailed
 
 HELD_S = 0.3
 GATE = [sys.executable, "-I", "-S", _gate.__file__]
@@ -405,6 +411,48 @@ def test_the_gate_outlives_absurd_calls(ledger: Fence, order: dict[str, bool]) -
         assert ledger.does(program, deed)[0] in (error, "EROFS", "ENOSPC"), deed
     ledger.order()
     assert ledger.does(program, WRITE)[0] == "100"
+
+
+async def asked_again(agent: PipeAgent, folder: Path, patch: pytest.MonkeyPatch) -> Forgotten:
+    """What a node forgets when it is asked once more: twice it was in vain, for the gate was
+    stopped."""
+    python = Python(sys.executable, str(Path(_gate.__file__).parents[2]))
+    gated = GatedAgent("a", agent, python, str(folder), "store")
+    await gated.put_up()
+    await gated.start("writer", ["sh", "-c", "echo x > f"], cwd=str(folder / "store"))
+    await gated.exited("writer")
+    await gated.signal(_gated.PROCESS, signal.SIGSTOP)
+    with patch.context() as hasty:
+        hasty.setattr(_gated, "LOSES_WITHIN_S", 0.01)
+        for _ in range(2):
+            with pytest.raises(BedFailed, match="a: the gate to its disk did not obey within"):
+                await gated.forget_unsynced(1)
+    await gated.signal(_gated.PROCESS, signal.SIGCONT)
+    return await gated.forget_unsynced(1)
+
+
+def test_a_late_answer_is_not_taken_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks again, of a node that has lost all it could, is not told of the first loss."""
+    (tmp_path / "store").mkdir()
+    argv = [sys.executable, "-I", "-S", _agent.__file__]
+
+    async def scene() -> Forgotten:
+        connection = Connection("a", *ends)
+        await connection.open()
+        try:
+            return await asked_again(connection.agent, tmp_path, monkeypatch)
+        finally:
+            assert await connection.hang_up(30)
+
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        ends = os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())
+        process.stdin.close()
+        told = asyncio.run(scene())
+    assert (told.files, told.names) == (0, 0)
 
 
 def test_the_filter_asks_about_every_call_that_it_knows() -> None:
