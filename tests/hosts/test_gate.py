@@ -413,6 +413,20 @@ def test_the_gate_outlives_absurd_calls(ledger: Fence, order: dict[str, bool]) -
     assert ledger.does(program, WRITE)[0] == "100"
 
 
+def test_who_is_killed_while_his_words_are_read_has_none(tmp_path: Path) -> None:
+    """The memory of a process that died after it was opened is empty: nobody reads on for ever."""
+
+    class Dying(_gate_calls.Call):
+        @property
+        def proc(self) -> str:
+            return str(tmp_path)
+
+    (tmp_path / "mem").touch()
+    (tmp_path / "cwd").symlink_to(tmp_path)
+    call = Dying(0, 0, 0, "mkdir", (4096, 0, 0, 0, 0, 0))
+    assert not _gate_calls.is_below(call, str(tmp_path))
+
+
 async def asked_again(agent: PipeAgent, folder: Path, patch: pytest.MonkeyPatch) -> Forgotten:
     """What a node forgets when it is asked once more: twice it was in vain, for the gate was
     stopped."""
