@@ -17,6 +17,7 @@ from . import topic_limits
 from .capacity import qos
 from .elect import POLICIES
 from .shapes import address as is_address
+from .shapes import number, whole
 from .store.retention import ALWAYS, hours_of
 from .wire import MAX_FRAME
 
@@ -315,12 +316,12 @@ def _refuse_storage(config: Config) -> None:
 
 def _scale(raw: Any) -> float:
     if not _is_positive(raw):
-        raise ConfigError(f"timeScale must be a positive number, not {raw!r}")
+        raise ConfigError(f"timeScale must be a positive number of 64 bits at most, not {raw!r}")
     return float(raw)
 
 
 def _is_positive(raw: Any) -> bool:
-    return type(raw) in (int, float) and 0 < raw < math.inf
+    return number(raw) and bool(raw > 0)
 
 
 def _wanted(f: Any, table: dict[str, Any]) -> bool:
@@ -332,6 +333,8 @@ def _wanted(f: Any, table: dict[str, Any]) -> bool:
 
 def _value(f: Any, table: dict[str, Any], scale: float) -> Any:
     key, raw = f.metadata["key"], table.get(f.metadata["key"])
+    if type(raw) is int and not whole(raw):
+        raise ConfigError(f"{key} must have 64 bits at most")
     if f.metadata["ms"]:
         if raw is None:
             return f.default * scale

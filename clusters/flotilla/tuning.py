@@ -35,7 +35,7 @@ class Tuning:
         values: Json = dict(fields["values"])
         try:
             changed = configuration.changed(self.config, values)
-        except (ConfigError, OverflowError) as e:
+        except ConfigError as e:
             return refusal(Status.INVALID_REQUEST, str(e))
         for key in values:
             if key not in self._live:

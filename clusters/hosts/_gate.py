@@ -154,11 +154,12 @@ class Order:
 
 @dataclass
 class Warden:
-    """Who is asked about every call. `held`: syncs, with when they may go on. `losing`: until when
-    to wait for the last process to be gone before its unsynced changes are lost, and the seed."""
+    """Who is asked about every call. `held`: syncs, with when they may go on. `losing`: orders to
+    lose what is unsynced, each with until when to wait for the last process to be gone, and the
+    seed; there are two when nobody waited for the first one's answer."""
 
     ledger: Ledger | None = None
-    losing: tuple[float, int] | None = None
+    losing: list[tuple[float, int]] = field(default_factory=list)
     orders: int = 0  # the descriptor that they come from; -1: from nobody any more
     order: Order = field(default_factory=Order)
     listeners: set[int] = field(default_factory=set)
@@ -186,7 +187,7 @@ class Warden:
 
     def _patience_ms(self) -> float | None:
         times = [self.held[0][0]] if self.held else []
-        times += [self.losing[0]] if self.losing else []
+        times += [self.losing[0][0]] if self.losing else []
         if min(times, default=float("inf")) == float("inf"):
             return None
         return max(0.0, (min(times) - time.monotonic()) * 1000)
@@ -203,7 +204,7 @@ class Warden:
 
     def _heed(self, order: dict[str, Any]) -> None:
         if "lose" in order:
-            self.losing = time.monotonic() + DEAD_WITHIN_S, order["lose"]
+            self.losing.append((time.monotonic() + DEAD_WITHIN_S, order["lose"]))
             return
         if "settle" not in order:
             self._obey(Order(**order))
@@ -213,9 +214,9 @@ class Warden:
 
     def _lose(self) -> None:
         """As soon as nobody is behind the gate, whom older kernels do not tell to be gone."""
-        if self.losing and (not self.listeners or self.losing[0] <= time.monotonic()):
-            print(json.dumps(self.ledger.lose(self.losing[1]) if self.ledger else {}), flush=True)
-            self.losing = None
+        while self.losing and (not self.listeners or self.losing[0][0] <= time.monotonic()):
+            _, seed = self.losing.pop(0)
+            print(json.dumps(self.ledger.lose(seed) if self.ledger else {}), flush=True)
 
     def _obey(self, order: Order) -> None:
         """From now on; what is held up is decided anew."""

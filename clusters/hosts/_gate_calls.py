@@ -114,8 +114,9 @@ class Ledger(Protocol):
 
 
 def is_below(call: Call, folder: str) -> bool:
-    """Whether the call is about a file below the folder, or the folder itself."""
-    with suppress(OSError):
+    """Whether the call is about a file below the folder, or the folder itself. One about nothing
+    that there can be is not: the kernel refuses it."""
+    with suppress(OSError, OverflowError):
         return any(path == folder or path.startswith(f"{folder}/") for path in _paths(call))
     return False
 
@@ -156,12 +157,14 @@ def _opened(call: Call) -> tuple[int, int]:
 
 
 def _text(call: Call, at: int) -> str:
-    """A string in the caller's memory, page by page."""
+    """A string in the caller's memory, page by page. OSError: there is none."""
     data = b""
     with open(f"{call.proc}/mem", "rb", buffering=0) as memory:
         while b"\0" not in data and len(data) < MOST_PATH:
             memory.seek(at + len(data))
-            data += memory.read(PAGE - (at + len(data)) % PAGE)
+            if not (piece := memory.read(PAGE - (at + len(data)) % PAGE)):
+                raise ProcessLookupError(f"{call.proc} was killed meanwhile")
+            data += piece
     return os.fsdecode(data.split(b"\0")[0])
 
 

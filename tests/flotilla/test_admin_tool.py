@@ -389,6 +389,9 @@ def test_a_log_is_kept_for_as_long_as_the_setting_says_now() -> None:
     sail(scenario, mappedFileSizeCommitLog=1 << 14, maxMessageSize=1 << 12, deleteWhen="always")
 
 
+HUGE = 10**400
+
+
 @pytest.mark.parametrize(
     ("node", "given", "why"),
     [
@@ -398,6 +401,8 @@ def test_a_log_is_kept_for_as_long_as_the_setting_says_now() -> None:
         ("broker-1", "sendRateLimit=much", "sendRateLimit must be of type int"),
         ("broker-1", "fileReservedTime=NaN", "fileReservedTime must be 0 or more"),
         ("broker-1", "sendRateLimit=5 zone=x", "zone can not change while a broker runs"),
+        ("broker-1", f"fileReservedTime={HUGE}", "fileReservedTime must have 64 bits at most"),
+        ("broker-1", f"brokerElectionPriority={HUGE}", "brokerElectionPriority must have 64 bits"),
         ("controller-1", "electPolicy=zone", "these can: drillTimeout"),
         ("nameserver-1", "drillTimeout=1", "while a nameserver runs; these can: none"),
     ],

@@ -32,6 +32,11 @@ SOUND = 'role = "broker"\nnodeName = "n"\nlistenHost = "127.0.0.1"\nstorePath = 
         ),
         ("controllerDLegerPeers = { n1 = 5 }", "controllerDLegerPeers: n1 must be of type str"),
         ("raftSnapshotEntries = 0", "raftSnapshotEntries must be at least 1"),
+        (f"brokerElectionPriority = {2**64}", "brokerElectionPriority must have 64 bits at most"),
+        (f"fileReservedTime = {10**400}", "fileReservedTime must have 64 bits at most"),
+        (f"slaveTimeout = {10**400}", "slaveTimeout must have 64 bits at most"),
+        (f"topics = {{ orders = {10**400} }}", "topics: 'orders': a topic has 1 to 10,000"),
+        (f"timeScale = {10**400}", "timeScale must be a positive number of 64 bits at most"),
         ("raftHeartbeatInterval = 2000", "raftHeartbeatInterval must be less than raftElection"),
     ],
 )

@@ -4,10 +4,12 @@ A program of any kind may be behind it; here it is a shell of Python that does w
 warden and the programs are real, and so is the kernel's filter.
 """
 
+import asyncio
 import errno
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,13 +20,20 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import _gate, _gate_calls
+from clusters.hosts import _agent, _gate, _gate_calls, _gated
+from clusters.hosts._gated import GatedAgent
+from clusters.hosts._pipe import Connection, PipeAgent
+from harness.contracts import Forgotten, Python
+from harness.errors import BedFailed
 
 HELD_S = 0.3
 GATE = [sys.executable, "-I", "-S", _gate.__file__]
 OBEDIENT = """
-import errno, json, mmap, os, sys, time
+import ctypes, errno, json, mmap, os, sys, time
 fds = {}
+def called(name, *args):
+    if getattr(ctypes.CDLL(None, use_errno=True), name)(*args) < 0:
+        raise OSError(ctypes.get_errno(), name)
 def mapped(name):
     return mmap.mmap(opened(name), 100)
 def opened(name):
@@ -373,6 +382,91 @@ def test_what_was_done_from_elsewhere_is_settled(ledger: Fence) -> None:
     assert ledger._line(ledger.warden) == "obeyed"
     ledger.loses_all(files=0, names=0)
     assert (ledger.folder / "f").read_bytes() == b"x" * 100
+
+
+def test_the_prober_makes_nothing_durable(ledger: Fence) -> None:
+    """It syncs the folder to see how that goes; the node has asked for no sync."""
+    program = ledger.program()
+    ledger.does(program, "opened('new')")
+    assert ledger.tried()["sync"] == ""
+    told = ledger.loses_all(files=0, names=1)
+    assert (told["lost_names"], os.listdir(ledger.folder)) == (1, [])
+
+
+ABSURD = {
+    "os.ftruncate(opened('f'), -1)": "EINVAL",
+    "os.pwrite(opened('f'), b'x', -1)": "EINVAL",
+    "called('open', ctypes.c_void_p(-1), os.O_RDWR)": "EFAULT",
+    "called('writev', opened('f'), ctypes.c_void_p(-1), 1)": "EFAULT",
+}
+
+
+@pytest.mark.parametrize("order", [{}, {"read_only": True}, {"full": True}])
+def test_the_gate_outlives_absurd_calls(ledger: Fence, order: dict[str, bool]) -> None:
+    """Whatever a program asks for, the kernel answers it, or the order does, and so it goes on."""
+    program = ledger.program()
+    ledger.does(program, WRITE)
+    ledger.order(**order)
+    for deed, error in ABSURD.items():
+        assert ledger.does(program, deed)[0] in (error, "EROFS", "ENOSPC"), deed
+    ledger.order()
+    assert ledger.does(program, WRITE)[0] == "100"
+
+
+def test_who_is_killed_while_his_words_are_read_has_none(tmp_path: Path) -> None:
+    """The memory of a process that died after it was opened is empty: nobody reads on for ever."""
+
+    class Dying(_gate_calls.Call):
+        @property
+        def proc(self) -> str:
+            return str(tmp_path)
+
+    (tmp_path / "mem").touch()
+    (tmp_path / "cwd").symlink_to(tmp_path)
+    call = Dying(0, 0, 0, "mkdir", (4096, 0, 0, 0, 0, 0))
+    assert not _gate_calls.is_below(call, str(tmp_path))
+
+
+async def asked_again(agent: PipeAgent, folder: Path, patch: pytest.MonkeyPatch) -> Forgotten:
+    """What a node forgets when it is asked once more: twice it was in vain, for the gate was
+    stopped."""
+    python = Python(sys.executable, str(Path(_gate.__file__).parents[2]))
+    gated = GatedAgent("a", agent, python, str(folder), "store")
+    await gated.put_up()
+    await gated.start("writer", ["sh", "-c", "echo x > f"], cwd=str(folder / "store"))
+    await gated.exited("writer")
+    await gated.signal(_gated.PROCESS, signal.SIGSTOP)
+    with patch.context() as hasty:
+        hasty.setattr(_gated, "LOSES_WITHIN_S", 0.01)
+        for _ in range(2):
+            with pytest.raises(BedFailed, match="a: the gate to its disk did not obey within"):
+                await gated.forget_unsynced(1)
+    await gated.signal(_gated.PROCESS, signal.SIGCONT)
+    return await gated.forget_unsynced(1)
+
+
+def test_a_late_answer_is_not_taken_for_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks again, of a node that has lost all it could, is not told of the first loss."""
+    (tmp_path / "store").mkdir()
+    argv = [sys.executable, "-I", "-S", _agent.__file__]
+
+    async def scene() -> Forgotten:
+        connection = Connection("a", *ends)
+        await connection.open()
+        try:
+            return await asked_again(connection.agent, tmp_path, monkeypatch)
+        finally:
+            assert await connection.hang_up(30)
+
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        ends = os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())
+        process.stdin.close()
+        told = asyncio.run(scene())
+    assert (told.files, told.names) == (0, 0)
 
 
 def test_the_filter_asks_about_every_call_that_it_knows() -> None:

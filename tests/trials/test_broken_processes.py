@@ -11,6 +11,7 @@ import pytest
 
 from harness.errors import Unsupported
 from harness.history import History
+from harness.intervals import fault_intervals
 from harness.operation import F, Type
 from harness.registry import load
 from harness.rundir import RunDir
@@ -93,6 +94,13 @@ kind = "membership"
 at_s = 1.0
 for_s = 4.0
 target = "master"
+"""
+ALL_AT_ONCE = """
+[[fault]]
+kind = "membership"
+at_s = 1.0
+for_s = 2.0
+target = "all broker"
 """
 CRASHES = """
 [[fault]]
@@ -228,6 +236,44 @@ def test_nobody_gives_the_only_copy_away(tmp_path: Path) -> None:
     (row,) = faults(outcome.run)
     assert row["state"] == "failed"
     assert "nobody else is in the SyncStateSet of set-1" in row["observation"]
+
+
+@pytest.fixture(scope="module")
+def all_at_once(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Both brokers of a set are to leave it, and both are in its SyncStateSet."""
+    fields = {"nodes": {"broker": 2}, "profile": "allack-min1", "recover_within_s": 30.0}
+    folder = tmp_path_factory.mktemp("all-at-once")
+    outcome = played(folder, ALL_AT_ONCE, duration_s=18.0, load={"rate": 10.0}, **fields)
+    assert outcome.failure == (), outcome.why
+    return outcome
+
+
+def cleaned(run: RunDir) -> list[str]:
+    """The brokers that the controllers were made to forget."""
+    events = [row | json.loads(row["fields"]) for row in rows(run, "events")]
+    ids = {row["brokerId"]: row["node"] for row in events if row["kind"] == "role"}
+    return [ids[one] for row in events if row["kind"] == "cleaned" for one in row["brokerIds"]]
+
+
+def test_who_leaves_together_does_not_give_the_whole_set_away(all_at_once: Outcome) -> None:
+    """One is forgotten; the other sees then that nobody else is left, and stays."""
+    (row,) = faults(all_at_once.run)
+    gone = cleaned(all_at_once.run)
+    assert len(gone) == 1, gone
+    (stays,) = {"broker-1", "broker-2"} - {*gone}
+    assert (row["state"], bool(row["healed"])) == ("failed", True)
+    why = f"the controllers did not forget {stays}: nobody else is in the SyncStateSet of set-1"
+    assert json.loads(row["observation"])["error"] == why
+
+
+def test_a_disk_emptied_before_a_failure_counts_as_lost(all_at_once: Outcome) -> None:
+    """Nobody saw the effect of a fault that failed halfway; its healing tells whose copies went."""
+    (row,) = faults(all_at_once.run)
+    told = json.loads(row["observation"])
+    assert "effect" not in told
+    assert told["healing"]["lost_copies"] == cleaned(all_at_once.run)
+    (fault,) = fault_intervals(History.open(all_at_once.run).read("faults"))
+    assert list(fault.destroyed) == cleaned(all_at_once.run)
 
 
 def test_a_system_without_members_that_change_is_told(tmp_path: Path) -> None:
