@@ -70,9 +70,14 @@ class Used:
 
 
 class Sampled:
-    """Looks, from a thread of its own while it is entered. Times are of CLOCK_MONOTONIC."""
+    """Looks, from a thread of its own while it is entered. Times are of CLOCK_MONOTONIC.
 
-    def __init__(self) -> None:
+    `apart`: agents are no children of the runner, as in containers and on ssh hosts; then all are
+    taken for the run's own but those that the runners of local hosts have started.
+    """
+
+    def __init__(self, apart: bool) -> None:
+        self._apart = apart
         self.samples: list[Sample] = []
         self._known: dict[tuple[int, int], Process] = {}
         self._strange: Counter[int] = Counter()  # how often a pid was seen that is nobody's here
@@ -116,8 +121,10 @@ class Sampled:
         pids = {int(name) for name in os.listdir("/proc") if name.isdigit()}
         self._strange = Counter({p: n for p, n in self._strange.items() if p in pids})
         near = (_process(pid) for pid in sorted(pids) if self._strange[pid] < STRANGE_AFTER)
-        living = roles({each.pid: self._named(each) for each in near if each})
-        self._strange.update(pid for pid, each in living.items() if not each.role)
+        living = roles({each.pid: self._named(each) for each in near if each}, self._apart)
+        self._strange.update(
+            pid for pid, each in living.items() if not each.role and "python" not in each.words[0]
+        )
         known = {(each.pid, each.start): each for each in living.values() if each.role}
         for key in self._known.keys() - known.keys():
             self._settle(self._known[key], living.get(self._known[key].parent))
@@ -144,22 +151,21 @@ class Sampled:
             self._kept[gone.role] += gone.used_ns
 
 
-def roles(living: Mapping[int, Process]) -> dict[int, Process]:
+def roles(living: Mapping[int, Process], apart: bool) -> dict[int, Process]:
     """The same, each with its role; with none, if it does not belong to a run of ours."""
     found: dict[int, str] = {os.getpid(): ""}
 
     def role(pid: int) -> str:
         if pid not in found and pid in living:
-            found[pid] = ""  # whoever is his own ancestor
-            found[pid] = _role(
-                living[pid], living.get(living[pid].parent), role(living[pid].parent)
-            )
+            found[pid] = ""  # whoever is its own ancestor
+            each = living[pid]
+            found[pid] = _role(each, living.get(each.parent), role(each.parent), apart)
         return found.get(pid, "")
 
     return {pid: replace(process, role=role(pid)) for pid, process in living.items()}
 
 
-def _role(process: Process, parent: Process | None, parents: str) -> str:
+def _role(process: Process, parent: Process | None, parents: str, apart: bool) -> str:
     words = process.words
     if parents == CLUSTER or (parents and any(word.startswith(OF_CLUSTER) for word in words)):
         return CLUSTER
@@ -168,8 +174,8 @@ def _role(process: Process, parent: Process | None, parents: str) -> str:
     if PROGRAM in words:
         return RUNNER if parents == RUNNER or process.parent == os.getpid() else ""
     if "python" in words[0] and any(word.endswith(AGENT) for word in words[1:-1]):
-        others = not parents and parent is not None and PROGRAM in parent.words
-        return "" if others else AGENTS
+        of_another_run = parent is not None and "python" in parent.words[0]
+        return AGENTS if parents == RUNNER or (apart and not of_another_run) else ""
     return parents
 
 

@@ -9,14 +9,14 @@ a round.
 Times are medians of the run's own rows. CPU is the mean of all faults of a kind, with its standard
 error: what was used from the fault's beginning until it was seen healed, less what is used in as
 long a part of a quiet time of the same run, before the first fault. It contains the watching of a
-fault while it lasts, and not the waiting for a whole cluster between two. *Runner*, and *agents* with
-the tools they start, is what faults cost. *Gates* are between nodes and their disks: they work for
-each write of the cluster, so that column is mostly more or less load than in the quiet time, as when
-a client has crashed. Where few milliseconds stand beside an error as large, read nothing into them;
-that short tools are counted in ticks of 10 ms (`_sampled`) is in the error. After `<=` processes of
-the cluster or clients ended, and what they used while they died could not be told from the tools of
-the agents that reaped them. Not seen at all is the work of the kernel for packets, and of others:
-dockerd, containerd, sshd.
+fault while it lasts, and not the waiting for a whole cluster between two. *Runner*, and *agents*
+with the tools they start, are what faults cost. *Gates* are between nodes and their disks: they
+work for each write of the cluster, so that column is mostly more or less load than in the quiet
+time, as when a client has crashed. Where few milliseconds stand beside an error as large, read
+nothing into them; that short tools are counted in ticks of 10 ms (`_sampled`) is in the error.
+After `<=` processes of the cluster or clients ended, and what they used while they died could not
+be told from the tools of the agents that reaped them. Not seen at all is the work of the kernel for
+packets, and of others: dockerd, containerd, sshd.
 
 On docker and ssh hosts the nodes must be on this machine, and no other run on hosts of that kind.
 """
@@ -96,7 +96,7 @@ def main() -> int:
         if phase := status.get("phase"):
             heard.setdefault(phase, time.monotonic_ns())
 
-    with tempfile.TemporaryDirectory() as folder, Sampled() as sampled:
+    with tempfile.TemporaryDirectory() as folder, Sampled(kind != "local") as sampled:
         run = launch.run(trial, plan, hear, Path(folder))
         noted = {row["text"]: row["t"] for row in rows(run, "notes")}
         began_ns, error, found = run.state()["load_began_ns"], run.state().get("error"), faults(run)
