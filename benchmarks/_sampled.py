@@ -20,10 +20,9 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import TracebackType
 
-EVERY_S = 0.05
+EVERY_S = 0.1  # a look takes some milliseconds of a processor
 RUNNER, AGENTS, GATES, CLUSTER = "runner", "agents", "gates", "cluster"
 OURS = (RUNNER, AGENTS, GATES)
 PROGRAM = "harness.runner"
@@ -182,10 +181,15 @@ def _role(process: Process, parent: Process | None, parents: str, apart: bool) -
 def _process(pid: int) -> Process | None:
     """None when it is gone, or has no words, as the kernel's own."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        words = tuple(Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")[:-1])
+        stat = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        words = tuple(_read(f"/proc/{pid}/cmdline").split("\0")[:-1])
         own_ns = time.clock_gettime_ns(~pid << 3 | 2)  # CLOCK: MAKE_PROCESS_CPUCLOCK(pid, SCHED)
     except OSError:
         return None
     reaped_ns = sum(map(int, stat[REAPED])) * TICK_NS
     return Process(pid, int(stat[START]), int(stat[PARENT]), words or ("",), own_ns + reaped_ns)
+
+
+def _read(path: str) -> str:
+    with open(path, "rb", buffering=0) as file:
+        return file.read().decode(errors="replace")
