@@ -173,7 +173,7 @@ def _role(process: Process, parent: Process | None, parents: str, apart: bool) -
     if PROGRAM in words:
         return RUNNER if parents == RUNNER or process.parent == os.getpid() else ""
     if "python" in words[0] and any(word.endswith(AGENT) for word in words[1:-1]):
-        of_another_run = parent is not None and "python" in parent.words[0]
+        of_another_run = parent is not None and PROGRAM in parent.words
         return AGENTS if parents == RUNNER or (apart and not of_another_run) else ""
     return parents
 
