@@ -6,8 +6,10 @@ injected and healed as `seatrial list faults --verify` does, ROUNDS times, each 
 whole again. A kind that can be shown in several ways (five shapes of partitions) has as many faults
 a round.
 
-Times are medians of the run's own rows. CPU is the mean of all faults of a kind, with its standard
-error: what was used from the fault's beginning until it was seen healed, less what is used in as
+Times are medians of the run's own rows, while this process looks at all others ten times a second,
+which takes some of the processors; `benchmarks/hosts.py` times some kinds without that. CPU is the
+mean of all faults of a kind, with its standard error: what was used from the fault's beginning
+until it was seen healed, less what is used in as
 long a part of a quiet time of the same run, before the first fault. It contains the watching of a
 fault while it lasts, and not the waiting for a whole cluster between two. *Runner*, and *agents*
 with the tools they start, are what faults cost. *Gates* are between nodes and their disks: they
