@@ -5,8 +5,8 @@ in a window, quantiles, the first acknowledgement after a fault, and the longest
 is always "it never happened", never zero.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,7 +42,21 @@ class Answers:
         return self._sum(self._where(What.MESSAGES, f=f))
 
     def in_window(self, number: int, f: F | None = None, kind: Type | None = None) -> int:
-        return self._sum(self._where(What.WINDOW, f=f, type=kind, slot=number))
+        return sum(
+            n
+            for its_f, its_kind, n in self._in_windows.get(number, ())
+            if f in (None, its_f) and kind in (None, its_kind)
+        )
+
+    @cached_property
+    def _in_windows(self) -> Mapping[int, Sequence[tuple[int, int, int]]]:
+        """Of each window (f, type, how many)."""
+        mask = self._where(What.WINDOW)
+        columns = (self._of(name, mask).tolist() for name in ("slot", "f", "type", "n"))
+        found: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for slot, *cell in zip(*columns, strict=True):
+            found[slot].append((cell[0], cell[1], cell[2]))
+        return found
 
     @cached_property
     def in_flight(self) -> Mapping[int, int]:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from checkers._units import once
 from harness.history import History, batches
-from harness.intervals import FaultInterval, fault_intervals, faults_at
+from harness.intervals import FaultInterval, faults_at
 from harness.operation import NONE, F, Type
 from harness.verdict import Finding, Reason
 
@@ -125,7 +125,7 @@ def _changes(history: History) -> Changes:
         key: tuple(sorted(row, key=lambda did: (did.begun, did.process)))
         for key, row in sorted(of_key.items())
     }
-    return Changes(ordered, history.names, fault_intervals(history.read("faults")))
+    return Changes(ordered, history.names, history.faults)
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:

@@ -18,7 +18,6 @@ from harness.intervals import (
     FaultInterval,
     Window,
     events,
-    fault_intervals,
     in_force,
     quiet,
 )
@@ -164,7 +163,7 @@ def facts(history: History, trial: Trial, spark: Any) -> Facts:
 
 def outline(history: History, trial: Trial) -> Outline:
     """The small tables of a stored run."""
-    faults = fault_intervals(history.read("faults"))
+    faults = history.faults
     told = events(history.read("events"))
     phases = dict(history.phases())
     end = _end(faults, told, phases)

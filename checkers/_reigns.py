@@ -70,16 +70,20 @@ def set_of_node(told: Sequence[Event]) -> dict[str, str]:
 
 def stretches(faults: Sequence[FaultInterval], end: int) -> Iterator[tuple[Window, frozenset[int]]]:
     """The run up to `end` in pieces, with the ids of the faults that touch each."""
-    spans = [
-        (fault.begin, end if fault.healed is None else fault.healed, fault)
-        for fault in faults
-        if fault.begin is not None
+    begun = [
+        (f.begin, end if f.healed is None else f.healed, f.id)
+        for f in faults
+        if f.begin is not None
     ]
+    coming = sorted(begun, reverse=True)
     turns = {t for f in faults for t in (f.begin, f.applied, f.heal, f.healed) if t is not None}
     edges = sorted({0, end, *(t for t in turns if 0 < t < end)})
+    there: list[tuple[int, int, int]] = []
     for begin, until in pairwise(edges):
-        touching = (fault.id for start, healed, fault in spans if start < until and healed > begin)
-        yield Window(begin, until), frozenset(touching)
+        while coming and coming[-1][0] < until:
+            there.append(coming.pop())
+        there = [span for span in there if span[1] > begin]
+        yield Window(begin, until), frozenset(number for _, _, number in there)
 
 
 def headless(
@@ -138,9 +142,11 @@ def needless(
 ) -> Iterator[Incident]:
     """Elections that controllers held although nothing was wrong, nor had been for long."""
     for window, ids in stretches(faults, load.end):
+        if ids:
+            continue
         calm_from = max(load.begin, window.begin + (patience if window.begin else 0))
         inside = [event for event in told if calm_from <= event.t < window.end]
-        if ids or any(event.kind in UNREST for event in inside):
+        if any(event.kind in UNREST for event in inside):
             continue
         for event in inside:
             trigger = event.fields.get("trigger")

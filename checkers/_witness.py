@@ -17,7 +17,7 @@ from checkers._blocks import OFFSET_BITS, Ints, Members, among
 from checkers._survey import SAMPLE, Survey
 from checkers._units import Batches, Unit, arrays, chosen, collected, once, units_of
 from harness.history import History
-from harness.intervals import FaultInterval, fault_intervals, faults_at
+from harness.intervals import FaultInterval, faults_at
 from harness.operation import F, Type, producer_of, sequence_of
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def witness(history: History, found: Survey, spark: "SparkSession | None") -> Wi
 
 
 def _witness(history: History, found: Survey, spark: "SparkSession | None") -> Witness:
-    faults = fault_intervals(history.read("faults"))
+    faults = history.faults
     spans = [(f.id, f.begin, f.healed) for f in faults if f.begin is not None]
     wanted = np.array(sorted({v for some in found.samples.values() for v in some}), np.int64)
     units = units_of(history, "ops")

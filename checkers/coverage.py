@@ -232,12 +232,12 @@ def unelectable(fault: FaultInterval, outline: Outline) -> bool:
         return False
     cut_off = set(fault.names) if fault.silences else set()
     silent = set(cut_off)
-    for other in outline.applied:
-        if other.id != fault.id and (other.silences or other.kind == "partition"):
-            shared = overlap(window, in_force(other, outline.end))
-            if 2 * shared >= window.end - window.begin:
-                cut_off |= set(other.names)
-                silent |= set(other.names) if other.silences else set()
+    for there, other in zip(outline.force, outline.applied, strict=True):
+        if 2 * overlap(window, there) < window.end - window.begin or other.id == fault.id:
+            continue
+        if other.silences or other.kind == "partition":
+            cut_off |= set(other.names)
+            silent |= set(other.names) if other.silences else set()
     controllers = {node for node, role in outline.roles.items() if role == "controller"}
     brokers = {node for node, role in outline.roles.items() if role == "broker"}
     return 2 * len(controllers - cut_off) <= len(controllers) or (

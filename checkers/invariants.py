@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.history import History
-from harness.intervals import Event, FaultInterval, events, fault_intervals, faults_at
+from harness.intervals import Event, FaultInterval, events, faults_at
 from harness.swarm import HOSTS as OVERSEEN
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
@@ -73,7 +73,7 @@ class _Seen:
 def check(history: History, trial: Trial, spark: Any) -> Result:
     told = events(history.read("events"))
     overseen = trial.hosts == OVERSEEN and not history.interrupted
-    return judge(told, fault_intervals(history.read("faults")), overseen)
+    return judge(told, history.faults, overseen)
 
 
 def judge(told: Sequence[Event], faults: Sequence[FaultInterval], overseen: bool = False) -> Result:

@@ -172,13 +172,11 @@ def _crashes(outline: Outline) -> Iterator[Finding]:
 
 
 def _is_crash(event: Event, outline: Outline) -> bool:
-    if _lost_by_the_bed(event, outline):
+    if event.kind not in ("exit", "fatal", "start-failed"):
         return False
-    if _failed_by_its_disk(event, outline):
+    if event.kind == "exit" and _planned_exit(event, outline):
         return False
-    if event.kind in ("fatal", "start-failed"):
-        return True
-    return event.kind == "exit" and not _planned_exit(event, outline)
+    return not _lost_by_the_bed(event, outline) and not _failed_by_its_disk(event, outline)
 
 
 def _lost_by_the_bed(event: Event, outline: Outline) -> bool:

@@ -121,7 +121,7 @@ def _told(history: History, verdict: Verdict, about: Asked) -> Told:
         asked=about,
         subject=_subject(known),
         began=began,
-        moments=tuple((step, faults_at(known.faults, step.t)) for step in shown),
+        moments=tuple((step, faults_at(known.history.faults, step.t)) for step in shown),
         left_out=len({*steps, *around}) - len(shown),
         end=tuple(ending(known)),
         conclusion=concluded(known),
@@ -205,7 +205,7 @@ def _around(known: Known, steps: Sequence[Step]) -> list[Step]:
         first, last = first - MARGIN_NS, last + MARGIN_NS
     overlapping = {
         f.id
-        for f in known.faults
+        for f in known.history.faults
         if f.begin is not None and f.begin <= last and (f.healed is None or f.healed >= first)
     }
     told = list(faults_told(history, overlapping))

@@ -9,7 +9,7 @@ from harness.explain_rows import READING, Pass, Place, Row, Wanted
 from harness.explain_subject import Asked
 from harness.explain_words import Names
 from harness.history import DRAINED, History
-from harness.intervals import Event, FaultInterval, events, fault_intervals, faults_at
+from harness.intervals import Event, events, faults_at
 from harness.operation import F, Type
 from harness.remarks import PASSED
 from harness.story import Cast
@@ -48,10 +48,6 @@ class Known:
         names = [name for name, cell in row.items() if name.endswith("value") and cell == value]
         prefixes = (name.removesuffix("value") for name in names)
         return next((str(row[f"{p}original"]) for p in prefixes if f"{p}original" in row), "")
-
-    @cached_property
-    def faults(self) -> tuple[FaultInterval, ...]:
-        return fault_intervals(self.history.read("faults"))
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
@@ -191,8 +187,8 @@ def _acknowledged(known: Known, value: int) -> str:
     ack = acks[0]
     who = known.names.node(ack["node"]) if ack["node"] is not None else "the cluster"
     epoch = f" in epoch {ack['epoch']}" if ack["epoch"] is not None else ""
-    on_then = faults_at(known.faults, ack["t"])
-    on = [f"fault {f.id} ({f.words})" for f in known.faults if f.id in on_then]
+    on_then = faults_at(known.history.faults, ack["t"])
+    on = [f"fault {f.id} ({f.words})" for f in known.history.faults if f.id in on_then]
     during = f" while {' and '.join(on)} {'was' if len(on) == 1 else 'were'} on" if on else ""
     return f"{who} acknowledged {known.names.message(value)}{epoch}{during}"
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.contracts import CLIENT
+from harness.intervals import FaultInterval, fault_intervals
 from harness.journal import Damage, counted, read_stream, table_of, writer_of
 from harness.remarks import (
     CORRUPTED,
@@ -106,6 +107,11 @@ class History:
         """A small table, whole."""
         parts = [batch for path in self.files(table) for batch in batches(path)]
         return pa.Table.from_batches(parts, TABLES[table])
+
+    @cached_property
+    def faults(self) -> tuple[FaultInterval, ...]:
+        """What became of each fault, in order of ids."""
+        return fault_intervals(self.read("faults"))
 
     def phases(self) -> Mapping[str, int]:
         """When each phase began; a phase that was never reached is absent."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from harness import registry
 from harness.errors import BedFailed
 from harness.history import History
-from harness.intervals import FaultInterval, fault_intervals
+from harness.intervals import FaultInterval
 from harness.originals import with_originals
 from harness.plans import planned_kinds
 from harness.remarks import DISK_FULL, NODE_GONE
@@ -160,7 +160,7 @@ def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verd
 
 def outside_kinds(history: History, trial: Trial) -> tuple[str, ...]:
     """Kinds of fault in the plan that the contract does not claim to survive."""
-    faults = fault_intervals(history.read("faults"))
+    faults = history.faults
     kinds = {fault.kind for fault in faults}
     plan = history.run.plan_file
     if plan.is_file():
@@ -215,7 +215,7 @@ def _own_reasons(history: History) -> Iterable[Reason]:
         yield Reason("INTERRUPTED", f"the run {how}, so it proves nothing; run it again")
     yield from history.damage
     if not history.cut_short:
-        yield from not_healed(fault_intervals(history.read("faults")))
+        yield from not_healed(history.faults)
     for reason in history.state.get("reasons", ()):  # what an imported file lacks
         yield Reason(reason["code"], reason["message"])
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.history import History, batches
-from harness.intervals import ENDING, Event, FaultInterval, events, fault_intervals
+from harness.intervals import ENDING, Event, FaultInterval, events
 from harness.operation import F, Type
 from harness.verdict import Finding, Verdict
 
@@ -97,7 +97,7 @@ class Cast:
 
 def faults_told(history: History, among: Container[int] | None = None) -> Iterator[Moment]:
     """The faults, or some of them by their ids."""
-    for fault in fault_intervals(history.read("faults")):
+    for fault in history.faults:
         if among is not None and fault.id not in among:
             continue
         if fault.applied is None:

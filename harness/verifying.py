@@ -15,7 +15,7 @@ from harness import launch, registry
 from harness.contracts import CLIENT
 from harness.errors import EXIT_INVALID, EXIT_VALID, BadRequest
 from harness.history import History
-from harness.intervals import FaultInterval, fault_intervals
+from harness.intervals import FaultInterval
 from harness.options import Request
 from harness.preflight import refuse
 from harness.trial import Trial
@@ -87,7 +87,7 @@ def verified(
         return Verified(hosts, lacking=lacking)
     refuse(request, runs)
     run = launch.run(request.trial, request.plan_text, watch, runs)
-    seen = tuple(map(seen_of, fault_intervals(History.open(run).read("faults"))))
+    seen = tuple(map(seen_of, History.open(run).faults))
     error = str(run.state().get("error") or "")
     return Verified(hosts, seen, lacking, str(run.path), error)
 

@@ -14,9 +14,10 @@ overtake others by the rules in force, they are waited for as long as one may be
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from math import ceil, exp, lgamma, log
 
 from harness.contracts import Bed
@@ -69,9 +70,15 @@ def loss_probes(drop: float) -> int:
 @cache
 def plausible(seen: int, of: int, p: float, chance: float) -> bool:
     """Whether `seen` lies in the central interval that a binomial misses with this chance."""
-    below = sum(_binomial(k, of, p) for k in range(seen + 1))
-    above = sum(_binomial(k, of, p) for k in range(seen, of + 1))
-    return below > chance / 2 and above > chance / 2
+    below, above = _tails(of, p)
+    return below[seen] > chance / 2 and above[of - seen] > chance / 2
+
+
+@cache
+def _tails(of: int, p: float) -> tuple[Sequence[float], Sequence[float]]:
+    """The chances of at most so many, and of at most so many missing."""
+    chances = [_binomial(k, of, p) for k in range(of + 1)]
+    return tuple(accumulate(chances)), tuple(accumulate(reversed(chances)))
 
 
 def _binomial(k: int, n: int, p: float) -> float:

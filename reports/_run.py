@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from harness.errors import BadRequest, SeatrialError
 from harness.history import History
-from harness.intervals import Event, FaultInterval, events, fault_intervals
+from harness.intervals import Event, FaultInterval, events
 from harness.rundir import RunDir
 from harness.sayable import sayable
 from harness.trial import Trial
@@ -121,7 +121,7 @@ def read(run: RunDir) -> Told:
         state=state,
         names=names,
         phases=_tried(doubts, "the notes", lambda: dict(history.phases()), {}),
-        faults=_tried(doubts, "the faults", lambda: fault_intervals(history.read("faults")), ()),
+        faults=_tried(doubts, "the faults", lambda: history.faults, ()),
         events=_tried(doubts, "the events", lambda: events(history.read("events")), ()),
         plan=_tried(doubts, "plan.toml", lambda: _text(run), ""),
         doubts=doubts,
