@@ -74,7 +74,7 @@ def test_no_contract_covers_a_majority_without_its_disks(
     wiped = {"id": 0, "kind": "wipe", "targets": json.dumps({"broker": hit})}
     rows = schema.empty_table().from_pylist([wiped], schema)
     monkeypatch.setattr(History, "read", lambda history, table: rows)
-    verdict = concluded(sound, LOST, survives=survives)
+    verdict = concluded(History.open(sound.run), LOST, survives=survives)
     assert verdict.verdict is Judgement.VALID
     assert "does not claim to survive wipe of a majority" in verdict.sentence
 
