@@ -16,7 +16,7 @@ from clusters.flotilla.raft.votes import Vote
 from clusters.hosts._simulated.network import Network
 from clusters.hosts._simulated.ports import disk_of, ports_of
 from clusters.hosts._simulated.process import Host, Process
-from clusters.hosts._simulated.world import World
+from clusters.hosts._simulated.world import SECOND, World
 
 FOLDER = "/var/lib/node/store"
 MEMBERS = Configuration({"a": "at a"})
@@ -109,6 +109,36 @@ def test_a_power_cut_at_any_moment_takes_no_promise(seed: int) -> None:
         promises.cut_after(0.002 + promises.luck.random() * 0.02 * (number % 5))
     assert promises.steps > 100
     assert promises.saved > 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_log_that_was_found_can_not_be_taken_back(seed: int) -> None:
+    """A kill between the renaming of a file and the sync of its folder: the next life votes in the
+    new log, and a power cut must not bring the old one back."""
+    promises = Promises(seed)
+    disk, wal = promises.disk, f"{FOLDER}/raft.wal"
+    found: list[Recovered] = []
+
+    async def vote(process: Process) -> int:
+        storage, before = await Storage.recover(ports_of(process, disk).files, FOLDER)
+        found.append(before)
+        await storage.keep(Vote(before.vote.term + 1, "b"), Written())
+        return 0
+
+    def live() -> None:
+        promises.host.start("p", vote)
+        promises.world.run(until_ns=promises.world.now_ns + SECOND)
+
+    live()
+    new, old = disk.file(f"{wal}.tmp", create=True), disk.file(wal)
+    disk.write(new, old.read(old.size, 0), 0)
+    new.settle(new.changes)
+    disk.rename(f"{wal}.tmp", wal)
+    live()
+    promises.host.power_cut()
+    promises.host.power_on()
+    live()
+    assert [recovered.vote.term for recovered in found] == [0, 1, 2]
 
 
 def recover(folder: Path, ports: Ports | None = None) -> Recovered:

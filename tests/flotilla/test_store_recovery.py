@@ -4,14 +4,16 @@ On a virtual disk that loses what was not synced; see `lone_store`.
 """
 
 import asyncio
+import itertools
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lone_store import PLACE, SEGMENT, Life, LoneStore, segment_path
+from lone_store import KEY, PLACE, SEGMENT, Life, LoneStore, segment_path
 
 from clusters.flotilla.store import ledger
+from clusters.flotilla.store.checkpoint import Marks
 from clusters.flotilla.store.flushing import Flushing
 from clusters.flotilla.wire import MAX_FRAME
 
@@ -152,6 +154,72 @@ def test_a_kill_in_the_middle_of_a_cut_leaves_a_log_that_opens(seed: int, keep: 
 
     lone.live(first)
     assert lone.live(second) == ""
+    lone.close()
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 2**32))
+def test_what_a_killed_life_left_is_made_durable_before_it_is_built_on(seed: int) -> None:
+    """The next life finds names and marks that no sync covers. What was on disk by its account is
+    there after a power cut, what was cut is not, and no start calls any of that damage."""
+    lone, dice = LoneStore(seed), Random(seed)
+    reigns = itertools.count(1)
+    sure: list[bytes] = []
+    cut: set[bytes] = set()
+    begun: list[asyncio.Future[bool]] = []
+
+    async def story(life: Life) -> None:
+        store = life.store
+        store.confirm(store.log.max_offset)
+        found = life.bodies()
+        low, _ = store.range(KEY)
+        kept = [body for body in sure if int(body.split(b"-")[1]) >= low]
+        assert found[: len(kept)] == kept
+        assert not cut & set(found)
+        sure[:] = found
+        for reign in itertools.islice(reigns, dice.randrange(5)):
+            first = store.index.queue(KEY).end
+            starts = life.fill(dice.randrange(1, dice.choice((4, 90))), reign)
+            store.flush_soon()
+            what = dice.random()
+            if what < 0.4:
+                await life.settle()
+                sure[:] = life.bodies()
+            elif what < 0.7:
+                keep = dice.randrange(len(starts))
+                await store.truncate(starts[keep])
+                numbers = range(first + keep, first + len(starts))
+                cut.update(b"%d-%d-" % (reign, number) for number in numbers)
+            elif ends := [end for end, _ in store.full_segments()]:
+                begun.append(asyncio.ensure_future(store.delete_before(dice.choice(ends))))
+                await asyncio.sleep(dice.random() * 0.002)
+
+    for _ in range(12):
+        assert lone.live(story) == ""
+        if dice.random() < 0.5:
+            lone.power_cut()
+    lone.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_beginning_that_was_found_is_on_disk_before_what_is_before_it_goes(seed: int) -> None:
+    """Retention, killed between the checkpoint and its sync: the next life deletes by a mark that a
+    power cut could still take, and the log before it would be missing."""
+    lone = LoneStore(seed)
+
+    async def first(life: Life) -> None:
+        life.fill(300)
+        await life.settle()
+        store = life.store
+        store.checkpoint.write(Marks(store.confirm_offset, store.log.flushed, 2 * SEGMENT))
+
+    async def later(life: Life) -> None:
+        assert life.store.log.min_offset == 2 * SEGMENT
+
+    assert lone.live(first) == ""
+    assert lone.live(later) == ""
+    lone.power_cut()
+    assert lone.live(later) == ""
     lone.close()
 
 

@@ -50,8 +50,10 @@ class Storage:
 
     @classmethod
     async def recover(cls, files: Files, folder: str) -> tuple["Storage", Recovered]:
-        """StorageDamaged."""
+        """StorageDamaged. The files that an earlier life renamed, and whose folder it may not have
+        synced, are durable before anything is promised."""
         files.makedirs(folder)
+        await files.sync_folder(folder)
         snapshot = _read_snapshot(files, f"{folder}/raft.snapshot")
         path = f"{folder}/raft.wal"
         if snapshot and not files.exists(path):

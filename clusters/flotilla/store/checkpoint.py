@@ -43,7 +43,7 @@ class Checkpoint:
         self._file: File = ports.files.open(self.path)
         slots = [self._load(0), self._load(_STRIDE)]
         self._sequence, self.tells_disk, self.marks = max(slots)
-        self._synced = self._sequence
+        self._synced = 0  # an earlier life may not have synced what it wrote
 
     @property
     def known(self) -> bool:

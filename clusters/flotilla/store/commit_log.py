@@ -69,7 +69,7 @@ class CommitLog:
         self._pending: list[bytes] = []
         self._tail = (0, b"")
         self._dirty: dict[int, File] = {}
-        self._made = False
+        self._made = True  # an earlier life's names may not be on disk yet
         self._sync_wanted = self._syncing = False
         self._disk = asyncio.Lock()
         self._tasks = Tasks()

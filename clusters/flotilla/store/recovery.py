@@ -12,6 +12,9 @@ The index takes all records, but only those up to the checkpoint's confirm offse
 the rest may be cut by the next master and must not be seen (apache/rocketmq#6609). The epochs are
 read from the records, and their file adds what no record can tell (see `epochs.from_log`).
 
+What an earlier life wrote and did not sync is found and may still be lost with the power, so names
+and marks are made durable before anything is built on them.
+
 A file `abort` marks a store in use; one that is found at start tells of an unclean stop.
 """
 
@@ -74,6 +77,7 @@ async def recover(place: Place, ports: Ports, rules: StoreRules) -> Recovered:
     )
     await ports.files.sync_folder(place.path)
     checkpoint = Checkpoint(place.path, ports)
+    await checkpoint.sync()
     scan = _Scan(place, log, checkpoint, ports, rules)
     scan.run()
     await scan.segments.prune()

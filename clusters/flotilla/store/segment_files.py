@@ -43,17 +43,23 @@ class SegmentFiles:
 
     async def remove(self, low: int, high: float) -> None:
         """Durably gone: the files of segments from `low` on, below `high`."""
-        await self._forget([base for base in await patiently(self._bases) if low <= base < high])
+        gone = [base for base in await patiently(self._bases) if low <= base < high]
+        if gone:
+            self._forget(gone)
+            await self._sync_folder()
 
     async def prune(self) -> None:
-        """Remove what was not loaded: nobody keeps it in step with the log any more."""
-        await self._forget([base for base in await patiently(self._bases) if base not in self.ends])
+        """Remove what was not loaded: nobody keeps it in step with the log any more. What an
+        earlier life removed is durably gone, too."""
+        self._forget([base for base in await patiently(self._bases) if base not in self.ends])
+        await self._sync_folder()
 
-    async def _forget(self, gone: list[int]) -> None:
+    def _forget(self, gone: list[int]) -> None:
         for base in gone:
             self.distrust(base)
-        if gone:
-            await patiently(lambda: self._files.sync_folder(self._folder))
+
+    async def _sync_folder(self) -> None:
+        await patiently(lambda: self._files.sync_folder(self._folder))
 
     def distrust(self, base: int) -> None:
         """The segment is damaged: the next start shall read it."""
