@@ -300,21 +300,26 @@ class Reader:
             await self._commit(at)
 
     async def drain(self, within_s: float) -> None:
-        """Read everything there is; a note says from where to where, or why not."""
+        """Read everything there is; a note says from where to where, or why not: for `within_s`
+        no read got further. How long all of it takes is a matter of how much there is."""
         deadline = self._loop.time() + within_s
 
         def late() -> bool:
             return self._loop.time() >= deadline
 
         first = at = await self._until(self._start, late)
+        furthest = first or 0
         high = await self._until(self._high, late)
         while at is not None and high is not None and at < high and not late():
             at = await self._poll_on(at)
+            if at > furthest:
+                furthest, deadline = at, self._loop.time() + within_s
             if at >= high:  # a send that nobody waited for may have landed meanwhile
                 high = await self._until(self._high, late)
         span = {"from": first, "to": at}
         if at is None or high is None or at < high:
-            self._note(NOT_DRAINED, {**span, "high": high, "why": f"not done in {within_s:g} s"})
+            why = f"no further for {within_s:g} s"
+            self._note(NOT_DRAINED, {**span, "high": high, "why": why})
             return
         self._note(DRAINED, span)
         if self._group:

@@ -9,11 +9,13 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
 import pytest
+from small_world import SmallWorld
 
 from harness.contracts import Batch, Received
 from harness.crew import Crew
@@ -21,9 +23,16 @@ from harness.errors import BadRequest
 from harness.journal import Journal, read_stream
 from harness.operation import NONE, Completion, F, Type, producer_of, sequence_of
 from harness.trial import Trial
+from harness.workloads._body import body_of
 from harness.workloads.messages import Messages, workload
 
 Row = Mapping[str, Any]
+
+
+@pytest.fixture
+def sea() -> Iterator[SmallWorld]:
+    yield SmallWorld()
+    SmallWorld.close_all()
 
 
 @dataclass
@@ -33,6 +42,8 @@ class Store:
     outcome: Callable[[int], Type] = lambda number: Type.OK
     damage: Callable[[bytes], bytes] = lambda body: body
     unreachable: frozenset[int] = frozenset()  # queues that nobody answers for
+    answers_after_s: float = 0.0  # a poll
+    gives: float = inf  # so many messages of a queue, and no more
     queues: dict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     groups: dict[tuple[str, int], int] = field(default_factory=dict)
     sends: int = 0
@@ -61,7 +72,8 @@ class Store:
     async def poll(self, topic: str, queue: int, offset: int, limit: int, wait_s: float) -> Batch:
         if queue in self.unreachable:
             return Batch(Completion(Type.FAIL, error="nobody there"))
-        found = self.queues[queue][offset : offset + limit]
+        await asyncio.sleep(self.answers_after_s)
+        found = self.queues[queue][offset : int(min(offset + limit, self.gives))]
         if not found:
             await asyncio.sleep(0.002)
         read = [Received(offset + i, 1, self.damage(body)) for i, body in enumerate(found)]
@@ -104,16 +116,7 @@ def play(folder: Path, store: Store, enough: Callable[[], bool], **options: Any)
     task = workload(Trial(seed=3, recover_within_s=1.0, load=load))
 
     async def all_of_it() -> None:
-        crew = Crew(
-            client=store,  # type: ignore[arg-type]  # it needs no open()
-            ops=Journal(folder, "ops", "client-1"),
-            notes=Journal(folder, "notes", "client-1"),
-            index=0,
-            crews=1,
-            total=task.processes,
-            seed=3,
-            clock_ns=monotonic_ns,
-        )
+        crew = aboard(folder, store, task)
         crew.begin(monotonic_ns())
         loading = asyncio.ensure_future(task.load(crew))
         async with asyncio.timeout(20):
@@ -125,6 +128,32 @@ def play(folder: Path, store: Store, enough: Callable[[], bool], **options: Any)
         crew.close()
 
     asyncio.run(all_of_it())
+    return journalled(task, folder)
+
+
+def drained(folder: Path, store: Store, sea: SmallWorld, **options: Any) -> Run:
+    """Drain what is there, in a world's time, where the cluster has 30 s to recover."""
+    task = workload(Trial(seed=3, recover_within_s=30.0, load=options))
+    crew = aboard(folder, store, task)
+    sea.play(lambda: task.drain(crew))
+    crew.close()
+    return journalled(task, folder)
+
+
+def aboard(folder: Path, store: Store, task: Messages) -> Crew:
+    return Crew(
+        client=store,  # type: ignore[arg-type]  # it needs no open()
+        ops=Journal(folder, "ops", "client-1"),
+        notes=Journal(folder, "notes", "client-1"),
+        index=0,
+        crews=1,
+        total=task.processes,
+        seed=3,
+        clock_ns=monotonic_ns,
+    )
+
+
+def journalled(task: Messages, folder: Path) -> Run:
     return Run(task, list(_rows(folder, "ops")), [row["text"] for row in _rows(folder, "notes")])
 
 
@@ -214,6 +243,25 @@ def test_what_could_not_be_drained_is_said(tmp_path: Path) -> None:
     run = play(tmp_path, store, lambda: store.sends >= 50)
     assert {n["key"] for n in run.said("NOT_DRAINED")} == {2}
     assert {n["key"] for n in run.said("DRAINED")} == {0, 1, 3}
+
+
+def test_a_reader_that_gets_on_is_not_given_up(tmp_path: Path, sea: SmallWorld) -> None:
+    """Four messages in two seconds, so all of it takes longer than a cluster may to recover."""
+    store = Store(answers_after_s=2.0)
+    store.queues[0] = [body_of(value, 64) for value in range(100)]
+    run = drained(tmp_path, store, sea, queues=1, producers=1, consumers=1, poll_limit=4)
+    assert run.said("NOT_DRAINED") == []
+    assert [(d["from"], d["to"]) for d in run.said("DRAINED")] == [(0, 100)] * 2
+    assert sea.now_s > 30
+
+
+def test_a_reader_that_stands_still_is_given_up(tmp_path: Path, sea: SmallWorld) -> None:
+    """However often it is answered, and however far it had come."""
+    store = Store(answers_after_s=2.0, gives=40)
+    store.queues[0] = [body_of(value, 64) for value in range(100)]
+    run = drained(tmp_path, store, sea, queues=1, producers=1, consumers=1, poll_limit=4)
+    assert run.said("DRAINED") == []
+    assert [(d["to"], d["high"]) for d in run.said("NOT_DRAINED")] == [(40, 100)] * 2
 
 
 def test_each_group_reads_everything(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ TRIAL = {
     "checkers": "who judges; empty: the workload's",
     "seed": "every random choice comes from it",
     "rhythm": "of a drawn plan: load alone, then each fault, then each recovery",
-    "recover_within_s": "how long the cluster may take to come back when all is healed",
+    "recover_within_s": "how long the healed cluster may need to come back, a reader to get on",
     "contract": "what the trial demands",
     "survives": "kinds of fault under which it has to hold",
 }
