@@ -170,14 +170,12 @@ def outside(told: Sequence[Event]) -> Iterator[Incident]:
 
 
 def went_back(told: Sequence[Event]) -> Iterator[Incident]:
-    """Nameservers that showed an older master after a newer one, which had not gone."""
+    """Nameservers that showed an older master after a newer one, in one life."""
     newest: dict[tuple[str, str], int] = {}
     for event in told:
         who = (event.node, str(event.fields.get("brokerName", "")))
         if event.kind == "start":
             newest = {key: epoch for key, epoch in newest.items() if key[0] != event.node}
-        elif event.kind == "expired":
-            newest.pop(who, None)
         elif event.kind == "route":
             epoch = int(event.fields["stateVersion"])
             if epoch < newest.get(who, epoch):

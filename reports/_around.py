@@ -42,10 +42,9 @@ def around(events: Sequence[Event], t: int) -> Around:
     """What nodes told within a second of `t`; connections that came and went are left out first."""
     told = [event for event in events if event.node and event.kind and event.kind != PROGRESS]
     near = [event for event in told if abs(event.t - t) <= NEAR_NS]
-    ranked = sorted(
-        near, key=lambda e: (e.kind in CHATTER, abs(e.t - t), e.t, e.node, e.kind, str(e.fields))
-    )
-    kept = sorted(ranked[:MOST], key=lambda e: (e.t, e.node, e.kind, str(e.fields)))
+    near.sort(key=lambda e: (e.t, e.node))
+    ranked = sorted(range(len(near)), key=lambda n: (near[n].kind in CHATTER, abs(near[n].t - t)))
+    kept = [near[n] for n in sorted(ranked[:MOST])]
     return Around(tuple(_line(event, t) for event in kept), len(near) - len(kept))
 
 

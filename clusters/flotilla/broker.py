@@ -264,8 +264,8 @@ class Broker:
         if standing.epoch < known:
             self._ports.exit.fatal(
                 f"the controllers elected this broker for epoch {standing.epoch}, but its log "
-                f"already has epoch {known}: was their data wiped? Clean the stores as well, or "
-                "bring the controllers' data back"
+                f"already has epoch {known}: was their data wiped? Clean the stores as well and "
+                "start nameservers and clients again, or bring the controllers' data back"
             )
 
     def _context(self) -> Context:

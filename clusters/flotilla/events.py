@@ -17,9 +17,10 @@ slave, master: both logs' first and last offset; spec 7.8), `metadata-refused` (
 `metadata-unheard` (master, why: a slave can not ask it for changes; once, until it answers again),
 `replication` (end, acks: brokerId -> offset, none when it has said nothing; a master tells twice a
 second, if it has moved), `route` (brokerName, masterAddr, stateVersion: what a nameserver shows
-clients from now on), `halted` (why: a slave that needs a person), `forgotten` (brokerId), `cleaned`
-(brokerName, brokerIds: by an operator), `config` (changed: by an operator), `starved` (why: nobody
-can be let in; at most once a second), `fatal` (why).
+clients from now on), `stale` (brokerName, masterAddr, stateVersion, why: a nameserver refused an
+older master's registration; told once), `halted` (why: a slave that needs a person), `forgotten`
+(brokerId), `cleaned` (brokerName, brokerIds: by an operator), `config` (changed: by an operator),
+`starved` (why: nobody can be let in; at most once a second), `fatal` (why).
 
 A log for people must not decide over what it tells of: an event that the disk refuses is dropped,
 and the next that is written says with `missed` how many were.

@@ -50,6 +50,7 @@ class Nameserver:
         self._routes = RouteTable(rules.displaces, rules.deaf, config.channel_expired_s)
         self._least: dict[str, tuple[int, str]] = {}  # set -> lowest id and its address
         self._masters: dict[str, tuple[str, int]] = {}  # set -> the address and epoch last told
+        self._stale: dict[str, tuple[str, int]] = {}  # set -> the older master last told of
         self._events = EventLog(config.event_log, config.node, ports)
         self._tasks = Tasks()
         self._doorbell = Doorbell(self._tasks, 3 * config.broker_heartbeat_interval_s)
@@ -108,6 +109,7 @@ class Nameserver:
         try:
             master = self._routes.register(registration, connection, self._loop.time())
         except Stale as e:
+            self._tell_stale(registration, str(e))
             self._look_at_least(registration.name)
             return refusal(Status.FENCED_MASTER_EPOCH, str(e))
         self._tell_route(registration)
@@ -124,6 +126,15 @@ class Nameserver:
             self._masters[new.name] = route
             addr, version = route
             self._events.write("route", brokerName=new.name, masterAddr=addr, stateVersion=version)
+
+    def _tell_stale(self, old: Registration, why: str) -> None:
+        """A master was refused. It goes on registering, and is told of once."""
+        master = (old.addr, old.state_version)
+        if old.broker_id == MASTER and self._stale.get(old.name) != master:
+            self._stale[old.name] = master
+            addr, version = master
+            told = {"brokerName": old.name, "masterAddr": addr, "stateVersion": version}
+            self._events.write("stale", **told, why=why)
 
     async def _heartbeat(self, connection: Connection, fields: Json) -> Json:
         sign = Sign(

@@ -2,8 +2,10 @@
 
 Two brokers may both say that they are the master of a set: the old one that nobody told, and the
 new one. The greater stateVersion (the master's epoch) wins, whoever registers last; the greatest
-seen is remembered as long as any broker of the set is registered, so that the old master does not
-return to the table when the new one is gone for a moment.
+seen is remembered as long as the nameserver lives, so that the old master does not return to the
+table when the new one is gone, nor when the whole set is: what is written there can only be
+refused or lost. For a set that was made anew, whose controllers count from 1 again, nameservers are
+started again, too.
 
 A broker counts what it sends to nameservers, as it does for controllers (liveness.py), and what
 comes after something that was sent later is dropped: a kernel goes on delivering what it took for a
@@ -102,6 +104,7 @@ class RouteTable:
         self._patience_s = patience_s
         self._deaf_at = -math.inf
         self._groups: dict[str, _Group] = {}
+        self._newest: dict[str, int] = {}  # set -> its newest master's epoch, registered or not
         self._beats: dict[str, tuple[int, int]] = {}  # address -> life, its last count
         self.topics_version = 0  # another one whenever who serves which topics changes
         self._topics: dict[str, list[Json]] | None = None  # all of them, until then
@@ -116,10 +119,14 @@ class RouteTable:
         group = self._groups[new.name]
         group.brokers = group.without_addr(new.addr)
         if new.broker_id == MASTER:
-            if not self._displaces(group.version, new.state_version):
+            newest = self._newest.get(new.name, 0)
+            if not self._displaces(newest, new.state_version):
                 self._drop_if_empty(new.name)
-                raise Stale(f"the master of {new.name} has epoch {group.version}")
-            group.version = new.state_version
+                raise Stale(
+                    f"{new.name} has had a master of epoch {newest}, after {new.state_version}; if "
+                    "the set was made anew, start this nameserver again"
+                )
+            self._newest[new.name] = group.version = new.state_version
         group.brokers[new.broker_id] = _Live(new, now, via)
         if new.broker_id == MASTER or (new.broker_id == min(group.brokers) and not group.topics):
             self._serve(group, new.topics)

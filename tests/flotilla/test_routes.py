@@ -71,13 +71,27 @@ def test_the_old_master_does_not_return_while_the_new_one_is_away() -> None:
     assert addresses(table) == {"2": "s"}
 
 
-def test_a_set_without_brokers_is_forgotten() -> None:
-    """Its controllers may have been wiped, and count epochs from 1 again."""
+def test_the_old_master_does_not_return_when_the_whole_set_is_away() -> None:
+    """Cut off from its controllers it goes on registering; writes to it can only be refused or
+    lost. The next reign is welcome."""
+    table = empty()
+    table.register(broker(0, "new", 7), "c1", 0)
+    table.unregister("b", 0, "new")
+    with pytest.raises(Stale, match="start this nameserver again"):
+        table.register(broker(0, "old", 6), "c2", 1)
+    assert table.route("t") == {"topics": {}, "brokers": {}}
+    table.register(broker(0, "next", 8), "c3", 2)
+    assert addresses(table) == {"0": "next"}
+
+
+def test_a_slave_of_a_set_that_was_away_speaks_for_no_master() -> None:
+    """Version 0 is older than any reign: clients keep the master that they know (client/routes)."""
     table = empty()
     table.register(broker(0, "m", 7), "c1", 0)
     table.unregister("b", 0, "m")
-    table.register(broker(0, "m", 1), "c1", 0)
-    assert addresses(table) == {"0": "m"}
+    table.register(broker(2, "s", 7), "c2", 1)
+    assert table.version("b") == 0
+    assert addresses(table) == {"2": "s"}
 
 
 def test_a_broker_that_changes_its_role_changes_its_place() -> None:

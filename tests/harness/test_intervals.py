@@ -40,16 +40,31 @@ def test_the_last_row_of_a_fault_counts() -> None:
 
 
 def test_events_come_in_one_order() -> None:
-    """Equal times have an order too, whatever the files' order was."""
+    """Equal times of several nodes have an order too, whatever the files' order was."""
     rows = [
         {"t": 2, "node": "a", "kind": "x", "fields": "{}"},
-        {"t": 1, "node": "b", "kind": "x", "fields": '{"n": 2}'},
+        {"t": 1, "node": "c", "kind": "w", "fields": '{"n": 2}'},
         {"t": 1, "node": "b", "kind": "x", "fields": '{"n": 1}'},
     ]
     there = events(pa.Table.from_pylist(rows, schema=EVENTS))
     back = events(pa.Table.from_pylist(rows[::-1], schema=EVENTS))
     assert there == back
     assert [e.fields.get("n") for e in there] == [1, 2, None]
+
+
+def test_what_a_node_tells_at_one_instant_stays_as_it_was_told() -> None:
+    """A nameserver that was paused reads two registrations at once: the newer master, whose address
+    comes first in the alphabet, is the one that it shows from then on."""
+    routes = [
+        {"masterAddr": addr, "stateVersion": e} for addr, e in (("10.0.0.7", 6), ("10.0.0.5", 7))
+    ]
+    kinds = [("route", routes[0]), ("min-broker-id", {}), ("route", routes[1])]
+    rows = [
+        {"t": 5, "node": "nameserver-1", "kind": kind, "fields": json.dumps(fields)}
+        for kind, fields in kinds
+    ]
+    told = events(pa.Table.from_pylist(rows, schema=EVENTS))
+    assert [(e.kind, e.fields) for e in told] == kinds
 
 
 def test_in_force_from_applied_to_heal() -> None:

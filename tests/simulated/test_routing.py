@@ -322,6 +322,30 @@ def test_without_nameserver_and_master_the_set_is_whole_again() -> None:
     fleet.sail(scenario)
 
 
+def test_an_old_master_is_not_shown_when_all_others_are_gone() -> None:
+    """Cut off from controllers and slaves it goes on registering, while the set has another master;
+    then that one and its slave lose power, and nobody else is left in the table."""
+    fleet = Fleet(13, "allack-min1", SPEC)
+
+    async def scenario(sailor: Sailor) -> None:
+        old = (await sailor.healthy()).masters["set-1"]
+        others = [name for name in fleet.nodes("broker") if name != old]
+        cut(sailor, old, [*others, *fleet.nodes("controller")])
+        now = await sailor.new_master(old)
+        serving = fleet.address(now.masters["set-1"])
+        await until(sailor, lambda group: group.get(0) == serving)
+        for name in others:
+            await sailor.kill(name)
+        await until(sailor, lambda group: serving not in group.values())
+        await asyncio.sleep(35)
+        assert await members(sailor) == {}
+        assert {row["masterAddr"] for row in fleet.events(NAMESERVER, "stale")} == {
+            fleet.address(old)
+        }
+
+    fleet.sail(scenario)
+
+
 def test_a_dead_nameserver_holds_up_nobody() -> None:
     """Bug 16: each nameserver has its own task and connection. One of two is cut off for good; the
     other one goes on hearing every broker."""
