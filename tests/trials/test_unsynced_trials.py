@@ -9,8 +9,8 @@ from naive_loss import lost
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark]
 
-# Syncs that take their time leave something at stake under SYNC_FLUSH, too. With this seed no disk
-# keeps any of it.
+# Syncs that take their time leave something at stake under SYNC_FLUSH, too, once they do. With
+# this seed no disk keeps any of it.
 FORGET = """
 [trial]
 survives = ["unsynced", "fsync"]
@@ -21,14 +21,15 @@ load = { rate = 200 }
 [[fault]]
 kind = "fsync"
 at_s = 0.8
-for_s = 2.0
+for_s = 6.0
 target = "all broker"
 params = { how = "slow", delay_s = 0.05 }
 
 [[fault]]
 kind = "unsynced"
-at_s = 1.5
+at_s = 1.0
 for_s = 0.5
+after = "50 acks within 4 s"
 target = "all broker"
 """
 SEED = 86
@@ -36,7 +37,7 @@ SEED = 86
 
 def sailed(folder: Path, profile: str) -> sailing.Voyage:
     (folder / "forget.toml").write_text(FORGET)
-    asked = ("--profile", profile, "--duration", "3s", "--seed", SEED)
+    asked = ("--profile", profile, "--duration", "8s", "--seed", SEED)
     return sailing.seatrial(
         "run", "messages", "--plan", folder / "forget.toml", *asked, runs=folder / "runs"
     )
