@@ -76,7 +76,7 @@ def _plain(finding: Finding) -> dict[str, object]:
 def order(runs: Path, query: str) -> list[str]:
     """The names in the list, from top to bottom."""
     shown = site_lab.browser(runs).get(f"/{query}").text
-    return re.findall(r'<td><a href="/runs/([^"]+)">', shown)
+    return re.findall(r'<td class="name"><a href="/runs/([^"]+)">', shown)
 
 
 @pytest.mark.parametrize(
