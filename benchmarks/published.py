@@ -1,9 +1,9 @@
 """The published trial, scenario by scenario: `python benchmarks/published.py [TABLE.tsv]`.
 
 TABLE.tsv, docs/rocketmq-trial.tsv when none is named, is what `seatrial suite
-suites/rocketmq-2024.toml --record TABLE.tsv` writes. A row for each scenario, over the cells of all configurations of
-brokers and controllers: counts are sums, and of times in seconds and of shares it has the least and
-the greatest of the cells' own figures. Exit code 1 when a cell is not as expected.
+suites/rocketmq-2024.toml --record TABLE.tsv` writes. A row for each scenario, over the cells of all
+configurations of brokers and controllers: counts are sums, and of times in seconds and of shares it
+has the least and the greatest of the cells' own figures. Exit code 1: a cell is not as expected.
 """
 
 import sys
