@@ -27,7 +27,7 @@ from .pace import Bell, Every
 from .ports import no_room
 from .rules import Rules
 from .store.commit_log import DiskFull
-from .store.message_store import MessageStore
+from .store.message_store import MessageStore, Overtaken
 from .wire import Op, Senseless, Status, understood
 
 _FIRST_PAUSES = 128
@@ -210,6 +210,8 @@ class HaSlave:
             await self._copy.cut(planned)
         except ValueError as e:
             self._halt(str(e))
+        except Overtaken as e:  # the next handshake plans anew
+            raise _Refused(str(e)) from e
         except OSError as e:
             if not no_room(e):
                 raise

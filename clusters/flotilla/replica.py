@@ -97,7 +97,7 @@ class Replica:
         await store.flush()
         self.record_epoch(epoch)
         await self.save_if_room()
-        self.clamp_offsets()
+        await self._clamp_offsets()
 
     def record_epoch(self, epoch: int) -> None:
         start = self.store.log.max_offset
@@ -114,10 +114,13 @@ class Replica:
         await self.save_if_room()
         self._events.write("deleted", before=before, min=offset)
 
-    def clamp_offsets(self) -> None:
+    async def _clamp_offsets(self) -> None:
+        """On the disk at once, if there is room: by the next start the queues may have grown, and
+        nobody could tell that a group has not seen what is there now (apache/rocketmq#4771)."""
         lowered = self.catalog.clamp(self._end_of)
         if lowered:
             self._events.write("offsets-lowered", rows=lowered)
+            await self.catalog.save()
 
     def _end_of(self, topic: str, queue: int) -> int:
         found = self.store.index.queues.get((topic.encode(), queue))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lone_store import PLACE, Life, LoneStore, with_flushing
 from loopback import eventually, free_port
 from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged
 
@@ -71,6 +72,52 @@ def test_controllers_without_descriptors_wait_with_their_snapshots() -> None:
         assert acknowledged(await sailor.send(8))
 
     fleet.sail(scenario)
+
+
+def test_retention_without_descriptors_stops_no_sync() -> None:
+    """SYNC_FLUSH: what the log needs no descriptor for goes on, whoever else waits for one."""
+    lone = LoneStore(1, with_flushing(PLACE, sync=True))
+
+    async def story(life: Life) -> None:
+        store = life.store
+        life.fill(300)
+        await life.settle()
+        assert store.log.reserve(100)
+        await store.flush()
+        lone.disk.no_descriptors = True
+        end = next(end for end, _ in store.full_segments())
+        deletion = asyncio.ensure_future(store.delete_before(end))
+        await asyncio.sleep(1.0)
+        life.fill(1)
+        await asyncio.sleep(1.0)
+        assert store.log.flushed == store.log.written
+        lone.disk.no_descriptors = False
+        assert await deletion
+
+    assert lone.live(story) == ""
+
+
+def test_keys_are_found_when_there_are_descriptors_again() -> None:
+    """Who can not open a segment's file waits, and does not tell that there is no such key; nor
+    does a cut forget the keys of what it keeps."""
+    lone = LoneStore()
+
+    async def found(life: Life) -> int:
+        return len(await life.store.find(b"t", b"k3", 9))
+
+    async def story(life: Life) -> None:
+        starts = life.fill(300)
+        await life.settle()
+        for act in (found(life), life.store.truncate(starts[20])):
+            lone.disk.no_descriptors = True
+            waiting = asyncio.ensure_future(act)
+            await asyncio.sleep(0.5)
+            assert not waiting.done()
+            lone.disk.no_descriptors = False
+            assert await waiting in (1, None)
+            assert await found(life) == 1
+
+    assert lone.live(story) == ""
 
 
 class _OutOfDescriptors(socket.socket):

@@ -141,6 +141,35 @@ def test_a_log_that_was_found_can_not_be_taken_back(seed: int) -> None:
     assert [recovered.vote.term for recovered in found] == [0, 1, 2]
 
 
+def test_a_snapshot_that_had_to_wait_is_not_written_over_a_newer_one() -> None:
+    """There were no descriptors, so both were tried again, each in its own time; and the log
+    begins behind the newer one."""
+    promises = Promises(1)
+    disk = promises.disk
+    found: list[Recovered] = []
+
+    async def saved(process: Process) -> int:
+        storage, _ = await Storage.recover(ports_of(process, disk).files, FOLDER)
+        disk.no_descriptors = True
+        own = asyncio.ensure_future(storage.save(snapshot(100)))
+        await asyncio.sleep(0.3)
+        got = Written(first=501, base=snapshot(500).place, install=snapshot(500))
+        theirs = asyncio.ensure_future(storage.keep(Vote(2, None), got))
+        await asyncio.sleep(0.8)
+        disk.no_descriptors = False
+        await asyncio.gather(own, theirs)
+        return 0
+
+    async def again(process: Process) -> int:
+        found.append((await Storage.recover(ports_of(process, disk).files, FOLDER))[1])
+        return 0
+
+    for life in (saved, again):
+        promises.host.start("p", life)
+        promises.world.run(until_ns=promises.world.now_ns + 5 * SECOND)
+    assert [recovered.snapshot for recovered in found] == [snapshot(500)]
+
+
 def recover(folder: Path, ports: Ports | None = None) -> Recovered:
     async def run() -> Recovered:
         storage, found = await Storage.recover((ports or real()).files, str(folder))

@@ -47,6 +47,22 @@ def test_a_full_disk_refuses_a_record_and_tears_none() -> None:
     assert lone.live(story) == ""
 
 
+def test_a_killed_broker_starts_on_a_full_disk() -> None:
+    """A tail of zeros needs no cut, and whoever can not start can delete nothing, either."""
+    lone = LoneStore()
+
+    async def first(life: Life) -> None:
+        life.fill(30)
+        await life.settle()
+
+    async def second(life: Life) -> None:
+        assert len(life.bodies()) == 30
+
+    assert lone.live(first) == ""
+    lone.disk.full = True
+    assert lone.live(second) == ""
+
+
 @pytest.mark.parametrize(
     ("fault", "number", "told"),
     [

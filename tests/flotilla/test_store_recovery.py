@@ -10,11 +10,12 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lone_store import KEY, PLACE, SEGMENT, Life, LoneStore, segment_path
+from lone_store import KEY, PLACE, SEGMENT, Life, LoneStore, segment_path, with_flushing
 
 from clusters.flotilla.store import ledger
 from clusters.flotilla.store.checkpoint import Marks
 from clusters.flotilla.store.flushing import Flushing
+from clusters.flotilla.store.message_store import Overtaken
 from clusters.flotilla.wire import MAX_FRAME
 
 
@@ -245,6 +246,82 @@ def test_a_deletion_that_waited_for_a_cut_is_decided_anew(cut: str) -> None:
         assert [life.store.log.min_offset, life.store.log.max_offset] == left
 
     assert lone.live(first) == ""
+    assert lone.live(second) == ""
+    lone.close()
+
+
+def test_a_cut_that_waited_for_a_deletion_is_decided_anew() -> None:
+    """And the other way round: nothing is left of where the logs part."""
+    lone = LoneStore()
+
+    async def first(life: Life) -> None:
+        starts = life.fill(300)
+        await life.settle()
+        store = life.store
+        chosen = [end for end, _ in store.full_segments()][-1]
+        deletion = asyncio.ensure_future(store.delete_before(chosen))
+        await asyncio.sleep(0)
+        with pytest.raises(Overtaken):
+            await store.truncate(starts[10])
+        assert await deletion
+        assert store.log.min_offset == chosen
+
+    async def second(life: Life) -> None:
+        assert life.store.log.min_offset < life.store.log.max_offset
+
+    assert lone.live(first) == ""
+    assert lone.live(second) == ""
+    lone.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_power_cut_took_does_not_confirm_what_comes_in_its_place(seed: int) -> None:
+    """ASYNC_FLUSH: the mark of what is confirmed is on disk before the log is. The next life must
+    not be taken at the word of the one before it, nor the life after that."""
+    lone = LoneStore(seed, with_flushing(PLACE, sync=False, least_pages=4, thorough_s=10.0))
+
+    async def first(life: Life) -> None:
+        life.fill(40)
+        life.store.confirm(life.store.log.max_offset)
+        life.store.flush_soon()
+        await asyncio.sleep(1)
+        assert life.store.log.flushed == 0 < life.store.checkpoint.marks.confirmed
+
+    async def second(life: Life) -> None:
+        life.fill(60, epoch=2)  # nobody confirms them
+
+    async def third(life: Life) -> None:
+        assert not [body for body in life.bodies() if body.startswith(b"2-")]
+
+    assert lone.live(first) == ""
+    lone.power_cut()
+    assert lone.live(second) == ""
+    assert lone.live(third) == ""
+    lone.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_retention_deletes_for_a_segment_that_is_on_disk(seed: int) -> None:
+    """Or a power cut takes both: an empty log is left, and a quiet queue counts from 0 again."""
+    lone = LoneStore(seed)
+
+    async def first(life: Life) -> None:
+        store = life.store
+        life.fill(5, queue=7)
+        life.fill(90)
+        await life.settle()
+        life.fill(60)
+        store.confirm(store.log.max_offset)
+        point = [end for end, _ in store.full_segments()][-1]
+        assert store.log.flushed < point
+        lone.world.after((seed + 1) * 150_000, lone.power_cut)
+        await store.delete_before(point)
+        await asyncio.sleep(1)
+
+    async def second(life: Life) -> None:
+        assert life.store.index.queue((b"t", 7)).end == 5
+
+    lone.live(first)
     assert lone.live(second) == ""
     lone.close()
 

@@ -47,6 +47,7 @@ class Storage:
         self._files = files
         self._snapshot_path = f"{folder}/raft.snapshot"
         self._wal = wal
+        self._newest = 0  # the last entry of the newest snapshot that was to be saved
 
     @classmethod
     async def recover(cls, files: Files, folder: str) -> tuple["Storage", Recovered]:
@@ -88,8 +89,15 @@ class Storage:
             await self._wal.sync()
 
     async def save(self, snapshot: Snapshot) -> None:
-        """The only snapshot from now on."""
-        await patiently(lambda: self._files.replace(self._snapshot_path, snapshot.packed))
+        """The only snapshot from now on; not one that waited for a descriptor while a newer one
+        came, whose log may have begun behind it since."""
+        self._newest = max(self._newest, snapshot.index)
+
+        async def put() -> None:
+            if snapshot.index == self._newest:
+                await self._files.replace(self._snapshot_path, snapshot.packed)
+
+        await patiently(put)
 
     def close(self) -> None:
         self._wal.close()

@@ -29,6 +29,7 @@ from . import record
 
 NAME_DIGITS = 20
 _READ_AHEAD = 64 * 1024
+_ZEROS = 1 << 20  # bytes that are looked at in one go
 
 
 class StoreError(Exception):
@@ -323,6 +324,7 @@ class CommitLog:
             self.flushed = point
 
     async def _erase_from(self, point: int) -> None:
+        self._made = True
         for base in reversed(await patiently(self._all_bases)):
             if base >= point and base > self.min_offset:
                 self._remove(base)
@@ -337,6 +339,7 @@ class CommitLog:
             raise StoreError(f"a log can not begin at {offset}, inside a segment")
         async with self._disk:
             self.write_out()
+            self._made = True
             for base in reversed(await patiently(self._all_bases)):
                 self._remove(base)
             self.min_offset = self.max_offset = self.written = self.flushed = offset
@@ -345,15 +348,15 @@ class CommitLog:
             await self._sync_dirty()
 
     async def delete_before(self, offset: int) -> None:
-        """Retention: the log begins at `offset` from now on, a segment's first byte."""
+        """Retention: the log begins at `offset` from now on, a segment's first byte. Files that
+        come back with a loss of power go at the next start (`open_at`)."""
         if not self.min_offset <= offset <= self.written or offset % self.segment_size:
             raise ValueError(f"a log from {self.min_offset} can not come to begin at {offset}")
         async with self._disk:
             self.min_offset = offset
-            for base in await patiently(self._all_bases):
+            for base in sorted(self._segments):
                 if base < offset:
                     self._remove(base)
-            await self._sync_dirty()
 
     async def _all_bases(self) -> list[int]:
         return sorted({*self.bases(), *self._segments})
@@ -365,14 +368,22 @@ class CommitLog:
             file.close()
         if self._ports.files.exists(self.path(base)):
             self._ports.files.remove(self.path(base))
-        self._made = True
 
     def _zero(self, file: File, at: int) -> None:
+        if self._is_blank(file, at):
+            return
         try:
             file.truncate(at)
             file.allocate(self.segment_size)
         except OSError as e:
             self._fail(f"the commit log can not be cut at byte {at}: {e}")
+
+    def _is_blank(self, file: File, at: int) -> bool:
+        """A full disk can not cut what needs no cut, either."""
+        if file.size() != self.segment_size:
+            return False
+        places = range(at, self.segment_size, _ZEROS)
+        return not any(file.pread(_ZEROS, place).strip(b"\0") for place in places)
 
     def close(self) -> None:
         self._tasks.cancel()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from ..net import Tasks
-from ..ports import Ports
+from ..ports import Ports, patiently
 from ..wire import MAX_FRAME, Senseless
 from . import copied, key_index, ledger, record
 from .checkpoint import Checkpoint, Marks
@@ -24,6 +24,7 @@ from .consume_queue import ConsumeQueue, Key, QueueIndex
 from .flushing import Flushing
 from .key_index import KeyIndex
 from .segment_files import SegmentFiles
+from .segment_index import SegmentIndex
 
 
 class StoreRules(Protocol):
@@ -39,6 +40,10 @@ class StoreRules(Protocol):
     def log_is_whole(self) -> Callable[[int, int], bool]: ...
     @property
     def truncation_is_durable(self) -> bool: ...
+
+
+class Overtaken(Exception):
+    """The log is not any more what this was decided for; nothing was done."""
 
 
 class Found(NamedTuple):
@@ -194,13 +199,19 @@ class MessageStore:
         while (base := self._first_sealed(at)) is not None:
             for position in key_index.find(*self.keys.segment(at, base), wanted):
                 yield position
-            kept = self.segments.load(base)
+            kept = await self._sealed(base)
             for position in key_index.find(kept.hashes, kept.places, wanted) if kept else ():
                 yield position
             at = base + self.log.segment_size
             await asyncio.sleep(0)
         for position in key_index.find(*self.keys.segment(at, self.log.max_offset), wanted):
             yield position
+
+    async def _sealed(self, base: int) -> SegmentIndex | None:
+        async def load() -> SegmentIndex | None:
+            return self.segments.load(base)
+
+        return await patiently(load)
 
     def _first_sealed(self, at: int) -> int | None:
         """The first segment from here on whose keys are in its file."""
@@ -220,19 +231,22 @@ class MessageStore:
     # cutting and keeping
 
     async def truncate(self, point: int) -> None:
+        """Overtaken: the log begins behind `point` by now."""
         async with self._cutting:
+            if point < self.log.min_offset:
+                raise Overtaken(f"the log to be cut at {point} begins at {self.log.min_offset} now")
             self.index.truncate(point)
-            self._truncate_keys(point)
+            await self._truncate_keys(point)
             self.confirm_offset = min(self.confirm_offset, point)
             flushed = min(self.log.flushed, point)
             await self.checkpoint.settle(self._marks()._replace(flushed=flushed))
             await self._forget_segments(point - point % self.log.segment_size)
             await self.log.truncate(point, durably=self.rules.truncation_is_durable)
 
-    def _truncate_keys(self, point: int) -> None:
+    async def _truncate_keys(self, point: int) -> None:
         """A sealed segment that is cut loses its file: what is left of its keys is ours again."""
         base = point - point % self.log.segment_size
-        kept = self.segments.load(base) if self._is_sealed(base) else None
+        kept = await self._sealed(base) if self._is_sealed(base) else None
         if kept is not None:
             self.keys.truncate(base)
             self.keys.extend(kept.hashes, kept.places)
@@ -253,6 +267,7 @@ class MessageStore:
         async with self._cutting:
             if not self.log.min_offset < offset <= min(self.confirm_offset, self.log.written):
                 return False
+            await self.log.sync()  # or a power cut could leave neither the old segments nor the new
             await self.checkpoint.settle(self._marks()._replace(min_offset=offset))
             self.index.delete_before(offset)
             self.keys.forget_before(offset)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from ..epochs import EpochFile, EpochTable, from_log
 from ..ports import Ports
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, Marks
 from .commit_log import CommitLog, StoreError
 from .consume_queue import QueueIndex
 from .flushing import Flushing
@@ -75,15 +75,17 @@ async def recover(place: Place, ports: Ports, rules: StoreRules) -> Recovered:
         sync_flush=place.flushing.sync,
         commit_interval_s=place.flushing.commit_interval_s,
     )
-    await ports.files.sync_folder(place.path)
     checkpoint = Checkpoint(place.path, ports)
     await checkpoint.sync()
     scan = _Scan(place, log, checkpoint, ports, rules)
+    await ports.files.sync_folder(place.path)
     scan.run()
     await scan.segments.prune()
     log.open_at(scan.start, scan.end)
     await log.truncate(scan.end)
     store = scan.store()
+    if checkpoint.marks.confirmed > log.max_offset:  # or what comes there would count as confirmed
+        await checkpoint.settle(Marks(log.max_offset, log.flushed, log.min_offset))
     store.confirm(min(max(checkpoint.marks.confirmed, log.min_offset), log.max_offset))
     recorded = _recorded_epochs(place, ports)
     table = from_log(scan.index.runs, scan.end, recorded)

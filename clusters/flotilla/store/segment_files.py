@@ -3,7 +3,7 @@
 They only save time. One that can not be written is left out, one that can not be read is ignored.
 """
 
-from ..ports import Files, patiently
+from ..ports import Files, out_of_files, patiently
 from .commit_log import NAME_DIGITS
 from .segment_index import SegmentIndex, pack, unpack
 
@@ -21,10 +21,14 @@ class SegmentFiles:
         return f"{self._folder}/{base:0{NAME_DIGITS}d}"
 
     def load(self, base: int) -> SegmentIndex | None:
-        """None when there is none, or no sound one."""
+        """None when there is none, or no sound one. OSError: no descriptor to look with."""
         try:
             found = unpack(self._files.read(self.path(base)))
-        except (OSError, ValueError):
+        except ValueError:
+            return None
+        except OSError as e:
+            if out_of_files(e):
+                raise
             return None
         if found.base != base:
             return None
