@@ -9,7 +9,6 @@ rounds, and the load ends so much earlier.
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ import tomli_w
 
 from harness.errors import BadRequest
 from harness.options import Request
+from harness.reading import parsed
 from harness.trial import Rhythm
 
 SECONDS = re.compile(r"(\d+(?:\.\d+)?)( ?s\b)")
@@ -72,7 +72,7 @@ def _number(settings: Row, name: str) -> float:
 
 def paced(text: str, scale: Scale) -> tuple[str, float]:
     """A plan's text at this pace, and by how many of its own seconds it ends earlier."""
-    rows = tomllib.loads(text).get("fault", [])
+    rows = parsed(text, "the plan").get("fault", [])
     fewer = [_fewer(row, scale.share) for row in rows]
     shorter_s = max(map(_end_s, rows), default=0.0) - max(map(_end_s, fewer), default=0.0)
     return tomli_w.dumps({"fault": [_faster(row, scale.by) for row in fewer]}), shorter_s

@@ -28,6 +28,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from os.path import isfile as is_file
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,10 @@ import click
 
 from harness.errors import BadRequest
 from harness.options import Request, Seeds, merged, request
+from harness.reading import parsed, text_of
 from harness.scaling import Scale, scaled
 from harness.suite.entry import bounds, checked, places
 from harness.suite.expected import Expected
-from harness.trial import parsed
 from harness.verdict import Judgement
 
 SCALE_KEYS = {"by": float, "setting": str, "share": float}
@@ -61,12 +62,7 @@ def read_suite(
 ) -> tuple[Expected, ...]:
     """The runs of a suite file, at its own pace or at this one, with its share of the rounds or
     this one. BadRequest says which entry is wrong and how."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as e:
-        raise BadRequest(f"the suite file {path} is not text in UTF-8") from e
-    except OSError as e:
-        raise BadRequest(f"the suite file {path} is unreadable: {e.strerror}") from e
+    text = text_of(path, "the suite file")
     table = parsed(text, str(path))
     entries, scale = table.pop("trial", []), table.pop("scale", {})
     if table or not isinstance(entries, list) or not entries:
@@ -125,7 +121,7 @@ def _runs(entry: Mapping[str, Any], path: Path, where: str) -> Iterator[Expected
         raise BadRequest(f"{where}: seeds: {e.message}") from e
     what = entry.get("run", "messages")
     beside = path.parent / what
-    what = str(beside) if beside.is_file() else what
+    what = str(beside) if is_file(beside) else what
     for cell, fields in _cells(entry):
         place = f"{where}, {cell}" if cell else where
         for seed in seeds or (None,):

@@ -29,6 +29,7 @@ from typing import Any, Self
 from harness.contents import contents
 from harness.errors import BedFailed, SeatrialError
 from harness.healing import heal
+from harness.reading import json_of
 from harness.rundir import RunDir
 from harness.runs import is_running
 from harness.suite.names import FOLDER
@@ -152,7 +153,7 @@ def _lines(text: bytes) -> Iterator[Mapping[str, Any]]:
     """Of a file; not one that was cut short while it was written."""
     for line in text.decode(errors="replace").splitlines():
         with suppress(ValueError):
-            read = json.loads(line)
+            read = json_of(line)
             if isinstance(read, dict):
                 yield read
 

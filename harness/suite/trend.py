@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from harness.reading import json_of
 from harness.suite.expected import AS_EXPECTED, WORDS, verdict_of
 from harness.suite.names import FOLDER
 from harness.suite.row import Row
@@ -110,7 +111,7 @@ def nights(runs: Path, suite: str = "") -> list[Night]:
     with suppress(FileNotFoundError):
         for line in (runs / FOLDER / FILE).read_bytes().decode(errors="replace").splitlines():
             with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                night = Night.read(json.loads(line))
+                night = Night.read(json_of(line))
                 if suite in ("", night.suite):
                     found.append(night)
     return found
