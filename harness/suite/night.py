@@ -10,6 +10,7 @@ from typing import TextIO
 from harness.contents import contents
 from harness.errors import BadRequest, SeatrialError
 from harness.preflight import refuse_impossible
+from harness.reading import shown
 from harness.runs import writable
 from harness.session import say
 from harness.suite.absent import absent
@@ -79,7 +80,7 @@ def _refuse(cell: Expected, suite: Path) -> None:
     try:
         refuse_impossible(cell.asked)
     except SeatrialError as e:
-        e.args = (f"{suite}: {cell.title}: {e}",)
+        e.args = (f"{suite}: {shown(cell.title)}: {e}",)
         raise
 
 
