@@ -105,3 +105,12 @@ def test_a_setting_that_is_a_number_is_scaled() -> None:
     """Also one that is written without a point."""
     asked = scaled(Request(Trial(settings={"x": 2})), Scale(0.5, "x"))
     assert asked.trial.settings == {"x": 1.0}
+
+
+def test_a_record_that_can_not_be_written_is_told_before_anything_is_run(tmp_path: Path) -> None:
+    """A run costs minutes, and its figures would be lost."""
+    text = '[[trial]]\nrun = "messages"\nwith = { hosts = "simulated" }\nexpect = "valid"\n'
+    asked = Asked(_suite(tmp_path, text), record=tmp_path / "missing" / "it.tsv")
+    with pytest.raises(BadRequest, match=r"no record can be written to .*missing/it.tsv"):
+        night(asked, tmp_path / "runs")
+    assert not list((tmp_path / "runs").iterdir())
