@@ -17,7 +17,7 @@ import click
 from harness import registry
 from harness.errors import BadRequest
 from harness.plans import joined
-from harness.reading import MOST_S, NotTOML, parsed, shown, text_of, whole
+from harness.reading import MOST_S, NotTOML, is_number, parsed, shown, text_of, whole
 from harness.spark_master import DEFAULT, Master
 from harness.trial import Trial
 from harness.zones import COUNT
@@ -73,6 +73,18 @@ class Size(click.ParamType[float]):
         if not match or float(match[1]) <= 0:
             self.fail(f"{value!r} is not a size; write 2GB or 500MB", param, ctx)
         return float(match[1]) * UNITS_BYTES[match[2]]
+
+
+class Real(click.FloatRange):
+    """A number within bounds that one can reckon with: neither nan nor infinite."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not is_number(number):
+            self.fail(f"{value!r} is not a number to multiply with", param, ctx)
+        return number
 
 
 class Words(click.ParamType[tuple[str, ...]]):

@@ -70,6 +70,8 @@ def _plain(kind: str) -> Iterator[dict[str, Any]]:
 
 
 def _verify(faults: tuple[str, ...] | None, runs: Path, as_json: bool, **flags: Any) -> int:
+    if faults is not None and not faults:
+        raise BadRequest("--faults names no fault; name some, or leave it out to verify all")
     from harness.live import Live
     from harness.verify_view import show
     from harness.verifying import verified

@@ -24,7 +24,6 @@ undecided (2) when the only deviations are runs that proved nothing: unknown, a 
 not run at all.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -36,7 +35,7 @@ import click
 
 from harness.errors import BadRequest
 from harness.options import Request, Seeds, merged, request
-from harness.reading import parsed, text_of
+from harness.reading import is_number, parsed, text_of
 from harness.scaling import Scale, scaled
 from harness.suite.entry import bounds, checked, places
 from harness.suite.expected import Expected
@@ -104,8 +103,7 @@ def _scale(table: Any, where: str, by: float | None, share: float | None) -> Sca
     for key, value in table.items():
         if key not in SCALE_KEYS:
             raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(SCALE_KEYS)}")
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        positive = number and 0 < value < math.inf
+        positive = is_number(value) and value > 0
         if not (isinstance(value, str) if SCALE_KEYS[key] is str else positive):
             raise BadRequest(f"{where}: {key} must be a positive number, and setting a name")
     if float(table.get("share", 1.0)) > 1:

@@ -114,7 +114,7 @@ def _numbers(name: str, now: Came, before: Sequence[Came]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------- the file
 
 
-def nights(runs: Path, suite: str = "", say: Callable[[str], None] = str) -> list[Night]:
+def nights(runs: Path, suite: str = "", say: Callable[[str], None] | None = None) -> list[Night]:
     """Those of one suite, or all, in their order; not a line that was cut short or is foreign,
     which is said."""
     file, found = runs / FOLDER / FILE, []
@@ -124,7 +124,8 @@ def nights(runs: Path, suite: str = "", say: Callable[[str], None] = str) -> lis
             try:
                 found.append(Night.read(json_of(line)))
             except (ValueError, KeyError, TypeError, AttributeError):
-                say(f"{file} line {number} is no night of a suite, and is left out")
+                if say:
+                    say(f"{file} line {number} is no night of a suite, and is left out")
     return [night for night in found if suite in ("", night.suite)]
 
 

@@ -56,6 +56,15 @@ def _suite(folder: Path, text: str) -> Path:
         (VALID + 'at_least = { lost = "0" }\n', "at_least.lost must be a number, not '0'"),
         (VALID + "at_most = { lost = true }\n", "at_most.lost must be a number, not True"),
         (VALID + "at_most = 3\n", "at_most must be a table that reads like { lost = 0 }, not 3"),
+        (
+            LOST + 'findings = ["LOST_ACKD"]\n',
+            "findings: unknown finding 'LOST_ACKD' .did you",
+        ),
+        (
+            VALID + "at_most = { lost = 1 }\nat_least = { lost = 2 }\n",
+            "trial 1: no lost is at_most 1 and at_least 2; correct one of them",
+        ),
+        (VALID + 'with = { plan = "" }\n', "trial 1: plan: it names no plan file"),
         ("[scale]\nby = inf\n" + VALID, "scale: by must be a positive number"),
         (
             '[scale]\nby = 0.5\nsetting = "x"\n' + VALID + 'with = { settings = { x = "y" } }\n',
