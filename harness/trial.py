@@ -161,7 +161,8 @@ def _checked(now: Any, raw: Any, where: str) -> Any:
     if isinstance(now, int):
         number = _expect(raw, int, "a whole number", where)
         if isinstance(raw, bool) or not 0 <= number <= MOST:
-            raise BadRequest(f"{where} must be a whole number from 0, of 64 bits, not {raw!r}")
+            why = f"must be a whole number from 0, of 64 bits, not {shown(repr(raw))}"
+            raise BadRequest(f"{where} {why}")
         return number
     return _expect(raw, str, "a string", where)
 

@@ -78,6 +78,10 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["suite", "nothing.toml", "--share", "nan"], "'nan' is not a number to multiply with"),
         (["run", "--plan", ""], "plan: it names no plan file"),
         (["list", "faults", "--verify", "--faults", ","], "--faults names no fault"),
+        (
+            ["list", "faults", "--verify", "--faults", "noop", "--hosts", "simulated"],
+            "noop breaks nothing, so nothing can be verified",
+        ),
         (["heal", "--all", "--runs", "nope"], "there is no folder nope with runs in it"),
         (["doctor", "--hosts", "cloud"], "unknown hosts 'cloud'"),
     ],
