@@ -168,14 +168,13 @@ def outline(history: History, trial: Trial) -> Outline:
     phases = dict(history.phases())
     end = _end(faults, told, phases)
     sets, set_of_key = broker_sets(history.names, told)
-    plan = history.run.plan_file
     return Outline(
         trial=trial,
         phases=phases,
         load=_load(phases, end),
         end=end,
         faults=faults,
-        planned=planned_kinds(plan.read_text()) if plan.is_file() else (),
+        planned=planned_kinds(history.run.plan_text()),
         events=told,
         roles=history.names.get("roles", {}),
         set_of_key=set_of_key,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from harness.errors import BedFailed
+from harness.reading import json_of
 from harness.tally import Row
 
 SUFFIX = ".part"
@@ -105,6 +106,6 @@ def _all_of(paths: list[Path]) -> tuple[Finished, ...]:
     found: dict[int, Finished] = {}
     for line in (line for path in paths for line in path.read_bytes().splitlines()):
         with suppress(ValueError, KeyError, TypeError, AttributeError):
-            one = Finished.read(json.loads(line))
+            one = Finished.read(json_of(line))
             found[one.row.seed] = one
     return tuple(found.values())

@@ -16,7 +16,9 @@ driver that was killed, `heal(run, entries)`. A fault's module also has `PARAMS`
 `harness.scene` by name), `NEEDS` (of what `Hosts.can` names), `check(planned)`, which raises
 BadRequest, and `drawn(random, targets) -> (target, params)` for plans drawn from a seed. `SHOWN`,
 target and parameters (and seconds, of one that needs longer), is what `seatrial list faults
---verify` injects one after another; without it, one that is drawn.
+--verify` injects one after another; without it, one that is drawn. A system's may have
+`in_force(trial)`, all settings by name as the trial's cluster has them, of which a suite at another
+pace multiplies one.
 
 They meet only through the values below. Faults reach nodes through `Agent` alone, so a fault
 works on every kind of host that can do its verbs, and a host kind knows no fault.

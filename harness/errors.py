@@ -14,6 +14,7 @@ one sentence that says what is wrong and what to do about it.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+SHOWN = 80  # letters of an unknown name that are repeated
 EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_REQUEST, EXIT_BED_FAILED = 0, 1, 2, 254, 255
 
 
@@ -32,7 +33,8 @@ class UnknownName(BadRequest):
         self.known = sorted(known)
         near = get_close_matches(name, self.known, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        super().__init__(f"unknown {kind} {name!r}{hint}; there are: {', '.join(self.known)}")
+        said = repr(name if len(name) <= SHOWN else f"{name[:SHOWN]}...")
+        super().__init__(f"unknown {kind} {said}{hint}; there are: {', '.join(self.known)}")
 
 
 class BedFailed(SeatrialError):

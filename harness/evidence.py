@@ -19,6 +19,7 @@ from typing import Any
 from harness.campaign import Course, in_full
 from harness.checkpoint import Checkpoint
 from harness.errors import BedFailed
+from harness.reading import json_of
 from harness.tally import Row, Tally
 
 LOG = "campaigns.jsonl"
@@ -84,7 +85,7 @@ def _noted(file: Path) -> Iterator[Any]:
         return
     for line in lines:
         try:
-            yield json.loads(line)
+            yield json_of(line)
         except ValueError:
             continue
 

@@ -13,6 +13,7 @@ from typing import Any
 from harness.errors import BadRequest, UnknownName
 from harness.explain_rows import Place, Wanted, last_changes, missing
 from harness.history import History
+from harness.reading import whole
 from harness.rundir import RunDir
 from harness.story import LAWS
 from harness.trial import ISOLATION
@@ -86,7 +87,7 @@ def asked(verdict: Verdict, text: str | None) -> Asked | None:
         raise BadRequest(
             f"{text!r} is no finding; write {code}, or {code}:2 for its second witness"
         )
-    return _numbered(of_code, int(number or 1), text)
+    return _numbered(of_code, whole(number or "1"), text)
 
 
 def _numbered(of_code: Sequence[tuple[str, Finding]], number: int, text: str) -> Asked:

@@ -19,6 +19,7 @@ from typing import Any
 from harness import registry
 from harness.cluster import FOLDER as CLUSTERS
 from harness.errors import EXIT_VALID, BadRequest, SeatrialError
+from harness.reading import parsed, text_of
 from harness.rundir import RunDir
 from harness.runs import LATEST, is_running
 from harness.typed import seatrial
@@ -38,11 +39,11 @@ def heal(folder: Path | None, runs: Path, every: bool = False) -> int:
             continue
         try:
             said = _heal(run, named=not every)
-        except SeatrialError as e:
-            failures.add(run, e)
-        else:
             done = done or bool(said)
             print(said, end="")
+            _refuse_doubt(run)
+        except SeatrialError as e:
+            failures.add(run, e)
     failures.show()
     if not done and not failures.exit_code:
         which = "these runs" if every else chosen[0].path.name
@@ -85,16 +86,34 @@ def _stored(runs: Path) -> Iterator[RunDir]:
 
 def _heal(run: RunDir, named: bool) -> str:
     """Undo it; a line that says what was undone, or nothing."""
-    entries = registry.nemesis().open_entries(run.ledger)
-    hosts = run.trial().hosts
+    nemesis = registry.nemesis()
+    entries = nemesis.open_entries(run.ledger)
+    hosts = _hosts(run)
     undo: Undo | None = registry.healer(hosts)
-    over = run.state().get("ended") and not entries
+    over = run.state().get("ended") and not entries and not nemesis.ledger_damage(run.ledger)
     removed = undo(run, entries) if undo and (named or not over) else ()
     if entries:
         _close(run, entries)
     parts = [_undone(entries, hosts, dies=undo is None)] if entries else []
     parts += [f"removed {_listed(removed)}"] if removed else []
     return f"{run.path.name}: {'; '.join(parts)}\n" if parts else ""
+
+
+def _hosts(run: RunDir) -> str:
+    """The kind of hosts it ran on. BadRequest when its trial was cut off before it says so."""
+    table = parsed(text_of(run.trial_file, "the trial"), str(run.trial_file))
+    if "hosts" not in table:
+        raise BadRequest(f"{run.trial_file} does not say on which hosts it ran; restore it")
+    return run.trial().hosts
+
+
+def _refuse_doubt(run: RunDir) -> None:
+    """BadRequest when its ledger may have told of more than can be read there."""
+    if damage := registry.nemesis().ledger_damage(run.ledger):
+        raise BadRequest(
+            f"{damage}, so nobody knows whether every fault was undone; look at the hosts of this "
+            "run, then remove what is damaged"
+        )
 
 
 def _close(run: RunDir, entries: Sequence[Any]) -> None:

@@ -6,12 +6,13 @@ and `healed` say that somebody looked. Stretches of load without any fault are *
 first, between two, after the last.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+
+from harness.reading import json_of
 
 ASKING = ("membership", "restart")  # kinds of fault that ask processes to end
 DARK = (*ASKING, "kill", "power", "unsynced", "wipe")  # ... that end them until healed
@@ -199,7 +200,7 @@ def _object(text: str | None) -> Mapping[str, Any]:
     if not text:
         return {}
     try:
-        value = json.loads(text)
+        value = json_of(text)
     except ValueError:
         return {"value": text}
     return value if isinstance(value, dict) else {"value": value}

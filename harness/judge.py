@@ -162,9 +162,7 @@ def outside_kinds(history: History, trial: Trial) -> tuple[str, ...]:
     """Kinds of fault in the plan that the contract does not claim to survive."""
     faults = history.faults
     kinds = {fault.kind for fault in faults}
-    plan = history.run.plan_file
-    if plan.is_file():
-        kinds |= set(planned_kinds(plan.read_text()))
+    kinds |= set(planned_kinds(history.run.plan_text()))
     roles = history.names.get("roles", {})
     beyond = {f"{kind} of a majority" for kind in destroyed_majorities(faults, roles)}
     return tuple(sorted((kinds - set(trial.survives) - {""}) | beyond))

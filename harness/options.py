@@ -6,9 +6,9 @@ Every field of a trial has a flag, so whatever a file can say can be tried by ha
 """
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os.path import isfile as is_file
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import click
 from harness import registry
 from harness.errors import BadRequest
 from harness.plans import joined
+from harness.reading import MOST_S, NotTOML, is_number, parsed, shown, text_of, whole
 from harness.spark_master import DEFAULT, Master
 from harness.trial import Trial
 from harness.zones import COUNT
@@ -53,6 +54,8 @@ class Duration(click.ParamType[float]):
         seconds = sum(float(number) * UNITS_S[unit] for number, unit in parts)
         if seconds <= 0:
             self.fail(f"{value!r} is not longer than nothing", param, ctx)
+        if seconds > MOST_S:
+            self.fail(f"{shown(value)} is longer than a time can be, {MOST_S:g} s", param, ctx)
         return seconds
 
 
@@ -70,6 +73,18 @@ class Size(click.ParamType[float]):
         if not match or float(match[1]) <= 0:
             self.fail(f"{value!r} is not a size; write 2GB or 500MB", param, ctx)
         return float(match[1]) * UNITS_BYTES[match[2]]
+
+
+class Real(click.FloatRange):
+    """A number within bounds that one can reckon with: neither nan nor infinite."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not is_number(number):
+            self.fail(f"{value!r} is not a number to multiply with", param, ctx)
+        return number
 
 
 class Words(click.ParamType[tuple[str, ...]]):
@@ -99,7 +114,7 @@ class Pairs(click.ParamType[dict[str, Any]]):
         for key, equals, _ in pairs:
             if not key.strip() or not equals:
                 self.fail(f"{value!r} is not key=value", param, ctx)
-        return {key.strip(): toml_value(raw.strip()) for key, _, raw in pairs}
+        return {key.strip(): toml_value(raw.strip(), key.strip()) for key, _, raw in pairs}
 
 
 class Zones(Pairs):
@@ -111,7 +126,7 @@ class Zones(Pairs):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> dict[str, Any]:
         if isinstance(value, str) and value.strip().isdecimal():
-            return {COUNT: int(value)}
+            return {COUNT: whole(value)}
         return super().convert(value, param, ctx)
 
 
@@ -145,9 +160,13 @@ class Seeds(click.ParamType[tuple[int, ...]]):
             first, dots, last = part.strip().partition("..")
             if not first.isdecimal() or (dots and not last.isdecimal()):
                 self.fail(f"{value!r} is no list of seeds; write 1..10 or 1,4,9", param, ctx)
-            if int(last or first) - int(first) >= MAX_SEEDS:
+            try:
+                begin, end = whole(first), whole(last or first)
+            except BadRequest as e:
+                self.fail(str(e), param, ctx)
+            if end - begin >= MAX_SEEDS:
                 self.fail(f"{value!r} is more than {MAX_SEEDS:,} seeds", param, ctx)
-            seeds.extend(range(int(first), int(last or first) + 1))
+            seeds.extend(range(begin, end + 1))
         if not seeds:
             self.fail(f"{value!r} holds no seed: the first must not be above the last", param, ctx)
         return tuple(seeds)
@@ -167,11 +186,11 @@ SPARK = click.option(
 )
 
 
-def toml_value(text: str) -> Any:
+def toml_value(text: str, name: str = "a value") -> Any:
     """`3` is a number, `true` a boolean, `[1, 2]` a list, anything else the string itself."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parsed(f"value = {text}", name)["value"]
+    except NotTOML:
         return text
 
 
@@ -212,21 +231,23 @@ def looks_like_file(what: str) -> bool:
 
 def _trial_file(path: Path) -> dict[str, Any]:
     """A trial file's own fields, each checked where its line is known."""
-    text = _read(path, "trial")
+    text = text_of(path, "the trial file")
     Trial.from_toml(text, str(path))
-    return tomllib.loads(text)
+    return parsed(text, str(path))
 
 
 def _plan_paths(
     flags: Mapping[str, Any], table: Mapping[str, Any], file: Path | None
 ) -> list[Path]:
     """Where the plans are: from here, or, when a trial file names them, from beside that file."""
-    if plan := flags.get("plan"):
-        return [Path(name) for name in _names(plan)]
+    if "plan" in flags:
+        if not (names := _names(flags["plan"])):
+            raise BadRequest("plan: it names no plan file; name one, or leave it out")
+        return [Path(name) for name in names]
     paths = []
     for name in _names(table.get("plan", "")):
         beside = file.parent / name if file else Path(name)
-        paths.append(beside if beside.is_file() and not Path(name).is_file() else Path(name))
+        paths.append(beside if is_file(beside) and not is_file(name) else Path(name))
     return paths
 
 
@@ -238,7 +259,7 @@ def _names(plan: str) -> list[str]:
 def _plan(paths: Sequence[Path]) -> tuple[str, Mapping[str, Any]]:
     """The plan of these files, as if they were one, and what their `[trial]` tables set."""
     nemesis = registry.nemesis()
-    texts = [_read(path, "plan") for path in paths]
+    texts = [text_of(path, "the plan file") for path in paths]
     loaded = [nemesis.load(text, str(path)) for text, path in zip(texts, paths, strict=True)]
     for text, path, (overrides, _) in zip(texts, paths, loaded, strict=True):
         Trial().with_(overrides, text, str(path))
@@ -246,13 +267,3 @@ def _plan(paths: Sequence[Path]) -> tuple[str, Mapping[str, Any]]:
     if len(texts) == 1:
         return texts[0], beneath
     return nemesis.dump(joined(faults for _, faults in loaded)), beneath
-
-
-def _read(path: Path, kind: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as e:
-        raise BadRequest(f"the {kind} file {path} is not text in UTF-8") from e
-    except OSError as e:
-        reason = "does not exist" if isinstance(e, FileNotFoundError) else f"is unreadable: {e}"
-        raise BadRequest(f"the {kind} file {path} {reason}") from e

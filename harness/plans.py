@@ -6,15 +6,16 @@ is left is then no plan, which whoever carries it out will say.
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from harness.contracts import PlannedFault
+from harness.errors import BadRequest
+from harness.reading import parsed
 
 Faults = tuple[PlannedFault, ...]
-_NUMBER = re.compile(r"\bfault-(\d+)\b")
+_NUMBER = re.compile(r"\bfault-(\d{1,9})\b")
 GONE = "left-out"
 PREVIOUS, NEXT = "previous is healed", "next"  # words of `after` and `until`
 
@@ -23,8 +24,8 @@ PREVIOUS, NEXT = "previous is healed", "next"  # words of `after` and `until`
 def planned_kinds(text: str) -> tuple[str, ...]:
     """Kinds of the faults in a plan file; an unreadable plan has none."""
     try:
-        faults = tomllib.loads(text).get("fault", [])
-    except tomllib.TOMLDecodeError:
+        faults = parsed(text, "the plan").get("fault", [])
+    except BadRequest:
         return ()
     return tuple(str(fault.get("kind", "")) for fault in faults if isinstance(fault, dict))
 

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from harness.errors import BadRequest
+from harness.reading import json_of, text_of
 from harness.trial import Trial
 
 
@@ -79,7 +80,11 @@ class RunDir:
         return self.path / "nodes" / name
 
     def trial(self) -> Trial:
-        return Trial.from_toml(self.trial_file.read_text(), str(self.trial_file))
+        return Trial.from_toml(text_of(self.trial_file, "the trial"), str(self.trial_file))
+
+    def plan_text(self) -> str:
+        """The plan as TOML; nothing when there is none yet. BadRequest when it is no text."""
+        return text_of(self.plan_file, "the plan") if self.plan_file.is_file() else ""
 
     def names(self) -> Mapping[str, Any]:
         return self._json("names.json")
@@ -99,7 +104,7 @@ class RunDir:
         if not path.is_file():
             return {}
         try:
-            fields = json.loads(path.read_text())
+            fields = json_of(path.read_text(encoding="utf-8"))
         except (ValueError, OSError) as e:
             raise BadRequest(f"{path} cannot be read: {e}; restore it from a copy") from e
         if not isinstance(fields, dict):

@@ -149,10 +149,11 @@ def drop_ballast(run: RunDir) -> None:
 def cap_bytes() -> float:
     """How much all runs may take together."""
     text = os.environ.get(CAP_VARIABLE, "")
-    try:
-        return float(text or CAP_GB) * 1e9
-    except ValueError:
-        raise BadRequest(f"{CAP_VARIABLE} must be a number of gigabytes, not {text!r}") from None
+    with suppress(ValueError):
+        cap = float(text or CAP_GB)
+        if cap >= 0:  # nan is neither more than the runs take, nor less
+            return cap * 1e9
+    raise BadRequest(f"{CAP_VARIABLE} must be a number of gigabytes, not {text!r}")
 
 
 def make_room(runs: Path, cap: float) -> None:

@@ -9,20 +9,22 @@ rounds, and the load ends so much earlier.
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import tomli_w
 
+from harness import registry
 from harness.errors import BadRequest
 from harness.options import Request
-from harness.trial import Rhythm
+from harness.reading import MOST_S, is_number, parsed
+from harness.trial import Rhythm, Trial
 
 SECONDS = re.compile(r"(\d+(?:\.\d+)?)( ?s\b)")
 # parameters of faults: a cut that flaps, nodes restarted in turn
 RHYTHM = ("on_s", "off_s", "down_s")
+ALL = -1  # digits
 FLAP_ON_S = 1.0  # of a cut that flaps, when the plan does not say it
 Row = Mapping[str, Any]
 
@@ -47,32 +49,55 @@ def scaled(asked: Request, scale: Scale) -> Request:
     rhythm = trial.rhythm
     settings = dict(trial.settings)
     if scale.setting:
-        settings[scale.setting] = round(_number(settings, scale.setting) * scale.by, 6)
+        before = _in_force(trial, scale.setting)
+        value = _time(before, scale.by, 6)
+        both_whole = isinstance(before, int) and value.is_integer()
+        settings[scale.setting] = int(value) if both_whole else value
     trial = replace(
         trial,
-        duration_s=round((trial.duration_s - shorter_s) * scale.by, 3),
+        duration_s=_time(trial.duration_s - shorter_s, scale.by),
         rhythm=Rhythm(
-            quiet_s=rhythm.quiet_s * scale.by,
-            fault_s=rhythm.fault_s * scale.by,
-            recovery_s=rhythm.recovery_s * scale.by,
+            quiet_s=_time(rhythm.quiet_s, scale.by, ALL),
+            fault_s=_time(rhythm.fault_s, scale.by, ALL),
+            recovery_s=_time(rhythm.recovery_s, scale.by, ALL),
         ),
         settings=settings,
     )
     return Request(trial, text)
 
 
-def _number(settings: Row, name: str) -> float:
-    """What a setting is multiplied from; one that nobody has set is 1. BadRequest: it is no
-    number."""
-    value = settings.get(name, 1.0)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+def _time(time_s: float, by: float, digits: int = 3) -> float:
+    """At this pace. BadRequest when that is no time."""
+    paced_s = time_s * by if digits == ALL else round(time_s * by, digits)
+    if not 0 < paced_s <= MOST_S:
+        raise BadRequest(
+            f"{time_s:g} s times {by:g} are {paced_s:g} s, which is no time; choose a pace nearer "
+            "to 1"
+        )
+    return paced_s
+
+
+def _in_force(trial: Trial, name: str) -> float | int:
+    """What a setting is multiplied from: the trial's, or what its system makes of a trial that does
+    not say it. BadRequest when that is no number, or nobody knows it."""
+    known: Row = trial.settings
+    if name not in known:
+        asked = getattr(registry.module("system", trial.system), "in_force", None)
+        known = asked(trial) if asked else {}
+    if name not in known:
+        raise BadRequest(
+            f"settings.{name} is to be scaled, and {trial.system} has no value of its own for it; "
+            "set it in the trial"
+        )
+    value: float | int = known[name]
+    if not is_number(value):
         raise BadRequest(f"settings.{name} is to be scaled, so it must be a number, not {value!r}")
-    return float(value)
+    return value
 
 
 def paced(text: str, scale: Scale) -> tuple[str, float]:
     """A plan's text at this pace, and by how many of its own seconds it ends earlier."""
-    rows = tomllib.loads(text).get("fault", [])
+    rows = parsed(text, "the plan").get("fault", [])
     fewer = [_fewer(row, scale.share) for row in rows]
     shorter_s = max(map(_end_s, rows), default=0.0) - max(map(_end_s, fewer), default=0.0)
     return tomli_w.dumps({"fault": [_faster(row, scale.by) for row in fewer]}), shorter_s
@@ -104,8 +129,8 @@ def _end_s(row: Row) -> float:
 
 def _faster(row: Row, by: float) -> dict[str, Any]:
     changed = dict(row)
-    for key in ("at_s", "for_s"):
-        changed[key] = round(row[key] * by, 3)
+    changed["for_s"] = _time(row["for_s"], by)
+    changed["at_s"] = round(row["at_s"] * by, 3)
     for key in ("after", "until"):
         if key in row:
             changed[key] = SECONDS.sub(lambda found: _seconds(found, by), row[key])
@@ -113,8 +138,7 @@ def _faster(row: Row, by: float) -> dict[str, Any]:
         changed["params"] = {**params, **_rhythm(params, by)}
     if repeat := row.get("repeat"):
         changed["repeat"] = {
-            key: round(value * by, 3) if key.endswith("_s") else value
-            for key, value in repeat.items()
+            key: _time(value, by) if key.endswith("_s") else value for key, value in repeat.items()
         }
     return changed
 
@@ -125,8 +149,8 @@ def _rhythm(params: Row, by: float) -> dict[str, float]:
     times = {name: params[name] for name in RHYTHM if name in params}
     if params.get("off_s"):
         times.setdefault("on_s", FLAP_ON_S)
-    return {name: round(value * by, 6) for name, value in times.items()}
+    return {name: _time(value, by, 6) if value else value for name, value in times.items()}
 
 
 def _seconds(found: re.Match[str], by: float) -> str:
-    return f"{float(found[1]) * by:g}{found[2]}"
+    return f"{_time(float(found[1]), by, 6):.6f}".rstrip("0").rstrip(".") + found[2]

@@ -184,6 +184,7 @@ def judged(
 
 def check(run: RunDir, shown: Shown, master: str = DEFAULT) -> int:
     """Judge a stored run again."""
+    run.plan_text()  # one that can not be read is told before anything is judged
     ending = judged(run, run.trial().seed, master=master)
     ending = replace(ending, error="")  # its bed failed then, not now
     _show(ending, shown)
@@ -220,7 +221,7 @@ def replayed(run: RunDir) -> Request:
     trial = run.trial()
     if check := getattr(registry.module("hosts", trial.hosts), "replayable", None):
         check(run)
-    return Request(trial, run.plan_file.read_text())
+    return Request(trial, run.plan_text())
 
 
 def _until_stopped(

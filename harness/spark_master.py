@@ -24,6 +24,7 @@ from pathlib import Path
 
 from harness import registry
 from harness.errors import BadRequest, BedFailed
+from harness.reading import text_of
 
 LOCAL, STANDALONE, YARN, K8S, CONNECT = "local", "spark", "yarn", "k8s", "sc"
 FORMS = {
@@ -126,7 +127,7 @@ def _defaults() -> dict[str, str]:
     path = Path(folder or ".") / "spark-defaults.conf"
     if not folder or not path.is_file():
         return {}
-    lines = (line.strip() for line in path.read_text().splitlines())
+    lines = (line.strip() for line in text_of(path, "the settings of Spark").splitlines())
     pairs = (re.split(r"[\s=:]+", line, maxsplit=1) for line in lines if line.startswith("spark."))
     return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 

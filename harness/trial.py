@@ -4,9 +4,6 @@ The TOML file and the command line make the same object; it is written to `trial
 folder, so any run can be run again from it.
 """
 
-import math
-import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import MappingProxyType
@@ -15,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 
 from harness.errors import BadRequest
+from harness.reading import MOST, MOST_S, parsed, shown
 from harness.zones import COUNT
 
 if TYPE_CHECKING:
@@ -26,7 +24,6 @@ DRAIN_WITHIN_S = 120.0
 COLLECT_WITHIN_S = 120.0
 HURRY_S = 10.0  # for each part that is left, after an early end
 
-BYTE_ORDER_MARK = "\ufeff"
 DEMANDS = ("no-loss", "at-least-once", "order-per-queue", "keeps-metadata", "recovers")
 ISOLATION = (  # of transactions, each a promise of all before it
     "read-uncommitted",
@@ -113,21 +110,6 @@ class Trial:
         return replace(self, **changes)
 
 
-def parsed(text: str, source: str) -> dict[str, Any]:
-    """TOML as a table. BadRequest names the line, and what stands there."""
-    if text.startswith(BYTE_ORDER_MARK):
-        raise BadRequest(
-            f"{source} begins with a byte order mark, which TOML does not allow;"
-            " save it as UTF-8 without one"
-        )
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as e:
-        at = re.search(r"at line (\d+)", str(e))
-        there = "".join(text.split("\n")[int(at[1]) - 1 : int(at[1])]).strip() if at else ""
-        raise BadRequest(f"{source} is not valid TOML: {e}{there and f': {there}'}") from e
-
-
 async def run(voyage: "Voyage") -> None:
     """The story of a trial: from an empty machine to a recorded history, and an empty machine."""
     async with voyage.raised() as bed:
@@ -172,13 +154,15 @@ def _checked(now: Any, raw: Any, where: str) -> Any:
         return _expect(raw, bool, "true or false", where)
     if isinstance(now, float):
         number = _expect(raw, int | float, "a number", where)
-        if isinstance(raw, bool) or not 0 < number < math.inf:
-            raise BadRequest(f"{where} must be a positive number, not {raw!r}")
+        if isinstance(raw, bool) or not 0 < number <= MOST_S:
+            most = f", {MOST_S:g} at most" if number > MOST_S else ""
+            raise BadRequest(f"{where} must be a positive number{most}, not {shown(repr(raw))}")
         return float(number)
     if isinstance(now, int):
         number = _expect(raw, int, "a whole number", where)
-        if isinstance(raw, bool) or number < 0:
-            raise BadRequest(f"{where} must be a whole number from 0, not {raw!r}")
+        if isinstance(raw, bool) or not 0 <= number <= MOST:
+            why = f"must be a whole number from 0, of 64 bits, not {shown(repr(raw))}"
+            raise BadRequest(f"{where} {why}")
         return number
     return _expect(raw, str, "a string", where)
 
@@ -196,7 +180,7 @@ def _rhythm(now: Rhythm, raw: Any, where: str) -> Rhythm:
 
 def _expect(raw: Any, kind: Any, words: str, where: str) -> Any:
     if not isinstance(raw, kind):
-        raise BadRequest(f"{where} must be {words}, not {raw!r}")
+        raise BadRequest(f"{where} must be {words}, not {shown(repr(raw))}")
     return raw
 
 

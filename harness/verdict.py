@@ -13,6 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from harness.reading import json_of
+
 SCHEMA_VERSION = 1
 
 
@@ -107,7 +109,7 @@ class Verdict:
     @classmethod
     def read(cls, path: Path) -> "Verdict":
         """A stored verdict. ValueError when the file is not one."""
-        fields = json.loads(path.read_text())
+        fields = json_of(path.read_text(encoding="utf-8"))
         return cls(
             verdict=Judgement(fields["verdict"]),
             sentence=fields["sentence"],

@@ -111,7 +111,8 @@ def planned(asked: Trial, kinds: Sequence[str]) -> tuple[Request, Mapping[str, s
     names = kinds or registry.names("fault")
     plan, lacking = nemesis.shown(names, stage.nodes, stage.can, trial.hosts, FOR_S)
     if kinds and not plan:
-        raise BadRequest("; ".join(f"{kind}: {why}" for kind, why in lacking.items()))
+        why = "; ".join(f"{kind}: {why}" for kind, why in lacking.items())
+        raise BadRequest(why or f"{', '.join(kinds)} breaks nothing, so nothing can be verified")
     longest_s = max((fault.at_s + fault.for_s for fault in plan), default=0.0)
     trial = replace(trial, duration_s=max(trial.duration_s, longest_s))
     return Request(trial, nemesis.dump(plan) if plan else None), lacking

@@ -99,8 +99,7 @@ class Voyage:
     ) -> Mapping[str, Agent]:
         """The agents; if the plan spoils disks, such as can. What no sync has covered is kept in
         mind only if the plan will take it away, since that has its price."""
-        plan = self.run.plan_file
-        kinds = planned_kinds(plan.read_text()) if plan.is_file() else ()
+        kinds = planned_kinds(self.run.plan_text())
         needs = {need for kind in kinds for need in registry.module("fault", kind).NEEDS}
         if not needs & GATED or not isinstance(self.hosts, Gating):
             return agents
@@ -143,8 +142,8 @@ class Voyage:
 
     async def _refuse_lacking(self, bed: Bed) -> None:
         """BedFailed when these very nodes can not do what the plan asks for."""
-        path, nemesis = self.run.plan_file, registry.nemesis()
-        plan = nemesis.load(path.read_text(), str(path)).faults if path.is_file() else ()
+        nemesis = registry.nemesis()
+        plan = nemesis.load(self.run.plan_text(), str(self.run.plan_file)).faults
         if why := await nemesis.lacking(plan, bed):
             raise BedFailed(why)
 
@@ -170,9 +169,8 @@ class Voyage:
 
     async def loaded_and_broken(self, bed: Bed) -> None:
         """The load's full time, and the whole plan."""
-        path = self.run.plan_file
         nemesis = registry.nemesis()
-        plan = nemesis.load(path.read_text(), str(path)).faults
+        plan = nemesis.load(self.run.plan_text(), str(self.run.plan_file)).faults
         within_s = max(self.trial.duration_s, nemesis.longest_s(plan)) + PLAN_GRACE_S
         calm = Calm(bed.record)
         looks = (comparing(bed, calm),) if self._compares else ()

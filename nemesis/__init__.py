@@ -17,11 +17,11 @@ The front door: `planned` is a trial's plan, checked (`draw` or `load`, then `ch
 dense one for campaigns, `shown` one that shows each kind, `dump` saves it, `carry_out` does it,
 `as_recorded` is one that hits the same victims again; `lacking` says why nodes can not do a plan,
 `measured` what a fault came to, and `open_entries` are the faults that a crashed run left in the
-world. `set_apart` lays what is between zones before anything else.
+world, if there is no `ledger_damage`. `set_apart` lays what is between zones before anything else.
 """
 
 from nemesis._distances import set_apart
-from nemesis._ledger import Entry, Ledger, open_entries
+from nemesis._ledger import Entry, Ledger, ledger_damage, open_entries
 from nemesis._measured import measured
 from nemesis._nemesis import carry_out
 from nemesis._plan import Plan, check, check_kinds, draw, dump, load, longest_s, planned
@@ -42,6 +42,7 @@ __all__ = [
     "draw",
     "dump",
     "lacking",
+    "ledger_damage",
     "load",
     "longest_s",
     "measured",

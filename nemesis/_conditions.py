@@ -40,6 +40,7 @@ from typing import Any
 from harness.contracts import PlannedFault
 from harness.errors import BadRequest
 from harness.plans import NEXT, PREVIOUS
+from harness.reading import seconds, whole
 from harness.sight import Standing, Told
 
 ANOTHER_MASTER, WHOLE = "another-master", "cluster is whole"
@@ -146,11 +147,11 @@ def after(text: str) -> Acks | Event | State | None:
     if not words:
         return None
     if match := _ACKS.fullmatch(words):
-        return Acks(int(match["count"].replace(",", "")), float(match["within"]))
+        return Acks(whole(match["count"].replace(",", "")), seconds(match["within"]))
     if match := _STATE.fullmatch(words):
-        return State(match["word"], float(match["more"] or 0), float(match["within"]))
+        return State(match["word"], seconds(match["more"] or "0"), seconds(match["within"]))
     if match := _EVENT_AFTER.fullmatch(words):
-        return _event(match, float(match["within"]))
+        return _event(match, seconds(match["within"]))
     raise BadRequest(
         "after must read like '1000 acks within 9 s' or 'event truncate within 5 s', or say one of"
         f" {', '.join(AFTER)}, as in 'master changes within 20 s', not {text!r}"
@@ -163,12 +164,12 @@ def until(text: str) -> Until:
     if not words:
         return Until()
     if match := _EVENT_UNTIL.fullmatch(words):
-        return Until(more_s=float(match["more"] or 0), event=_event(match))
+        return Until(more_s=seconds(match["more"] or "0"), event=_event(match))
     match = _WORD.fullmatch(words)
     if not match or match["word"] not in (*UNTIL, NEXT):
         known = f"{ANOTHER_MASTER}, {NEXT}, {', '.join(CHANGES)} or 'event election'"
         raise BadRequest(f"until must be one of {known}, with or without ' + 2 s'")
-    return Until(match["word"], float(match["more"] or 0))
+    return Until(match["word"], seconds(match["more"] or "0"))
 
 
 def event_of(text: str) -> Event | None:
@@ -184,7 +185,7 @@ def listens(planned: PlannedFault) -> bool:
 
 def _event(match: re.Match[str], within_s: float = 0.0) -> Event:
     says = tuple(tuple(part.split("=", 1)) for part in match["says"].split())
-    return Event(match["kind"], says, match["by"] or "", float(match["more"] or 0), within_s)
+    return Event(match["kind"], says, match["by"] or "", seconds(match["more"] or "0"), within_s)
 
 
 def _plain(value: Any) -> str:

@@ -9,9 +9,14 @@ ledger only tells the tale.
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from harness.reading import json_of
+
+BEGINNING = '{"is": "'  # of every line
 
 
 @dataclass(frozen=True)
@@ -26,8 +31,9 @@ class Entry:
 
 class Ledger:
     def __init__(self, path: "os.PathLike[str]", *, durable: bool = True) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         self._durable = durable
+        self._begin_line()
 
     def intend(self, entry: Entry) -> None:
         """Written when this returns, and on disk if it is to be durable."""
@@ -39,6 +45,12 @@ class Ledger:
     def close(self) -> None:
         os.close(self._fd)
 
+    def _begin_line(self) -> None:
+        """What a crash left of a last line does not spoil the next."""
+        size = os.fstat(self._fd).st_size
+        if size and os.pread(self._fd, 1, size - 1) != b"\n":
+            os.write(self._fd, b"\n")
+
     def _write(self, row: Mapping[str, Any]) -> None:
         os.write(self._fd, json.dumps(row).encode() + b"\n")
         if self._durable:
@@ -48,22 +60,45 @@ class Ledger:
 def open_entries(path: Path) -> tuple[Entry, ...]:
     """Faults that were begun and not closed, newest first: the order to undo them in.
 
-    A last line torn by a crash was an intent not acted upon, or a closing that may be repeated.
+    A line torn by a crash was an intent not acted upon, or a closing that may be repeated.
     """
     found: dict[int, Entry] = {}
-    for row in _rows(path):
-        if row["is"] == "intent":
-            found[row["id"]] = Entry(row["id"], row["kind"], tuple(row["nodes"]), row["params"])
-        else:
-            found.pop(row["id"], None)
+    for line in _lines(path):
+        match _row(line):
+            case Entry() as entry:
+                found[entry.id] = entry
+            case int() as closed:
+                found.pop(closed, None)
     return tuple(reversed(found.values()))
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            continue
-    return rows
+def ledger_damage(path: Path) -> str:
+    """Why nobody knows what was done to the world: what stands in the ledger besides intents and
+    closings, and what a crash has left of one. Empty when nothing does."""
+    if path.exists() and not path.is_file():
+        return f"{path} is no file"
+    for number, line in enumerate(_lines(path), start=1):
+        if _row(line) is None and not _torn(line):
+            return f"{path} line {number} is neither an intent nor a closing"
+    return ""
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_bytes().decode(errors="replace").splitlines() if path.is_file() else []
+
+
+def _torn(line: str) -> bool:
+    return bool(line) and BEGINNING.startswith(line[: len(BEGINNING)])
+
+
+def _row(line: str) -> Entry | int | None:
+    """An intent, or the number of an entry that was closed; None: neither."""
+    with suppress(ValueError, KeyError, TypeError, OverflowError):
+        row = json_of(line)
+        if row["is"] == "intent":
+            return Entry(
+                int(row["id"]), str(row["kind"]), tuple(map(str, row["nodes"])), dict(row["params"])
+            )
+        if row["is"] == "closed":
+            return int(row["id"])
+    return None

@@ -21,7 +21,7 @@ from harness.trial import Trial
 from nemesis import _targets
 from nemesis._aliases import Alias
 from nemesis._kinds import alias_of
-from nemesis._plan import Plan, check, check_kinds
+from nemesis._plan import Plan, check
 
 FIRST_S = 0.5  # of load alone
 LAST = 1.0  # detection times of load alone at the end, at least
@@ -73,6 +73,8 @@ def swarm(
 
     BadRequest or Unsupported when they make no sense or are impossible.
     """
+    if trial.faults and not any(alias_of(name).kind for name in trial.faults):
+        return ()  # OpenChaos has a name for none at all
     weather = _weather(random, trial, detection_s, nodes, can)
     plan = tuple(_faults(random, weather, trial.duration_s - LAST * detection_s))
     if not plan:
@@ -87,10 +89,9 @@ def swarm(
 def _weather(
     random: Random, trial: Trial, detection_s: float, nodes: Sequence[Node], can: frozenset[str]
 ) -> Weather:
-    kinds = trial.faults or tuple(
+    kinds = tuple(name for name in trial.faults if alias_of(name).kind) or tuple(
         kind for kind in USUAL if can >= registry.module("fault", kind).NEEDS
     )
-    check_kinds(kinds)
     targets = trial.targets or _targets_of(random, nodes)
     lasting = LONG_LASTING if random.random() < LONG else LASTING
     for_s = detection_s * _log(random, *lasting)

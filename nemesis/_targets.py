@@ -25,6 +25,7 @@ from types import MappingProxyType
 
 from harness.contracts import CLIENT, Node, Standing
 from harness.errors import BadRequest, UnknownName
+from harness.reading import whole
 
 COUNTS = ("one", "minority", "minority-third", "majority", "all", "random")
 PARTS = ("master", "slave", "in-set", "out-of-set", "controller-leader")
@@ -88,7 +89,7 @@ def _check_number(term: str, nodes: Sequence[Node]) -> None:
     count, who = _split(term)
     if not count.isdecimal():
         return
-    if int(count) < 1:
+    if whole(count) < 1:
         raise BadRequest(f"{term!r} hits nobody; write 1 or more")
     if who != ZONE and not lasts(who, nodes):
         return

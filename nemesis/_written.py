@@ -34,7 +34,8 @@ from harness import registry
 from harness.contracts import PlannedFault
 from harness.errors import BadRequest
 from harness.plans import renumbered
-from harness.trial import Trial, parsed
+from harness.reading import parsed
+from harness.trial import Trial
 from nemesis import _conditions
 from nemesis._kinds import alias_of, completed, mistyped, of_link, unfit
 

@@ -16,6 +16,7 @@ from format_pages import files_page
 from harness import registry
 from harness.commands._group import COMMANDS, seatrial
 from harness.commands.list import mutants, profiles
+from harness.suite.codes import CODES
 from nemesis._aliases import OPENCHAOS, aliases
 
 WRITTEN_BY = "<!-- generated: make docs -->"
@@ -146,6 +147,7 @@ def test_every_finding_has_advice(root: Path) -> None:
     told = _codes(page, "| finding |") | _codes(laws, "| law |")
     assert len(told) > 60
     assert _codes(page, "| findings |") == told
+    assert set(CODES) == told, "what a suite may expect"
 
 
 def _codes(page: str, header: str) -> set[str]:
@@ -158,6 +160,17 @@ def _codes(page: str, header: str) -> set[str]:
 def _pages(root: Path) -> Iterator[Path]:
     yield from sorted(root.glob("docs/**/*.md"))
     yield from sorted(root.glob("*.md"))
+
+
+def test_what_can_be_simulated_is_told(root: Path) -> None:
+    """All of it, where the page says what can not."""
+    from clusters.hosts.simulated import CAN_BE
+
+    page = (root / "docs" / "simulation.md").read_text().partition("## What it can not show")[2]
+    told = page.partition("Of systems only")[2].partition("anything else")[0]
+    assert set(re.findall("`([a-z]+)`", told)) == {
+        name for kind in CAN_BE.values() for name in kind
+    }
 
 
 def test_links_lead_somewhere(root: Path) -> None:

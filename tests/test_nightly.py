@@ -149,6 +149,15 @@ def test_a_budget_that_is_none_is_refused(bare: Path) -> None:
     assert not (bare / "asked").exists()
 
 
+@pytest.mark.parametrize("night", ["abc", "-1", "1.5", "9" * 30, "08", "1+1"])
+def test_a_night_that_is_no_number_is_refused(bare: Path, night: str) -> None:
+    """Its seeds would be none; a shell would do sums with it."""
+    ran = _night(bare, "campaign", NIGHT=night)
+    assert ran.returncode == 254
+    assert ran.stderr.startswith(f"seatrial: NIGHT={night} is no number of a night; ")
+    assert not (bare / "asked").exists()
+
+
 def test_a_part_that_is_not_there_is_refused(bare: Path) -> None:
     """254, and a line that names those that are."""
     ran = _night(bare, "tirals")

@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 
 from harness.contracts import Node
 from harness.errors import BadRequest
-from harness.trial import parsed
+from harness.reading import parsed
 
 HIGHEST_PORT = 65535
 

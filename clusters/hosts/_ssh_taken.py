@@ -13,6 +13,7 @@ from pathlib import Path
 
 from clusters.hosts._ssh_inventory import Host
 from harness.errors import BedFailed
+from harness.reading import json_of
 
 FILE = "ssh_hosts.json"
 
@@ -43,7 +44,7 @@ def read(run: Path) -> list[Taken]:
     if not path.exists():
         return []
     try:
-        return [_taken(each) for each in json.loads(path.read_text())]
+        return [_taken(each) for each in json_of(path.read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError, KeyError) as e:
         raise BedFailed(
             f"{path} cannot be read ({e}), so nobody knows which hosts this run took; look for "

@@ -113,6 +113,11 @@ def settings(trial: Trial) -> Settings:
     return Settings(values)
 
 
+def in_force(trial: Trial) -> Mapping[str, Any]:
+    """The settings of a trial's cluster, whoever says them."""
+    return settings(trial).values
+
+
 def _check(values: Mapping[str, Any]) -> None:
     """Every value has the type and range that its reader demands. BadRequest names the key."""
     node = {key: value for key, value in values.items() if key in _NODE_KEYS}

@@ -119,6 +119,11 @@ def settings(trial: Trial) -> Mapping[str, Any]:
     return {**DEFAULTS, **profiles()[name].settings, **trial.settings}
 
 
+def in_force(trial: Trial) -> Mapping[str, Any]:
+    """The settings of a trial's cluster, whoever says them."""
+    return settings(trial)
+
+
 def _check(key: str, value: Any) -> None:
     if key in CHOICES:
         if value not in CHOICES[key]:

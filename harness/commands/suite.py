@@ -4,15 +4,25 @@ from pathlib import Path
 
 import click
 
-from harness.options import Duration, Size, Words
+from harness.errors import BadRequest
+from harness.options import Duration, Real, Size, Words
+
+
+def _only(
+    context: click.Context, option: click.Parameter, words: tuple[str, ...] | None
+) -> tuple[str, ...]:
+    """Whoever says --only means some of the runs, and not all of them."""
+    if words is not None and not words:
+        raise BadRequest("--only names no run; say a part of a run's name, or leave it out")
+    return words or ()
 
 
 @click.command("suite", short_help="Run a list of trials with expected verdicts.")
 @click.argument("file", type=click.Path(path_type=Path), metavar="SUITE.toml")
-@click.option("--only", type=Words(), default="", help="Runs whose name holds one of these.")
+@click.option("--only", type=Words(), callback=_only, help="Runs whose name holds one of these.")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, help="Run each so many times.")
-@click.option("--scale", type=click.FloatRange(0, min_open=True), help="Multiply all times: 0.1.")
-@click.option("--share", type=click.FloatRange(0, 1, min_open=True), help="Of all rounds: 0.1.")
+@click.option("--scale", type=Real(0, min_open=True), help="Multiply all times: 0.1.")
+@click.option("--share", type=Real(0, 1, min_open=True), help="Of all rounds: 0.1.")
 @click.option("--budget-time", "time_s", type=Duration(), help="Begin nothing that ends later: 8h.")
 @click.option("--budget-disk", "disk_bytes", type=Size(), help="Of all runs together: 2GB.")
 @click.option("--record", type=click.Path(path_type=Path), help="A table; what it has is not run.")

@@ -24,10 +24,10 @@ undecided (2) when the only deviations are runs that proved nothing: unknown, a 
 not run at all.
 """
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from os.path import isfile as is_file
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,10 @@ import click
 
 from harness.errors import BadRequest
 from harness.options import Request, Seeds, merged, request
+from harness.reading import is_number, parsed, text_of
 from harness.scaling import Scale, scaled
 from harness.suite.entry import bounds, checked, places
 from harness.suite.expected import Expected
-from harness.trial import parsed
 from harness.verdict import Judgement
 
 SCALE_KEYS = {"by": float, "setting": str, "share": float}
@@ -61,12 +61,7 @@ def read_suite(
 ) -> tuple[Expected, ...]:
     """The runs of a suite file, at its own pace or at this one, with its share of the rounds or
     this one. BadRequest says which entry is wrong and how."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as e:
-        raise BadRequest(f"the suite file {path} is not text in UTF-8") from e
-    except OSError as e:
-        raise BadRequest(f"the suite file {path} is unreadable: {e.strerror}") from e
+    text = text_of(path, "the suite file")
     table = parsed(text, str(path))
     entries, scale = table.pop("trial", []), table.pop("scale", {})
     if table or not isinstance(entries, list) or not entries:
@@ -108,8 +103,7 @@ def _scale(table: Any, where: str, by: float | None, share: float | None) -> Sca
     for key, value in table.items():
         if key not in SCALE_KEYS:
             raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(SCALE_KEYS)}")
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        positive = number and 0 < value < math.inf
+        positive = is_number(value) and value > 0
         if not (isinstance(value, str) if SCALE_KEYS[key] is str else positive):
             raise BadRequest(f"{where}: {key} must be a positive number, and setting a name")
     if float(table.get("share", 1.0)) > 1:
@@ -125,7 +119,7 @@ def _runs(entry: Mapping[str, Any], path: Path, where: str) -> Iterator[Expected
         raise BadRequest(f"{where}: seeds: {e.message}") from e
     what = entry.get("run", "messages")
     beside = path.parent / what
-    what = str(beside) if beside.is_file() else what
+    what = str(beside) if is_file(beside) else what
     for cell, fields in _cells(entry):
         place = f"{where}, {cell}" if cell else where
         for seed in seeds or (None,):

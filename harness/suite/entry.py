@@ -5,12 +5,13 @@ of the entry, the key, and what stands there. Nothing is guessed: a list of find
 string would be a list of letters.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from harness.errors import BadRequest, UnknownName
+from harness.reading import is_number
+from harness.suite.codes import check_codes
 from harness.suite.expected import Bound
 from harness.suite.figures import NAMES
 from harness.verdict import Judgement
@@ -50,6 +51,7 @@ def checked(entry: Any, where: str) -> Mapping[str, Any]:
         raise BadRequest(f"{where}: expect must be valid, invalid or unknown")
     _check_findings(entry, where)
     _check_bounds(entry, where)
+    _check_room(entry, where)
     _check_matrix(entry.get("matrix"), where)
     return entry
 
@@ -58,6 +60,10 @@ def _check_findings(entry: Mapping[str, Any], where: str) -> None:
     codes = entry.get("findings", [])
     if not all(isinstance(code, str) and code for code in codes):
         raise BadRequest(f"{where}: findings must be {SHAPES['findings'][1]}, not {codes!r}")
+    try:
+        check_codes(codes)
+    except UnknownName as e:
+        raise BadRequest(f"{where}: findings: {e}") from e
     if codes and entry["expect"] != Judgement.INVALID:
         raise BadRequest(
             f'{where}: findings convict, so with them expect must be "invalid", '
@@ -77,9 +83,19 @@ def _check_bounds(entry: Mapping[str, Any], where: str) -> None:
         for name, value in entry.get(key, {}).items():
             if name not in NAMES:
                 raise BadRequest(f"{where}: {key}: {UnknownName('figure', name, NAMES)}")
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or not math.isfinite(value):
+            if not is_number(value):
                 raise BadRequest(f"{where}: {key}.{name} must be a number, not {value!r}")
+
+
+def _check_room(entry: Mapping[str, Any], where: str) -> None:
+    """BadRequest when no figure is within its bounds."""
+    most, least = entry.get("at_most", {}), entry.get("at_least", {})
+    for name in most.keys() & least.keys():
+        if most[name] < least[name]:
+            raise BadRequest(
+                f"{where}: no {name} is at_most {most[name]} and at_least {least[name]}; correct "
+                "one of them"
+            )
 
 
 def _check_matrix(axes: Mapping[str, Any] | None, where: str) -> None:

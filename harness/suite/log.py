@@ -29,6 +29,7 @@ from typing import Any, Self
 from harness.contents import contents
 from harness.errors import BedFailed, SeatrialError
 from harness.healing import heal
+from harness.reading import json_of, text_of
 from harness.rundir import RunDir
 from harness.runs import is_running
 from harness.suite.names import FOLDER
@@ -121,11 +122,11 @@ class SuiteLog:
         lines = list(_lines(os.pread(self._log, size, 0)))
         self.rows = _rows(lines)
         for line in lines:
-            self.id = line.get("id", self.id)
+            self.id = str(line.get("id", self.id))
             if "begin" in line:
-                self.begun[line["begin"]] = str(line.get("when", ""))
+                self.begun[str(line["begin"])] = str(line.get("when", ""))
             for word in ("done", "broken_off"):
-                self.begun.pop(line.get(word, ""), None)
+                self.begun.pop(str(line.get(word, "")), None)
 
     def _append(self, line: Mapping[str, Any]) -> None:
         """In one piece, on a line of its own whatever the last one came to, and on the disk."""
@@ -143,7 +144,7 @@ class SuiteLog:
 def _rows(lines: Iterable[Mapping[str, Any]]) -> dict[str, Row]:
     found = {}
     for line in lines:
-        with suppress(KeyError, TypeError):  # cut short, or of another edition
+        with suppress(KeyError, TypeError, AttributeError):  # cut short, or of another edition
             found[str(line["done"])] = Row.read(line["row"])
     return found
 
@@ -152,7 +153,7 @@ def _lines(text: bytes) -> Iterator[Mapping[str, Any]]:
     """Of a file; not one that was cut short while it was written."""
     for line in text.decode(errors="replace").splitlines():
         with suppress(ValueError):
-            read = json.loads(line)
+            read = json_of(line)
             if isinstance(read, dict):
                 yield read
 
@@ -187,7 +188,7 @@ def cut_off(runs: Path, trial: Trial, since: str, others: Iterable[str]) -> RunD
             if (
                 asked_by_a_suite
                 and str(state.get("started", "")) >= since
-                and run.trial_file.read_text() == wanted
+                and text_of(run.trial_file, "the trial") == wanted
             ):
                 return run
     return None

@@ -5,11 +5,12 @@ and the last summary of each. A run that came otherwise than expected is named u
 is summed up again without it.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from harness.reading import json_of
 
 FOLDER = "suites"  # below that of the runs
 
@@ -38,7 +39,7 @@ def _tables(rows: Any) -> Iterator[Mapping[str, Any]]:
 def _parsed(text: str) -> Mapping[str, Any]:
     """Nothing, when it was cut short or is foreign."""
     with suppress(ValueError):
-        read = json.loads(text)
+        read = json_of(text)
         if isinstance(read, dict):
             return read
     return {}

@@ -10,6 +10,7 @@ from typing import TextIO
 from harness.contents import contents
 from harness.errors import BadRequest, SeatrialError
 from harness.preflight import refuse_impossible
+from harness.reading import shown
 from harness.runs import writable
 from harness.session import say
 from harness.suite.absent import absent
@@ -51,6 +52,8 @@ def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool =
     missing = [turn for turn in course.asked if turn.key not in course.rows]
     course.absent = absent(missing, runs, known=bool(course.rows))
     writable(runs)
+    if asked.record:
+        Record.refuse_unwritable(asked.record)
     with ExitStack() as open_files:
         page = open_files.enter_context(_appended(summary)) if summary else None
         log = open_files.enter_context(SuiteLog(asked.suite, [t.key for t in course.asked], runs))
@@ -79,7 +82,7 @@ def _refuse(cell: Expected, suite: Path) -> None:
     try:
         refuse_impossible(cell.asked)
     except SeatrialError as e:
-        e.args = (f"{suite}: {cell.title}: {e}",)
+        e.args = (f"{suite}: {shown(cell.title)}: {e}",)
         raise
 
 
@@ -118,7 +121,7 @@ def _remembered(course: Course, log: SuiteLog, runs: Path) -> tuple[str, ...]:
     """What has changed since earlier nights; a suite that came to its end is one of them."""
     measured = [row for row in course.table if row.word != NOT_RUN and not row.known]
     tonight, name = came(measured), course.suite.stem
-    earlier = [one for one in nights(runs, name) if one.id != log.id]
+    earlier = [one for one in nights(runs, name, say) if one.id != log.id]
     changed = tuple(changes(tonight, earlier))
     if course.complete and tonight:
         when = datetime.now(UTC).isoformat(timespec="seconds")

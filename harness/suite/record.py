@@ -9,13 +9,15 @@ table is written anew after every run, so whatever ends the suite, what it has m
 import csv
 import hashlib
 import io
+import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.contents import BROKEN, contents
 from harness.errors import BadRequest, BedFailed
+from harness.reading import shown, text_of
 from harness.suite.course import Turn
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.row import Row
@@ -39,19 +41,10 @@ class Record:
     @classmethod
     def open(cls, path: Path) -> "Record":
         """BadRequest when the file is not such a table; one that is not there is empty."""
-        try:
-            text = path.read_text()
-        except FileNotFoundError:
+        if not os.path.exists(path):
             return cls({})
-        except (OSError, UnicodeDecodeError) as e:
-            raise BadRequest(f"the record {path} can not be read: {e}") from e
-        reader = csv.DictReader(io.StringIO(text), delimiter="\t")
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise BadRequest(
-                f"{path} is not a record of this edition, whose columns are: {', '.join(COLUMNS)};"
-                " name another file, or remove it"
-            )
-        return cls({(row["cell"], row["seed"], row["turn"]): row for row in reader})
+        rows = _rows(text_of(path, "the record"), path)
+        return cls({(row["cell"], row["seed"], row["turn"]): row for row in rows})
 
     def known(self, turns: Iterable[Turn]) -> dict[str, Row]:
         """Turns whose cell was measured with what is there now, and proved something, by key."""
@@ -82,9 +75,22 @@ class Record:
             writer.writerow(self.rows[place])
         return out.getvalue()
 
+    @staticmethod
+    def refuse_unwritable(path: Path) -> None:
+        """BadRequest when no record can be written there; nothing of it is left."""
+        try:
+            temporary = _beside(path)
+            temporary.touch()
+            temporary.unlink()
+        except OSError as e:
+            raise BadRequest(
+                f"no record can be written to {path}: {e.strerror or e}; name another file in a "
+                "folder that is there"
+            ) from e
+
     def write(self, path: Path, order: Sequence[Turn]) -> None:
         """All of it, or nothing."""
-        temporary = path.with_name(f".{path.name}-{os.getpid()}")
+        temporary = _beside(path)
         try:
             temporary.write_text(self.text(order))
             os.replace(temporary, path)
@@ -96,6 +102,49 @@ def made_of(turn: Turn) -> str:
     """The hash of what a cell is made of: not of who judges, for a run can be judged again."""
     told = f"{contents(BROKEN)}\0{turn.cell.key}"
     return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}-{os.getpid()}")
+
+
+def _rows(text: str, path: Path) -> Iterator[Mapping[str, str]]:
+    """Of a table's text. BadRequest names the line that no suite has written."""
+    reader = csv.reader(io.StringIO(text), delimiter="\t", strict=True)
+    try:
+        if tuple(next(reader, ())) != COLUMNS:
+            raise BadRequest(
+                f"{path} is not a record of this edition, whose columns are: {', '.join(COLUMNS)};"
+                " name another file, or remove it"
+            )
+        for cells in filter(None, reader):
+            row = dict(zip(COLUMNS, cells, strict=False))
+            if why := _damage(cells, row):
+                raise BadRequest(
+                    f"{path} line {reader.line_num}: {why}; correct the line, or remove it"
+                )
+            yield row
+    except csv.Error as e:
+        raise BadRequest(f"{path} line {reader.line_num}: {e}; correct it, or remove it") from e
+
+
+def _damage(cells: Sequence[str], row: Mapping[str, str]) -> str:
+    """What is wrong with a row, if anything."""
+    if len(cells) != len(COLUMNS):
+        return f"there are {len(cells)} columns, and {len(COLUMNS)} belong there"
+    if row["outcome"] not in WORDS.values():
+        return f"outcome must be {', '.join(WORDS.values())}, not {shown(row['outcome'])!r}"
+    for name in FIGURES:
+        if row[name] and not _is_figure(row[name]):
+            return f"{name} must be a number, not {shown(row[name])!r}"
+    return ""
+
+
+def _is_figure(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _place(turn: Turn) -> tuple[str, str, str]:

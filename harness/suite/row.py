@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from harness.reading import is_number
 from harness.session import Ending
-from harness.suite.expected import UNDECIDED, Expected
+from harness.suite.expected import UNDECIDED, WORDS, Expected
 from harness.suite.figures import measured
 
 NS = 1e9
@@ -63,9 +64,12 @@ class Row:
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:
-        """From `plain`. TypeError when it is none."""
+        """From `plain`. TypeError or AttributeError when it is none."""
         lists = {name: tuple(plain.get(name, ())) for name in ("codes", "beside")}
-        return cls(**{**plain, **lists})
+        row = cls(**{**plain, **lists})
+        if row.outcome not in WORDS or not all(map(is_number, row.figures.values())):
+            raise TypeError("no run came to that")
+        return row
 
 
 def row_of(cell: Expected, turn: int, ending: Ending, when: str, spent: Spent) -> Row:

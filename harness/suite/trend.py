@@ -8,13 +8,14 @@ with that of the night before.
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from harness.reading import is_number, json_of
 from harness.suite.expected import AS_EXPECTED, WORDS, verdict_of
 from harness.suite.names import FOLDER
 from harness.suite.row import Row
@@ -38,6 +39,14 @@ class Came:
     words: tuple[str, ...]
     figures: Mapping[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def read(cls, plain: Mapping[str, Any]) -> "Came":
+        came = cls(**{**plain, "words": tuple(plain["words"])})
+        sane = came.was in WORDS and all(isinstance(word, str) for word in came.words)
+        if not sane or not all(map(is_number, came.figures.values())):
+            raise ValueError("no run came to that")
+        return came
+
 
 @dataclass(frozen=True)
 class Night:
@@ -51,11 +60,12 @@ class Night:
 
     @classmethod
     def read(cls, line: Mapping[str, Any]) -> "Night":
-        came = {
-            name: Came(**{**one, "words": tuple(one["words"])})
-            for name, one in line["came"].items()
-        }
-        return cls(**{**line, "came": came})
+        """From `asdict`. ValueError, TypeError, KeyError or AttributeError when it is none."""
+        came = {name: Came.read(one) for name, one in line["came"].items()}
+        night = cls(**{**line, "came": came})
+        if not all(isinstance(it, str) for it in (night.id, night.when, night.suite, night.code)):
+            raise ValueError("the names of a night are words")
+        return night
 
 
 def came(rows: Sequence[Row]) -> dict[str, Came]:
@@ -104,16 +114,19 @@ def _numbers(name: str, now: Came, before: Sequence[Came]) -> Iterator[str]:
 # ------------------------------------------------------------------------------------- the file
 
 
-def nights(runs: Path, suite: str = "") -> list[Night]:
-    """Those of one suite, or all, in their order; not a line that was cut short or is foreign."""
-    found = []
+def nights(runs: Path, suite: str = "", say: Callable[[str], None] | None = None) -> list[Night]:
+    """Those of one suite, or all, in their order; not a line that was cut short or is foreign,
+    which is said."""
+    file, found = runs / FOLDER / FILE, []
     with suppress(FileNotFoundError):
-        for line in (runs / FOLDER / FILE).read_bytes().decode(errors="replace").splitlines():
-            with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                night = Night.read(json.loads(line))
-                if suite in ("", night.suite):
-                    found.append(night)
-    return found
+        text = file.read_bytes().decode(errors="replace")
+        for number, line in enumerate(text.splitlines(), start=1):
+            try:
+                found.append(Night.read(json_of(line)))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                if say:
+                    say(f"{file} line {number} is no night of a suite, and is left out")
+    return [night for night in found if suite in ("", night.suite)]
 
 
 def remember(night: Night, runs: Path) -> None:

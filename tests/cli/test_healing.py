@@ -7,6 +7,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from harness.healing import heal
 from harness.runs import start_run
 from harness.trial import Trial
 from nemesis import Entry, Ledger, open_entries
@@ -91,3 +92,42 @@ def test_a_folder_without_runs_is_a_bad_request(seatrial: Script) -> None:
     refused = seatrial("heal", "--all", "--runs", "nope")
     assert refused.returncode == 254
     assert "there is no folder nope" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (b"\xff\xfe\0", "is not text in UTF-8"),
+        (b"", "does not say on which hosts it ran"),
+        (b'name = "torn', "is not valid TOML"),
+    ],
+    ids=["bytes", "empty", "torn"],
+)
+def test_a_run_whose_trial_is_damaged_keeps_nobody_else_from_being_healed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: bytes, says: str
+) -> None:
+    """It has a sentence of its own, and nobody says that every fault was undone."""
+    damaged, sound = crashed(tmp_path), crashed(tmp_path)
+    (damaged / "trial.toml").write_bytes(damage)
+    assert heal(None, tmp_path, every=True) == 254
+    told = capsys.readouterr()
+    assert f"{sound.name}: kill of broker-2" in told.out
+    assert says in told.err
+    assert "every fault was undone" not in told.out
+    assert open_entries(damaged / "ledger.jsonl")
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe\0\n", b"[1, 2]\n", b'"x"\n', b"garbage\n"])
+def test_a_damaged_ledger_is_healed_as_far_as_it_can_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes
+) -> None:
+    """It may have told of more faults, so it is not said that all were undone."""
+    folder = crashed(tmp_path)
+    ledger = folder / "ledger.jsonl"
+    ledger.write_bytes(line + ledger.read_bytes())
+    assert heal(folder, tmp_path) == 254
+    told = capsys.readouterr()
+    assert "kill of broker-2" in told.out
+    assert "ledger.jsonl line 1 is neither an intent nor a closing" in told.err
+    assert heal(folder, tmp_path) == 254
+    assert "every fault was undone" not in capsys.readouterr().out

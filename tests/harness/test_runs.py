@@ -162,9 +162,10 @@ def test_the_cap_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
     """In gigabytes; anything else is refused by name."""
     monkeypatch.setenv("SEATRIAL_RUNS_CAP_GB", "0.5")
     assert cap_bytes() == 5e8
-    monkeypatch.setenv("SEATRIAL_RUNS_CAP_GB", "much")
-    with pytest.raises(BadRequest, match="SEATRIAL_RUNS_CAP_GB must be a number"):
-        cap_bytes()
+    for text in ("much", "nan", "-1"):
+        monkeypatch.setenv("SEATRIAL_RUNS_CAP_GB", text)
+        with pytest.raises(BadRequest, match="SEATRIAL_RUNS_CAP_GB must be a number"):
+            cap_bytes()
 
 
 def test_runs_that_cannot_be_written_are_refused(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """A trial and its plan at another pace: every time is multiplied, and nothing else."""
 
 import tomllib
+from typing import Any
 
 import pytest
 import tomli_w
 
 from harness import registry
+from harness.errors import BadRequest
 from harness.options import Request
 from harness.scaling import FLAP_ON_S, Scale, paced, scaled
 from harness.trial import Trial
@@ -90,3 +92,40 @@ def test_the_pace_it_was_written_for_changes_nothing() -> None:
     """Not even the text."""
     asked = Request(Trial(), PLAN)
     assert scaled(asked, Scale()) is asked
+
+
+@pytest.mark.parametrize("by", [1e-9, 1e-300, 1e308])
+@pytest.mark.parametrize("plan", [None, PLAN], ids=["load", "plan"])
+def test_a_pace_at_which_no_time_is_left(by: float, plan: str | None) -> None:
+    """A time that becomes nothing, or endless, is none."""
+    with pytest.raises(BadRequest, match="s, which is no time; choose a pace nearer to 1"):
+        scaled(Request(Trial(duration_s=630.0), plan), Scale(by))
+
+
+def test_times_in_conditions_are_written_as_times() -> None:
+    """However short or long they become: a plan knows no exponents."""
+    for by, within in ((1e-4, "0.002 s"), (1e5, "2000000 s")):
+        text, _ = paced(PLAN, Scale(by))
+        assert load(text).faults[0].after == f"1000 acks within {within}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "name", "before"),
+    [
+        ({}, "timeScale", 0.1),
+        ({"settings": {"timeScale": 1.0}}, "timeScale", 1.0),
+        ({"system": "redis"}, "down-after-milliseconds", 2000),
+        ({"settings": {"brokerHeartbeatInterval": 500}}, "brokerHeartbeatInterval", 500),
+    ],
+)
+def test_the_setting_in_force_is_scaled(fields: dict[str, Any], name: str, before: float) -> None:
+    """Also one that only the system says; a whole number stays one where it can."""
+    asked = scaled(Request(Trial(**fields)), Scale(0.5, name))
+    assert asked.trial.settings[name] == before / 2
+    assert type(asked.trial.settings[name]) is type(before)
+
+
+def test_a_setting_that_nobody_knows_is_not_scaled() -> None:
+    """There is nothing to multiply."""
+    with pytest.raises(BadRequest, match="flotilla has no value of its own for it; set it"):
+        scaled(Request(Trial()), Scale(0.5, "enableSlip"))

@@ -56,6 +56,15 @@ def _suite(folder: Path, text: str) -> Path:
         (VALID + 'at_least = { lost = "0" }\n', "at_least.lost must be a number, not '0'"),
         (VALID + "at_most = { lost = true }\n", "at_most.lost must be a number, not True"),
         (VALID + "at_most = 3\n", "at_most must be a table that reads like { lost = 0 }, not 3"),
+        (
+            LOST + 'findings = ["LOST_ACKD"]\n',
+            "findings: unknown finding 'LOST_ACKD' .did you",
+        ),
+        (
+            VALID + "at_most = { lost = 1 }\nat_least = { lost = 2 }\n",
+            "trial 1: no lost is at_most 1 and at_least 2; correct one of them",
+        ),
+        (VALID + 'with = { plan = "" }\n', "trial 1: plan: it names no plan file"),
         ("[scale]\nby = inf\n" + VALID, "scale: by must be a positive number"),
         (
             '[scale]\nby = 0.5\nsetting = "x"\n' + VALID + 'with = { settings = { x = "y" } }\n',
@@ -105,3 +114,12 @@ def test_a_setting_that_is_a_number_is_scaled() -> None:
     """Also one that is written without a point."""
     asked = scaled(Request(Trial(settings={"x": 2})), Scale(0.5, "x"))
     assert asked.trial.settings == {"x": 1.0}
+
+
+def test_a_record_that_can_not_be_written_is_told_before_anything_is_run(tmp_path: Path) -> None:
+    """A run costs minutes, and its figures would be lost."""
+    text = '[[trial]]\nrun = "messages"\nwith = { hosts = "simulated" }\nexpect = "valid"\n'
+    asked = Asked(_suite(tmp_path, text), record=tmp_path / "missing" / "it.tsv")
+    with pytest.raises(BadRequest, match=r"no record can be written to .*missing/it.tsv"):
+        night(asked, tmp_path / "runs")
+    assert not list((tmp_path / "runs").iterdir())

@@ -52,6 +52,18 @@ def test_a_line_that_was_cut_short_is_no_row(tmp_path: Path) -> None:
             assert "b-1" in log.rows
 
 
+@pytest.mark.parametrize("spoil", [{"figures": None}, {"figures": {"per_s": "x"}}, {"outcome": 9}])
+def test_a_row_that_no_run_came_to_is_none(tmp_path: Path, spoil: dict[str, object]) -> None:
+    """Its run is made again."""
+    with SuiteLog(SUITE, KEYS, tmp_path) as log:
+        file = log.file
+    foreign = {"done": "a-1", "row": VALID.plain() | spoil}
+    for line in (foreign, {"done": "b-1", "row": [1]}, {"begin": ["a-1"]}, {"broken_off": {}}):
+        file.write_text(f"{file.read_text()}{json.dumps(line)}\n")
+    with SuiteLog(SUITE, KEYS, tmp_path) as log:
+        assert not log.rows
+
+
 def test_two_do_not_carry_out_the_same(tmp_path: Path) -> None:
     """The second is told who holds it."""
     with SuiteLog(SUITE, KEYS, tmp_path) as log:
@@ -90,6 +102,7 @@ def test_what_was_cut_off_is_found(tmp_path: Path) -> None:
     _run(tmp_path, "by-hand", trial, command=["run", "x"])
     _run(tmp_path, "another", Trial(name="calm", seed=2))
     _run(tmp_path, "done", trial)
+    _run(tmp_path, "torn", trial).trial_file.write_bytes(b"\xff\xfe")
     (tmp_path / "latest").symlink_to("by-hand")
     found = cut_off(tmp_path, trial, "2026-01-02", ["done"])
     assert found

@@ -1,5 +1,6 @@
 """A record of measured cells: what has not changed is not measured again."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,41 @@ def test_a_file_that_is_no_record_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="is not a record of this edition"):
         Record.open(path)
     assert not Record.open(tmp_path / "new.tsv").rows
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda line: line + "\tmore\tand more", "line 3: there are 25 columns, and 23 belong"),
+        (lambda line: line[: len(line) // 2], "line 3: there are .* columns, and 23 belong there"),
+        (lambda line: line.replace("0.125", "0,5"), "line 3: to_ack_s_p50 must be a number, not"),
+        (lambda line: line.replace("0.125", "nan"), "line 3: to_ack_s_p50 must be a number, not"),
+        (lambda line: line.replace("as expected", "fine"), "line 3: outcome must be as expected,"),
+        (lambda line: line.replace("0.125", "1" * 200_000), "line 3: field larger than .*limit"),
+        (lambda line: '"' + line, "line 3: unexpected end of data"),
+    ],
+    ids=["more", "torn", "comma", "nan", "word", "long", "quote"],
+)
+def test_a_damaged_row_is_refused_with_its_line(
+    tmp_path: Path, spoil: Callable[[str], str], says: str
+) -> None:
+    """What it should have held is not known, so it is neither believed nor written over."""
+    path = tmp_path / "trial.tsv"
+    turns = [turn(), turn("lossy")]
+    record = Record({})
+    for one, name in zip(turns, ("calm", "lossy"), strict=True):
+        record = record.with_(one, row(name, figures=FIGURES))
+    head, first, second = record.text(turns).splitlines()
+    path.write_text("\n".join([head, first, spoil(second), ""]))
+    with pytest.raises(BadRequest, match=f"trial.tsv {says}"):
+        Record.open(path)
+
+
+def test_a_record_that_can_not_be_written_is_refused_beforehand(tmp_path: Path) -> None:
+    """Not when the first run is over; one that can be leaves nothing."""
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "missing" / "it.tsv", tmp_path / "file" / "it.tsv"):
+        with pytest.raises(BadRequest, match="no record can be written to"):
+            Record.refuse_unwritable(path)
+    Record.refuse_unwritable(tmp_path / "it.tsv")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -1,7 +1,9 @@
 """Tonight against the nights before: what is told has changed, and what has not is not told."""
 
+import json
 from pathlib import Path
 
+import pytest
 from suite_rows import row
 
 from harness.suite.expected import NOT_AS_EXPECTED, UNDECIDED
@@ -67,3 +69,28 @@ def test_a_line_of_another_edition_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "suites" / FILE
     file.write_text(f'{{"id": "0"}}\n3\n{file.read_text()}{{"id": "2", "wh')
     assert [one.id for one in nights(tmp_path)] == ["1"]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        {"figures": None},
+        {"figures": {"per_s": "many"}},
+        {"figures": {"per_s": float("nan")}},
+        {"was": 9},
+        {"words": [3]},
+        {"words": None},
+    ],
+    ids=repr,
+)
+def test_a_foreign_line_is_left_out_and_told(tmp_path: Path, spoil: dict[str, object]) -> None:
+    """By whoever kept it; the nights around it count."""
+    remember(night("1", row()), tmp_path)
+    file = tmp_path / "suites" / FILE
+    line = json.loads(file.read_text())
+    line["came"]["calm"] |= spoil
+    file.write_text(f"{json.dumps(line)}\n{file.read_text()}")
+    told: list[str] = []
+    (left,) = nights(tmp_path, "night", told.append)
+    assert told == [f"{file} line 1 is no night of a suite, and is left out"]
+    assert not list(changes(came([row()]), [left]))

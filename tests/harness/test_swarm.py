@@ -256,6 +256,13 @@ def test_other_names_of_faults_mean_what_they_mean() -> None:
     assert {(fault.kind, fault.target) for fault in plan} == {("kill", "master")}
 
 
+def test_no_fault_at_all_is_none() -> None:
+    """OpenChaos has a name for it: alone it is no plan, and beside others it is left out."""
+    assert plan_of(1, Trial(faults=("noop",), duration_s=20.0)) == ()
+    both = plan_of(1, Trial(faults=("noop", "pause"), duration_s=20.0, short_faults=True))
+    assert {fault.kind for fault in both} == {"pause"}
+
+
 def test_a_system_without_parts_gets_faults_too() -> None:
     """Where there are no brokers, none is aimed at."""
     nodes = [Node("db-1", "db"), Node("db-2", "db")]

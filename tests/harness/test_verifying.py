@@ -86,6 +86,12 @@ def test_the_plan_shows_every_kind_that_the_hosts_can_do() -> None:
     assert all(fault.after == "cluster is whole within 60 s" for fault in rest)
 
 
+def test_no_fault_at_all_can_not_be_verified() -> None:
+    """OpenChaos has a name for it."""
+    with pytest.raises(BadRequest, match="noop breaks nothing, so nothing can be verified"):
+        verifying.planned(Trial(hosts="simulated"), ["noop"])
+
+
 def test_some_kinds_only() -> None:
     """By any of their names; what these hosts can not do at all is refused, unknown names too."""
     request, _ = verifying.planned(Trial(hosts="local"), ("leader-kill", "kill", "pause"))

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from nemesis import Entry, Ledger, open_entries
+import pytest
+
+from nemesis import Entry, Ledger, ledger_damage, open_entries
 
 CUT = Entry(0, "partition", ("broker-1",), {"shape": "isolate"})
 KILL = Entry(1, "kill", ("broker-2",), {})
@@ -35,3 +37,26 @@ def test_a_torn_line_is_no_entry(tmp_path: Path) -> None:
 def test_no_ledger_no_entries(tmp_path: Path) -> None:
     """A run that never broke anything has nothing to heal."""
     assert open_entries(tmp_path / "none") == ()
+
+
+def test_what_follows_a_torn_line_is_read(tmp_path: Path) -> None:
+    """Whoever heals what a crash left closes it in the same file."""
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).intend(CUT)
+    path.write_bytes(path.read_bytes() + b'{"is": "intent", "id": 1, "ki')
+    Ledger(path).close_entry(0)
+    assert open_entries(path) == ()
+    assert not ledger_damage(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"\xff\xfe\0", b"[1, 2]", b'"x"', b"hello = = 1", b"", b"[" * 100_000, b'{"id": 1}', b"\0"],
+)
+def test_what_no_ledger_says_is_damage(tmp_path: Path, line: bytes) -> None:
+    """What can be read still counts."""
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).intend(CUT)
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    assert open_entries(path) == (CUT,)
+    assert ledger_damage(path) == f"{path} line 2 is neither an intent nor a closing"
