@@ -113,10 +113,7 @@ class RouteTable:
         """Enter a broker; the set's master if there is one. Stale: it was refused."""
         if self._is_late(new.addr, new.life, new.beat):
             raise Stale(f"{new.addr} has been heard since this was sent")
-        if new.name not in self._groups:
-            self._groups[new.name] = _Group(new.cluster)
-            self._topics_changed()
-        group = self._groups[new.name]
+        group = self._groups.get(new.name) or _Group(new.cluster)
         group.brokers = group.without_addr(new.addr)
         if new.broker_id == MASTER:
             newest = self._newest.get(new.name, 0)
@@ -127,6 +124,7 @@ class RouteTable:
                     "the set was made anew, start this nameserver again"
                 )
             self._newest[new.name] = group.version = new.state_version
+        self._groups[new.name] = group
         group.brokers[new.broker_id] = _Live(new, now, via)
         if new.broker_id == MASTER or (new.broker_id == min(group.brokers) and not group.topics):
             self._serve(group, new.topics)
@@ -231,7 +229,8 @@ class RouteTable:
         return False
 
     def _drop_if_empty(self, name: str) -> None:
-        if not self._groups[name].brokers:
+        group = self._groups.get(name)
+        if group is not None and not group.brokers:
             del self._groups[name]
             self._topics_changed()
 

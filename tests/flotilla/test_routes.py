@@ -84,6 +84,19 @@ def test_the_old_master_does_not_return_when_the_whole_set_is_away() -> None:
     assert addresses(table) == {"0": "next"}
 
 
+def test_who_is_refused_changes_no_topics() -> None:
+    """Or each registration of an old master made all clients fetch all topics again."""
+    table = empty()
+    table.register(broker(0, "new", 7), "c1", 0)
+    table.unregister("b", 0, "new")
+    before = table.topics_version
+    with pytest.raises(Stale):
+        table.register(broker(0, "old", 6), "c2", 1)
+    assert table.topics_version == before
+    table.register(broker(0, "next", 8), "c3", 2)
+    assert table.topics_version > before
+
+
 def test_a_slave_of_a_set_that_was_away_speaks_for_no_master() -> None:
     """Version 0 is older than any reign: clients keep the master that they know (client/routes)."""
     table = empty()
