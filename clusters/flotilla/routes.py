@@ -7,6 +7,10 @@ table when the new one is gone, nor when the whole set is: what is written there
 refused or lost. For a set that was made anew, whose controllers count from 1 again, nameservers are
 started again, too.
 
+A set that was away comes back with the version that it had, also while its slaves are here alone:
+their master is gone, and clients must not keep it. A nameserver that was started anew knows of no
+reign, and says 0, which is older than any: clients keep the master that they know.
+
 A broker counts what it sends to nameservers, as it does for controllers (liveness.py), and what
 comes after something that was sent later is dropped: a kernel goes on delivering what it took for a
 connection that its process has long given up.
@@ -113,10 +117,10 @@ class RouteTable:
         """Enter a broker; the set's master if there is one. Stale: it was refused."""
         if self._is_late(new.addr, new.life, new.beat):
             raise Stale(f"{new.addr} has been heard since this was sent")
-        group = self._groups.get(new.name) or _Group(new.cluster)
+        newest = self._newest.get(new.name, 0)
+        group = self._groups.get(new.name) or _Group(new.cluster, version=newest)
         group.brokers = group.without_addr(new.addr)
         if new.broker_id == MASTER:
-            newest = self._newest.get(new.name, 0)
             if not self._displaces(newest, new.state_version):
                 self._drop_if_empty(new.name)
                 raise Stale(

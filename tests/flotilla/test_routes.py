@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusters.flotilla.client.routes import Table
 from clusters.flotilla.routes import Registration, RouteTable, Sign, Stale, deaf, displaces
 
 LEGACY_S = 120
@@ -97,14 +98,29 @@ def test_who_is_refused_changes_no_topics() -> None:
     assert table.topics_version > before
 
 
-def test_a_slave_of_a_set_that_was_away_speaks_for_no_master() -> None:
-    """Version 0 is older than any reign: clients keep the master that they know (client/routes)."""
+def test_a_set_that_comes_back_without_its_master_has_none() -> None:
+    """Its version is the one that it had: an older one would be an old story to clients, and they
+    would go on sending to the master that is dead (client/routes)."""
     table = empty()
     table.register(broker(0, "m", 7), "c1", 0)
+    client = Table().updated(table.route(None))
+    assert client.masters == {"b": "m"}
     table.unregister("b", 0, "m")
     table.register(broker(2, "s", 7), "c2", 1)
-    assert table.version("b") == 0
+    assert table.version("b") == 7
     assert addresses(table) == {"2": "s"}
+    assert client.updated(table.route(None)).masters == {}
+
+
+def test_slaves_of_a_set_that_is_new_here_speak_for_no_master() -> None:
+    """Version 0 is older than any reign: a nameserver that was started anew takes no master from
+    clients that know one (client/routes)."""
+    known, table = empty(), empty()
+    known.register(broker(0, "m", 7), "c1", 0)
+    client = Table().updated(known.route(None))
+    table.register(broker(2, "s", 7), "c2", 1)
+    assert table.version("b") == 0
+    assert client.updated(table.route(None)).masters == {"b": "m"}
 
 
 def test_a_broker_that_changes_its_role_changes_its_place() -> None:
