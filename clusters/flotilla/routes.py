@@ -7,7 +7,11 @@ table when the new one is gone, nor when the whole set is: what is written there
 refused or lost. For a set that was made anew, whose controllers count from 1 again, nameservers are
 started again, too.
 
-A set that was away comes back with the version that it had, also while its slaves are here alone:
+Slaves register with the epoch of the master that they follow, so a nameserver that was started anew
+refuses the old one as soon as it has heard one of them. Whom it shows already stays until another
+master registers, or itself again: slaves may hear of its next reign before it does.
+
+A set that was away comes back with the newest epoch known, also while its slaves are here alone:
 their master is gone, and clients must not keep it. A nameserver that was started anew knows of no
 reign, and says 0, which is older than any: clients keep the master that they know.
 
@@ -108,7 +112,7 @@ class RouteTable:
         self._patience_s = patience_s
         self._deaf_at = -math.inf
         self._groups: dict[str, _Group] = {}
-        self._newest: dict[str, int] = {}  # set -> its newest master's epoch, registered or not
+        self._newest: dict[str, int] = {}  # set -> its newest master's epoch, heard of by anyone
         self._beats: dict[str, tuple[int, int]] = {}  # address -> life, its last count
         self.topics_version = 0  # another one whenever who serves which topics changes
         self._topics: dict[str, list[Json]] | None = None  # all of them, until then
@@ -128,6 +132,8 @@ class RouteTable:
                     "the set was made anew, start this nameserver again"
                 )
             self._newest[new.name] = group.version = new.state_version
+        else:
+            self._newest[new.name] = max(newest, new.state_version)
         self._groups[new.name] = group
         group.brokers[new.broker_id] = _Live(new, now, via)
         if new.broker_id == MASTER or (new.broker_id == min(group.brokers) and not group.topics):

@@ -123,6 +123,22 @@ def test_slaves_of_a_set_that_is_new_here_speak_for_no_master() -> None:
     assert client.updated(table.route(None)).masters == {"b": "m"}
 
 
+def test_slaves_tell_of_the_newest_reign() -> None:
+    """A nameserver that was started anew hears them first, and then the old master, to whom nobody
+    has told of their new one."""
+    table = empty()
+    table.register(broker(2, "s", 7), "c1", 0)
+    with pytest.raises(Stale, match="epoch 7"):
+        table.register(broker(0, "old", 6), "c2", 1)
+    assert addresses(table) == {"2": "s"}
+    table.register(broker(3, "late", 5), "c3", 2)  # it has not heard of the latest reigns
+    table.register(broker(0, "new", 7), "c4", 3)
+    assert addresses(table) == {"0": "new", "2": "s", "3": "late"}
+    table.register(broker(2, "s", 8), "c1", 4)
+    assert addresses(table)["0"] == "new", "whose next reign that may be"
+    assert table.version("b") == 7
+
+
 def test_a_broker_that_changes_its_role_changes_its_place() -> None:
     """Spec 10.1: another id with the same address is removed."""
     table = empty()
