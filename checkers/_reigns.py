@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from harness.intervals import Event, FaultInterval, Window
+from harness.roles import ENDS
 
 RESTLESS = frozenset({"closed", "expired", "returned", "scan"})  # what makes controllers elect
-UNREST = frozenset({"start", "stop", "fatal"})
+# a process began or ended, as it or the runner says: a disk or a node without descriptors may have
+# refused the process's own words
+LIVES = frozenset({"start", *ENDS})
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ def needless(
             continue
         calm_from = max(load.begin, window.begin + (patience if window.begin else 0))
         inside = [event for event in told if calm_from <= event.t < window.end]
-        if any(event.kind in UNREST for event in inside):
+        if any(event.kind in LIVES for event in inside):
             continue
         for event in inside:
             trigger = event.fields.get("trigger")
@@ -174,7 +177,7 @@ def went_back(told: Sequence[Event]) -> Iterator[Incident]:
     newest: dict[tuple[str, str], int] = {}
     for event in told:
         who = (event.node, str(event.fields.get("brokerName", "")))
-        if event.kind == "start":
+        if event.kind in LIVES:
             newest = {key: epoch for key, epoch in newest.items() if key[0] != event.node}
         elif event.kind == "route":
             epoch = int(event.fields["stateVersion"])

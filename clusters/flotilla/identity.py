@@ -77,29 +77,29 @@ class Identity:
         self._ports = ports
         self._path = f"{config.store}/broker.meta"
         self._claim_path = f"{config.store}/broker.meta.claim"
+        self._given: Claim | None = None
 
     async def obtain(self, ask: Ask) -> int | None:
         """Our id; None when the controllers gave the one we asked for to somebody else."""
-        claim = self._load(self._path)
+        claim = await self._load(self._path)
         if claim is None:
-            claim = self._load(self._claim_path) or await self._choose(ask)
+            claim = await self._load(self._claim_path) or await self._choose(ask)
             if not await self._apply(ask, claim):
                 self._remove_claim()
                 return None
             await patiently(lambda: self._files.replace(self._path, claim.packed()))
         self._remove_claim()
+        self._given = claim
         return claim.broker_id
 
     def check_code(self) -> str:
-        """What proves that the id is ours."""
-        claim = self._load(self._path)
-        return claim.check_code if claim else ""
+        """What proves that the id is ours; empty before it is obtained."""
+        return self._given.check_code if self._given else ""
 
     async def apply_again(self, ask: Ask) -> None:
         """The controllers lost their memory of us; ask for the id that we have."""
-        claim = self._load(self._path)
-        if claim is not None:
-            await self._apply(ask, claim)
+        if self._given is not None:
+            await self._apply(ask, self._given)
 
     async def _choose(self, ask: Ask) -> Claim:
         config = self._config
@@ -119,11 +119,12 @@ class Identity:
         if self._files.exists(self._claim_path):
             self._files.remove(self._claim_path)
 
-    def _load(self, path: str) -> Claim | None:
+    async def _load(self, path: str) -> Claim | None:
         if not self._files.exists(path):
             return None
+        data = await patiently(lambda: self._read(path))
         try:
-            claim = Claim.unpacked(self._files.read(path))
+            claim = Claim.unpacked(data)
         except ValueError as e:
             self._ports.exit.fatal(
                 f"{path} is damaged at {e}; bring it back from a copy, or remove the store and "
@@ -133,6 +134,9 @@ class Identity:
         if (claim.cluster, claim.broker_name) != expected:
             self._refuse(path, claim)
         return claim
+
+    async def _read(self, path: str) -> bytes:
+        return self._files.read(path)
 
     def _refuse(self, path: str, claim: Claim) -> NoReturn:
         self._ports.exit.fatal(

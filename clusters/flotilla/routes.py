@@ -7,6 +7,14 @@ table when the new one is gone, nor when the whole set is: what is written there
 refused or lost. For a set that was made anew, whose controllers count from 1 again, nameservers are
 started again, too.
 
+Slaves register with the epoch of the master that they follow, so a nameserver that was started anew
+refuses the old one as soon as it has heard one of them. Whom it shows already stays until another
+master registers, or itself again: slaves may hear of its next reign before it does.
+
+A set that was away comes back with the newest epoch known, also while its slaves are here alone:
+their master is gone, and clients must not keep it. A nameserver that was started anew knows of no
+reign, and says 0, which is older than any: clients keep the master that they know.
+
 A broker counts what it sends to nameservers, as it does for controllers (liveness.py), and what
 comes after something that was sent later is dropped: a kernel goes on delivering what it took for a
 connection that its process has long given up.
@@ -104,7 +112,7 @@ class RouteTable:
         self._patience_s = patience_s
         self._deaf_at = -math.inf
         self._groups: dict[str, _Group] = {}
-        self._newest: dict[str, int] = {}  # set -> its newest master's epoch, registered or not
+        self._newest: dict[str, int] = {}  # set -> its newest master's epoch, heard of by anyone
         self._beats: dict[str, tuple[int, int]] = {}  # address -> life, its last count
         self.topics_version = 0  # another one whenever who serves which topics changes
         self._topics: dict[str, list[Json]] | None = None  # all of them, until then
@@ -113,13 +121,10 @@ class RouteTable:
         """Enter a broker; the set's master if there is one. Stale: it was refused."""
         if self._is_late(new.addr, new.life, new.beat):
             raise Stale(f"{new.addr} has been heard since this was sent")
-        if new.name not in self._groups:
-            self._groups[new.name] = _Group(new.cluster)
-            self._topics_changed()
-        group = self._groups[new.name]
+        newest = self._newest.get(new.name, 0)
+        group = self._groups.get(new.name) or _Group(new.cluster, version=newest)
         group.brokers = group.without_addr(new.addr)
         if new.broker_id == MASTER:
-            newest = self._newest.get(new.name, 0)
             if not self._displaces(newest, new.state_version):
                 self._drop_if_empty(new.name)
                 raise Stale(
@@ -127,6 +132,9 @@ class RouteTable:
                     "the set was made anew, start this nameserver again"
                 )
             self._newest[new.name] = group.version = new.state_version
+        else:
+            self._newest[new.name] = max(newest, new.state_version)
+        self._groups[new.name] = group
         group.brokers[new.broker_id] = _Live(new, now, via)
         if new.broker_id == MASTER or (new.broker_id == min(group.brokers) and not group.topics):
             self._serve(group, new.topics)
@@ -231,7 +239,8 @@ class RouteTable:
         return False
 
     def _drop_if_empty(self, name: str) -> None:
-        if not self._groups[name].brokers:
+        group = self._groups.get(name)
+        if group is not None and not group.brokers:
             del self._groups[name]
             self._topics_changed()
 

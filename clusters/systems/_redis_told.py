@@ -6,7 +6,7 @@ clock and to the millisecond.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -137,6 +137,12 @@ def events(log: str, sentinel: str, names: Mapping[str, str]) -> Iterator[Event]
             yield from promoted(at_ns, sentinel, who, tried)
         elif kind == "+convert-to-slave" and who:
             yield at_ns, who, "role", {**_member(who), "role": "slave"}
+
+
+def in_order(logs: Iterable[Iterable[Event]]) -> list[Event]:
+    """By time and teller. What one told at one instant stays as it was told: sentinels count
+    milliseconds, and do several things in one."""
+    return sorted((event for log in logs for event in log), key=lambda event: event[:2])
 
 
 def beginning(t: int, sentinel: str, servers: Sequence[str]) -> Iterator[Event]:

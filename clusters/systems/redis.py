@@ -37,6 +37,7 @@ from clusters.systems._redis_told import (
     beginning,
     copied,
     events,
+    in_order,
     missing,
     out_of_step,
     read,
@@ -297,7 +298,7 @@ class Redis:
             await asyncio.gather(*(_stop(bed, node.name) for node in nodes))
         names = {address(node): node.name for node in servers}
         logs = await asyncio.gather(*(_events(bed, node.name, names) for node in sentinels))
-        for event in sorted((event for log in logs for event in log), key=_when):
+        for event in in_order(logs):
             bed.record.event(*event)
 
     async def _copy(self, bed: Bed, node: Node) -> None:
@@ -316,11 +317,6 @@ def _cluster(bed: Bed) -> list[Node]:
 
 def _config(node: Node) -> str:
     return f"{NAMES[node.role]}.conf"
-
-
-def _when(event: Event) -> tuple[int, str, str]:
-    t, teller, kind, _ = event
-    return t, teller, kind
 
 
 def _cli(node: Node, *words: str) -> list[str]:

@@ -1,6 +1,8 @@
 """The Raft node on a real loop and a real disk: three in one process, and a link to nobody."""
 
 import asyncio
+import errno
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -234,6 +236,46 @@ def test_a_disk_that_fails_to_sync_stops_the_node(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert "the disk is gone" in died[0]
+
+
+class TooMany(RealFiles):
+    """The file of this name can not be replaced once `starved` is set: too many are open."""
+
+    starved = asked = False
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    async def replace(self, path: str, data: bytes) -> None:
+        if self.starved and path.endswith(self.name):
+            self.asked = True
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        await super().replace(path, data)
+
+
+@pytest.mark.parametrize("name", ["raft.snapshot", "raft.wal"])
+def test_a_starved_node_may_be_stopped(tmp_path: Path, name: str) -> None:
+    """What waits for a descriptor would wait for ever; what was agreed on is there afterwards."""
+    files = TooMany(name)
+
+    async def run() -> None:
+        group = Group(tmp_path)
+        group.addresses = {"a": "127.0.0.1:1"}  # alone, so it elects itself
+        node = await group.start("a", replace(real(1), files=files), snapshot_entries=4)
+        await until(lambda: node.leads)
+        files.starved = True
+        proposals: list[asyncio.Future[Any]] = []
+        while not files.asked:
+            proposals.append(node.propose(b"%d" % len(proposals)))
+            await until(lambda: proposals[-1].done() or files.asked)
+        agreed = [b"%d" % n for n, proposal in enumerate(proposals) if proposal.done()]
+        await asyncio.wait_for(node.close(), PATIENCE_S)
+        node = await group.start("a")
+        await until(lambda: group.applied["a"][: len(agreed)] == agreed)
+        await node.close()
+
+    asyncio.run(run())
 
 
 def test_a_leaders_snapshot_may_overtake_an_own_one_that_is_due(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """Raft's disk: what was synced is read back; what was torn is cut; what was lost is refused."""
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.flotilla.ports import real
+from clusters.flotilla import ports
+from clusters.flotilla.ports import File, RealFiles, real
 from clusters.flotilla.raft.log import START, Place
 from clusters.flotilla.raft.messages import Entry, Kind
 from clusters.flotilla.raft.votes import Vote
@@ -138,6 +141,39 @@ def test_a_rewritten_log_begins_behind_its_base(tmp_path: Path, base: Place) -> 
     found = recover(path)
     assert (found.vote, found.base) == (Vote(4, "c"), base)
     assert found.entries == (Entry(4, b"kept"), *last)
+
+
+class TooMany(RealFiles):
+    """The next time that a file is to be opened, too many are."""
+
+    once = False
+
+    def open(self, path: str) -> File:
+        if self.once:
+            self.once = False
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().open(path)
+
+
+def test_a_rewritten_log_waits_until_it_can_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there, and too many files are open just then: as soon as one is closed it goes on."""
+    monkeypatch.setattr(ports, "AGAIN_S", 0.0)
+    path, files = tmp_path / "raft.wal", TooMany()
+
+    async def run() -> None:
+        wal, _ = await Wal.recover(files, str(path))
+        files.once = True
+        await wal.rewrite(Vote(4, "c"), Place(7, 3), (Entry(4, b"kept"),))
+        assert not files.once
+        wal.write(*THIRD)
+        await wal.sync()
+        wal.close()
+
+    asyncio.run(run())
+    found = recover(path)
+    assert (found.vote, found.entries) == (THIRD[0], (Entry(4, b"kept"),))
 
 
 def test_what_came_with_the_head_is_never_cut() -> None:

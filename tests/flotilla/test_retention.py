@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lone_store import SEGMENT as SMALL_SEGMENT
+from lone_store import Life, LoneStore
 from simulated_fleet import BROKER_SET, TOPIC, Fleet, Sailor, acknowledged, eventually
 
 from clusters.flotilla.ports import Space
@@ -94,6 +96,42 @@ SHORT = {
     "deleteWhen": "always",
     "cleanResourceInterval": 2000,
 }
+
+
+@pytest.mark.parametrize("after_ms", [n / 10 for n in range(12)])
+def test_a_deletion_that_is_cancelled_takes_nothing_or_all(after_ms: float) -> None:
+    """A broker stops while retention deletes, and the disk is busy with what comes in: whatever is
+    in its log is in its indexes, too, and consumers see it in its next life."""
+    lone = LoneStore()
+
+    async def first(life: Life) -> None:
+        life.fill(300)
+        life.store.confirm(life.store.log.max_offset)
+        await life.store.flush()
+
+        async def busy() -> None:
+            while True:
+                life.fill(1)
+                await life.store.log.sync()
+
+        work = asyncio.ensure_future(busy())
+        deletion = asyncio.ensure_future(life.store.delete_before(2 * SMALL_SEGMENT))
+        await asyncio.sleep(after_ms / 1000)
+        deletion.cancel()
+        work.cancel()
+        await asyncio.wait([deletion, work])
+        await life.store.leave()
+
+    async def second(life: Life) -> None:
+        begins = life.store.log.min_offset
+        assert begins in (0, 2 * SMALL_SEGMENT)
+        numbers = [int(body.split(b"-")[1]) for body in life.bodies()]
+        assert numbers == list(range(numbers[0], numbers[-1] + 1))
+        assert (numbers[0] == 0) == (begins == 0)
+        assert numbers[-1] >= 299
+
+    assert lone.live(first) == ""
+    assert lone.live(second) == ""
 
 
 def test_a_cluster_that_keeps_little_loses_only_what_is_old() -> None:

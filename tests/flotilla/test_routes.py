@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clusters.flotilla.client.routes import Table
 from clusters.flotilla.routes import Registration, RouteTable, Sign, Stale, deaf, displaces
 
 LEGACY_S = 120
@@ -84,14 +85,58 @@ def test_the_old_master_does_not_return_when_the_whole_set_is_away() -> None:
     assert addresses(table) == {"0": "next"}
 
 
-def test_a_slave_of_a_set_that_was_away_speaks_for_no_master() -> None:
-    """Version 0 is older than any reign: clients keep the master that they know (client/routes)."""
+def test_who_is_refused_changes_no_topics() -> None:
+    """Or each registration of an old master made all clients fetch all topics again."""
+    table = empty()
+    table.register(broker(0, "new", 7), "c1", 0)
+    table.unregister("b", 0, "new")
+    before = table.topics_version
+    with pytest.raises(Stale):
+        table.register(broker(0, "old", 6), "c2", 1)
+    assert table.topics_version == before
+    table.register(broker(0, "next", 8), "c3", 2)
+    assert table.topics_version > before
+
+
+def test_a_set_that_comes_back_without_its_master_has_none() -> None:
+    """Its version is the one that it had: an older one would be an old story to clients, and they
+    would go on sending to the master that is dead (client/routes)."""
     table = empty()
     table.register(broker(0, "m", 7), "c1", 0)
+    client = Table().updated(table.route(None))
+    assert client.masters == {"b": "m"}
     table.unregister("b", 0, "m")
     table.register(broker(2, "s", 7), "c2", 1)
-    assert table.version("b") == 0
+    assert table.version("b") == 7
     assert addresses(table) == {"2": "s"}
+    assert client.updated(table.route(None)).masters == {}
+
+
+def test_slaves_of_a_set_that_is_new_here_speak_for_no_master() -> None:
+    """Version 0 is older than any reign: a nameserver that was started anew takes no master from
+    clients that know one (client/routes)."""
+    known, table = empty(), empty()
+    known.register(broker(0, "m", 7), "c1", 0)
+    client = Table().updated(known.route(None))
+    table.register(broker(2, "s", 7), "c2", 1)
+    assert table.version("b") == 0
+    assert client.updated(table.route(None)).masters == {"b": "m"}
+
+
+def test_slaves_tell_of_the_newest_reign() -> None:
+    """A nameserver that was started anew hears them first, and then the old master, to whom nobody
+    has told of their new one."""
+    table = empty()
+    table.register(broker(2, "s", 7), "c1", 0)
+    with pytest.raises(Stale, match="epoch 7"):
+        table.register(broker(0, "old", 6), "c2", 1)
+    assert addresses(table) == {"2": "s"}
+    table.register(broker(3, "late", 5), "c3", 2)  # it has not heard of the latest reigns
+    table.register(broker(0, "new", 7), "c4", 3)
+    assert addresses(table) == {"0": "new", "2": "s", "3": "late"}
+    table.register(broker(2, "s", 8), "c1", 4)
+    assert addresses(table)["0"] == "new", "whose next reign that may be"
+    assert table.version("b") == 7
 
 
 def test_a_broker_that_changes_its_role_changes_its_place() -> None:

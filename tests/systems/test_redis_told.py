@@ -9,9 +9,11 @@ from clusters.systems import redis
 from clusters.systems._redis_told import (
     BROKER,
     CONTROLLER,
+    Event,
     Words,
     copied,
     events,
+    in_order,
     missing,
     read,
     standing,
@@ -130,6 +132,15 @@ def test_a_sentinels_log_becomes_events(between: str) -> None:
     times_ms = [(t - told[0][0]) // 1_000_000 for t, *_ in told]
     assert times_ms == [0, 1_831, 1_831, 17_375]
     assert told[0][0] == 1_795_367_985_006_000_000
+
+
+def test_what_was_told_in_one_millisecond_keeps_its_order() -> None:
+    """A sentinel misses the primary before it elects another, whatever the words for it."""
+    one: list[Event] = [(5, "redis-2", kind, {}) for kind in ("role", "epoch")]
+    other: list[Event] = [(5, "sentinel-1", kind, {}) for kind in ("expired", "election")]
+    later: Event = (6, "redis-1", "role", {})
+    earlier: Event = (4, "sentinel-2", "expired", {})
+    assert in_order([[*other, later], [earlier], one]) == [earlier, *one, *other, later]
 
 
 def test_a_sentinel_that_is_not_elected_elects_nobody() -> None:

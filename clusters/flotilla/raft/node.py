@@ -201,14 +201,16 @@ class RaftNode:
             del self._inbound[peer]
 
     async def close(self) -> None:
+        """Without waiting for the disk, nor for what it waits for: nothing is promised before it
+        is on the disk, and who starts again takes what is there as after a kill."""
         self._closed = True
         if self._timer:
             self._timer.cancel()
         self._links.close()
         under_way = [task for task in (self._syncing, self._saving) if task]
+        self._tasks.cancel()
         if under_way:
             await asyncio.wait(under_way)
-        self._tasks.cancel()
         self._storage.close()
 
     # in

@@ -89,13 +89,16 @@ class Wal:
         record = pack(vote, base.index + 1, entries)
         whole = head(base, len(record)) + record
         await patiently(lambda: self._files.replace(self._path, whole))
-        self._file.close()
-        self._file = self._files.open(self._path)
+        former, self._file = self._file, await patiently(self._open)
+        former.close()
         self._end = HEAD_BYTES + len(record)
         self._reserve()
 
     def close(self) -> None:
         self._file.close()
+
+    async def _open(self) -> File:
+        return self._files.open(self._path)
 
     def _reserve(self) -> None:
         """Room ahead, so that a sync writes data and not the file's size."""

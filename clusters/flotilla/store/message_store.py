@@ -263,15 +263,16 @@ class MessageStore:
 
     async def delete_before(self, offset: int) -> bool:
         """Retention: the log begins at this segment's first byte from now on. False: the log was
-        cut since that was decided, and what is left has to stay."""
+        cut since that was decided, and what is left has to stay. Who is cancelled has changed log
+        and indexes, or neither: an index without what is in the log would be saved as the log's."""
         async with self._cutting:
             if not self.log.min_offset < offset <= min(self.confirm_offset, self.log.written):
                 return False
             await self.log.sync()  # or a power cut could leave neither the old segments nor the new
             await self.checkpoint.settle(self._marks()._replace(min_offset=offset))
+            await self.log.delete_before(offset)
             self.index.delete_before(offset)
             self.keys.forget_before(offset)
-            await self.log.delete_before(offset)
             await self.segments.remove(0, offset)
             return True
 

@@ -122,6 +122,7 @@ def test_stretches_end_where_faults_do() -> None:
         (5, "expired", [], 1),
         (5, "operator", [], 0),
         (5, "expired", [event(4, "broker-1", "start")], 0),  # somebody died by itself
+        (5, "expired", [event(4, "broker-1", "exit", code=70)], 0),
         (15, "expired", [], 0),  # a fault is in force
         (22, "expired", [], 0),  # the cluster is still busy with it
         (28, "scan", [], 1),
@@ -156,6 +157,10 @@ def test_a_nameserver_shows_the_newest_master() -> None:
     assert not list(went_back([route(1, 1), route(2, 2), route(3, 2), route(4, 1, "ns-2")]))
     assert len(list(went_back([route(1, 1), route(2, 2), route(3, 1)]))) == 1
     assert not list(went_back([route(2, 2), event(3, "nameserver-1", "start"), route(4, 1)]))
+    killed = event(3, "nameserver-1", "exit", code=-9)
+    assert not list(went_back([route(2, 2), killed, route(4, 1)])), "its disk refused the start"
+    other = event(3, "broker-1", "exit", code=-9)
+    assert len(list(went_back([route(2, 2), other, route(4, 1)]))) == 1
     gone = event(3, "nameserver-1", "expired", brokerName="set-1", brokerId=0)
     assert len(list(went_back([route(2, 2), gone, route(4, 1)]))) == 1
 
