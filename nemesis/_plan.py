@@ -139,6 +139,8 @@ def check(
         if can is not None:
             _check_possible(fault, can, trial, where)
         earlier.append(f"{_targets.FAULT}{number}")
+        if trial.plan:
+            _check_hits(fault, nodes, where)
         if trial.plan and (other := overlapped(plan, number, nodes)) is not None:
             raise BadRequest(
                 f"{where('at_s')} breaks again what fault {other} has broken until "
@@ -190,6 +192,13 @@ def _check_targets(
         raise BadRequest(
             f"{where('target')}: clients can be cut off but not hit by {fault.kind}; target servers"
         )
+
+
+def _check_hits(fault: PlannedFault, nodes: Sequence[Node], where: Where) -> None:
+    """A fault by hand has something that it could touch. Drawn ones fit themselves."""
+    hopeless = getattr(registry.module("fault", fault.kind), "hopeless", None)
+    if why := hopeless and hopeless(fault, nodes):
+        raise BadRequest(f"{where('target' if fault.target else 'params')} hits nothing: {why}")
 
 
 @contextmanager

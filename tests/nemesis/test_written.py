@@ -269,7 +269,64 @@ def test_what_can_mean_nobody_is_refused(kind: str, more: str, sentence: str) ->
 
 
 @pytest.mark.parametrize(
-    "cut", ["{ broker-1 = [] }", '{ broker-1 = "broker-2" }', "{ broker-1 = [3] }"]
+    ("kind", "more"),
+    [
+        ("partition", 'target = "broker-1"\nparams = { shape = "halves" }'),
+        ("partition", 'target = "one broker"\nparams = { shape = "ring" }'),
+        ("partition", 'target = "broker"\nparams = { shape = "ring" }'),
+        ("partition", 'target = "2 server"\nparams = { shape = "bridge" }'),
+        ("partition", 'params = { shape = "between", a = "broker-1", b = "broker-1" }'),
+        ("partition", 'params = { shape = "link", a = "broker-1", b = "broker-1 but slave" }'),
+        ("partition", 'target = "broker"\nparams = { from = "broker-2" }'),
+        ("partition", 'target = "master"\nparams = { from = "master" }'),
+        ("partition", 'target = "cluster"'),
+        ("partition", 'target = "broker-1 <-> broker-1"'),
+        ("partition", 'target = "client-1"\nparams = { shape = "answers" }'),
+        ("loss", 'target = "broker-1"\nparams = { from = "broker-1" }'),
+        ("delay", 'target = "broker-1 -> broker-1"'),
+        ("bandwidth", 'target = "client-1"\nparams = { from = "client-1", clients = true }'),
+        ("kill", 'target = "broker but broker"'),
+        ("kill", 'target = "one broker-1 but server"'),
+        ("kill", 'target = "master but master"'),
+    ],
+)
+def test_what_can_never_hit_anything_is_refused(kind: str, more: str) -> None:
+    """Where the words alone say it: a node has no link to itself, and one node no halves."""
+    text = fault(more, kind)
+    sentence = r"p.toml line \d: (target|params): .*(hits nothing: |can mean nobody)"
+    with pytest.raises(BadRequest, match=sentence):
+        _plan.check(loaded(text), Trial(plan="p.toml"), 0.5, NODES, text=text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("partition", 'target = "one broker"\nparams = { from = "one broker" }'),
+        ("partition", 'target = "broker"\nparams = { from = "slave", clients = true }'),
+        ("partition", 'target = "minority broker"\nparams = { shape = "one", clients = true }'),
+        ("partition", 'target = "server"\nparams = { shape = "ring" }'),
+        ("partition", 'target = "client"'),
+        ("partition", 'target = "fault-0"\nparams = { shape = "answers" }'),
+        ("loss", 'target = "broker"\nparams = { from = "broker" }'),
+        ("loss", 'target = "master"\nparams = { from = "master" }'),
+        ("kill", 'target = "controller but controller-leader, broker but controller-1"'),
+    ],
+)
+def test_what_may_hit_something_is_not_refused(kind: str, more: str) -> None:
+    """Who plays a part, or is drawn by lot, is known at the moment; a part may have several."""
+    text = fault('target = "master"') + fault(more, kind)
+    _plan.check(loaded(text), Trial(plan="p.toml", short_faults=True), 0.5, NODES, text=text)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "{ broker-1 = [] }",
+        '{ broker-1 = "broker-2" }',
+        "{ broker-1 = [3] }",
+        '{ broker-1 = ["broker-1"] }',
+        '{ broker-2 = ["broker-1"], broker-1 = ["broker-2", "broker-1"] }',
+    ],
 )
 def test_a_list_of_links_is_one(cut: str) -> None:
     """For each node those that it loses."""
