@@ -36,10 +36,13 @@ Shown = Mapping[str, Mapping[str, float]]  # by process: ahead_s, rate
 
 
 def check(planned: PlannedFault) -> None:
-    """BadRequest when nobody is named, or the clock would be right."""
+    """BadRequest when nobody is named, or nobody could tell the clock from one that is right."""
     _processes.check(planned)
-    if planned.params["skew_s"] == 0 and planned.params["rate"] == 1:
-        raise BadRequest("clock needs a skew_s other than 0 or a rate other than 1")
+    if is_right({"ahead_s": planned.params["skew_s"], "rate": planned.params["rate"]}):
+        raise BadRequest(
+            f"clock needs a skew_s of more than {SLACK_S:g} s either way, or a rate more than"
+            f" {SLACK_RATE:g} off 1: less can not be told from a clock that is right"
+        )
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
@@ -53,6 +56,11 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 def fault(planned: PlannedFault, scene: Scene) -> "Clock":
     victims = scene.aim(planned.target, spare=scene.held)
     return Clock(scene, victims, planned.params["skew_s"], planned.params["rate"])
+
+
+def is_right(shown: Mapping[str, float]) -> bool:
+    """As far as one can tell."""
+    return abs(shown["ahead_s"]) <= SLACK_S and abs(shown["rate"] - 1) <= SLACK_RATE + 1e-9
 
 
 class Clock:
@@ -91,17 +99,15 @@ class Clock:
         slack = SLACK_RATE * max(1.0, self._rate)
 
         def wrong(shown: Mapping[str, float]) -> bool:
-            return low <= shown["ahead_s"] <= high and abs(shown["rate"] - self._rate) <= slack
+            as_set = low <= shown["ahead_s"] <= high and abs(shown["rate"] - self._rate) <= slack
+            return as_set and not is_right(shown)
 
         return _observation(seen, wrong)
 
     async def observe_healed(self) -> Observation:
-        def right(shown: Mapping[str, float]) -> bool:
-            return abs(shown["ahead_s"]) <= SLACK_S and abs(shown["rate"] - 1) <= SLACK_RATE
-
         try:
             return _observation(
-                {node: await self._do(node, "read") for node in self._victims}, right
+                {node: await self._do(node, "read") for node in self._victims}, is_right
             )
         finally:
             self._hold.let_go()
