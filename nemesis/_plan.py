@@ -153,9 +153,8 @@ def longest_s(plan: Plan) -> float:
     """How long after the load began all of it is over, whatever conditions it waits for."""
     begun_s = over_s = 0.0
     for fault in plan:
-        condition = _conditions.after(fault.after)
-        waits_s = condition.within_s if condition else 0.0
-        begun_s = max(fault.at_s, begun_s if condition else 0.0) + waits_s
+        _, waits_s = _conditions.waits_s(fault)
+        begun_s = max(fault.at_s, begun_s if fault.after.strip() else 0.0) + waits_s
         over_s = max(over_s, begun_s + fault.for_s)
     return over_s
 
@@ -248,10 +247,12 @@ def _check_times(fault: PlannedFault, trial: Trial, detection_s: float, where: W
             f"{where('for_s')} lasts {fault.for_s:g} s, but what it is set to do takes"
             f" {takes(fault):g} s; make it longer, or set short_faults = true"
         )
-    if fault.at_s + fault.for_s > trial.duration_s + 1e-9:
+    waits_s, _ = _conditions.waits_s(fault)
+    end_s = fault.at_s + waits_s + fault.for_s
+    if end_s > trial.duration_s + 1e-9:
         raise BadRequest(
-            f"{where('for_s')} may end at {fault.at_s + fault.for_s:g} s, after the load, which"
-            f" lasts {trial.duration_s:g} s; make duration_s longer"
+            f"{where('after' if waits_s else 'for_s')} may end at {end_s:g} s, after the load,"
+            f" which lasts {trial.duration_s:g} s; make duration_s longer"
         )
 
 

@@ -1,5 +1,7 @@
 """Plans as people write them: repeated faults, links as targets, several files as one."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness import plans
@@ -370,3 +372,17 @@ def test_a_plan_says_how_long_it_may_take() -> None:
     whole = "cluster is whole within 60 s"
     assert _plan.longest_s((kill(1.0, "master"), kill(1.0, "master", after=whole))) == 66.0
     assert _plan.longest_s(()) == 0.0
+    later = "cluster is whole + 7 s within 60 s"
+    assert _plan.longest_s((kill(1.0, "master"), kill(1.0, "master", after=later))) == 73.0
+    told = "event election + 7 s within 60 s"
+    assert _plan.longest_s((kill(1.0, "master", after=told),)) == 73.0
+
+
+@pytest.mark.parametrize("condition", ["cluster is whole", "event election"])
+def test_one_that_waits_until_after_the_load_is_refused(condition: str) -> None:
+    """What it waits for may come at once, but not what comes after that."""
+    text = fault(f'target = "master"\nafter = "{condition} + 50 s within 5 s"')
+    trial = Trial(plan="p.toml", short_faults=True, duration_s=56.0)
+    with pytest.raises(BadRequest, match=r"line 6: after: .*may end at 57 s, after the load"):
+        _plan.check(loaded(text), trial, 0.5, NODES, text=text)
+    _plan.check(loaded(text), replace(trial, duration_s=57.0), 0.5, NODES, text=text)
