@@ -51,10 +51,12 @@ def of_link(
     BadRequest when the fault is not one of links, or parameters that are not drawn by lot say
     something else.
     """
-    arrow = BOTH_WAYS if BOTH_WAYS in target else ONE_WAY
-    source, found, sink = target.partition(arrow)
+    arrow = BOTH_WAYS if BOTH_WAYS.strip() in target else ONE_WAY
+    source, found, sink = target.partition(arrow.strip())
     if not found:
         return target, dict(given)
+    if not source.strip() or not sink.strip():
+        raise BadRequest(f"{target!r} names one end of a link only; write 'master -> slave'")
     params: Mapping[str, Param] = module.PARAMS
     if not {"from", "direction"} <= params.keys():
         raise BadRequest(f"{target!r} is a link, and this fault does nothing to links")

@@ -151,6 +151,14 @@ def test_a_link_must_be_one(kind: str, more: str, sentence: str) -> None:
         loaded(fault(f'target = "master -> slave"\n{more}', kind))
 
 
+@pytest.mark.parametrize("target", ["master -> ", " -> slave", "master ->", "<-> slave", " -> "])
+@pytest.mark.parametrize("kind", ["partition", "loss", "kill"])
+def test_a_link_has_two_ends(kind: str, target: str) -> None:
+    """One that is left out would mean everybody."""
+    with pytest.raises(BadRequest, match=r"line 5: target: .* names one end of a link only; write"):
+        loaded(fault(f'target = "{target}"', kind))
+
+
 def test_trials_may_aim_at_links() -> None:
     """Drawn plans expand them as well."""
     trial = Trial(faults=("loss",), targets=("broker-1 -> broker-2",))
