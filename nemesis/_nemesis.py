@@ -22,7 +22,7 @@ from typing import Any
 
 from harness import plans, registry
 from harness.contracts import CLIENT, Bed, Injection, Node, Standing
-from harness.errors import BedFailed, NodeGone
+from harness.errors import BedFailed, NodeGone, in_words
 from harness.scene import Scene
 from nemesis import _conditions, _targets
 from nemesis._conditions import Acks, Event, Stands, State
@@ -120,7 +120,7 @@ class _Nemesis:
             if interval.injection:
                 await self._observe(interval, interval.injection)
         except (BedFailed, _Missed) as e:
-            self._fail(interval, str(e))
+            self._fail(interval, in_words(e))
             if not interval.injection:
                 self._never_was(interval)
         self._settle(interval)

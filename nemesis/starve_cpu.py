@@ -14,6 +14,7 @@ from signal import SIGCONT, SIGSTOP
 from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault
+from harness.errors import in_words
 from harness.scene import Param, Scene
 from nemesis._processes import TARGETS, Hold, check  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, each, reached
@@ -80,7 +81,7 @@ class Starved:
             turns.cancel()
         for ended in await asyncio.gather(*self._turns, return_exceptions=True):
             if isinstance(ended, Exception):
-                self.broke_off = str(ended)
+                self.broke_off = in_words(ended)
         await each(*(self._signal(node, SIGCONT) for node in self._victims))
 
     async def _signal(self, node: str, number: int) -> None:

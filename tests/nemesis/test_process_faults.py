@@ -261,6 +261,22 @@ def test_starving_that_breaks_off_is_partial(world: Any, tmp_path: Path) -> None
     assert "agent of broker-1" in world.last(0)["observation"]
 
 
+def test_starving_that_breaks_off_without_a_word_is_partial(world: Any, tmp_path: Path) -> None:
+    """An error that says nothing is told by its type."""
+    agent = world.agents["broker-1"]
+    signal = agent.signal
+
+    async def fail(name: str, number: int) -> None:
+        if 6 * S < world.bed.now_ns() < 8 * S:
+            raise TimeoutError
+        await signal(name, number)
+
+    agent.signal = fail
+    carried_out(world, tmp_path, PlannedFault("starve-cpu", 1.0, 20.0, "broker-1"))
+    assert world.last(0)["state"] == "partial"
+    assert json.loads(world.last(0)["observation"])["broke_off"] == "TimeoutError"
+
+
 async def _nothing(*_: Any) -> None:
     await asyncio.sleep(0.001)
 
