@@ -1,12 +1,12 @@
 """Kinds of faults by any of their names, and what may stand in their parameters."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 from harness import registry
-from harness.contracts import PlannedFault
+from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest, UnknownName
 from harness.scene import Param
 from nemesis._aliases import Alias, aliases
@@ -41,6 +41,19 @@ def completed(fault: PlannedFault, module: ModuleType) -> PlannedFault:
 def hits_clients(module: ModuleType) -> bool:
     """Whether a fault of this kind can do anything to clients: to what they send, or as it says."""
     return "links" in module.NEEDS or getattr(module, "HITS_CLIENTS", False)
+
+
+def fitting(kind: str, targets: Sequence[str], nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Of these targets those that such a fault can hit. BadRequest when there are some, and it can
+    hit none of them."""
+    suits = getattr(registry.module("fault", kind), "suits", None)
+    fit = tuple(target for target in targets if not suits or suits(target, nodes))
+    if targets and not fit:
+        raise BadRequest(
+            f"{kind} can hit none of the targets {', '.join(targets)}; add one that it can, or"
+            f" leave {kind} out of the faults"
+        )
+    return fit
 
 
 def of_link(

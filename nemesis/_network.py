@@ -75,7 +75,7 @@ def reached_from(selector: str, clients: bool, nodes: Sequence[Node]) -> set[str
 
 
 def no_link(one: str, other: str) -> str:
-    return f"there is no link between {one!r} and {other!r}; name nodes that differ"
+    return f"hits nothing: there is no link between {one!r} and {other!r}; name nodes that differ"
 
 
 def chosen(planned: PlannedFault, scene: Scene) -> tuple[Sequence[Node], Sequence[Link]]:

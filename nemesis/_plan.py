@@ -23,7 +23,7 @@ from harness.trial import Trial
 from nemesis import _conditions, _targets
 from nemesis._aliases import Alias
 from nemesis._conditions import Event, State
-from nemesis._kinds import alias_of, completed, hits_clients, of_link
+from nemesis._kinds import alias_of, completed, fitting, hits_clients, of_link
 from nemesis._kinds import check_kinds as check_kinds
 from nemesis._overlaps import overlapped
 from nemesis._written import Loaded as Loaded
@@ -66,7 +66,7 @@ def draw(trial: Trial, detection_s: float, nodes: Sequence[Node]) -> Plan:
         return ()
     starts = _windows(trial)
     plan = tuple(
-        _drawn(alias, at_s, trial, random)
+        _drawn(alias, at_s, trial, random, nodes)
         for at_s, aliases in zip(starts, _dealt(kinds, len(starts), random), strict=True)
         for alias in aliases
     )
@@ -103,13 +103,16 @@ def _dealt(kinds: Sequence[Alias], windows: int, random: Random) -> list[list[Al
     return dealt
 
 
-def _drawn(alias: Alias, at_s: float, trial: Trial, random: Random) -> PlannedFault:
+def _drawn(
+    alias: Alias, at_s: float, trial: Trial, random: Random, nodes: Sequence[Node]
+) -> PlannedFault:
     module = registry.module("fault", alias.kind)
+    targets = fitting(alias.kind, trial.targets, nodes)
     if alias.settled:
-        own = random.choice(trial.targets) if trial.targets else ""
+        own = random.choice(targets) if targets else ""
         target, params = alias.target or own, alias.params
     else:
-        target, params = module.drawn(random, trial.targets)
+        target, params = module.drawn(random, targets)
     target, given = of_link(target, params, module, by_lot=True)
     fault = PlannedFault(alias.kind, at_s, trial.rhythm.fault_s, target, given)
     return completed(fault, module)
@@ -197,7 +200,7 @@ def _check_hits(fault: PlannedFault, nodes: Sequence[Node], where: Where) -> Non
     """A fault by hand has something that it could touch. Drawn ones fit themselves."""
     hopeless = getattr(registry.module("fault", fault.kind), "hopeless", None)
     if why := hopeless and hopeless(fault, nodes):
-        raise BadRequest(f"{where('target' if fault.target else 'params')} hits nothing: {why}")
+        raise BadRequest(f"{where('target' if fault.target else 'params')} {why}")
 
 
 @contextmanager

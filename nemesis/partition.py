@@ -115,8 +115,8 @@ def _too_few(shape: str, planned: PlannedFault, nodes: Sequence[Node]) -> str:
     if most >= least:
         return ""
     return (
-        f"shape {shape!r} divides at least {least} nodes, and {selector!r} means {most} at most;"
-        " name more, or choose another shape"
+        f"hits nothing: shape {shape!r} divides at least {least} nodes, and {selector!r} means"
+        f" {most} at most; name more, or choose another shape"
     )
 
 

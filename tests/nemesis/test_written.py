@@ -15,6 +15,7 @@ NODES = (
     *(Node(f"broker-{n}", "broker") for n in (1, 2, 3)),
     Node("client-1", "client"),
 )
+NAMESERVER = Node("nameserver-1", "nameserver")
 
 
 def fault(more: str, kind: str = "kill") -> str:
@@ -295,6 +296,8 @@ def test_what_can_mean_nobody_is_refused(kind: str, more: str, sentence: str) ->
         ("loss", 'target = "broker-1"\nparams = { from = "broker-1" }'),
         ("delay", 'target = "broker-1 -> broker-1"'),
         ("bandwidth", 'target = "client-1"\nparams = { from = "client-1", clients = true }'),
+        ("membership", 'target = "nameserver"'),
+        ("membership", 'target = "broker, nameserver-1"'),
         ("kill", 'target = "broker but broker"'),
         ("kill", 'target = "one broker-1 but server"'),
         ("kill", 'target = "master but master"'),
@@ -303,9 +306,9 @@ def test_what_can_mean_nobody_is_refused(kind: str, more: str, sentence: str) ->
 def test_what_can_never_hit_anything_is_refused(kind: str, more: str) -> None:
     """Where the words alone say it: a node has no link to itself, and one node no halves."""
     text = fault(more, kind)
-    sentence = r"p.toml line \d: (target|params): .*(hits nothing: |can mean nobody)"
+    sentence = r"p.toml line \d: (target|params): .*(hits nothing: |can mean nobody|can not hit 'n)"
     with pytest.raises(BadRequest, match=sentence):
-        _plan.check(loaded(text), Trial(plan="p.toml"), 0.5, NODES, text=text)
+        _plan.check(loaded(text), Trial(plan="p.toml"), 0.5, (*NODES, NAMESERVER), text=text)
 
 
 @pytest.mark.parametrize(
