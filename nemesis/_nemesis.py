@@ -32,6 +32,7 @@ from nemesis._hearing import Hearing
 from nemesis._interval import Interval, as_json, first_row
 from nemesis._kinds import hits_clients
 from nemesis._ledger import Entry, Ledger
+from nemesis._overlaps import hold
 from nemesis._plan import Plan
 from nemesis._stopwatch import timed, timing
 from nemesis._waiting import NS, reached, sleep_until
@@ -222,7 +223,7 @@ class _Nemesis:
         injection = await self._aimed(interval)
         interval.row["targets"] = as_json(injection.targets)
         if not injection.targets:
-            self._fail(interval, "nobody played the part that it aims at")
+            self._fail(interval, self._why_nobody(interval))
             self._never_was(interval)
             return
         names = [name for names in injection.targets.values() for name in names]
@@ -235,6 +236,22 @@ class _Nemesis:
             await injection.__aenter__()
         self._mark(interval, applied=self.bed.now_ns())
         self._settle(interval)
+
+    def _why_nobody(self, interval: Interval) -> str:
+        """Why it hit nobody: they are all held by other faults, or nobody is there."""
+        aim = self._scene(interval, interval.standing or Standing()).aim
+        meant = [n.name for n in aim(interval.planned.target)] if interval.planned.target else []
+        holders = [
+            other.words
+            for other in self.begun
+            if other.injection and hold(other.planned, interval.planned)
+            if not self.held.isdisjoint(meant) and set(meant) & set(self.victims[_word(other)])
+        ]
+        if holders:
+            return f"{', '.join(meant)} had no process to spare: {' and '.join(holders)} held it"
+        if meant and not hold(interval.planned):
+            return "there is no link between those that it aims at"
+        return "nobody played the part that it aims at"
 
     def _never_was(self, interval: Interval) -> None:
         """Nothing of it is in the world, so nobody has to wait until it is undone."""

@@ -145,10 +145,15 @@ def check(
         if trial.plan:
             _check_hits(fault, nodes, where)
         if trial.plan and (other := overlapped(plan, number, nodes)) is not None:
+            first = plan[other]
+            what = (
+                f"breaks again what fault {other} has broken"
+                if first.kind == fault.kind
+                else f"needs a process that fault {other} ({first.kind}) has hold of"
+            )
             raise BadRequest(
-                f"{where('at_s')} breaks again what fault {other} has broken until "
-                f"{plan[other].at_s + plan[other].for_s:g} s; let one end before the other begins, "
-                "or name other nodes"
+                f"{where('at_s')} {what} until {first.at_s + first.for_s:g} s; let one end before"
+                " the other begins, or name other nodes"
             )
 
 

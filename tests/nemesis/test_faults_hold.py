@@ -1,6 +1,7 @@
 """A process belongs to one fault until that fault's healing was looked for."""
 
 import asyncio
+import json
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -47,6 +48,23 @@ def test_the_next_fault_waits_until_healing_was_seen(
     assert one["state"] == other["state"] == "installed"
     assert other["healed"]
     assert one["heal"] < one["healed"] <= other["applied"]
+
+
+@pytest.mark.parametrize("target", ["broker-1", "master"])
+def test_who_finds_nobody_says_who_has_them(world: Any, tmp_path: Path, target: str) -> None:
+    """Not that nobody is there."""
+    faults = (PlannedFault("kill", 1, 8, "broker-1"), PlannedFault("pause", 2, 3, target))
+    carried_out(world, tmp_path, *faults)
+    assert world.last(1)["state"] == "failed"
+    why = json.loads(world.last(1)["observation"])["error"]
+    assert why == "broker-1 had no process to spare: fault 0 (kill on broker-1) held it"
+
+
+def test_who_finds_no_link_says_so(world: Any, tmp_path: Path) -> None:
+    """The only master has none to itself."""
+    carried_out(world, tmp_path, PlannedFault("loss", 1, 3, "master", {"from": "master"}))
+    why = json.loads(world.last(0)["observation"])["error"]
+    assert why == "there is no link between those that it aims at"
 
 
 def test_a_healing_that_fails_lets_go(world: Any, tmp_path: Path) -> None:

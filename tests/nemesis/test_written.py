@@ -210,6 +210,14 @@ def test_a_process_belongs_to_one_fault_of_a_kind() -> None:
         checked(one, other)
 
 
+@pytest.mark.parametrize("kind", ["pause", "clock", "starve-cpu", "wipe", "restart"])
+def test_a_process_belongs_to_one_fault(kind: str) -> None:
+    """The second would find nobody to hit while the first has hold of the node."""
+    sentence = r"fault 1 .* needs a process that fault 0 \(kill\) has hold of until 10 s; let one"
+    with pytest.raises(BadRequest, match=sentence):
+        checked(kill(5.0, "broker-2"), PlannedFault(kind, 8.0, 1.0, "broker-2, broker-3"))
+
+
 @pytest.mark.parametrize(
     "faults",
     [
@@ -219,7 +227,11 @@ def test_a_process_belongs_to_one_fault_of_a_kind() -> None:
         (kill(5.0, "master"), kill(8.0, "master")),
         (kill(5.0, "broker-2", until="another-master"), kill(8.0, "broker-2")),
         (kill(5.0, "broker-2"), kill(5.0, "broker-2", after="9 acks within 9 s")),
-        (kill(5.0, "broker-2"), PlannedFault("pause", 8.0, 5.0, "broker-2")),
+        (kill(5.0, "broker-2"), PlannedFault("pause", 10.0, 5.0, "broker-2")),
+        (kill(5.0, "broker-2"), PlannedFault("pause", 8.0, 5.0, "one broker")),
+        (kill(5.0, "broker-2"), PlannedFault("pause", 8.0, 5.0, "master")),
+        (kill(5.0, "broker-2"), PlannedFault("fsync", 8.0, 5.0, "broker-2")),
+        (kill(5.0, "broker-2"), PlannedFault("partition", 8.0, 5.0, "broker-2")),
         (
             PlannedFault("loss", 5.0, 5.0, "broker-2", {"from": "broker-1"}),
             PlannedFault("loss", 8.0, 5.0, "broker-2", {"from": "broker-3"}),
