@@ -34,6 +34,7 @@ from nemesis._kinds import hits_clients
 from nemesis._ledger import Entry, Ledger
 from nemesis._overlaps import hold
 from nemesis._plan import Plan
+from nemesis._processes import NeverInForce
 from nemesis._stopwatch import timed, timing
 from nemesis._waiting import NS, reached, sleep_until
 
@@ -121,7 +122,9 @@ class _Nemesis:
             if interval.injection:
                 await self._observe(interval, interval.injection)
         except (BedFailed, _Missed) as e:
-            self._fail(interval, in_words(e))
+            self._fail(interval, str(e) or in_words(e))
+            if isinstance(e, NeverInForce):
+                self._hit_nobody(interval)
             if not interval.injection:
                 self._never_was(interval)
         self._settle(interval)
@@ -252,6 +255,12 @@ class _Nemesis:
         if meant and not hold(interval.planned):
             return "there is no link between those that it aims at"
         return "nobody played the part that it aims at"
+
+    def _hit_nobody(self, interval: Interval) -> None:
+        """It was aimed, and changed nothing."""
+        interval.injection = None
+        self.victims[_word(interval)] = ()
+        self.ledger.close_entry(interval.number)
 
     def _never_was(self, interval: Interval) -> None:
         """Nothing of it is in the world, so nobody has to wait until it is undone."""

@@ -4,7 +4,8 @@ The clock of the machine is never touched, and neither is that of any other proc
 given its own (`_wall_clock`), and loses it when it is healed or ends. Timers and the monotonic
 clock go on as the kernel has them, so what breaks is what trusts the time of day: leases that end
 at an hour, timestamps that decide who wrote last, messages kept for so long. Healing sets the clock
-right at one blow, forward or back, as a time server does it.
+right at one blow, forward or back, as a time server does it. A process that ends takes its wrong
+clock with it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -73,16 +74,17 @@ class Clock:
         self._hold = Hold(scene.held, self._victims)
         self._skew_s, self._rate = skew_s, rate
         self._since_ns = 0
+        self._wrong: Sequence[str] = ()  # whose clock is, or is to be
 
     async def __aenter__(self) -> "Clock":
-        self._hold.take()
+        self._wrong = await self._hold.take_who_runs(self._bed)
         self._since_ns = self._bed.now_ns()
         ahead_ns = round(self._skew_s * NS)
-        await each(*(self._do(node, "set", ahead_ns, self._rate) for node in self._victims))
+        await each(*(self._do(node, "set", ahead_ns, self._rate) for node in self._wrong))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await each(*map(self._give_back, self._victims))
+        await each(*map(self._give_back, self._wrong))
 
     async def _give_back(self, node: str) -> None:
         """Also when the change was broken off, with the process standing still."""
@@ -107,7 +109,8 @@ class Clock:
     async def observe_healed(self) -> Observation:
         try:
             return _observation(
-                {node: await self._do(node, "read") for node in self._victims}, is_right
+                {node: shown for node in self._wrong if (shown := await self._do(node, "read"))},
+                is_right,
             )
         finally:
             self._hold.let_go()

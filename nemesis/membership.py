@@ -128,12 +128,12 @@ class Membership(Stopped):
     async def observe_healed(self) -> Observation:
         deadline_ns = self._bed.now_ns() + ENROLLED_WITHIN_S * NS
         try:
-            await each(*(self._seen_enrolled(node, deadline_ns) for node in self._victims))
-            back = [n for n in self._victims if await self._system.enrolled(self._bed, n)]
+            await each(*(self._seen_enrolled(node, deadline_ns) for node in self._ran))
+            back = [n for n in self._ran if await self._system.enrolled(self._bed, n)]
         finally:
             seen = await super().observe_healed()
         evidence = {**seen.evidence, LOST_COPIES: self._lost_copies()}  # if it failed halfway, too
-        if len(back) == len(self._victims):
+        if len(back) == len(self._ran):
             return Observation(seen.state, evidence, seen.measured)
         return Observation("failed", {**evidence, "members": back})
 
