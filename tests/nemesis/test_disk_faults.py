@@ -158,6 +158,19 @@ def test_a_node_that_ended_on_its_disk_is_nobody_elses_victim(tmp_path: Path) ->
     assert "NOT HEALED" not in played.run.log.read_text()
 
 
+def test_one_that_was_started_on_a_bad_disk_is_started_again(tmp_path: Path) -> None:
+    """A kill that ends earlier starts the node on a disk that fails it."""
+    plan = (
+        '[[fault]]\nkind = "kill"\nat_s = 1.0\nfor_s = 1.5\ntarget = "broker-1"\n'
+        '[[fault]]\nkind = "fsync"\nat_s = 2.0\nfor_s = 2.0\ntarget = "broker-1"\n'
+        'params = { how = "fail" }\n'
+    )
+    trial = Trial(hosts="simulated", short_faults=True, duration_s=6.0, load={"rate": 20.0})
+    kill, disk = rows(simulated(trial.with_({"profile": "sync-flush"}), plan, tmp_path / "run"))
+    assert kill["healed"] < disk["heal"] < disk["healed"]
+    assert json.loads(disk["observation"])["healing"]["started_again"] == ["broker-1"]
+
+
 def test_no_acknowledged_message_is_lost_by_a_minority(outcome: Outcome) -> None:
     """One replica at a time, whatever becomes of its disk: the contract claims to survive that."""
     assert not outcome.failure, outcome.why
