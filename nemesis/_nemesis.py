@@ -129,8 +129,9 @@ class _Nemesis:
                 self._never_was(interval)
         self._settle(interval)
         if interval.injection:
-            with suppress(NodeGone):  # whom its end waits for; the run is ended early anyway
-                await self._last(interval)
+            if interval.row["applied"] is not None:  # else it is undone at once
+                with suppress(NodeGone):  # whom its end waits for; the run is ended early anyway
+                    await self._last(interval)
             await self.healer.heal([interval])
 
     async def _moment(self, interval: Interval) -> None:
