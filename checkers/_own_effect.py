@@ -1,9 +1,14 @@
-"""Which link faults had an effect of their own: at some moment some link was worse because of them.
+"""Which faults had no effect of their own, whoever saw them.
+
+A link fault had one when at some moment some link was worse because of it.
 
 Where faults overlap, some do nothing. A link that is cut already can not be cut again, and nobody
 misses packets from or to a machine that is dead, dark or paused. A fault all of whose links were so
 from its apply to its heal tested nothing that the others did not. Of two that were applied at one
 instant with the same effect, the first counts.
+
+A disk that misbehaves matters to a process that runs. Where all victims were dead, dark or paused
+by other faults all the while, there was nobody to act on.
 
 The faults table tells it exactly: which links each one laid, what share they lose, and when. One
 sweep over the times of each link finds the moments at which a single fault was the worst.
@@ -13,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.intervals import FaultInterval, Window, in_force
+from harness.intervals import SPOILING, FaultInterval, Window, in_force
 
 Link = tuple[str, str]  # names of the sending and the receiving node
 CUT = 1.0
@@ -35,10 +40,7 @@ def idle_links(faults: Sequence[FaultInterval], end: int) -> frozenset[int]:
     laid: dict[Link, list[Stay]] = defaultdict(list)
     silent: dict[str, list[Stay]] = defaultdict(list)
     asked = set()
-    for fault in faults:
-        window = in_force(fault, end)
-        if window is None or fault.state != "installed":
-            continue
+    for fault, window in _installed(faults, end):
         if fault.silences:
             for name in fault.names:
                 silent[name].append(Stay(window.begin, window.end, CUT, SILENT))
@@ -47,6 +49,38 @@ def idle_links(faults: Sequence[FaultInterval], end: int) -> frozenset[int]:
             for link in links:
                 laid[link].append(_stay(fault, window))
     return frozenset(asked - set(_effective(laid, silent)))
+
+
+def idle_disks(faults: Sequence[FaultInterval], end: int) -> frozenset[int]:
+    """Ids of the installed faults of disks that met no process until the run's `end`."""
+    silent: dict[str, list[Window]] = defaultdict(list)
+    for fault, window in _installed(faults, end):
+        if fault.silences:
+            for name in fault.names:
+                silent[name].append(window)
+    return frozenset(
+        fault.id
+        for fault, window in _installed(faults, end)
+        if fault.kind in SPOILING
+        and fault.names
+        and all(_covered(window, silent[name]) for name in fault.names)
+    )
+
+
+def _installed(faults: Iterable[FaultInterval], end: int) -> Iterator[tuple[FaultInterval, Window]]:
+    for fault in faults:
+        window = in_force(fault, end)
+        if window is not None and fault.state == "installed":
+            yield fault, window
+
+
+def _covered(window: Window, by: Iterable[Window]) -> bool:
+    """Whether these leave no moment of it."""
+    at = window.begin
+    for other in sorted(by, key=lambda each: each.begin):
+        if other.begin <= at:
+            at = max(at, other.end)
+    return at >= max(window.end, window.begin + 1)
 
 
 def links_of(fault: FaultInterval) -> Iterator[Link]:

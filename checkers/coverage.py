@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers._facts import Facts, Outline, facts
-from checkers._own_effect import idle_links
+from checkers._own_effect import idle_disks, idle_links
 from harness.history import History
 from harness.intervals import Event, FaultInterval, in_force, overlap
 from harness.operation import F, Type
@@ -196,7 +196,8 @@ def effective(known: Facts) -> dict[str, int]:
     waits at the end of its queue is none."""
     counted: Counter[str] = Counter()
     in_flight = known.answers.in_flight
-    idle = idle_links(known.outline.faults, known.outline.end)
+    faults, end = known.outline.faults, known.outline.end
+    idle = idle_links(faults, end) | idle_disks(faults, end)
     for number, fault in enumerate(known.outline.applied):
         if fault.state == "installed" and in_flight[number] > 0 and fault.id not in idle:
             counted[fault.kind] += 1

@@ -48,7 +48,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.contracts import CLIENT, MessageClient, Node, Received, System, Workload
-from harness.errors import EXIT_BAD_REQUEST, EXIT_BED_FAILED, SeatrialError
+from harness.errors import EXIT_BAD_REQUEST, EXIT_BED_FAILED, SeatrialError, in_words
 from harness.operation import NONE, Completion, F, Type
 from harness.registry import load
 from harness.row_stream import RowStream, integers, texts
@@ -324,7 +324,7 @@ def sentence(error: BaseException) -> str:
     """A failure for the runner: our own errors say it themselves."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error) if isinstance(error, SeatrialError) else f"{type(error).__name__}: {error}"
+    return in_words(error)
 
 
 Logs = Callable[[RunDir, str], tuple[Log, Log]]  # of ops and of notes, for a client node

@@ -47,3 +47,11 @@ class Unsupported(BedFailed):
 
 class NodeGone(BedFailed, ConnectionError):
     """The agent of a node can not be reached: the node died for good, or its host did."""
+
+
+def in_words(error: BaseException) -> str:
+    """Our own errors say it themselves; of others the type is told too. Never empty."""
+    name, text = type(error).__name__, str(error)
+    if text and isinstance(error, SeatrialError):
+        return text
+    return f"{name}: {text}" if text else name

@@ -18,9 +18,10 @@ ASKING = ("membership", "restart")  # kinds of fault that ask processes to end
 DARK = (*ASKING, "kill", "power", "unsynced", "wipe")  # ... that end them until healed
 ENDING = (*DARK, "corrupt")  # ... that end them, if only to start them again at once
 SILENCING = (*DARK, "pause")  # ... after which a node says and hears nothing until it is healed
+SPOILING = ("disk-full", "fsync", "read-only")  # ... of a node's disk while its process runs
 # ... under which a node may end by its own will, or refuse to start: its machine failed it
 EXCUSING = (
-    *("corrupt", "disk-full", "fsync", "read-only"),
+    *(*SPOILING, "corrupt"),
     *("starve-descriptors", "starve-memory"),
 )
 # ... that take from a node's disk what had been synced; `membership` from those that it tells of

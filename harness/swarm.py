@@ -32,7 +32,8 @@ def drawn(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, str]:
     if plan is None:
         faults = nemesis.swarm(random, trial, stage.detection_s, stage.nodes, stage.can)
     else:
-        faults = nemesis.planned(trial, plan, stage.detection_s, stage.nodes, stage.can)
+        by_hand = replace(trial, plan=base.plan)  # and so held to what somebody writes
+        faults = nemesis.planned(by_hand, plan, stage.detection_s, stage.nodes, stage.can)
     kinds = tuple(sorted({fault.kind for fault in faults}))
     survives = tuple(dict.fromkeys((*base.survives, *kinds)))
     return replace(trial, faults=kinds, survives=survives), nemesis.dump(faults)

@@ -158,6 +158,17 @@ def after(text: str) -> Acks | Event | State | None:
     )
 
 
+def waits_s(planned: PlannedFault) -> tuple[float, float]:
+    """How long it waits for its condition and after it, at least and at most."""
+    match after(planned.after):
+        case None:
+            return 0.0, 0.0
+        case Acks() as acks:
+            return 0.0, acks.within_s
+        case State() | Event() as condition:
+            return condition.more_s, condition.within_s + condition.more_s
+
+
 def until(text: str) -> Until:
     """The condition that `until` states. BadRequest says how to write one."""
     words = " ".join(text.split())

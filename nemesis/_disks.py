@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from math import inf
 from typing import Any, cast
 
-from harness.contracts import Bed, Disked, DiskFault, DiskSeen, Node, Observation
+from harness.contracts import Bed, Disked, DiskFault, DiskSeen, Node, Observation, ProcessState
 from harness.errors import BedFailed
 from harness.scene import Scene
 from nemesis._waiting import NS, each, reached
@@ -27,6 +27,7 @@ HEALED_WITHIN_S = 15.0  # a disk that was slow may have a queue of syncs to work
 BACK_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.1
 PATIENCE_S = 0.5  # of the prober, for a sync of a sound disk or one that hangs
+ENDED = ("exited", "absent")
 LOOKS_BEFORE = 2  # at a disk's own syncs, of which the quickest counts
 SURE = 0.75  # of what a sync is to take longer: the disk itself may have got that much quicker
 SLOWER = 2.0  # ... and more than so many times as long as a slow one is meant to take
@@ -43,13 +44,14 @@ class DiskTrouble:
         self._owner = f"{kind} {scene.random.getrandbits(48):x}"
         self._seen: dict[str, DiskSeen] = {}
         self._before_s: dict[str, float] = {}  # what a sync took by itself
-        self._ran: set[str] = set()  # whose process ran when it began
+        self._dead: dict[str, int] = {}  # whose process had ended when it began: its id
         self._ended: set[str] = set()  # whose process was started again
 
     async def __aenter__(self) -> "DiskTrouble":
         for node in self._victims:
-            if await self._runs(node):
-                self._ran.add(node)
+            state = await self._state(node)
+            if state.state in ENDED:
+                self._dead[node] = state.pid
         if 0 < self._fault.sync_s < inf:
             await each(*map(self._measured, self._victims))
         await each(*(self._disk(node, self._fault) for node in self._victims))
@@ -67,9 +69,10 @@ class DiskTrouble:
             while self._others():
                 await self._bed.sleep(LOOK_EVERY_S)
             good = await self._looked_at(HEALED_WITHIN_S)
-            await each(*map(self._back, sorted(self._ran)))
-            running = {node for node in self._ran if await self._runs(node)}
-            healed = [node for node in good if node not in self._ran or node in running]
+            ours = [node for node in self._victims if await self._has_run(node)]
+            await each(*map(self._back, ours))
+            down = [node for node in ours if (await self._state(node)).state in ENDED]
+            healed = [node for node in good if node not in down]
             if len(healed) == len(self._victims) or not self._others():
                 return self._observation(healed)
 
@@ -113,21 +116,23 @@ class DiskTrouble:
 
     async def _back(self, node: str) -> None:
         """The node runs: it did all the time, or is started again."""
-        process = self._bed.system.process(node)
 
         async def runs() -> bool:
-            state = await self._bed.agents[node].state(process)
-            if state.state in ("exited", "absent") and node not in self._held:
+            ended = (await self._state(node)).state in ENDED
+            if ended and node not in self._held:
                 self._ended.add(node)
                 await self._bed.system.start_node(self._bed, node)
                 return False
-            return state.state in ("running", "stopped")
+            return not ended
 
         await reached(self._bed, runs, self._bed.now_ns() + BACK_WITHIN_S * NS, LOOK_EVERY_S)
 
-    async def _runs(self, node: str) -> bool:
-        state = await self._bed.agents[node].state(self._bed.system.process(node))
-        return state.state in ("running", "stopped")
+    async def _has_run(self, node: str) -> bool:
+        """Since it began: all the time, or started by whoever had ended it."""
+        return node not in self._dead or (await self._state(node)).pid != self._dead[node]
+
+    async def _state(self, node: str) -> ProcessState:
+        return await self._bed.agents[node].state(self._bed.system.process(node))
 
     def _observation(self, good: Sequence[str]) -> Observation:
         evidence: dict[str, Any] = {

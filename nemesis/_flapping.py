@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from harness.contracts import Node, Observation
+from harness.errors import in_words
 from harness.scene import Effect, Link, Scene
 from nemesis._network import LinkFault
 from nemesis._probes import sight
@@ -42,7 +43,7 @@ class Flapping(LinkFault):
         if self._work:
             self._work.cancel()
             (ended,) = await asyncio.gather(self._work, return_exceptions=True)
-            self._error = str(ended) if isinstance(ended, Exception) else ""
+            self._error = in_words(ended) if isinstance(ended, Exception) else ""
         await super().__aexit__(*exc)
 
     async def observe(self) -> Observation:

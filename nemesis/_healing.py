@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from harness.contracts import Bed, Injection, Observation, Recurring
-from harness.errors import BedFailed, NodeGone
+from harness.errors import BedFailed, NodeGone, in_words
 from nemesis._interval import Interval
 from nemesis._ledger import Ledger
 from nemesis._stopwatch import timing
@@ -75,7 +75,7 @@ class Healer:
             raise
         except Exception as e:
             interval.gone = isinstance(e, NodeGone)
-            self._failed(interval, _sentence(e))
+            self._failed(interval, in_words(e))
             return e
         interval.evidence.pop("healing", None)
         return None
@@ -110,7 +110,7 @@ class Healer:
             if not isinstance(e, BedFailed):
                 self._broken.append(e)
             interval.gone |= isinstance(e, NodeGone)
-            return Observation("failed", {"not_seen": _sentence(e)})
+            return Observation("failed", {"not_seen": in_words(e)})
 
     def _give_up(self, interval: Interval, why: str) -> None:
         words, interval.injection = f"{interval.words}: {why}", None
@@ -135,7 +135,3 @@ class Healer:
             tell(what)
         except OSError as e:
             self._broken.append(e)
-
-
-def _sentence(error: Exception) -> str:
-    return str(error) if isinstance(error, BedFailed) else f"{type(error).__name__}: {error}"

@@ -1,12 +1,12 @@
 """Kinds of faults by any of their names, and what may stand in their parameters."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 from harness import registry
-from harness.contracts import PlannedFault
+from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest, UnknownName
 from harness.scene import Param
 from nemesis._aliases import Alias, aliases
@@ -43,6 +43,19 @@ def hits_clients(module: ModuleType) -> bool:
     return "links" in module.NEEDS or getattr(module, "HITS_CLIENTS", False)
 
 
+def fitting(kind: str, targets: Sequence[str], nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Of these targets those that such a fault can hit. BadRequest when there are some, and it can
+    hit none of them."""
+    suits = getattr(registry.module("fault", kind), "suits", None)
+    fit = tuple(target for target in targets if not suits or suits(target, nodes))
+    if targets and not fit:
+        raise BadRequest(
+            f"{kind} can hit none of the targets {', '.join(targets)}; add one that it can, or"
+            f" leave {kind} out of the faults"
+        )
+    return fit
+
+
 def of_link(
     target: str, given: Mapping[str, Any], module: ModuleType, by_lot: bool = False
 ) -> tuple[str, dict[str, Any]]:
@@ -51,10 +64,12 @@ def of_link(
     BadRequest when the fault is not one of links, or parameters that are not drawn by lot say
     something else.
     """
-    arrow = BOTH_WAYS if BOTH_WAYS in target else ONE_WAY
-    source, found, sink = target.partition(arrow)
+    arrow = BOTH_WAYS if BOTH_WAYS.strip() in target else ONE_WAY
+    source, found, sink = target.partition(arrow.strip())
     if not found:
         return target, dict(given)
+    if not source.strip() or not sink.strip():
+        raise BadRequest(f"{target!r} names one end of a link only; write 'master -> slave'")
     params: Mapping[str, Param] = module.PARAMS
     if not {"from", "direction"} <= params.keys():
         raise BadRequest(f"{target!r} is a link, and this fault does nothing to links")

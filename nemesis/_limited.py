@@ -36,6 +36,7 @@ class Limited:
     async def __aenter__(self) -> "Limited":
         self._hold.take()
         await each(*map(self._take, self._victims))
+        self._hold.keep([node for node in self._victims if node in self._pid])
         return self
 
     async def _take(self, node: str) -> None:

@@ -6,7 +6,7 @@ Jepsen's (there a set is called a grudge). Every shape takes names in a stable o
 generator, so the same seed cuts the same links.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 from random import Random
 
@@ -18,6 +18,11 @@ def one_way(sources: Iterable[str], sinks: Iterable[str]) -> Links:
     """What sources send to sinks is lost; answers still pass."""
     sinks = tuple(sinks)
     return frozenset((a, b) for a in sources for b in sinks if a != b)
+
+
+def may_meet(a: Collection[str], b: Collection[str]) -> bool:
+    """Whether there is any link between the two."""
+    return any(x != y for x in a for y in b)
 
 
 def between(a: Iterable[str], b: Iterable[str]) -> Links:

@@ -22,7 +22,7 @@ from typing import Any
 
 from harness import plans, registry
 from harness.contracts import CLIENT, Bed, Injection, Node, Standing
-from harness.errors import BedFailed, NodeGone
+from harness.errors import BedFailed, NodeGone, in_words
 from harness.scene import Scene
 from nemesis import _conditions, _targets
 from nemesis._conditions import Acks, Event, Stands, State
@@ -32,7 +32,9 @@ from nemesis._hearing import Hearing
 from nemesis._interval import Interval, as_json, first_row
 from nemesis._kinds import hits_clients
 from nemesis._ledger import Entry, Ledger
+from nemesis._overlaps import hold
 from nemesis._plan import Plan
+from nemesis._processes import NeverInForce
 from nemesis._stopwatch import timed, timing
 from nemesis._waiting import NS, reached, sleep_until
 
@@ -120,13 +122,16 @@ class _Nemesis:
             if interval.injection:
                 await self._observe(interval, interval.injection)
         except (BedFailed, _Missed) as e:
-            self._fail(interval, str(e))
+            self._fail(interval, str(e) or in_words(e))
+            if isinstance(e, NeverInForce):
+                self._hit_nobody(interval)
             if not interval.injection:
                 self._never_was(interval)
         self._settle(interval)
         if interval.injection:
-            with suppress(NodeGone):  # whom its end waits for; the run is ended early anyway
-                await self._last(interval)
+            if interval.row["applied"] is not None:  # else it is undone at once
+                with suppress(NodeGone):  # whom its end waits for; the run is ended early anyway
+                    await self._last(interval)
             await self.healer.heal([interval])
 
     async def _moment(self, interval: Interval) -> None:
@@ -222,7 +227,7 @@ class _Nemesis:
         injection = await self._aimed(interval)
         interval.row["targets"] = as_json(injection.targets)
         if not injection.targets:
-            self._fail(interval, "nobody played the part that it aims at")
+            self._fail(interval, self._why_nobody(interval))
             self._never_was(interval)
             return
         names = [name for names in injection.targets.values() for name in names]
@@ -235,6 +240,28 @@ class _Nemesis:
             await injection.__aenter__()
         self._mark(interval, applied=self.bed.now_ns())
         self._settle(interval)
+
+    def _why_nobody(self, interval: Interval) -> str:
+        """Why it hit nobody: they are all held by other faults, or nobody is there."""
+        aim = self._scene(interval, interval.standing or Standing()).aim
+        meant = [n.name for n in aim(interval.planned.target)] if interval.planned.target else []
+        holders = [
+            other.words
+            for other in self.begun
+            if other.injection and hold(other.planned, interval.planned)
+            if not self.held.isdisjoint(meant) and set(meant) & set(self.victims[_word(other)])
+        ]
+        if holders:
+            return f"{', '.join(meant)} had no process to spare: {' and '.join(holders)} held it"
+        if meant and not hold(interval.planned):
+            return "there is no link between those that it aims at"
+        return "nobody played the part that it aims at"
+
+    def _hit_nobody(self, interval: Interval) -> None:
+        """It was aimed, and changed nothing."""
+        interval.injection = None
+        self.victims[_word(interval)] = ()
+        self.ledger.close_entry(interval.number)
 
     def _never_was(self, interval: Interval) -> None:
         """Nothing of it is in the world, so nobody has to wait until it is undone."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.contracts import CLIENT, Node, Observation, PlannedFault
 from harness.scene import Effect, Link, Scene
-from nemesis import _links
+from nemesis import _links, _targets
 from nemesis._probes import Sighting, sight
 
 DIRECTIONS = ("in", "out", "both")
@@ -23,8 +23,8 @@ class LinkFault:
     def __init__(
         self, scene: Scene, targets: Sequence[Node], effects: Mapping[Link, Effect]
     ) -> None:
-        self.targets = scene.parts(targets) if effects else {}
-        self.effects = effects
+        self.effects = {link: effect for link, effect in effects.items() if link[0] != link[1]}
+        self.targets = scene.parts(targets) if self.effects else {}
         self._scene = scene
 
     async def __aenter__(self) -> "LinkFault":
@@ -57,6 +57,25 @@ class LinkFault:
         for source, sink in sorted(self.effects):
             losing.setdefault(sink, []).append(source)
         return losing
+
+
+def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
+    """Why there can be no such link at any moment, where the words alone say it; else nothing."""
+    target, others = planned.target, planned.params["from"] or "cluster"
+    clients = planned.params["clients"]
+    if _links.may_meet(_targets.possible(target, nodes), reached_from(others, clients, nodes)):
+        return ""
+    return no_link(target, others)
+
+
+def reached_from(selector: str, clients: bool, nodes: Sequence[Node]) -> set[str]:
+    """All whom the other side of a link may mean."""
+    more = {node.name for node in nodes if clients and node.role == CLIENT}
+    return _targets.possible(selector, nodes) | more
+
+
+def no_link(one: str, other: str) -> str:
+    return f"hits nothing: there is no link between {one!r} and {other!r}; name nodes that differ"
 
 
 def chosen(planned: PlannedFault, scene: Scene) -> tuple[Sequence[Node], Sequence[Link]]:
@@ -97,7 +116,7 @@ def observed(
         ],
         **more,
     }
-    if not odd:
+    if own and not odd:
         return Observation("installed", evidence)
     return Observation("partial" if good else "failed", evidence)
 

@@ -1,10 +1,9 @@
 """Faults that break again what is broken already. Pure.
 
 Two faults of one kind with the same parameters, on the same nodes at the same time, are one fault
-that heals too early, or two of which the second finds nothing to break. So are two of one kind that
-takes hold of a process, whatever their parameters, for that belongs to one fault at a time. Only
-what is sure is told: who plays a part, who is drawn by lot, and what waits for a condition is not
-known beforehand.
+that heals too early, or two of which the second finds nothing to break. So are any two that take
+hold of a process, for that belongs to one fault at a time. Only what is sure is told: who plays a
+part, who is drawn by lot, and what waits for a condition is not known beforehand.
 """
 
 from collections.abc import Sequence
@@ -13,26 +12,27 @@ from harness import registry
 from harness.contracts import Node, PlannedFault
 from nemesis import _targets
 
-HOLDING = frozenset({"signal", "power"})  # who needs these has processes to itself
+SHARING = frozenset({"links", "disk"})  # who needs these leaves processes to others
 
 
 def overlapped(plan: Sequence[PlannedFault], number: int, nodes: Sequence[Node]) -> int | None:
     """The first fault before this one that breaks the same thing while it lasts."""
     fault = plan[number]
     for other, earlier in enumerate(plan[:number]):
-        if _same(earlier, fault) and _meet(earlier, fault):
+        if (_same(earlier, fault) or hold(earlier, fault)) and _meet(earlier, fault):
             whom, again = _victims(earlier, nodes), _victims(fault, nodes)
             if not whom.isdisjoint(again):
                 return other
     return None
 
 
+def hold(*faults: PlannedFault) -> bool:
+    """Whether each of them takes hold of processes."""
+    return all(SHARING.isdisjoint(registry.module("fault", fault.kind).NEEDS) for fault in faults)
+
+
 def _same(one: PlannedFault, other: PlannedFault) -> bool:
-    if one.kind != other.kind:
-        return False
-    return one.params == other.params or not HOLDING.isdisjoint(
-        registry.module("fault", one.kind).NEEDS
-    )
+    return one.kind == other.kind and one.params == other.params
 
 
 def _meet(one: PlannedFault, other: PlannedFault) -> bool:

@@ -109,6 +109,6 @@ class PacedFault(LinkFault):
             **figures,
             **({} if healed else {self.told: self._by_sink()}),
         }
-        if good == len(own) and not closed:
+        if own and good == len(own) and not closed:
             return Observation("installed", evidence, words)
         return Observation("partial" if good else "failed", evidence, words)

@@ -23,7 +23,7 @@ from harness.trial import Trial
 from nemesis import _conditions, _targets
 from nemesis._aliases import Alias
 from nemesis._conditions import Event, State
-from nemesis._kinds import alias_of, completed, hits_clients, of_link
+from nemesis._kinds import alias_of, completed, fitting, hits_clients, of_link
 from nemesis._kinds import check_kinds as check_kinds
 from nemesis._overlaps import overlapped
 from nemesis._written import Loaded as Loaded
@@ -66,7 +66,7 @@ def draw(trial: Trial, detection_s: float, nodes: Sequence[Node]) -> Plan:
         return ()
     starts = _windows(trial)
     plan = tuple(
-        _drawn(alias, at_s, trial, random)
+        _drawn(alias, at_s, trial, random, nodes)
         for at_s, aliases in zip(starts, _dealt(kinds, len(starts), random), strict=True)
         for alias in aliases
     )
@@ -103,13 +103,16 @@ def _dealt(kinds: Sequence[Alias], windows: int, random: Random) -> list[list[Al
     return dealt
 
 
-def _drawn(alias: Alias, at_s: float, trial: Trial, random: Random) -> PlannedFault:
+def _drawn(
+    alias: Alias, at_s: float, trial: Trial, random: Random, nodes: Sequence[Node]
+) -> PlannedFault:
     module = registry.module("fault", alias.kind)
+    targets = fitting(alias.kind, trial.targets, nodes)
     if alias.settled:
-        own = random.choice(trial.targets) if trial.targets else ""
+        own = random.choice(targets) if targets else ""
         target, params = alias.target or own, alias.params
     else:
-        target, params = module.drawn(random, trial.targets)
+        target, params = module.drawn(random, targets)
     target, given = of_link(target, params, module, by_lot=True)
     fault = PlannedFault(alias.kind, at_s, trial.rhythm.fault_s, target, given)
     return completed(fault, module)
@@ -139,11 +142,18 @@ def check(
         if can is not None:
             _check_possible(fault, can, trial, where)
         earlier.append(f"{_targets.FAULT}{number}")
+        if trial.plan:
+            _check_hits(fault, nodes, where)
         if trial.plan and (other := overlapped(plan, number, nodes)) is not None:
+            first = plan[other]
+            what = (
+                f"breaks again what fault {other} has broken"
+                if first.kind == fault.kind
+                else f"needs a process that fault {other} ({first.kind}) has hold of"
+            )
             raise BadRequest(
-                f"{where('at_s')} breaks again what fault {other} has broken until "
-                f"{plan[other].at_s + plan[other].for_s:g} s; let one end before the other begins, "
-                "or name other nodes"
+                f"{where('at_s')} {what} until {first.at_s + first.for_s:g} s; let one end before"
+                " the other begins, or name other nodes"
             )
 
 
@@ -151,9 +161,8 @@ def longest_s(plan: Plan) -> float:
     """How long after the load began all of it is over, whatever conditions it waits for."""
     begun_s = over_s = 0.0
     for fault in plan:
-        condition = _conditions.after(fault.after)
-        waits_s = condition.within_s if condition else 0.0
-        begun_s = max(fault.at_s, begun_s if condition else 0.0) + waits_s
+        _, waits_s = _conditions.waits_s(fault)
+        begun_s = max(fault.at_s, begun_s if fault.after.strip() else 0.0) + waits_s
         over_s = max(over_s, begun_s + fault.for_s)
     return over_s
 
@@ -190,6 +199,13 @@ def _check_targets(
         raise BadRequest(
             f"{where('target')}: clients can be cut off but not hit by {fault.kind}; target servers"
         )
+
+
+def _check_hits(fault: PlannedFault, nodes: Sequence[Node], where: Where) -> None:
+    """A fault by hand has something that it could touch. Drawn ones fit themselves."""
+    hopeless = getattr(registry.module("fault", fault.kind), "hopeless", None)
+    if why := hopeless and hopeless(fault, nodes):
+        raise BadRequest(f"{where('target' if fault.target else 'params')} {why}")
 
 
 @contextmanager
@@ -239,10 +255,12 @@ def _check_times(fault: PlannedFault, trial: Trial, detection_s: float, where: W
             f"{where('for_s')} lasts {fault.for_s:g} s, but what it is set to do takes"
             f" {takes(fault):g} s; make it longer, or set short_faults = true"
         )
-    if fault.at_s + fault.for_s > trial.duration_s + 1e-9:
+    waits_s, _ = _conditions.waits_s(fault)
+    end_s = fault.at_s + waits_s + fault.for_s
+    if end_s > trial.duration_s + 1e-9:
         raise BadRequest(
-            f"{where('for_s')} may end at {fault.at_s + fault.for_s:g} s, after the load, which"
-            f" lasts {trial.duration_s:g} s; make duration_s longer"
+            f"{where('after' if waits_s else 'for_s')} may end at {end_s:g} s, after the load,"
+            f" which lasts {trial.duration_s:g} s; make duration_s longer"
         )
 
 

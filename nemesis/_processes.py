@@ -1,11 +1,17 @@
-"""What `kill` and `pause` share: whom the faults of processes aim at, and their hold on them."""
+"""What `kill` and `pause` share: whom the faults of processes aim at, and their hold on them.
 
+A node whose process has ended by itself, as on a disk that fails it, is nobody's victim: there is
+nothing to break there and nothing to mend, so it is not held. A fault that finds no other was never
+in force.
+"""
+
+import asyncio
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import PlannedFault
-from harness.errors import BadRequest
+from harness.contracts import Bed, PlannedFault
+from harness.errors import BadRequest, BedFailed
 
 TARGETS = (
     "master",
@@ -29,6 +35,19 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
     return random.choice(targets or TARGETS), {}
 
 
+class NeverInForce(BedFailed):
+    """A fault changed nothing when it was applied, and holds nobody: nothing is to be healed."""
+
+
+async def runs(bed: Bed, node: str) -> bool:
+    """Whether the node's process is there, if only stopped; of one that can not be asked, it is."""
+    try:
+        state = await bed.agents[node].state(bed.system.process(node))
+    except BedFailed:
+        return True
+    return state.state not in ("exited", "absent")
+
+
 class Hold:
     """Nodes whose process belongs to one fault: from its entering until its healing was looked
     for, which it is even when undoing failed, so that no other fault touches them meanwhile. It may
@@ -41,6 +60,22 @@ class Hold:
     def take(self) -> None:
         self._mine = set(self._nodes)
         self._held |= self._mine
+
+    async def take_who_runs(self, bed: Bed) -> list[str]:
+        """The nodes whose process is there; the others are not held. NeverInForce: there are
+        none."""
+        self.take()
+        there = await asyncio.gather(*(runs(bed, node) for node in self._nodes))
+        return self.keep([node for node, is_so in zip(self._nodes, there, strict=True) if is_so])
+
+    def keep(self, nodes: Sequence[str]) -> list[str]:
+        """Let go of all but these. NeverInForce: there are none."""
+        others = self._mine - set(nodes)
+        self._held -= others
+        self._mine -= others
+        if not nodes:
+            raise NeverInForce(f"{', '.join(self._nodes)} did not run, so there was nobody to hit")
+        return list(nodes)
 
     def let_go(self) -> None:
         """Only what is still ours: somebody else may have it by now."""

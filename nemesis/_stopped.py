@@ -28,6 +28,8 @@ class Stopped(Kill):
 
     async def _kill(self, node: str) -> None:
         await super()._kill(node)
+        if node not in self._killed:
+            return
         await self._wait(self._gone, node, self.gone_within_s)
         if not await self._gone(node):
             raise BedFailed(f"{node} was not seen to end, so its files were left alone")

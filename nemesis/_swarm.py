@@ -20,7 +20,7 @@ from harness.errors import BadRequest
 from harness.trial import Trial
 from nemesis import _targets
 from nemesis._aliases import Alias
-from nemesis._kinds import alias_of
+from nemesis._kinds import alias_of, fitting
 from nemesis._plan import Plan, check
 
 FIRST_S = 0.5  # of load alone
@@ -92,10 +92,11 @@ def _weather(
     kinds = tuple(name for name in trial.faults if alias_of(name).kind) or tuple(
         kind for kind in USUAL if can >= registry.module("fault", kind).NEEDS
     )
-    targets = trial.targets or _targets_of(random, nodes)
+    own = () if trial.targets else _targets_of(random, nodes)
     lasting = LONG_LASTING if random.random() < LONG else LASTING
     for_s = detection_s * _log(random, *lasting)
-    ways = [_way(alias_of(kind), targets, nodes) for kind in _some(random, kinds)]
+    aliases = [alias_of(kind) for kind in _some(random, kinds)]
+    ways = [_way(each, _for(each.kind, trial, own, nodes), nodes) for each in aliases]
     return Weather(
         ways,
         [DEAR.get(kind, 1.0) * _log(random, *LIKELY) for kind, _ in ways],
@@ -127,6 +128,14 @@ def _targets_of(random: Random, nodes: Sequence[Node]) -> tuple[str, ...]:
     named = [node.name for node in nodes if node.role != CLIENT]
     few = random.sample(named, random.choice((0, 0, 1, 2))) if len(named) > 1 else named
     return tuple(_some(random, about) + few) if about else tuple(few or named)
+
+
+def _for(kind: str, trial: Trial, own: Sequence[str], nodes: Sequence[Node]) -> Sequence[str]:
+    """The targets that a kind is drawn from: the trial's that it can hit, or of our own."""
+    if trial.targets:
+        return fitting(kind, trial.targets, nodes)
+    usual = getattr(registry.module("fault", kind), "usual", None)
+    return usual(own) if usual else own
 
 
 def _means(selector: str, nodes: Sequence[Node]) -> bool:

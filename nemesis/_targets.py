@@ -79,6 +79,8 @@ def check(selector: str, nodes: Sequence[Node], words: Collection[str] = ()) -> 
         for place in _split(term)[1].split(IN)[1:]:
             if (zone := place.split(BUT)[0]) not in map(_zone, _zones(nodes)):
                 raise BadRequest(f"{term!r}: {zone!r} is no zone; write 'broker in zone-a'")
+        if not possible(term, nodes):
+            raise BadRequest(f"{term!r} can mean nobody; name nodes that there are")
         _check_number(term, nodes)
         if ZONE in _words(term) and (_split(term)[1] != ZONE or term == ZONE):
             raise BadRequest(f"{term!r} must read like 'one zone', 'minority zone' or 'zone-a'")
@@ -110,6 +112,29 @@ def lasts(selector: str, nodes: Sequence[Node]) -> bool:
 def always(selector: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Whom a selector that lasts means."""
     return resolve(selector, nodes, Standing(), Random(0))
+
+
+def possible(selector: str, nodes: Sequence[Node]) -> set[str]:
+    """Names of all that it may mean at some moment: any node may play a part, but no client."""
+    whom = [_split(term)[1] for term in _terms(selector)]
+    return {node.name for node in nodes if any(_may_be(node, who) for who in whom)}
+
+
+def most(selector: str, nodes: Sequence[Node]) -> int:
+    """How many it may mean at most."""
+    there = possible(selector, nodes)
+    return min(len(there), sum(_most(term, nodes) for term in _terms(selector)))
+
+
+def sure(selector: str, nodes: Sequence[Node]) -> set[str]:
+    """Names of those that it means at every moment; nobody where that depends on it."""
+    return {node.name for node in always(selector, nodes)} if lasts(selector, nodes) else set()
+
+
+def same(one: str, other: str) -> bool:
+    """Whether both mean the same at any one moment: in the same words, and without a lot."""
+    terms = {*_terms(one)}
+    return terms == {*_terms(other)} and all(_split(term)[0] == "all" for term in terms)
 
 
 def is_among(node: Node, selector: str, met: Met) -> bool:
@@ -220,6 +245,31 @@ def _plays(node: Node, who: str, standing: Standing, met: Met) -> bool:
             if node.role != CLIENT and node.zone and who == _zone(node.zone):
                 return True
             return who in (node.role, node.name) or node.name in met.get(who, ())
+
+
+def _may_be(node: Node, who: str) -> bool:
+    """Whether some moment makes the node one of them. What is certain takes it away."""
+    wanted, *others = who.split(BUT)
+    part, *zones = wanted.split(IN)
+    if wanted in others or any(_stands(node, other, Standing(), NOBODY) for other in others):
+        return False
+    if any(zone != _zone(node.zone) for zone in zones):
+        return False
+    if part == ZONE:
+        return node.role != CLIENT and bool(node.zone)
+    if part in PARTS:
+        return node.role != CLIENT
+    return part == TELLER or part.startswith(FAULT) or _plays(node, part, Standing(), NOBODY)
+
+
+def _most(term: str, nodes: Sequence[Node]) -> int:
+    count, who = _split(term)
+    there = len(possible(term, nodes))
+    if count.isdecimal() and who != ZONE:
+        return min(int(count), there)
+    if who == ZONE or count == "random":
+        return there
+    return len(_some(count, there, [who] * there, Random(0)))
 
 
 def _some(count: str, of: int, free: Sequence[str], rng: Random) -> Sequence[str]:

@@ -4,7 +4,8 @@ The clock of the machine is never touched, and neither is that of any other proc
 given its own (`_wall_clock`), and loses it when it is healed or ends. Timers and the monotonic
 clock go on as the kernel has them, so what breaks is what trusts the time of day: leases that end
 at an hour, timestamps that decide who wrote last, messages kept for so long. Healing sets the clock
-right at one blow, forward or back, as a time server does it.
+right at one blow, forward or back, as a time server does it. A process that ends takes its wrong
+clock with it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,10 +37,13 @@ Shown = Mapping[str, Mapping[str, float]]  # by process: ahead_s, rate
 
 
 def check(planned: PlannedFault) -> None:
-    """BadRequest when nobody is named, or the clock would be right."""
+    """BadRequest when nobody is named, or nobody could tell the clock from one that is right."""
     _processes.check(planned)
-    if planned.params["skew_s"] == 0 and planned.params["rate"] == 1:
-        raise BadRequest("clock needs a skew_s other than 0 or a rate other than 1")
+    if is_right({"ahead_s": planned.params["skew_s"], "rate": planned.params["rate"]}):
+        raise BadRequest(
+            f"clock needs a skew_s of more than {SLACK_S:g} s either way, or a rate more than"
+            f" {SLACK_RATE:g} off 1: less can not be told from a clock that is right"
+        )
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
@@ -55,6 +59,11 @@ def fault(planned: PlannedFault, scene: Scene) -> "Clock":
     return Clock(scene, victims, planned.params["skew_s"], planned.params["rate"])
 
 
+def is_right(shown: Mapping[str, float]) -> bool:
+    """As far as one can tell."""
+    return abs(shown["ahead_s"]) <= SLACK_S and abs(shown["rate"] - 1) <= SLACK_RATE + 1e-9
+
+
 class Clock:
     """Processes whose wall clock is wrong, until it is left."""
 
@@ -65,16 +74,17 @@ class Clock:
         self._hold = Hold(scene.held, self._victims)
         self._skew_s, self._rate = skew_s, rate
         self._since_ns = 0
+        self._wrong: Sequence[str] = ()  # whose clock is, or is to be
 
     async def __aenter__(self) -> "Clock":
-        self._hold.take()
+        self._wrong = await self._hold.take_who_runs(self._bed)
         self._since_ns = self._bed.now_ns()
         ahead_ns = round(self._skew_s * NS)
-        await each(*(self._do(node, "set", ahead_ns, self._rate) for node in self._victims))
+        await each(*(self._do(node, "set", ahead_ns, self._rate) for node in self._wrong))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await each(*map(self._give_back, self._victims))
+        await each(*map(self._give_back, self._wrong))
 
     async def _give_back(self, node: str) -> None:
         """Also when the change was broken off, with the process standing still."""
@@ -91,17 +101,16 @@ class Clock:
         slack = SLACK_RATE * max(1.0, self._rate)
 
         def wrong(shown: Mapping[str, float]) -> bool:
-            return low <= shown["ahead_s"] <= high and abs(shown["rate"] - self._rate) <= slack
+            as_set = low <= shown["ahead_s"] <= high and abs(shown["rate"] - self._rate) <= slack
+            return as_set and not is_right(shown)
 
         return _observation(seen, wrong)
 
     async def observe_healed(self) -> Observation:
-        def right(shown: Mapping[str, float]) -> bool:
-            return abs(shown["ahead_s"]) <= SLACK_S and abs(shown["rate"] - 1) <= SLACK_RATE
-
         try:
             return _observation(
-                {node: await self._do(node, "read") for node in self._victims}, right
+                {node: shown for node in self._wrong if (shown := await self._do(node, "read"))},
+                is_right,
             )
         finally:
             self._hold.let_go()

@@ -55,6 +55,8 @@ class Corrupt(Stopped):
 
     async def _kill(self, node: str) -> None:
         await super()._kill(node)
+        if node not in self._killed:
+            return
         self._began_again.add(node)
         await self._begin_again(node)
 

@@ -26,15 +26,28 @@ SHOWN: Sequence[Any] = ((TARGET, {}),)
 
 def check(planned: PlannedFault) -> None:
     """BadRequest when it is aimed at nobody, or not at clients."""
-    terms = [term.split() for term in planned.target.split(",")]
-    if not all(any(word.startswith(CLIENT) for word in words) for words in terms):
+    if not _means_clients(planned.target):
         raise BadRequest("crash hits clients; target 'client', 'one client' or one by its name")
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """One client, unless `targets` name others."""
-    named = [target for target in targets if CLIENT in target]
-    return random.choice(named or (TARGET,)), {}
+    return random.choice(targets or (TARGET,)), {}
+
+
+def suits(target: str, _nodes: Sequence[Node]) -> bool:
+    """Whether all that it means are clients."""
+    return _means_clients(target)
+
+
+def usual(targets: Sequence[str]) -> Sequence[str]:
+    """Those of a swarm's own targets that are for it."""
+    return [target for target in targets if _means_clients(target)]
+
+
+def _means_clients(target: str) -> bool:
+    terms = [term.split() for term in target.split(",")]
+    return all(any(word.startswith(CLIENT) for word in words) for words in terms)
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Crash":

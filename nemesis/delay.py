@@ -19,7 +19,12 @@ from harness.contracts import Bed, PlannedFault
 from harness.errors import BadRequest
 from harness.scene import Effect, Param, Scene
 from nemesis._flights import COUNT, Measured, fly
-from nemesis._network import DIRECTIONS, chosen, counted
+from nemesis._network import (  # noqa: F401 - part of what a fault offers
+    DIRECTIONS,
+    chosen,
+    counted,
+    hopeless,
+)
 from nemesis._paced import PacedFault
 from nemesis._unable import unable_to_pace
 

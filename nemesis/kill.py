@@ -38,6 +38,7 @@ class Kill:
         self._bed = scene.bed
         self._victims = [node.name for node in victims]
         self._hold = Hold(scene.held, self._victims)
+        self._ran: list[str] = []
         self._killed: dict[str, int] = {}  # node -> the process id it had
         self._begun: set[str] = set()  # who was started again by us
         self.broke_off = ""
@@ -45,12 +46,14 @@ class Kill:
     async def __aenter__(self) -> "Kill":
         self._hold.take()
         await each(*map(self._kill, self._victims))
+        self._hold.keep(self._ran)
         return self
 
     async def _kill(self, node: str) -> None:
         agent, process = self._bed.agents[node], self._bed.system.process(node)
         state = await agent.state(process)
         if state.state in ("running", "stopped"):
+            self._ran.append(node)
             self._killed[node] = state.pid
             await self._end(node)
 
@@ -75,26 +78,26 @@ class Kill:
         await self._bed.system.start_node(self._bed, node)
 
     async def observe(self) -> Observation:
-        return await self._observed(self._gone, self.gone_within_s)
+        return await self._observed(self._gone, self.gone_within_s, self._victims)
 
     async def observe_healed(self) -> Observation:
         try:
-            return await self._observed(self._back, BACK_WITHIN_S)
+            return await self._observed(self._back, BACK_WITHIN_S, self._ran)
         finally:
             self._hold.let_go()
 
-    async def _observed(self, holds: Check, within_s: float) -> Observation:
-        """Installed when it comes to hold for every victim, failed when for none."""
-        await each(*(self._wait(holds, node, within_s) for node in self._victims))
+    async def _observed(self, holds: Check, within_s: float, whom: Sequence[str]) -> Observation:
+        """Installed when it comes to hold for all of them, failed when for none."""
+        await each(*(self._wait(holds, node, within_s) for node in self._ran))
         nodes: dict[str, dict[str, Any]] = {}
         good = 0
-        for node in self._victims:
+        for node in whom:
             state = await self._state(node)
             nodes[node] = {"was": self._killed.get(node, 0), "pid": state.pid, "is": state.state}
             if state.state == "exited":
                 nodes[node]["code"] = state.code
             good += await holds(node)
-        if good == len(self._victims):
+        if good == len(whom):
             return Observation("installed", {"processes": nodes})
         return Observation("partial" if good else "failed", {"processes": nodes})
 

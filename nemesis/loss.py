@@ -13,7 +13,12 @@ from typing import Any
 from harness.contracts import PlannedFault
 from harness.errors import BadRequest
 from harness.scene import Effect, Param, Scene
-from nemesis._network import DIRECTIONS, LinkFault, chosen
+from nemesis._network import (  # noqa: F401 - part of what a fault offers
+    DIRECTIONS,
+    LinkFault,
+    chosen,
+    hopeless,
+)
 
 TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
 

@@ -18,10 +18,11 @@ from random import Random
 from signal import SIGTERM
 from typing import Any, cast
 
-from harness.contracts import Node, Observation, PlannedFault
+from harness.contracts import CLIENT, Node, Observation, PlannedFault
 from harness.intervals import LOST_COPIES
 from harness.members import Membered
 from harness.scene import Param, Scene
+from nemesis import _targets
 from nemesis._processes import check  # noqa: F401 - part of what a fault offers
 from nemesis._stopped import Stopped, damaged
 from nemesis._waiting import NS, each, reached
@@ -38,9 +39,31 @@ SHOWN: Sequence[Any] = (("controller-leader", {}), ("one slave", {}), ("one slav
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """A controller by lot; of `targets` only those that mean one."""
-    named = [target for target in targets if "controller" in target]
-    return random.choice(named or TARGETS), {}
+    """A controller by lot; `targets` restrict whom it may hit."""
+    return random.choice(targets or TARGETS), {}
+
+
+def suits(target: str, nodes: Sequence[Node]) -> bool:
+    """Whether it means some node that is a member of something."""
+    return not hopeless(PlannedFault("membership", 0.0, 0.0, target), nodes)
+
+
+def usual(targets: Sequence[str]) -> Sequence[str]:
+    """Those of a swarm's own targets that are for it: brokers leave when somebody asks for it."""
+    return [target for target in targets if "controller" in target]
+
+
+def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
+    """Why some of whom it means can not leave anything, where the words alone say it."""
+    roles = {node.name: node.role for node in nodes}
+    for term in planned.target.split(","):
+        meant = {roles[name] for name in _targets.possible(term, nodes)}
+        if meant and meant <= {_targets.NAMESERVER, CLIENT}:
+            return (
+                f"can not hit {term.strip()!r}: a {' or a '.join(sorted(meant))} is no"
+                " member of a group or a set; target controllers or brokers"
+            )
+    return ""
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Membership":
@@ -105,12 +128,12 @@ class Membership(Stopped):
     async def observe_healed(self) -> Observation:
         deadline_ns = self._bed.now_ns() + ENROLLED_WITHIN_S * NS
         try:
-            await each(*(self._seen_enrolled(node, deadline_ns) for node in self._victims))
-            back = [n for n in self._victims if await self._system.enrolled(self._bed, n)]
+            await each(*(self._seen_enrolled(node, deadline_ns) for node in self._ran))
+            back = [n for n in self._ran if await self._system.enrolled(self._bed, n)]
         finally:
             seen = await super().observe_healed()
         evidence = {**seen.evidence, LOST_COPIES: self._lost_copies()}  # if it failed halfway, too
-        if len(back) == len(self._victims):
+        if len(back) == len(self._ran):
             return Observation(seen.state, evidence, seen.measured)
         return Observation("failed", {**evidence, "members": back})
 

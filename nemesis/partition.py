@@ -24,9 +24,9 @@ from typing import Any
 from harness.contracts import CLIENT, Node, PlannedFault
 from harness.errors import BadRequest, UnknownName
 from harness.scene import CUT, Param, Scene
-from nemesis import _links
+from nemesis import _links, _targets
 from nemesis._flapping import Flapping
-from nemesis._network import LinkFault
+from nemesis._network import LinkFault, no_link, reached_from
 
 DIVIDING: Mapping[str, Callable[[Sequence[str], Random], _links.Links]] = {
     "halves": _links.halves,
@@ -37,6 +37,7 @@ DIVIDING: Mapping[str, Callable[[Sequence[str], Random], _links.Links]] = {
 }
 LEAST = {"bridge": 3, "majority": 3, "ring": 4}  # nodes that a shape needs
 SHAPES = (*DIVIDING, "isolate", "one-way", "answers", "between", "link", "clients", "links")
+DEFAULT_FROM = {"answers": CLIENT}  # of others: the cluster
 LACKING = {"between": ("a", "b"), "link": ("a", "b"), "links": ("cut",)}
 
 NEEDS = frozenset({"links"})
@@ -68,7 +69,8 @@ def check(planned: PlannedFault) -> None:
             raise BadRequest(f"partition of shape {shape!r} needs the parameter {name!r}")
     if shape == "links" and not _well_listed(planned.params["cut"]):
         raise BadRequest(
-            "partition of shape 'links' cuts what `cut` lists, as in {broker-1 = [\"broker-2\"]}"
+            "partition of shape 'links' cuts what `cut` lists, as in {broker-1 = [\"broker-2\"]};"
+            " a node and itself are no link"
         )
     if shape in ("isolate", "one-way", "answers") and not planned.target:
         raise BadRequest(f"partition of shape {shape!r} needs a target, such as 'master'")
@@ -81,6 +83,41 @@ def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
         for name in sorted({name for link in _listed(planned.params["cut"]) for name in link}):
             if name not in names:
                 raise UnknownName("node", name, names)
+
+
+def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
+    """Why it can cut nothing at any moment, where the words alone say it; else nothing."""
+    shape, params = planned.params["shape"], planned.params
+    if shape in DIVIDING:
+        return _too_few(shape, planned, nodes)
+    if shape == "links":
+        return ""
+    if shape in ("between", "link"):
+        one, other = params["a"], params["b"]
+        lost = _targets.possible(other, nodes)
+    elif shape == "clients":
+        one, other = planned.target or "broker", CLIENT
+        lost = _targets.possible(other, nodes)
+    else:
+        one, other = planned.target, params["from"] or DEFAULT_FROM.get(shape, "cluster")
+        lost = reached_from(other, params["clients"], nodes)
+        lost -= _targets.sure(one, nodes)  # the victims keep each other
+        if _targets.same(one, other) and not params["clients"]:
+            lost = set()
+    return "" if _links.may_meet(_targets.possible(one, nodes), lost) else no_link(one, other)
+
+
+def _too_few(shape: str, planned: PlannedFault, nodes: Sequence[Node]) -> str:
+    selector = planned.target or "server"
+    least, most = LEAST.get(shape, 2), _targets.most(selector, nodes)
+    if planned.params["clients"]:
+        most += sum(node.role == CLIENT for node in nodes)
+    if most >= least:
+        return ""
+    return (
+        f"hits nothing: shape {shape!r} divides at least {least} nodes, and {selector!r} means"
+        f" {most} at most; name more, or choose another shape"
+    )
 
 
 def takes_s(planned: PlannedFault) -> float:
@@ -148,8 +185,8 @@ def _from_victims(
     shape: str, victims: Sequence[Node], planned: PlannedFault, scene: Scene
 ) -> _links.Links:
     """What the victims lose of `from`. They keep each other."""
-    default = CLIENT if shape == "answers" else "cluster"
-    others = _with_clients(scene.aim(planned.params["from"] or default), planned, scene)
+    whose = planned.params["from"] or DEFAULT_FROM.get(shape, "cluster")
+    others = _with_clients(scene.aim(whose), planned, scene)
     inner = _names(victims)
     outer = [name for name in _names(others) if name not in inner]
     if shape == "isolate":
@@ -166,8 +203,9 @@ def _with_clients(nodes: Sequence[Node], planned: PlannedFault, scene: Scene) ->
 
 def _well_listed(cut: Mapping[str, Any]) -> bool:
     return any(cut.values()) and all(
-        isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
-        for names in cut.values()
+        isinstance(names, list | tuple)
+        and all(isinstance(name, str) and name != sink for name in names)
+        for sink, names in cut.items()
     )
 
 

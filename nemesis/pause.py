@@ -2,7 +2,7 @@
 
 A paused process keeps its connections, answers nothing, and wakes up believing that no time has
 passed: it is the classic maker of a deposed master who does not know it. The kernel still accepts
-connections for it.
+connections for it. One that ends when it goes on is not paused any more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from nemesis._processes import Hold, check, drawn  # noqa: F401 - part of what a
 from nemesis._waiting import NS, each, reached
 
 WITHIN_S = 2.0
+GONE = "gone"  # in the place of threads
 # every thread on the machine: process id, then its stat line, whose fields the kernel documents
 THREADS = ("sh", "-c", "cat /proc/[0-9]*/task/*/stat 2>/dev/null; true")
 
@@ -40,9 +41,10 @@ class Pause:
         self._bed = scene.bed
         self._victims = [node.name for node in victims]
         self._hold = Hold(scene.held, self._victims)
+        self._paused: Sequence[str] = ()
 
     async def __aenter__(self) -> "Pause":
-        self._hold.take()
+        self._paused = await self._hold.take_who_runs(self._bed)
         await self._signal(SIGSTOP)
         return self
 
@@ -53,46 +55,46 @@ class Pause:
         await each(
             *(
                 self._bed.agents[node].signal(self._bed.system.process(node), number)
-                for node in self._victims
+                for node in self._paused
             )
         )
 
     async def observe(self) -> Observation:
-        return await self._observed("T")
+        return await self._observed("T", len(self._victims))
 
     async def observe_healed(self) -> Observation:
         try:
-            return await self._observed("")
+            return await self._observed("", len(self._paused))
         finally:
             self._hold.let_go()
 
-    async def _observed(self, stopped: str) -> Observation:
-        """Every thread of every victim is stopped, or none is."""
+    async def _observed(self, stopped: str, of: int) -> Observation:
+        """Every thread of every victim is stopped, or none is. `of`: how many there should be."""
         seen: dict[str, str] = {}
 
         async def all_so() -> bool:
-            for node in self._victims:
+            for node in self._paused:
                 seen[node] = await self._threads(node)
             return all(_so(states, stopped) for states in seen.values())
 
         await reached(self._bed, all_so, self._bed.now_ns() + WITHIN_S * NS, every_s=0.02)
         good = sum(_so(states, stopped) for states in seen.values())
         evidence = {"threads": seen}
-        if good == len(self._victims):
+        if good == of:
             return Observation("installed", evidence)
         return Observation("partial" if good else "failed", evidence)
 
     async def _threads(self, node: str) -> str:
-        """State letters of the victim's threads; nothing when the process is gone."""
+        """State letters of the victim's threads."""
         agent = self._bed.agents[node]
         state = await agent.state(self._bed.system.process(node))
         if state.state in ("exited", "absent"):
-            return ""
+            return GONE
         return thread_states((await agent.run(THREADS)).out, state.pid)
 
 
 def _so(states: str, stopped: str) -> bool:
-    """Whether threads are all stopped (`T`), or (nothing) all alive and none stopped."""
+    """Whether threads are all stopped (`T`), or (nothing) all gone or none stopped."""
     if stopped:
         return bool(states) and set(states) == {stopped}
     return bool(states) and "T" not in states

@@ -85,11 +85,12 @@ class Round(Restart):
         super().__init__(scene, victims)
         self._for_s, self._down_s = for_s, down_s
         self._until_ns = 0.0
+        self._turns: Sequence[str] = ()  # who ran when the round began
         self._through: dict[str, Mapping[str, int]] = {}
         self._round: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Round":
-        self._hold.take()
+        self._turns = await self._hold.take_who_runs(self._bed)
         self._until_ns = self._bed.now_ns() + self._for_s * NS
         # in a context of its own: what it calls later is not what entering took
         self._round = asyncio.create_task(self._go_round(), context=Context())
@@ -103,7 +104,7 @@ class Round(Restart):
         await super().__aexit__(*exc)
 
     async def _go_round(self) -> None:
-        for node in self._victims:
+        for node in self._turns:
             if not await reached(self._bed, self._whole, self._until_ns, LOOK_EVERY_S):
                 return
             await self._one(node)
@@ -111,6 +112,8 @@ class Round(Restart):
 
     async def _one(self, node: str) -> None:
         await self._kill(node)
+        if node not in self._killed:
+            return
         await self._wait(self._gone, node, CLEAN_WITHIN_S)
         ended = await self._state(node)
         await self._bed.sleep(self._down_s)

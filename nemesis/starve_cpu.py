@@ -14,6 +14,7 @@ from signal import SIGCONT, SIGSTOP
 from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault
+from harness.errors import in_words
 from harness.scene import Param, Scene
 from nemesis._processes import TARGETS, Hold, check  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, each, reached
@@ -57,14 +58,15 @@ class Starved:
         self._victims = [node.name for node in victims]
         self._hold = Hold(scene.held, self._victims)
         self._share, self._period_s = share, period_s
+        self._starved: Sequence[str] = ()
         self._turns: list[asyncio.Task[None]] = []
         self.broke_off = ""
 
     async def __aenter__(self) -> "Starved":
-        self._hold.take()
+        self._starved = await self._hold.take_who_runs(self._bed)
         # in a context of their own: what they call later is not what entering took
         self._turns = [
-            asyncio.create_task(self._take_turns(node), context=Context()) for node in self._victims
+            asyncio.create_task(self._take_turns(node), context=Context()) for node in self._starved
         ]
         return self
 
@@ -80,8 +82,8 @@ class Starved:
             turns.cancel()
         for ended in await asyncio.gather(*self._turns, return_exceptions=True):
             if isinstance(ended, Exception):
-                self.broke_off = str(ended)
-        await each(*(self._signal(node, SIGCONT) for node in self._victims))
+                self.broke_off = in_words(ended)
+        await each(*(self._signal(node, SIGCONT) for node in self._starved))
 
     async def _signal(self, node: str, number: int) -> None:
         await self._bed.agents[node].signal(self._bed.system.process(node), number)
@@ -91,8 +93,8 @@ class Starved:
         should be: how often is told."""
         running = dict(
             zip(
-                self._victims,
-                await asyncio.gather(*map(self._share_of, self._victims)),
+                self._starved,
+                await asyncio.gather(*map(self._share_of, self._starved)),
                 strict=True,
             )
         )
@@ -109,16 +111,16 @@ class Starved:
         seen = 0
         for _ in range(LOOKS):
             await self._bed.sleep(self._period_s * self._random.uniform(0.05, 0.2))
-            seen += await self._runs(node)
+            seen += await self._state(node) == "running"
         return round(seen / LOOKS, 3)
 
     async def observe_healed(self) -> Observation:
-        """All of them run, as often as one looks."""
+        """Nobody is stopped, as often as one looks."""
 
         async def all_run() -> bool:
             for _ in range(ENOUGH_LOOKS):
-                for node in self._victims:
-                    if not await self._runs(node):
+                for node in self._starved:
+                    if await self._state(node) == "stopped":
                         return False
                 await self._bed.sleep(self._period_s / ENOUGH_LOOKS)
             return True
@@ -130,6 +132,5 @@ class Starved:
         finally:
             self._hold.let_go()
 
-    async def _runs(self, node: str) -> bool:
-        state = await self._bed.agents[node].state(self._bed.system.process(node))
-        return state.state == "running"
+    async def _state(self, node: str) -> str:
+        return (await self._bed.agents[node].state(self._bed.system.process(node))).state

@@ -1,4 +1,4 @@
-"""A link fault counts only for what it did itself."""
+"""A fault counts only for what it did itself."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers import coverage
-from checkers._own_effect import idle_links
+from checkers._own_effect import idle_disks, idle_links
 from harness.intervals import FaultInterval
 
 Sketch = Any  # tests/checkers/conftest.py
@@ -116,3 +116,50 @@ def test_a_fault_without_an_effect_of_its_own_does_not_count(sound: Sketch) -> N
     sound.fault("partition", 11, 15, observation=effect)
     sound.fault("partition", 20, 22, observation=effect)
     assert coverage.judge(sound.facts()).stats["effective"] == {"kill": 1, "partition": 1}
+
+
+def disk(number: int, begin: int, heal: int | None, *nodes: str, **how: Any) -> FaultInterval:
+    how = {"kind": "disk-full", "state": "installed"} | how
+    return FaultInterval(number, targets={"broker": nodes}, applied=begin, heal=heal, **how)
+
+
+@given(
+    begin=st.integers(0, 8),
+    lasts=st.integers(1, 6),
+    nodes=st.lists(st.sampled_from(NODES), min_size=1, unique=True),
+    others=st.lists(
+        st.tuples(st.integers(0, 11), st.integers(1, 11), st.sampled_from(NODES)), max_size=6
+    ),
+)
+def test_a_disk_matters_to_a_process_that_runs(
+    begin: int, lasts: int, nodes: list[str], others: list[tuple[int, int, str]]
+) -> None:
+    """Idle are those whose victims were all silent at every moment."""
+    silences = [silence(n, at, at + long, node) for n, (at, long, node) in enumerate(others)]
+    spoilt = disk(99, begin, begin + lasts, *nodes)
+
+    def silent(node: str, t: int) -> bool:
+        return any(at <= t < at + long and other == node for at, long, other in others)
+
+    idle = all(silent(node, t) for node in nodes for t in range(begin, begin + lasts))
+    assert idle_disks([*silences, spoilt], 30) == ({99} if idle else set())
+
+
+def test_what_a_spoilt_disk_needs() -> None:
+    """Its own deeds take nothing from it, nor does what was not seen; other kinds are not asked."""
+    dead = silence(0, 0, 9, "a")
+    assert idle_disks([dead, disk(1, 2, 8, "a")], END) == {1}
+    assert idle_disks([dead, disk(1, 2, None, "a")], END) == set(), "it came back meanwhile"
+    assert idle_disks([dead, disk(1, 2, 8, "a", "b")], END) == set()
+    assert idle_disks([disk(1, 2, 8, "a", kind="fsync", params={"how": "fail"})], END) == set()
+    assert idle_disks([silence(0, 0, 9, "a", state="partial"), disk(1, 2, 8, "a")], END) == set()
+    assert idle_disks([dead, disk(1, 2, 8, "a", kind="clock")], END) == set()
+
+
+def test_a_disk_of_a_dead_node_does_not_count(sound: Sketch) -> None:
+    """It was seen by a prober, and no process met it."""
+    targets = {"broker": ["broker-1"]}
+    sound.fault("disk-full", 11, 15, targets=targets)
+    assert coverage.judge(sound.facts()).stats["effective"] == {"kill": 1}
+    sound.fault("disk-full", 20, 22, targets=targets)
+    assert coverage.judge(sound.facts()).stats["effective"] == {"disk-full": 1, "kill": 1}

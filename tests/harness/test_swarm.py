@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -174,6 +175,15 @@ def test_a_plan_that_is_given_is_every_seeds_plan() -> None:
     assert first[1] == second[1]
     assert load(first[1]).faults == load(GIVEN).faults
     assert first[0].bed != second[0].bed
+
+
+def test_a_plan_that_is_given_is_checked_as_everywhere() -> None:
+    """Two faults that want one process, told by file and line; a drawn plan spares who is held."""
+    both = GIVEN.replace("master", "broker-1") + GIVEN.replace("master", "broker-1, broker-2")
+    with pytest.raises(BadRequest, match=r"p.toml line 8: at_s: fault 1 .* breaks again"):
+        drawn(1, replace(BASE, plan="p.toml"), both)
+    assert load(drawn(1, BASE, both)[1]).faults == load(both).faults
+    assert drawn(1, replace(BASE, plan="p.toml"), GIVEN)[0].plan == ""
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,39 @@ def test_healing_is_not_judged_on_a_node_that_another_fault_holds(
     assert disk["heal"] < other["heal"] <= other["healed"] <= disk["healed"]
 
 
+def test_a_node_that_ended_on_its_disk_is_nobody_elses_victim(tmp_path: Path) -> None:
+    """Those that come meanwhile are never in force, and keep nobody from starting it again."""
+    trial = Trial(hosts="simulated", short_faults=True, duration_s=9.0, load={"rate": 20.0})
+    others = (("kill", 2.0), ("pause", 2.2), ("clock", 2.4))
+    plan = '[[fault]]\nkind = "fsync"\nat_s = 1.0\nfor_s = 2.0\ntarget = "broker-1"\n'
+    plan += 'params = { how = "fail" }\n' + "".join(
+        f'[[fault]]\nkind = "{kind}"\nat_s = {at_s}\nfor_s = 6.0\ntarget = "broker-1"\n'
+        for kind, at_s in others
+    )
+    played = simulated(trial.with_({"profile": "sync-flush"}), plan, tmp_path / "run")
+    disk, *later = rows(played)
+    assert disk["state"] == "installed"
+    assert json.loads(disk["observation"])["healing"]["started_again"] == ["broker-1"]
+    assert disk["healed"] < disk["heal"] + 2e9
+    assert [row["state"] for row in later] == ["failed"] * 3
+    why = [json.loads(row["observation"])["error"] for row in later]
+    assert why == ["broker-1 did not run, so there was nobody to hit"] * 3
+    assert "NOT HEALED" not in played.run.log.read_text()
+
+
+def test_one_that_was_started_on_a_bad_disk_is_started_again(tmp_path: Path) -> None:
+    """A kill that ends earlier starts the node on a disk that fails it."""
+    plan = (
+        '[[fault]]\nkind = "kill"\nat_s = 1.0\nfor_s = 1.5\ntarget = "broker-1"\n'
+        '[[fault]]\nkind = "fsync"\nat_s = 2.0\nfor_s = 2.0\ntarget = "broker-1"\n'
+        'params = { how = "fail" }\n'
+    )
+    trial = Trial(hosts="simulated", short_faults=True, duration_s=6.0, load={"rate": 20.0})
+    kill, disk = rows(simulated(trial.with_({"profile": "sync-flush"}), plan, tmp_path / "run"))
+    assert kill["healed"] < disk["heal"] < disk["healed"]
+    assert json.loads(disk["observation"])["healing"]["started_again"] == ["broker-1"]
+
+
 def test_no_acknowledged_message_is_lost_by_a_minority(outcome: Outcome) -> None:
     """One replica at a time, whatever becomes of its disk: the contract claims to survive that."""
     assert not outcome.failure, outcome.why

@@ -1,6 +1,9 @@
 """A process belongs to one fault until that fault's healing was looked for."""
 
 import asyncio
+import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,14 +12,19 @@ import pytest
 
 from harness.contracts import PlannedFault
 from harness.errors import NodeGone
-from nemesis import _plan, carry_out
+from nemesis import _plan, carry_out, open_entries
 from nemesis._processes import Hold
 
 
-def carried_out(world: Any, folder: Path, *faults: PlannedFault) -> None:
+def carried_out(
+    world: Any, folder: Path, *faults: PlannedFault, later: Callable[[], None] | None = None
+) -> None:
+    """Carry out the faults; after 4 s something happens."""
     plan = _plan.load(_plan.dump(faults)).faults
 
     async def story(world: Any) -> None:
+        if later:
+            asyncio.get_running_loop().call_later(4.0, later)
         await carry_out(plan, world.bed, folder / "ledger", asyncio.Event(), Random(1), 0)
 
     world.run(story)
@@ -49,6 +57,23 @@ def test_the_next_fault_waits_until_healing_was_seen(
     assert one["heal"] < one["healed"] <= other["applied"]
 
 
+@pytest.mark.parametrize("target", ["broker-1", "master"])
+def test_who_finds_nobody_says_who_has_them(world: Any, tmp_path: Path, target: str) -> None:
+    """Not that nobody is there."""
+    faults = (PlannedFault("kill", 1, 8, "broker-1"), PlannedFault("pause", 2, 3, target))
+    carried_out(world, tmp_path, *faults)
+    assert world.last(1)["state"] == "failed"
+    why = json.loads(world.last(1)["observation"])["error"]
+    assert why == "broker-1 had no process to spare: fault 0 (kill on broker-1) held it"
+
+
+def test_who_finds_no_link_says_so(world: Any, tmp_path: Path) -> None:
+    """The only master has none to itself."""
+    carried_out(world, tmp_path, PlannedFault("loss", 1, 3, "master", {"from": "master"}))
+    why = json.loads(world.last(0)["observation"])["error"]
+    assert why == "there is no link between those that it aims at"
+
+
 def test_a_healing_that_fails_lets_go(world: Any, tmp_path: Path) -> None:
     """Once it was tried in vain, and looked for, another fault may have the node."""
     agent = world.agents["broker-1"]
@@ -75,3 +100,62 @@ def test_letting_go_twice() -> None:
     other.take()
     one.let_go()
     assert held == {"a"}
+
+
+KINDS = (
+    *("kill", "pause", "clock", "restart"),
+    *("starve-cpu", "starve-descriptors", "starve-memory"),
+)
+ROLLING = {"order": "rolling"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "params"), [*((kind, {}) for kind in KINDS), ("restart", ROLLING)], ids=str
+)
+def test_who_has_ended_by_itself_is_hit_by_nobody(
+    world: Any, tmp_path: Path, kind: str, params: Any
+) -> None:
+    """The fault was never in force: nothing is healed, nobody is held, nothing is told aloud."""
+    world.agents["broker-1"].end(70)
+    carried_out(world, tmp_path, PlannedFault(kind, 1, 30, "broker-1", params))
+    row = world.last(0)
+    assert (row["state"], row["applied"]) == ("failed", None)
+    assert "broker-1 did not run" in json.loads(row["observation"])["error"]
+    assert row["begin"] < row["healed"] < 2e9
+    assert (world.alarms, world.log) == ([], [])
+    assert open_entries(tmp_path / "ledger") == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_runs_is_hit_though_another_has_ended(world: Any, tmp_path: Path, kind: str) -> None:
+    """In part, and only that part is held and healed."""
+    world.agents["broker-1"].end(70)
+    faults = (
+        PlannedFault(kind, 1, 20, "broker-1, broker-2"),
+        PlannedFault("pause", 5, 5, "broker-1"),
+        PlannedFault("pause", 5, 5, "broker-2"),
+    )
+
+    def someone_starts_it() -> None:
+        world.agents["broker-1"].process = "running"
+
+    carried_out(world, tmp_path, *faults, later=someone_starts_it)
+    assert [world.last(number)["state"] for number in range(3)] == [
+        "partial",
+        "installed",
+        "failed",
+    ]
+    assert [bool(world.last(number)["healed"]) for number in range(3)] == [True] * 3
+    assert "start broker-1" not in world.log
+    assert world.alarms == []
+    assert world.sound
+
+
+@pytest.mark.parametrize("kind", ["pause", "clock", "starve-cpu"])
+def test_who_ends_meanwhile_needs_no_healing(world: Any, tmp_path: Path, kind: str) -> None:
+    """What was done to a process is gone with it."""
+    one = PlannedFault(kind, 1, 20, "broker-1", {"period_s": 0.02} if kind == "starve-cpu" else {})
+    carried_out(world, tmp_path, one, later=partial(world.agents["broker-1"].end, 70))
+    assert world.last(0)["state"] == "installed"
+    assert world.last(0)["healed"]
+    assert world.alarms == []

@@ -78,6 +78,18 @@ def test_a_healing_that_fails_is_tried_again(
     assert open_entries(ledger) == ()
 
 
+def test_what_could_not_be_applied_is_undone_at_once(world: Any, tmp_path: Path) -> None:
+    """A part of it proves nothing, and who was hit does not wait for the fault's time."""
+    fails_at(world, "broker-2", "signal", 0.0, times=1)
+    carried_out(world, planned(PlannedFault("kill", 1.0, 50.0, "broker-1, broker-2")), tmp_path)
+    row = world.last(0)
+    assert (row["state"], row["applied"]) == ("failed", None)
+    assert row["healed"]
+    assert row["heal"] < 1.1 * S
+    assert world.log == ["start broker-1"]
+    assert world.sound
+
+
 def test_a_node_stays_its_faults_until_that_was_tried_often_enough(
     world: Any, tmp_path: Path
 ) -> None:

@@ -282,6 +282,23 @@ def test_flapping_that_breaks_off_says_so(world: Any, tmp_path: Path) -> None:
     assert world.sound
 
 
+def test_what_breaks_off_without_a_word_has_broken_off(world: Any, tmp_path: Path) -> None:
+    """An error that says nothing is told by its type."""
+    agent = world.agents["broker-3"]
+    links = agent.links
+
+    async def fail(rules: Any) -> None:
+        if 2 * S < world.bed.now_ns() < 3 * S:
+            raise TimeoutError
+        await links(rules)
+
+    agent.links = fail
+    carried_out(world, tmp_path, FLAPPING)
+    assert world.last(0)["state"] == "partial"
+    assert json.loads(world.last(0)["observation"])["broke_off"] == "TimeoutError"
+    assert world.sound
+
+
 def test_flapping_that_is_seldom_seen_is_partial(world: Any, tmp_path: Path) -> None:
     """It came back as an order, and not in the world."""
     agent = world.agents["broker-3"]

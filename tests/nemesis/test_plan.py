@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.trial import Rhythm, Trial
 from harness.zones import placed
-from nemesis import _plan
+from nemesis import _plan, membership, swarm
 from nemesis._aliases import ALIASES, JEPSEN, OPENCHAOS, aliases
 from nemesis._kinds import unfit
 
@@ -92,6 +93,43 @@ def test_targets_of_the_trial_restrict_the_draw() -> None:
     """A drawn plan aims at nobody but the trial's targets."""
     trial = Trial(faults=KINDS, targets=("broker-2", "one slave"), duration_s=300)
     assert {f.target for f in _plan.draw(trial, 1.5, NODES)} == {"broker-2", "one slave"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets", "drawn"),
+    [
+        ("membership", ("broker-1",), {"broker-1"}),
+        ("membership", ("slave", "nameserver"), {"slave"}),
+        ("membership", (), {*membership.TARGETS}),
+        ("crash", ("client-1",), {"client-1"}),
+        ("crash", ("master", "one client"), {"one client"}),
+    ],
+)
+def test_targets_restrict_every_kind(kind: str, targets: tuple[str, ...], drawn: set[str]) -> None:
+    """Each is drawn among those that it can hit, also in a swarm."""
+    for seed in range(20):
+        trial = Trial(faults=(kind,), seed=seed, targets=targets)
+        assert {fault.target for fault in _plan.draw(trial, 1.5, NODES)} <= drawn
+        dense = swarm(Random(seed), replace(trial, short_faults=True), 1.5, NODES, ALL)
+        assert {fault.target for fault in dense} <= drawn or not targets
+
+
+@pytest.mark.parametrize(
+    ("kind", "targets"),
+    [
+        ("crash", ("broker-1",)),
+        ("crash", ("master", "server")),
+        ("membership", ("nameserver-1", "client")),
+    ],
+)
+def test_a_kind_that_can_hit_no_target_is_refused(kind: str, targets: tuple[str, ...]) -> None:
+    """It would have to break somebody else instead."""
+    trial = Trial(faults=("kill", kind), targets=targets, short_faults=True)
+    sentence = f"{kind} can hit none of the targets {', '.join(targets)}; add one that it can, or"
+    with pytest.raises(BadRequest, match=sentence):
+        _plan.draw(trial, 1.5, NODES)
+    with pytest.raises(BadRequest, match=sentence):
+        swarm(Random(1), replace(trial, faults=(kind,)), 1.5, NODES, ALL)
 
 
 def test_more_kinds_than_windows_share_them() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from harness.contracts import Node
 from harness.scene import CUT, Effect
+from nemesis import _network
 from nemesis._fabric import Fabric
 from nemesis._probes import Sighting, loss_probes, plausible
 from nemesis.pause import thread_states
@@ -112,3 +113,10 @@ def test_the_last_merge_wins_whatever_is_slow() -> None:
     asyncio.run(story())
     assert agents["b"].rules == {}
     assert agents["a"].calls == agents["c"].calls == 0, "a node that no rule touches is left alone"
+
+
+def test_no_link_is_not_seen_cut() -> None:
+    """Where a fault has no link of its own there is nothing that it could have done."""
+    assert _network.observed([], [], {}).state == "failed"
+    others = [Sighting(("a", "b"), 0.0, 10, 10, 0)]
+    assert _network.observed([], others, {}).state == "failed"

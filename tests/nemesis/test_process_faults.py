@@ -194,8 +194,24 @@ def test_a_clock_that_did_not_change_is_not_installed(world: Any, tmp_path: Path
 
 def test_a_right_clock_is_refused() -> None:
     text = '[[fault]]\nkind = "clock"\nat_s = 1\nfor_s = 5\ntarget = "master"\n'
-    with pytest.raises(BadRequest, match="a skew_s other than 0 or a rate other than 1"):
-        _plan.load(text + "params = { skew_s = 0.0 }\n")
+    for params in ("skew_s = 0.0", "skew_s = 0.05", "skew_s = -0.04, rate = 1.02"):
+        with pytest.raises(BadRequest, match=r"line \d: params: .*more than 0.05 s either way"):
+            _plan.load(text + f"params = {{ {params} }}\n")
+    _plan.load(text + "params = { skew_s = -0.06 }\n")
+
+
+@pytest.mark.parametrize("params", [{"skew_s": 0.06}, {"skew_s": 0.0, "rate": 1.0203}])
+def test_a_clock_that_nobody_changed_is_not_seen_wrong(
+    world: Any, tmp_path: Path, params: Any
+) -> None:
+    """However little is asked of it."""
+    set_as_told = world.agents["broker-1"]._clock
+    one = PlannedFault("clock", 1.0, 5.0, "broker-1", params)
+    carried_out(world, tmp_path, one)
+    assert world.last(0)["state"] == "installed"
+    world.agents["broker-1"]._clock = lambda _verb, _words: set_as_told("read", ())
+    carried_out(world, tmp_path, one)
+    assert world.last(0)["state"] == "failed"
 
 
 def test_the_share_of_a_starved_process_is_measured(world: Any, tmp_path: Path) -> None:
@@ -243,6 +259,22 @@ def test_starving_that_breaks_off_is_partial(world: Any, tmp_path: Path) -> None
     assert world.last(0)["state"] == "partial"
     assert world.last(0)["healed"]
     assert "agent of broker-1" in world.last(0)["observation"]
+
+
+def test_starving_that_breaks_off_without_a_word_is_partial(world: Any, tmp_path: Path) -> None:
+    """An error that says nothing is told by its type."""
+    agent = world.agents["broker-1"]
+    signal = agent.signal
+
+    async def fail(name: str, number: int) -> None:
+        if 6 * S < world.bed.now_ns() < 8 * S:
+            raise TimeoutError
+        await signal(name, number)
+
+    agent.signal = fail
+    carried_out(world, tmp_path, PlannedFault("starve-cpu", 1.0, 20.0, "broker-1"))
+    assert world.last(0)["state"] == "partial"
+    assert json.loads(world.last(0)["observation"])["broke_off"] == "TimeoutError"
 
 
 async def _nothing(*_: Any) -> None:

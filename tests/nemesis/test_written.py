@@ -1,5 +1,7 @@
 """Plans as people write them: repeated faults, links as targets, several files as one."""
 
+from dataclasses import replace
+
 import pytest
 
 from harness import plans
@@ -13,6 +15,7 @@ NODES = (
     *(Node(f"broker-{n}", "broker") for n in (1, 2, 3)),
     Node("client-1", "client"),
 )
+NAMESERVER = Node("nameserver-1", "nameserver")
 
 
 def fault(more: str, kind: str = "kill") -> str:
@@ -149,6 +152,14 @@ def test_a_link_must_be_one(kind: str, more: str, sentence: str) -> None:
         loaded(fault(f'target = "master -> slave"\n{more}', kind))
 
 
+@pytest.mark.parametrize("target", ["master -> ", " -> slave", "master ->", "<-> slave", " -> "])
+@pytest.mark.parametrize("kind", ["partition", "loss", "kill"])
+def test_a_link_has_two_ends(kind: str, target: str) -> None:
+    """One that is left out would mean everybody."""
+    with pytest.raises(BadRequest, match=r"line 5: target: .* names one end of a link only; write"):
+        loaded(fault(f'target = "{target}"', kind))
+
+
 def test_trials_may_aim_at_links() -> None:
     """Drawn plans expand them as well."""
     trial = Trial(faults=("loss",), targets=("broker-1 -> broker-2",))
@@ -199,6 +210,14 @@ def test_a_process_belongs_to_one_fault_of_a_kind() -> None:
         checked(one, other)
 
 
+@pytest.mark.parametrize("kind", ["pause", "clock", "starve-cpu", "wipe", "restart"])
+def test_a_process_belongs_to_one_fault(kind: str) -> None:
+    """The second would find nobody to hit while the first has hold of the node."""
+    sentence = r"fault 1 .* needs a process that fault 0 \(kill\) has hold of until 10 s; let one"
+    with pytest.raises(BadRequest, match=sentence):
+        checked(kill(5.0, "broker-2"), PlannedFault(kind, 8.0, 1.0, "broker-2, broker-3"))
+
+
 @pytest.mark.parametrize(
     "faults",
     [
@@ -208,7 +227,11 @@ def test_a_process_belongs_to_one_fault_of_a_kind() -> None:
         (kill(5.0, "master"), kill(8.0, "master")),
         (kill(5.0, "broker-2", until="another-master"), kill(8.0, "broker-2")),
         (kill(5.0, "broker-2"), kill(5.0, "broker-2", after="9 acks within 9 s")),
-        (kill(5.0, "broker-2"), PlannedFault("pause", 8.0, 5.0, "broker-2")),
+        (kill(5.0, "broker-2"), PlannedFault("pause", 10.0, 5.0, "broker-2")),
+        (kill(5.0, "broker-2"), PlannedFault("pause", 8.0, 5.0, "one broker")),
+        (kill(5.0, "broker-2"), PlannedFault("pause", 8.0, 5.0, "master")),
+        (kill(5.0, "broker-2"), PlannedFault("fsync", 8.0, 5.0, "broker-2")),
+        (kill(5.0, "broker-2"), PlannedFault("partition", 8.0, 5.0, "broker-2")),
         (
             PlannedFault("loss", 5.0, 5.0, "broker-2", {"from": "broker-1"}),
             PlannedFault("loss", 8.0, 5.0, "broker-2", {"from": "broker-3"}),
@@ -269,7 +292,66 @@ def test_what_can_mean_nobody_is_refused(kind: str, more: str, sentence: str) ->
 
 
 @pytest.mark.parametrize(
-    "cut", ["{ broker-1 = [] }", '{ broker-1 = "broker-2" }', "{ broker-1 = [3] }"]
+    ("kind", "more"),
+    [
+        ("partition", 'target = "broker-1"\nparams = { shape = "halves" }'),
+        ("partition", 'target = "one broker"\nparams = { shape = "ring" }'),
+        ("partition", 'target = "broker"\nparams = { shape = "ring" }'),
+        ("partition", 'target = "2 server"\nparams = { shape = "bridge" }'),
+        ("partition", 'params = { shape = "between", a = "broker-1", b = "broker-1" }'),
+        ("partition", 'params = { shape = "link", a = "broker-1", b = "broker-1 but slave" }'),
+        ("partition", 'target = "broker"\nparams = { from = "broker-2" }'),
+        ("partition", 'target = "master"\nparams = { from = "master" }'),
+        ("partition", 'target = "cluster"'),
+        ("partition", 'target = "broker-1 <-> broker-1"'),
+        ("partition", 'target = "client-1"\nparams = { shape = "answers" }'),
+        ("loss", 'target = "broker-1"\nparams = { from = "broker-1" }'),
+        ("delay", 'target = "broker-1 -> broker-1"'),
+        ("bandwidth", 'target = "client-1"\nparams = { from = "client-1", clients = true }'),
+        ("membership", 'target = "nameserver"'),
+        ("membership", 'target = "broker, nameserver-1"'),
+        ("kill", 'target = "broker but broker"'),
+        ("kill", 'target = "one broker-1 but server"'),
+        ("kill", 'target = "master but master"'),
+    ],
+)
+def test_what_can_never_hit_anything_is_refused(kind: str, more: str) -> None:
+    """Where the words alone say it: a node has no link to itself, and one node no halves."""
+    text = fault(more, kind)
+    sentence = r"p.toml line \d: (target|params): .*(hits nothing: |can mean nobody|can not hit 'n)"
+    with pytest.raises(BadRequest, match=sentence):
+        _plan.check(loaded(text), Trial(plan="p.toml"), 0.5, (*NODES, NAMESERVER), text=text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("partition", 'target = "one broker"\nparams = { from = "one broker" }'),
+        ("partition", 'target = "broker"\nparams = { from = "slave", clients = true }'),
+        ("partition", 'target = "minority broker"\nparams = { shape = "one", clients = true }'),
+        ("partition", 'target = "server"\nparams = { shape = "ring" }'),
+        ("partition", 'target = "client"'),
+        ("partition", 'target = "fault-0"\nparams = { shape = "answers" }'),
+        ("loss", 'target = "broker"\nparams = { from = "broker" }'),
+        ("loss", 'target = "master"\nparams = { from = "master" }'),
+        ("kill", 'target = "controller but controller-leader, broker but controller-1"'),
+    ],
+)
+def test_what_may_hit_something_is_not_refused(kind: str, more: str) -> None:
+    """Who plays a part, or is drawn by lot, is known at the moment; a part may have several."""
+    text = fault('target = "master"') + fault(more, kind)
+    _plan.check(loaded(text), Trial(plan="p.toml", short_faults=True), 0.5, NODES, text=text)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "{ broker-1 = [] }",
+        '{ broker-1 = "broker-2" }',
+        "{ broker-1 = [3] }",
+        '{ broker-1 = ["broker-1"] }',
+        '{ broker-2 = ["broker-1"], broker-1 = ["broker-2", "broker-1"] }',
+    ],
 )
 def test_a_list_of_links_is_one(cut: str) -> None:
     """For each node those that it loses."""
@@ -313,3 +395,17 @@ def test_a_plan_says_how_long_it_may_take() -> None:
     whole = "cluster is whole within 60 s"
     assert _plan.longest_s((kill(1.0, "master"), kill(1.0, "master", after=whole))) == 66.0
     assert _plan.longest_s(()) == 0.0
+    later = "cluster is whole + 7 s within 60 s"
+    assert _plan.longest_s((kill(1.0, "master"), kill(1.0, "master", after=later))) == 73.0
+    told = "event election + 7 s within 60 s"
+    assert _plan.longest_s((kill(1.0, "master", after=told),)) == 73.0
+
+
+@pytest.mark.parametrize("condition", ["cluster is whole", "event election"])
+def test_one_that_waits_until_after_the_load_is_refused(condition: str) -> None:
+    """What it waits for may come at once, but not what comes after that."""
+    text = fault(f'target = "master"\nafter = "{condition} + 50 s within 5 s"')
+    trial = Trial(plan="p.toml", short_faults=True, duration_s=56.0)
+    with pytest.raises(BadRequest, match=r"line 6: after: .*may end at 57 s, after the load"):
+        _plan.check(loaded(text), trial, 0.5, NODES, text=text)
+    _plan.check(loaded(text), replace(trial, duration_s=57.0), 0.5, NODES, text=text)

@@ -227,15 +227,19 @@ def test_brokers_leave_and_come_back_as_new_members(tmp_path: Path) -> None:
 
 def test_nobody_gives_the_only_copy_away(tmp_path: Path) -> None:
     """A broker that is alone in its set is not dismissed: the fault has failed, the broker is back
-    with all that it had."""
+    at once with all that it had."""
     load = {"rate": 20.0}
     fields = {"nodes": {"broker": 1}, "profile": "allack-min1", "recover_within_s": 30.0}
-    outcome = played(tmp_path, LEFT_ALONE, duration_s=30.0, load=load, **fields)
+    outcome = played(tmp_path, LEFT_ALONE, duration_s=12.0, load=load, **fields)
     assert outcome.failure == (), outcome.why
     assert outcome.acknowledged > 0
     (row,) = faults(outcome.run)
     assert row["state"] == "failed"
     assert "nobody else is in the SyncStateSet of set-1" in row["observation"]
+    started = [row["t"] for row in rows(outcome.run, "events") if row["kind"] == "start"]
+    again = [t for t in started if t > row["begin"]]
+    assert len(again) == 1
+    assert again[0] < row["begin"] + row["planned_for"]
 
 
 @pytest.fixture(scope="module")
