@@ -7,7 +7,8 @@ nothing at all when clients retry in silence. Beside them stands the longest *si
 without any acknowledgement, because a fault often bites only once it is detected.
 
 Availability is MTBF / (MTBF + MTTR) of this trial, where an outage is a silence much longer than
-the load's own rhythm. Faults come far more often in a trial than in a year, so the yearly
+the load's own rhythm, which is how often senders ask: how often they are answered is what an outage
+changes. Where no send was ever acknowledged, all of it is an outage. Faults come far more often in a trial than in a year, so the yearly
 equivalent says what this rate of faults would mean. Numbers only: this checker never convicts.
 """
 
@@ -32,7 +33,7 @@ from harness.verdict import Result
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 YEAR_S = 365.25 * 24 * 3600
 LEAST_OUTAGE_S = 0.2
-RHYTHMS = 20  # an outage is this many times the usual time between two acknowledgements
+RHYTHMS = 20  # an outage is this many times the usual time between two invocations
 RESAMPLES = 2000
 
 
@@ -194,7 +195,8 @@ def _availability(known: Facts) -> dict[str, Any]:
         return {}
     silences = known.answers.silences(load)
     limit_s = _outage_limit_s(known.answers, load)
-    outages = [s for s in silences if s.length_s > limit_s]
+    never = not known.answers.total(F.SEND, Type.OK)
+    outages = [s for s in silences if never or s.length_s > limit_s]
     down_s = sum(s.length_s for s in outages)
     share = 1 - down_s / load.length_s
     return {
@@ -211,8 +213,7 @@ def _availability(known: Facts) -> dict[str, Any]:
 
 
 def _outage_limit_s(answers: Answers, load: Window) -> float:
-    acked = answers.total(F.SEND, Type.OK)
-    usual_s = load.length_s / acked if acked else load.length_s
+    usual_s = load.length_s / answers.total(F.SEND, Type.INVOKE)
     return max(LEAST_OUTAGE_S, RHYTHMS * usual_s)
 
 

@@ -100,6 +100,34 @@ def test_availability_is_uptime_by_time(sound: Sketch) -> None:
     assert found["nines"] == pytest.approx(0.99, abs=0.01)
 
 
+def test_nothing_acknowledged_is_not_available(sketch: Sketch) -> None:
+    """However short the load was against its rhythm."""
+    for at in (1, 2, 3):
+        sketch.op(F.SEND, at, kind=Type.INFO)
+    found = judged(sketch).stats["availability"]
+    assert (found["share"], found["outages"], found["mtbf_s"]) == (0, 1, 0)
+    assert found["nines"] is None
+
+
+def test_an_outage_does_not_hide_itself(sketch: Sketch) -> None:
+    """How long a silence must be follows from what is asked, not from what is answered."""
+    sketch.ops(1, 2.5, every=0.1)
+    sketch.ops(2.5, 31, every=0.1, kind=Type.INFO)
+    found = judged(sketch).stats["availability"]
+    assert found["outages"] == 1
+    assert found["share"] == pytest.approx(0.05, abs=0.01)
+
+
+def test_half_of_a_slow_load_unanswered_is_half_available(sketch: Sketch) -> None:
+    """Eight sends a second; three times 4.5 s are answered, and 4.5 s are not."""
+    for begin in (1, 10, 19):
+        sketch.ops(begin, begin + 4.5, every=0.125)
+        sketch.ops(begin + 4.5, begin + 9, every=0.125, kind=Type.FAIL)
+    found = judged(sketch).stats["availability"]
+    assert found["outages"] == 3
+    assert found["share"] == pytest.approx(0.5, abs=0.02)
+
+
 def test_interval_needs_several_cycles_and_contains_the_share(sketch: Sketch) -> None:
     """Resampled over fault cycles, the same every time."""
     sketch.ops(1, 31)
