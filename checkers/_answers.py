@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from checkers._timeline import Ask, Bools, Ints, What, latency_ms
+from checkers._timeline import NEVER, Ask, Bools, Ints, What, latency_ms
 from harness.intervals import Window
 from harness.operation import F, Type
 
@@ -111,11 +111,25 @@ class Answers:
 
     @property
     def sending(self) -> Window | None:
-        """From the first send's invocation to the last one's; silence counts only in between."""
+        """From the first send's invocation to the last one's."""
         mask = self._where(What.SENT)
         if not mask.any():
             return None
         return Window(int(self._of("lo", mask).min()), int(self._of("hi", mask).max()))
+
+    def in_vain(self, *, never: bool) -> int | None:
+        """When the last send ended that was invoked after the last acknowledgement and not
+        acknowledged: no more than one fine bin late. Of those that `never` ended, if they are
+        looked at, it is the end of time."""
+        acked = self._where(What.ACKED)
+        last = int(self._of("hi", acked).max()) if acked.any() else -1
+        mask = self._where(What.IN_VAIN) & (self._columns["hi"] > last)
+        if not never:
+            mask &= self._columns["slot"] != NEVER
+        if not mask.any():
+            return None
+        slot = int(self._of("slot", mask).max())
+        return slot if slot == NEVER else (slot + 1) * self.ask.fine_ns
 
     def quantiles_ms(
         self, quantiles: Iterable[float], windows: Iterable[Window] | None = None

@@ -17,6 +17,8 @@ read in parallel and nothing of the size of the history ever travels.
     LEFT      f, window                    operations open at its end
     ANSWER    set, f, mark                 `lo`: first success among those invoked after the mark
     SENT      set                          first and last invocation of a send
+    IN_VAIN   set, fine bin                sends that ended there and were not acknowledged, or
+                                           never ended: first and last invocation
     FAILURE   set, mark, start             `lo`: first unsuccessful send after the mark, and when
                                            it had been invoked
 """
@@ -48,6 +50,7 @@ KEYS = ("what", "set", "f", "type", "slot", "slot2")
 COLUMNS = ("t", "op", "type", "f", "key", "pos")  # of ops
 IDLING = (F.POLL, F.READ)  # may wait for what is not there
 SCHEMA = pa.schema([(name, pa.int64()) for name in (*KEYS, "n", "lo", "hi")])
+NEVER = np.iinfo(np.int64).max  # the bin of what did not end
 NOTHING_LO, NOTHING_HI = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
@@ -62,6 +65,7 @@ class What(IntEnum):
     SENT = 7
     FLIGHT = 8
     LEFT = 9
+    IN_VAIN = 10
 
 
 @dataclass(frozen=True)
@@ -102,11 +106,13 @@ def _nothing() -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """Of the operations that are still open: numbers, times of invocation, and the numbers of
-    those that have brought messages."""
+    """Of the operations that are still open: numbers, times of invocation, kinds and broker sets,
+    and the numbers of those that have brought messages."""
 
     op: Ints = field(default_factory=_nothing)
     t: Ints = field(default_factory=_nothing)
+    f: Ints = field(default_factory=_nothing)
+    set: Ints = field(default_factory=_nothing)
     brought: Ints = field(default_factory=_nothing)
 
 
@@ -117,7 +123,7 @@ def cells(batches: Iterable[pa.RecordBatch], ask: Ask) -> pa.Table:
     for table in _chunks(batches):
         rows, carry = _paired(table, ask, carry)
         tables.append(merge(_measured(rows, ask)))
-    return merge(tables)
+    return merge([*tables, _never_ended(carry)])
 
 
 def merge(tables: Iterable[pa.Table]) -> pa.Table:
@@ -179,20 +185,24 @@ def _paired(table: pa.Table, ask: Ask, carry: Carry) -> tuple[Rows, Carry]:
     t, op, kind, f = (_column(table, name) for name in ("t", "op", "type", "f"))
     single = _column(table, "pos") < 0
     starts = kind == Type.INVOKE
+    sets = _sets(table, ask)
     open_op = np.concatenate([carry.op, op[starts]])
-    open_t = np.concatenate([carry.t, t[starts]])
     order = np.argsort(open_op, kind="stable")
-    open_op, open_t = open_op[order], open_t[order]
+    open_op = open_op[order]
+    open_t, open_f, open_set = (
+        np.concatenate([mine, column[starts]])[order]
+        for mine, column in ((carry.t, t), (carry.f, f), (carry.set, sets))
+    )
     given = np.unique(np.concatenate([carry.brought, op[~single]]))
     brought = np.zeros(len(op), np.bool_)
     ended = np.flatnonzero(single & ~starts & np.isin(f, IDLING))
     brought[ended] = _looked_up(op[ended], given, given) >= 0
     invoked = _looked_up(op, open_op, open_t)
-    rows = Rows(t, op, kind, f, _sets(table, ask), single, invoked, brought)
+    rows = Rows(t, op, kind, f, sets, single, invoked, brought)
     closed = np.sort(op[~starts & single])
     still = _looked_up(open_op, closed, closed) < 0
     given = given[_looked_up(given, closed, closed) < 0]
-    return rows, Carry(open_op[still], open_t[still], given)
+    return rows, Carry(open_op[still], open_t[still], open_f[still], open_set[still], given)
 
 
 def _measured(rows: Rows, ask: Ask) -> list[pa.Table]:
@@ -201,7 +211,7 @@ def _measured(rows: Rows, ask: Ask) -> list[pa.Table]:
     sends = single.where(single.f == F.SEND)
     sent = sends.where(sends.type == Type.INVOKE)
     sends = sends.where(sends.type != Type.INVOKE)
-    acked = sends.where(sends.type == Type.OK)
+    acked, in_vain = sends.where(sends.type == Type.OK), sends.where(sends.type != Type.OK)
     return [
         _counted(What.OPS, single, single.t // ask.bin_ns),
         _counted(What.MESSAGES, messages, messages.t // ask.bin_ns),
@@ -212,8 +222,20 @@ def _measured(rows: Rows, ask: Ask) -> list[pa.Table]:
         *_flights(single, ask),
         *_answers(acked, ask),
         *_answers(messages, ask),
-        *_failures(sends.where(sends.type != Type.OK), ask),
+        *_failures(in_vain, ask),
+        _in_vain(in_vain.set, in_vain.t // ask.fine_ns, in_vain.invoked),
     ]
+
+
+def _in_vain(group: Ints, slot: Ints, invoked: Ints) -> pa.Table:
+    zero = np.zeros(len(group), np.int64)
+    return _cells(What.IN_VAIN, group, zero + F.SEND, zero, slot, lo=invoked, hi=invoked)
+
+
+def _never_ended(carry: Carry) -> pa.Table:
+    """Sends that nobody heard of again."""
+    sends = np.flatnonzero(carry.f == F.SEND)
+    return _in_vain(carry.set[sends], np.full(len(sends), NEVER, np.int64), carry.t[sends])
 
 
 def _counted(what: What, rows: Rows, slot: Ints, slot2: Ints | None = None) -> pa.Table:

@@ -8,7 +8,8 @@ without any acknowledgement, because a fault often bites only once it is detecte
 
 Availability is MTBF / (MTBF + MTTR) of this trial, where an outage is a silence much longer than
 the load's own rhythm, which is how often senders ask: how often they are answered is what an outage
-changes. Where no send was ever acknowledged, all of it is an outage. Faults come far more often in a trial than in a year, so the yearly
+changes. Silence counts while somebody asks, or waits in vain. Where no send was ever acknowledged,
+all of it is an outage. Faults come far more often in a trial than in a year, so the yearly
 equivalent says what this rate of faults would mean. Numbers only: this checker never convicts.
 """
 
@@ -107,9 +108,22 @@ def _next_begin(outline: Outline, fault: FaultInterval) -> int:
 
 
 def _sending(known: Facts, begin: int, end: int) -> Window:
-    """The part of a stretch in which sends were still being invoked."""
+    """The part of a stretch in which somebody still asked, or waited in vain."""
+    asking = _asking(known)
+    return Window(begin, max(begin, min(end, asking.end if asking else begin)))
+
+
+def _asking(known: Facts) -> Window | None:
+    """From the first send's invocation to the last one's, or to the end of the last that was tried
+    after the last acknowledgement: at most the load's end, when it was never heard of again. Where
+    a part of the record is missing, so may be its answer."""
     sending = known.answers.sending
-    return Window(begin, max(begin, min(end, sending.end if sending else begin)))
+    in_vain = known.answers.in_vain(never=known.outline.complete)
+    if sending is None or in_vain is None:
+        return sending
+    load = known.outline.load
+    until = min(in_vain, load.end if load else known.outline.end)
+    return Window(sending.begin, max(sending.end, until))
 
 
 def _to_full_set(outline: Outline, fault: FaultInterval, group: int) -> float | None:
@@ -189,8 +203,8 @@ def _share(answers: Answers, windows: Iterable[int]) -> float | None:
 
 
 def _availability(known: Facts) -> dict[str, Any]:
-    """MTBF / (MTBF + MTTR) while sends were invoked; 95 % interval by resampling fault cycles."""
-    load = known.answers.sending
+    """MTBF / (MTBF + MTTR) while somebody asked; 95 % interval by resampling fault cycles."""
+    load = _asking(known)
     if load is None or load.end <= load.begin:
         return {}
     silences = known.answers.silences(load)

@@ -70,6 +70,31 @@ def test_the_end_of_the_load_is_no_silence(sketch: Sketch) -> None:
     assert stats["availability"]["outages"] == 0
 
 
+@pytest.mark.parametrize("how", [{"kind": None}, {"kind": Type.INFO, "took": 3}])
+def test_waiting_in_vain_is_silence(sketch: Sketch, how: dict[str, Any]) -> None:
+    """Where every slot hangs nobody sends, and everybody waits."""
+    sketch.ops(1, 28)
+    for slot in range(32):
+        sketch.op(F.SEND, 28 + slot * 0.002, **how)
+    sketch.fault("kill", 28, 30.9)
+    stats = judged(sketch).stats
+    assert stats["faults"][0]["silence_s"] == pytest.approx(3, abs=0.02)
+    assert stats["availability"]["outages"] == 1
+    assert stats["availability"]["down_s"] == pytest.approx(3.05, abs=0.02)
+
+
+def test_one_that_hangs_while_others_are_served_is_no_silence(sketch: Sketch) -> None:
+    """Nor is one whose end a torn record lost."""
+    sketch.op(F.SEND, 19, kind=None)
+    sketch.op(F.SEND, 19, kind=Type.INFO, took=6)
+    sketch.ops(1, 20)
+    sketch.fault("pause", 15, 16)
+    assert judged(sketch).stats["availability"]["outages"] == 0
+    sketch.op(F.SEND, 20, kind=None)
+    sketch.complete = False
+    assert judged(sketch).stats["availability"]["outages"] == 0
+
+
 def test_never_acknowledged_again_is_not_zero(sketch: Sketch) -> None:
     """What never happened has no time."""
     sketch.ops(1, 10)
