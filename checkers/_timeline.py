@@ -35,6 +35,7 @@ import pyarrow as pa
 from checkers._units import Batches, Unit, reduced, units_of
 from harness.history import History
 from harness.history import batches as read
+from harness.journal import writer_of
 from harness.operation import F, Type
 
 if TYPE_CHECKING:
@@ -116,13 +117,14 @@ class Carry:
     brought: Ints = field(default_factory=_nothing)
 
 
-def cells(batches: Iterable[pa.RecordBatch], ask: Ask) -> pa.Table:
-    """One writer's operations, in their order, as cells."""
+def cells(batches: Iterable[pa.RecordBatch], ask: Ask, spread_ns: int = 0) -> pa.Table:
+    """One writer's operations, in their order, as cells. Each looks `spread_ns` longer than it
+    was."""
     carry = Carry()
     tables: list[pa.Table] = [SCHEMA.empty_table()]
     for table in _chunks(batches):
         rows, carry = _paired(table, ask, carry)
-        tables.append(merge(_measured(rows, ask)))
+        tables.append(merge(_measured(rows, ask, spread_ns)))
     return merge([*tables, _never_ended(carry)])
 
 
@@ -139,10 +141,12 @@ def merge(tables: Iterable[pa.Table]) -> pa.Table:
 def measure(history: History, ask: Ask, spark: "SparkSession | None") -> pa.Table:
     """Cells of all operations, merged where Spark brings equal keys together."""
 
+    spreads = {writer: history.spread_ns(writer) for writer in history.writers("ops")}
+
     def scan(unit: Unit) -> Batches:
         _, paths = unit
         rows = (batch for path in paths for batch in read(path, COLUMNS))
-        yield from cells(rows, ask).to_batches()
+        yield from cells(rows, ask, spreads[writer_of(paths[0])]).to_batches()
 
     def together(parts: Batches) -> Batches:
         yield from merge([pa.Table.from_batches(parts, SCHEMA)]).to_batches()
@@ -205,7 +209,7 @@ def _paired(table: pa.Table, ask: Ask, carry: Carry) -> tuple[Rows, Carry]:
     return rows, Carry(open_op[still], open_t[still], open_f[still], open_set[still], given)
 
 
-def _measured(rows: Rows, ask: Ask) -> list[pa.Table]:
+def _measured(rows: Rows, ask: Ask, spread_ns: int) -> list[pa.Table]:
     single = rows.where(rows.single)
     messages = rows.where(~rows.single)
     sends = single.where(single.f == F.SEND)
@@ -215,7 +219,7 @@ def _measured(rows: Rows, ask: Ask) -> list[pa.Table]:
     return [
         _counted(What.OPS, single, single.t // ask.bin_ns),
         _counted(What.MESSAGES, messages, messages.t // ask.bin_ns),
-        _latencies(acked.where(acked.invoked >= 0), ask),
+        _latencies(acked.where(acked.invoked >= 0), ask, spread_ns),
         _extremes(What.ACKED, acked, acked.t // ask.fine_ns),
         _extremes(What.SENT, sent, np.zeros(len(sent.t), np.int64)),
         *_windows(single, ask),
@@ -242,9 +246,9 @@ def _counted(what: What, rows: Rows, slot: Ints, slot2: Ints | None = None) -> p
     return _cells(what, rows.set, rows.f, rows.type, slot, slot2)
 
 
-def _latencies(acked: Rows, ask: Ask) -> pa.Table:
+def _latencies(acked: Rows, ask: Ask, spread_ns: int) -> pa.Table:
     """Latency belongs to the moment of the acknowledgement; `hi` keeps the exact worst."""
-    took = acked.t - acked.invoked
+    took = acked.t - acked.invoked - spread_ns
     return _cells(
         What.LATENCY,
         acked.set,

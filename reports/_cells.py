@@ -110,13 +110,14 @@ class Cells:
 
 def cells(history: History, names: Mapping[str, Any]) -> Cells:
     """One pass over all operations."""
-    writers = list(history.writers("ops").values())
-    span = _span(path for paths in writers for path in paths)
+    writers = history.writers("ops")
+    span = _span(path for paths in writers.values() for path in paths)
     if span is None:
         return Cells()
     frame = _Frame.of(*span, names)
     with ThreadPoolExecutor(READERS) as readers:
-        parts = list(readers.map(lambda paths: _reduced(paths, frame), writers))
+        spreads = map(history.spread_ns, writers)
+        parts = list(readers.map(lambda p, s: _reduced(p, frame, s), writers.values(), spreads))
     whole = _merged(parts, frame)
     while whole.cells > MOST_CELLS:
         whole = whole.coarser()
@@ -202,8 +203,8 @@ class _Part:
     open: int = 0
 
 
-def _reduced(paths: Sequence[Path], frame: _Frame) -> _Part:
-    """One writer's operations, in their order."""
+def _reduced(paths: Sequence[Path], frame: _Frame, spread_ns: int) -> _Part:
+    """One writer's operations, in their order; each looks `spread_ns` longer than it was."""
     shape = (frame.keys, frame.count)
     part = _Part(
         np.empty(0, np.int64),
@@ -214,7 +215,7 @@ def _reduced(paths: Sequence[Path], frame: _Frame) -> _Part:
     )
     waiting = (np.empty(0, np.int64), np.empty(0, np.int64))
     for columns in _chunks(paths):
-        waiting = _count(columns, frame, part, waiting)
+        waiting = _count(columns, frame, part, waiting, spread_ns)
     part.open = len(waiting[0])
     return part
 
@@ -240,7 +241,11 @@ def _columns(parts: Sequence[pa.RecordBatch]) -> Mapping[str, Ints]:
 
 
 def _count(
-    rows: Mapping[str, Ints], frame: _Frame, part: _Part, waiting: tuple[Ints, Ints]
+    rows: Mapping[str, Ints],
+    frame: _Frame,
+    part: _Part,
+    waiting: tuple[Ints, Ints],
+    spread_ns: int,
 ) -> tuple[Ints, Ints]:
     """Add a chunk to the part; the operations that are still open, and when they were invoked."""
     alone = ((rows["pos"] < 0) | (rows["f"] == F.CAS)) & (rows["mop"] < 0)
@@ -253,7 +258,7 @@ def _count(
     begun = _looked_up(rows["op"][ends], op, at)
     bins = frame.bins(rows["t"][ends])
     kind = rows["f"][ends] * 4 + rows["type"][ends]
-    took = np.where(begun >= 0, rows["t"][ends] - begun, LEAST_NS)
+    took = np.where(begun >= 0, rows["t"][ends] - begun - spread_ns, LEAST_NS)
     keys, n = np.unique((kind * frame.count + bins) * BUCKETS + bucket_of(took), return_counts=True)
     part.keys, part.n = _added(
         np.concatenate([part.keys, keys]), np.concatenate([part.n, n.astype(np.int64)])

@@ -139,6 +139,18 @@ def test_lag_is_by_offsets(tmp_path: Path) -> None:
     assert found.open == 0
 
 
+def test_the_error_of_a_clock_is_no_latency(tmp_path: Path) -> None:
+    """Where a node's clock may be off, its crew stamps early and late by so much."""
+    run = RunDir(tmp_path)
+    run.update_state(clocks={"client-1": {"offset_ns": 7, "error_ns": 5_000_000}})
+    table = Journal(run.journal, "ops", "client-1")
+    table.append((0, 0, 1, 0, F.SEND, 0, *[NONE] * 8))
+    table.append((12_000_000, 0, 1, 1, F.SEND, 0, *[NONE] * 8))
+    table.close()
+    (layer,) = cells(History.open(run), NAMES).layers
+    assert int(layer.at[0]) % BUCKETS == _cells.bucket_of(np.array([2_000_000]))[0]
+
+
 def test_what_a_newer_version_calls_something_is_left_out(tmp_path: Path) -> None:
     """Unknown kinds of operations, keys and processes break nothing."""
     run = RunDir(tmp_path)
