@@ -40,6 +40,7 @@ READERS = 2  # files at a time
 COLUMNS = ("t", "process", "op", "type", "f", "key", "offset", "pos", "mop")
 READING = (F.POLL, F.READ)
 GROUP = re.compile(r" of (\S+)")
+PROCESS = re.compile(r"[0-9]{1,6}")
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def cells(history: History, names: Mapping[str, Any]) -> Cells:
     span = _span(path for paths in writers.values() for path in paths)
     if span is None:
         return Cells()
-    frame = _Frame.of(*span, names)
+    frame = _Frame.of(*span, names, again="imported" not in history.state)
     with ThreadPoolExecutor(READERS) as readers:
         spreads = map(history.spread_ns, writers)
         parts = list(readers.map(lambda p, s: _reduced(p, frame, s), writers.values(), spreads))
@@ -137,9 +138,10 @@ class _Frame:
     keys: int
     groups: tuple[str, ...]
     group_of: Ints  # by process; -1: of none
+    again: bool  # processes above those are the same clients in a later life of their crew
 
     @classmethod
-    def of(cls, first: int, last: int, names: Mapping[str, Any]) -> "_Frame":
+    def of(cls, first: int, last: int, names: Mapping[str, Any], *, again: bool) -> "_Frame":
         width = bin_ns(last - first + 1)
         begin = first // width * width
         count = (last - begin) // width + 1
@@ -147,10 +149,18 @@ class _Frame:
         groups, group_of = _groups(names.get("processes"))
         places = len(keys) * count * (len(groups) + 1) if isinstance(keys, list) else 0
         known = len(keys) if isinstance(keys, list) and places <= MOST_PLACES else 0
-        return cls(begin, width, count, known, groups, group_of)
+        return cls(begin, width, count, known, groups, group_of, again)
 
     def bins(self, t: Ints) -> Ints:
         return (t - self.begin) // self.bin_ns
+
+    def groups_of(self, process: Ints) -> Ints:
+        """The number of each process's group; -1: of none."""
+        every = len(self.group_of)
+        if not every:
+            return np.full(len(process), -1, np.int64)
+        known = (process >= 0) & (self.again | (process < every))
+        return np.where(known, self.group_of[process % every], -1)
 
 
 def bin_ns(length: int) -> int:
@@ -166,16 +176,16 @@ def bin_ns(length: int) -> int:
 def _groups(processes: Any) -> tuple[tuple[str, ...], Ints]:
     """The consumers' groups, as names.json calls processes: `consumer 0 of billing on client-1`."""
     named = processes if isinstance(processes, Mapping) else {}
+    known = {int(p): str(name) for p, name in named.items() if PROCESS.fullmatch(str(p))}
     found: dict[int, str] = {}
-    for number, name in named.items():
-        match = GROUP.search(str(name))
-        if match and str(name).startswith("consumer") and str(number).isdecimal():
-            found[int(number)] = match[1]
+    for number, name in known.items():
+        match = GROUP.search(name)
+        if match and name.startswith("consumer"):
+            found[number] = match[1]
     groups = tuple(sorted(set(found.values())))[:MOST_GROUPS]
-    known = {process: group for process, group in found.items() if process < 1 << 20}
     group_of = np.full(max(known, default=-1) + 1, -1, np.int64)
-    for process, group in known.items():
-        group_of[process] = groups.index(group) if group in groups else -1
+    for number, group in found.items():
+        group_of[number] = groups.index(group) if group in groups else -1
     return groups, group_of
 
 
@@ -275,9 +285,8 @@ def _messages(rows: Mapping[str, Ints], frame: _Frame, part: _Part) -> None:
     for f, counts in part.delivered.items():
         given = np.flatnonzero((rows["f"] == f) & ok & ~single)
         np.add.at(counts, frame.bins(rows["t"][given]), 1)
-        if f == F.POLL and part.given is not None and len(frame.group_of):
-            process = np.clip(rows["process"][given], 0, len(frame.group_of) - 1)
-            group = np.where(rows["process"][given] == process, frame.group_of[process], -1)
+        if f == F.POLL and part.given is not None:
+            group = frame.groups_of(rows["process"][given])
             _furthest(part.given, rows, frame, given[group >= 0], group[group >= 0])
     if part.sent is not None:
         _furthest(part.sent, rows, frame, np.flatnonzero((rows["f"] == F.SEND) & ok & single))
