@@ -132,12 +132,10 @@ class Answers:
         return slot if slot == NEVER else (slot + 1) * self.ask.fine_ns
 
     def quantiles_ms(
-        self, quantiles: Iterable[float], windows: Iterable[Window] | None = None
+        self, quantiles: Iterable[float], span: int | None = None
     ) -> list[float | None]:
-        """Latencies of acknowledged sends: of all, or of those in bins that begin in a window."""
-        mask = self._where(What.LATENCY)
-        if windows is not None:
-            mask &= self._within(self._columns["slot"] * self.ask.bin_ns, windows)
+        """Latencies of acknowledged sends: of all, or of those acknowledged in a span."""
+        mask = self._where(What.LATENCY) if span is None else self._where(What.WITHIN, slot=span)
         buckets, counts = _summed(self._of("slot2", mask), self._of("n", mask))
         return [_quantile(buckets, counts, q) for q in quantiles]
 
@@ -188,12 +186,6 @@ class Answers:
         for name, wanted in keys.items():
             if wanted is not None:
                 mask = mask & (self._columns[name] == wanted)
-        return mask
-
-    def _within(self, times: Ints, windows: Iterable[Window]) -> Bools:
-        mask = np.zeros(len(times), np.bool_)
-        for window in windows:
-            mask |= (times >= window.begin) & (times < window.end)
         return mask
 
     def _of(self, name: str, mask: Bools) -> Ints:

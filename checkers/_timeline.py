@@ -9,6 +9,7 @@ read in parallel and nothing of the size of the history ever travels.
     OPS       set, f, type, bin            operations invoked and completed
     MESSAGES  set, f, bin                  messages that polls returned
     LATENCY   set, bin, bucket             acknowledged sends, sixteen buckets an octave
+    WITHIN    set, span, bucket            the same, of those acknowledged within some windows
     ACKED     set, fine bin                first and last acknowledgement: gaps are exact
     WINDOW    set, f, type, window         operations in a stretch of the run
     FLIGHT    f, window                    operations open at some moment of it; a poll only if it
@@ -67,15 +68,18 @@ class What(IntEnum):
     FLIGHT = 8
     LEFT = 9
     IN_VAIN = 10
+    WITHIN = 11
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What to measure. `set_of_key[k]` is the number of the broker set that key k lives in."""
+    """What to measure. `set_of_key[k]` is the number of the broker set that key k lives in. A span
+    is some of the windows, by their numbers; where they overlap, latencies count once."""
 
     bin_ns: int
     fine_ns: int
     windows: tuple[tuple[int, int], ...] = ()
+    spans: tuple[range, ...] = ()
     marks: tuple[int, ...] = ()
     set_of_key: tuple[int, ...] = ()
 
@@ -219,7 +223,7 @@ def _measured(rows: Rows, ask: Ask, spread_ns: int) -> list[pa.Table]:
     return [
         _counted(What.OPS, single, single.t // ask.bin_ns),
         _counted(What.MESSAGES, messages, messages.t // ask.bin_ns),
-        _latencies(acked.where(acked.invoked >= 0), ask, spread_ns),
+        *_latencies(acked.where(acked.invoked >= 0), ask, spread_ns),
         _extremes(What.ACKED, acked, acked.t // ask.fine_ns),
         _extremes(What.SENT, sent, np.zeros(len(sent.t), np.int64)),
         *_windows(single, ask),
@@ -246,19 +250,23 @@ def _counted(what: What, rows: Rows, slot: Ints, slot2: Ints | None = None) -> p
     return _cells(what, rows.set, rows.f, rows.type, slot, slot2)
 
 
-def _latencies(acked: Rows, ask: Ask, spread_ns: int) -> pa.Table:
+def _latencies(acked: Rows, ask: Ask, spread_ns: int) -> Iterator[pa.Table]:
     """Latency belongs to the moment of the acknowledgement; `hi` keeps the exact worst."""
     took = acked.t - acked.invoked - spread_ns
-    return _cells(
-        What.LATENCY,
-        acked.set,
-        acked.f,
-        acked.type,
-        acked.t // ask.bin_ns,
-        bucket_of(took),
-        lo=took,
-        hi=took,
-    )
+    bucket = bucket_of(took)
+    where = (acked.set, acked.f, acked.type)
+    yield _cells(What.LATENCY, *where, acked.t // ask.bin_ns, bucket, lo=took, hi=took)
+    for number, span in enumerate(ask.spans):
+        inside = np.flatnonzero(_within(acked.t, [ask.windows[window] for window in span]))
+        slot = np.full(len(inside), number, np.int64)
+        yield _cells(What.WITHIN, *(column[inside] for column in where), slot, bucket[inside])
+
+
+def _within(t: Ints, windows: Iterable[tuple[int, int]]) -> Bools:
+    """Which moments are in any of the windows: more of them had begun than ended."""
+    begins, ends = np.sort(np.array(list(windows), np.int64).reshape(-1, 2), axis=0).T
+    mask: Bools = np.searchsorted(begins, t, "right") > np.searchsorted(ends, t, "right")
+    return mask
 
 
 def _extremes(what: What, rows: Rows, slot: Ints) -> pa.Table:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from checkers._answers import Answers
-from checkers._facts import Facts, Outline, facts, full_set_at
+from checkers._facts import IN_FAULTS, QUIET, Facts, Outline, facts, full_set_at
 from checkers._timeline import What
 from harness.history import History
 from harness.intervals import FaultInterval, Window
@@ -169,17 +169,15 @@ def _sends_in_faults(known: Facts) -> dict[str, int]:
 
 
 def _latencies(known: Facts) -> dict[str, Any]:
-    inside = known.outline.force
-    outside = known.outline.quiet
-    rows = {"all": None, "in_faults": inside, "quiet": outside}
+    rows = {"all": None, "in_faults": IN_FAULTS, "quiet": QUIET}
     found: dict[str, Any] = {
         name: {
             label: None if value is None else round(value, 3)
             for label, value in zip(
-                QUANTILES, known.answers.quantiles_ms(QUANTILES.values(), windows), strict=True
+                QUANTILES, known.answers.quantiles_ms(QUANTILES.values(), span), strict=True
             )
         }
-        for name, windows in rows.items()
+        for name, span in rows.items()
     }
     worst = known.answers.worst_ms()
     found["all"]["max"] = None if worst is None else round(worst, 3)

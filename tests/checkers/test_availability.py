@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from checkers import availability
+from harness.intervals import Window
 from harness.operation import F, Type
 from harness.verdict import Judgement, Result
 
+S = 1_000_000_000
 Sketch = Any  # tests/checkers/conftest.py
 
 
@@ -24,6 +26,22 @@ def test_numbers_of_a_sound_run(sound: Sketch) -> None:
     assert result.stats["read"] == 1
     assert result.stats["latency_ms"]["all"]["p50"] == pytest.approx(2.0, rel=0.05)
     assert result.stats["latency_ms"]["all"]["max"] == pytest.approx(2.0)
+
+
+def test_latencies_of_short_faults_in_a_long_run(sketch: Sketch) -> None:
+    """Faults shorter than a bin of the report's lanes, two of them at once."""
+    sketch.load = Window(1 * S, 3590 * S)
+    sketch.phases = {"load": 1, "healed": 3500, "drain": 3590, "ended": 3600}
+    for begin in range(103, 2103, 100):
+        sketch.ops(begin - 2, begin, every=0.1)
+        sketch.ops(begin, begin + 4, every=0.1, took=0.5)
+        sketch.ops(begin + 5, begin + 8, every=0.1)
+        sketch.fault("delay", begin, begin + 4.5)
+        sketch.fault("loss", begin + 1, begin + 4.5)
+    stats = judged(sketch).stats
+    assert stats["lanes"]["bin_s"] == 10
+    assert stats["latency_ms"]["in_faults"]["p50"] == pytest.approx(500, rel=0.05)
+    assert stats["latency_ms"]["quiet"]["p999"] == pytest.approx(2, rel=0.05)
 
 
 def test_fault_applied_to_first_acknowledgement(sound: Sketch) -> None:

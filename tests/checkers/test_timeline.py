@@ -1,5 +1,6 @@
 """The shared pass over operations, held against a count in plain Python."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -204,3 +205,20 @@ def test_an_empty_history_answers_never() -> None:
     assert answers.total(F.SEND, Type.OK) == 0
     assert list(answers.bins) == []
     assert [s.length_s for s in answers.silences(Window(0, 10**9))] == [1.0]
+
+
+@settings(max_examples=50)
+@given(histories)
+def test_latencies_in_a_span_of_windows(history: list[tuple[F, int, int | None, Type]]) -> None:
+    """Each send that was acknowledged in any of a span's windows counts once."""
+    ask = replace(ASK, spans=(range(2), range(1, 2), range(0)))
+    answers = measured(rows_of(history), ask)
+    took = [
+        (at + t, t) for f, at, t, k in history if f is F.SEND and t is not None and k is Type.OK
+    ]
+    for number, (begin, end) in enumerate([(0, 900), (300, 900), (0, 0)]):
+        worst = max((t for done, t in took if begin <= done < end), default=None)
+        (found,) = answers.quantiles_ms([1.0], number)
+        assert found == (
+            None if worst is None else latency_ms(bucket_of(np.array([worst * MS]))[0])
+        )
