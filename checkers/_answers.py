@@ -134,10 +134,13 @@ class Answers:
     def quantiles_ms(
         self, quantiles: Iterable[float], span: int | None = None
     ) -> list[float | None]:
-        """Latencies of acknowledged sends: of all, or of those acknowledged in a span."""
+        """Latencies of acknowledged sends: of all, or of those acknowledged in a span. None is
+        more than the worst of them, which is known exactly."""
         mask = self._where(What.LATENCY) if span is None else self._where(What.WITHIN, slot=span)
         buckets, counts = _summed(self._of("slot2", mask), self._of("n", mask))
-        return [_quantile(buckets, counts, q) for q in quantiles]
+        worst = float(self._of("hi", mask).max(initial=0)) / 1e6
+        found = (_quantile(buckets, counts, q) for q in quantiles)
+        return [None if value is None else min(value, worst) for value in found]
 
     def worst_ms(self) -> float | None:
         mask = self._where(What.LATENCY)

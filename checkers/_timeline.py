@@ -259,7 +259,9 @@ def _latencies(acked: Rows, ask: Ask, spread_ns: int) -> Iterator[pa.Table]:
     for number, span in enumerate(ask.spans):
         inside = np.flatnonzero(_within(acked.t, [ask.windows[window] for window in span]))
         slot = np.full(len(inside), number, np.int64)
-        yield _cells(What.WITHIN, *(column[inside] for column in where), slot, bucket[inside])
+        group, f, kind = (column[inside] for column in where)
+        worst = took[inside]
+        yield _cells(What.WITHIN, group, f, kind, slot, bucket[inside], lo=worst, hi=worst)
 
 
 def _within(t: Ints, windows: Iterable[tuple[int, int]]) -> Bools:

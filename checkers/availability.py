@@ -207,8 +207,7 @@ def _availability(known: Facts) -> dict[str, Any]:
         return {}
     silences = known.answers.silences(load)
     limit_s = _outage_limit_s(known.answers, load)
-    never = not known.answers.total(F.SEND, Type.OK)
-    outages = [s for s in silences if never or s.length_s > limit_s]
+    outages = [s for s in silences if s.length_s > limit_s]
     down_s = sum(s.length_s for s in outages)
     share = 1 - down_s / load.length_s
     return {
@@ -225,6 +224,8 @@ def _availability(known: Facts) -> dict[str, Any]:
 
 
 def _outage_limit_s(answers: Answers, load: Window) -> float:
+    if not answers.total(F.SEND, Type.OK):
+        return 0.0
     usual_s = load.length_s / answers.total(F.SEND, Type.INVOKE)
     return max(LEAST_OUTAGE_S, RHYTHMS * usual_s)
 

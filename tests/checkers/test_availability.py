@@ -28,6 +28,15 @@ def test_numbers_of_a_sound_run(sound: Sketch) -> None:
     assert result.stats["latency_ms"]["all"]["max"] == pytest.approx(2.0)
 
 
+def test_no_latency_is_above_the_worst(sketch: Sketch) -> None:
+    """Though buckets tell their middle, the worst is known exactly."""
+    sketch.ops(1, 31, took=0.00205)
+    sketch.fault("delay", 10, 20)
+    found = judged(sketch).stats["latency_ms"]
+    assert found["all"]["max"] == 2.05
+    assert all(found[name]["p999"] <= 2.05 for name in ("all", "in_faults", "quiet"))
+
+
 def test_latencies_of_short_faults_in_a_long_run(sketch: Sketch) -> None:
     """Faults shorter than a bin of the report's lanes, two of them at once."""
     sketch.load = Window(1 * S, 3590 * S)
