@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from checkers._timeline import Ask, Bools, Ints, What, latency_ms
+from checkers._timeline import NEVER, Ask, Bools, Ints, What, latency_ms
 from harness.intervals import Window
 from harness.operation import F, Type
 
@@ -111,21 +111,36 @@ class Answers:
 
     @property
     def sending(self) -> Window | None:
-        """From the first send's invocation to the last one's; silence counts only in between."""
+        """From the first send's invocation to the last one's."""
         mask = self._where(What.SENT)
         if not mask.any():
             return None
         return Window(int(self._of("lo", mask).min()), int(self._of("hi", mask).max()))
 
+    def in_vain(self, *, never: bool) -> int | None:
+        """When the last send ended that was invoked after the last acknowledgement and not
+        acknowledged: no more than one fine bin late. Of those that `never` ended, if they are
+        looked at, it is the end of time."""
+        acked = self._where(What.ACKED)
+        last = int(self._of("hi", acked).max()) if acked.any() else -1
+        mask = self._where(What.IN_VAIN) & (self._columns["hi"] > last)
+        if not never:
+            mask &= self._columns["slot"] != NEVER
+        if not mask.any():
+            return None
+        slot = int(self._of("slot", mask).max())
+        return slot if slot == NEVER else (slot + 1) * self.ask.fine_ns
+
     def quantiles_ms(
-        self, quantiles: Iterable[float], windows: Iterable[Window] | None = None
+        self, quantiles: Iterable[float], span: int | None = None
     ) -> list[float | None]:
-        """Latencies of acknowledged sends: of all, or of those in bins that begin in a window."""
-        mask = self._where(What.LATENCY)
-        if windows is not None:
-            mask &= self._within(self._columns["slot"] * self.ask.bin_ns, windows)
+        """Latencies of acknowledged sends: of all, or of those acknowledged in a span. None is
+        more than the worst of them, which is known exactly."""
+        mask = self._where(What.LATENCY) if span is None else self._where(What.WITHIN, slot=span)
         buckets, counts = _summed(self._of("slot2", mask), self._of("n", mask))
-        return [_quantile(buckets, counts, q) for q in quantiles]
+        worst = float(self._of("hi", mask).max(initial=0)) / 1e6
+        found = (_quantile(buckets, counts, q) for q in quantiles)
+        return [None if value is None else min(value, worst) for value in found]
 
     def worst_ms(self) -> float | None:
         mask = self._where(What.LATENCY)
@@ -174,12 +189,6 @@ class Answers:
         for name, wanted in keys.items():
             if wanted is not None:
                 mask = mask & (self._columns[name] == wanted)
-        return mask
-
-    def _within(self, times: Ints, windows: Iterable[Window]) -> Bools:
-        mask = np.zeros(len(times), np.bool_)
-        for window in windows:
-            mask |= (times >= window.begin) & (times < window.end)
         return mask
 
     def _of(self, name: str, mask: Bools) -> Ints:

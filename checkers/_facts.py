@@ -27,6 +27,8 @@ from harness.roles import SetSize, set_sizes
 from harness.trial import Trial
 from harness.verdict import Reason
 
+IN_FAULTS, QUIET = 0, 1  # numbers of the spans
+
 FINE_NS = 10_000_000
 MOST_FINE_BINS = 60_000
 MOST_BINS = 600
@@ -116,13 +118,15 @@ class Outline:
         return None if any(fault.stuck for fault in self.faults) else self.phases.get("healed")
 
     def ask(self) -> Ask:
-        """Windows: faults in force, then quiet stretches. Marks: each fault applied, then all
-        healed."""
+        """Windows: faults in force, then quiet stretches; spans: all of the one, of the other.
+        Marks: each fault applied, then all healed."""
         alone = self.alone_since
+        windows = (*self.force, *self.quiet)
         return Ask(
             bin_ns=bin_ns(self.end),
             fine_ns=max(FINE_NS, self.end // MOST_FINE_BINS),
-            windows=tuple((w.begin, w.end) for w in (*self.force, *self.quiet)),
+            windows=tuple((w.begin, w.end) for w in windows),
+            spans=(range(len(self.force)), range(len(self.force), len(windows))),
             marks=(
                 *(fault.applied for fault in self.applied if fault.applied is not None),
                 self.end if alone is None else alone,

@@ -49,15 +49,18 @@ class Seen(IntFlag):
     POLLED = 256  # by some consumer
     STORED = 512  # in some replica's log at the end
     PART = 1024  # sent in a transaction of unknown outcome
+    GIVEN_TWICE = 2048  # given to one group more than once
 
 
 GROUP_BIT = 16  # group g's deliveries are bit GROUP_BIT + g
 MOST_GROUPS = 64 - GROUP_BIT
+GROUPS = -1 << GROUP_BIT  # the bits of all of them
 
 OFFSETS = MOST_OFFSETS - 1  # the part of a place that names the offset
 INFO, POLLED, RETRIED = int(Seen.INFO), int(Seen.POLLED), int(Seen.RETRIED)  # as kernels take it
 SEND, OK, UNSURE = int(F.SEND), int(Type.OK), int(Type.INFO)
 READ, READ_TWICE, MOVED = int(Seen.READ), int(Seen.READ_TWICE), int(Seen.MOVED)
+GIVEN_TWICE = int(Seen.GIVEN_TWICE)
 
 MESSAGE_FIELDS: dict[str, tuple[Any, int]] = {"flags": (np.uint64, 0), "place": (np.int64, -1)}
 
@@ -236,7 +239,7 @@ def _tell(
 @rowwise
 def _put(at: Ints, place: Ints, news: Ints, flags: Ints, places: Ints) -> None:
     """Somebody names a message's place: the first one who knows the offset is believed, until the
-    fresh reader does."""
+    fresh reader does. What a group was given before it is given again."""
     for i in range(len(at)):
         here = at[i]
         if here < 0:
@@ -248,6 +251,8 @@ def _put(at: Ints, place: Ints, news: Ints, flags: Ints, places: Ints) -> None:
                 new |= MOVED
                 if new & READ and was & READ:
                     new |= READ_TWICE
+        if new & was & GROUPS:
+            new |= GIVEN_TWICE
         if now < 0 or (not was & READ and (new & READ or not now & OFFSETS)):
             places[here] = place[i]
         flags[here] = was | new
@@ -258,7 +263,9 @@ def absorb(mine: Block, other: Block) -> None:
     flags, places = mine["flags"], mine["place"]
     elsewhere = differ(places, other["place"])
     read, other_read = has(flags, Seen.READ), has(other["flags"], Seen.READ)
+    again = (flags & other["flags"]).view(np.int64) & GROUPS != 0
     flags |= other["flags"]
+    flags[again] |= np.uint64(Seen.GIVEN_TWICE)
     flags[elsewhere] |= np.uint64(Seen.MOVED)
     flags[elsewhere & read & other_read] |= np.uint64(Seen.READ_TWICE)
     better = np.where(read == other_read, _rank(other["place"]) < _rank(places), other_read)

@@ -79,7 +79,10 @@ REPORT = pa.schema(
 )
 ALL = [BLOCK, 0, 0, 0]  # the extent of a block of which every message was read
 KEPT = ("unread", "late", "found", "unsure")  # classes that are not counted as they are
-COUNTED = (Seen.INVOKED, Seen.ACKED, Seen.FAILED, Seen.INFO, Seen.READ, Seen.POLLED, Seen.PART)
+COUNTED = (
+    *(Seen.INVOKED, Seen.ACKED, Seen.FAILED, Seen.INFO, Seen.READ, Seen.POLLED, Seen.PART),
+    Seen.GIVEN_TWICE,
+)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ read in parallel and nothing of the size of the history ever travels.
     OPS       set, f, type, bin            operations invoked and completed
     MESSAGES  set, f, bin                  messages that polls returned
     LATENCY   set, bin, bucket             acknowledged sends, sixteen buckets an octave
+    WITHIN    set, span, bucket            the same, of those acknowledged within some windows
     ACKED     set, fine bin                first and last acknowledgement: gaps are exact
     WINDOW    set, f, type, window         operations in a stretch of the run
     FLIGHT    f, window                    operations open at some moment of it; a poll only if it
@@ -17,6 +18,8 @@ read in parallel and nothing of the size of the history ever travels.
     LEFT      f, window                    operations open at its end
     ANSWER    set, f, mark                 `lo`: first success among those invoked after the mark
     SENT      set                          first and last invocation of a send
+    IN_VAIN   set, fine bin                sends that ended there and were not acknowledged, or
+                                           never ended: first and last invocation
     FAILURE   set, mark, start             `lo`: first unsuccessful send after the mark, and when
                                            it had been invoked
 """
@@ -33,6 +36,7 @@ import pyarrow as pa
 from checkers._units import Batches, Unit, reduced, units_of
 from harness.history import History
 from harness.history import batches as read
+from harness.journal import writer_of
 from harness.operation import F, Type
 
 if TYPE_CHECKING:
@@ -48,6 +52,7 @@ KEYS = ("what", "set", "f", "type", "slot", "slot2")
 COLUMNS = ("t", "op", "type", "f", "key", "pos")  # of ops
 IDLING = (F.POLL, F.READ)  # may wait for what is not there
 SCHEMA = pa.schema([(name, pa.int64()) for name in (*KEYS, "n", "lo", "hi")])
+NEVER = np.iinfo(np.int64).max  # the bin of what did not end
 NOTHING_LO, NOTHING_HI = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
@@ -62,15 +67,19 @@ class What(IntEnum):
     SENT = 7
     FLIGHT = 8
     LEFT = 9
+    IN_VAIN = 10
+    WITHIN = 11
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What to measure. `set_of_key[k]` is the number of the broker set that key k lives in."""
+    """What to measure. `set_of_key[k]` is the number of the broker set that key k lives in. A span
+    is some of the windows, by their numbers; where they overlap, latencies count once."""
 
     bin_ns: int
     fine_ns: int
     windows: tuple[tuple[int, int], ...] = ()
+    spans: tuple[range, ...] = ()
     marks: tuple[int, ...] = ()
     set_of_key: tuple[int, ...] = ()
 
@@ -102,22 +111,25 @@ def _nothing() -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Carry:
-    """Of the operations that are still open: numbers, times of invocation, and the numbers of
-    those that have brought messages."""
+    """Of the operations that are still open: numbers, times of invocation, kinds and broker sets,
+    and the numbers of those that have brought messages."""
 
     op: Ints = field(default_factory=_nothing)
     t: Ints = field(default_factory=_nothing)
+    f: Ints = field(default_factory=_nothing)
+    set: Ints = field(default_factory=_nothing)
     brought: Ints = field(default_factory=_nothing)
 
 
-def cells(batches: Iterable[pa.RecordBatch], ask: Ask) -> pa.Table:
-    """One writer's operations, in their order, as cells."""
+def cells(batches: Iterable[pa.RecordBatch], ask: Ask, spread_ns: int = 0) -> pa.Table:
+    """One writer's operations, in their order, as cells. Each looks `spread_ns` longer than it
+    was."""
     carry = Carry()
     tables: list[pa.Table] = [SCHEMA.empty_table()]
     for table in _chunks(batches):
         rows, carry = _paired(table, ask, carry)
-        tables.append(merge(_measured(rows, ask)))
-    return merge(tables)
+        tables.append(merge(_measured(rows, ask, spread_ns)))
+    return merge([*tables, _never_ended(carry)])
 
 
 def merge(tables: Iterable[pa.Table]) -> pa.Table:
@@ -133,10 +145,12 @@ def merge(tables: Iterable[pa.Table]) -> pa.Table:
 def measure(history: History, ask: Ask, spark: "SparkSession | None") -> pa.Table:
     """Cells of all operations, merged where Spark brings equal keys together."""
 
+    spreads = {writer: history.spread_ns(writer) for writer in history.writers("ops")}
+
     def scan(unit: Unit) -> Batches:
         _, paths = unit
         rows = (batch for path in paths for batch in read(path, COLUMNS))
-        yield from cells(rows, ask).to_batches()
+        yield from cells(rows, ask, spreads[writer_of(paths[0])]).to_batches()
 
     def together(parts: Batches) -> Batches:
         yield from merge([pa.Table.from_batches(parts, SCHEMA)]).to_batches()
@@ -179,60 +193,82 @@ def _paired(table: pa.Table, ask: Ask, carry: Carry) -> tuple[Rows, Carry]:
     t, op, kind, f = (_column(table, name) for name in ("t", "op", "type", "f"))
     single = _column(table, "pos") < 0
     starts = kind == Type.INVOKE
+    sets = _sets(table, ask)
     open_op = np.concatenate([carry.op, op[starts]])
-    open_t = np.concatenate([carry.t, t[starts]])
     order = np.argsort(open_op, kind="stable")
-    open_op, open_t = open_op[order], open_t[order]
+    open_op = open_op[order]
+    open_t, open_f, open_set = (
+        np.concatenate([mine, column[starts]])[order]
+        for mine, column in ((carry.t, t), (carry.f, f), (carry.set, sets))
+    )
     given = np.unique(np.concatenate([carry.brought, op[~single]]))
     brought = np.zeros(len(op), np.bool_)
     ended = np.flatnonzero(single & ~starts & np.isin(f, IDLING))
     brought[ended] = _looked_up(op[ended], given, given) >= 0
     invoked = _looked_up(op, open_op, open_t)
-    rows = Rows(t, op, kind, f, _sets(table, ask), single, invoked, brought)
+    rows = Rows(t, op, kind, f, sets, single, invoked, brought)
     closed = np.sort(op[~starts & single])
     still = _looked_up(open_op, closed, closed) < 0
     given = given[_looked_up(given, closed, closed) < 0]
-    return rows, Carry(open_op[still], open_t[still], given)
+    return rows, Carry(open_op[still], open_t[still], open_f[still], open_set[still], given)
 
 
-def _measured(rows: Rows, ask: Ask) -> list[pa.Table]:
+def _measured(rows: Rows, ask: Ask, spread_ns: int) -> list[pa.Table]:
     single = rows.where(rows.single)
     messages = rows.where(~rows.single)
     sends = single.where(single.f == F.SEND)
     sent = sends.where(sends.type == Type.INVOKE)
     sends = sends.where(sends.type != Type.INVOKE)
-    acked = sends.where(sends.type == Type.OK)
+    acked, in_vain = sends.where(sends.type == Type.OK), sends.where(sends.type != Type.OK)
     return [
         _counted(What.OPS, single, single.t // ask.bin_ns),
         _counted(What.MESSAGES, messages, messages.t // ask.bin_ns),
-        _latencies(acked.where(acked.invoked >= 0), ask),
+        *_latencies(acked.where(acked.invoked >= 0), ask, spread_ns),
         _extremes(What.ACKED, acked, acked.t // ask.fine_ns),
         _extremes(What.SENT, sent, np.zeros(len(sent.t), np.int64)),
         *_windows(single, ask),
         *_flights(single, ask),
         *_answers(acked, ask),
         *_answers(messages, ask),
-        *_failures(sends.where(sends.type != Type.OK), ask),
+        *_failures(in_vain, ask),
+        _in_vain(in_vain.set, in_vain.t // ask.fine_ns, in_vain.invoked),
     ]
+
+
+def _in_vain(group: Ints, slot: Ints, invoked: Ints) -> pa.Table:
+    zero = np.zeros(len(group), np.int64)
+    return _cells(What.IN_VAIN, group, zero + F.SEND, zero, slot, lo=invoked, hi=invoked)
+
+
+def _never_ended(carry: Carry) -> pa.Table:
+    """Sends that nobody heard of again."""
+    sends = np.flatnonzero(carry.f == F.SEND)
+    return _in_vain(carry.set[sends], np.full(len(sends), NEVER, np.int64), carry.t[sends])
 
 
 def _counted(what: What, rows: Rows, slot: Ints, slot2: Ints | None = None) -> pa.Table:
     return _cells(what, rows.set, rows.f, rows.type, slot, slot2)
 
 
-def _latencies(acked: Rows, ask: Ask) -> pa.Table:
+def _latencies(acked: Rows, ask: Ask, spread_ns: int) -> Iterator[pa.Table]:
     """Latency belongs to the moment of the acknowledgement; `hi` keeps the exact worst."""
-    took = acked.t - acked.invoked
-    return _cells(
-        What.LATENCY,
-        acked.set,
-        acked.f,
-        acked.type,
-        acked.t // ask.bin_ns,
-        bucket_of(took),
-        lo=took,
-        hi=took,
-    )
+    took = acked.t - acked.invoked - spread_ns
+    bucket = bucket_of(took)
+    where = (acked.set, acked.f, acked.type)
+    yield _cells(What.LATENCY, *where, acked.t // ask.bin_ns, bucket, lo=took, hi=took)
+    for number, span in enumerate(ask.spans):
+        inside = np.flatnonzero(_within(acked.t, [ask.windows[window] for window in span]))
+        slot = np.full(len(inside), number, np.int64)
+        group, f, kind = (column[inside] for column in where)
+        worst = took[inside]
+        yield _cells(What.WITHIN, group, f, kind, slot, bucket[inside], lo=worst, hi=worst)
+
+
+def _within(t: Ints, windows: Iterable[tuple[int, int]]) -> Bools:
+    """Which moments are in any of the windows: more of them had begun than ended."""
+    begins, ends = np.sort(np.array(list(windows), np.int64).reshape(-1, 2), axis=0).T
+    mask: Bools = np.searchsorted(begins, t, "right") > np.searchsorted(ends, t, "right")
+    return mask
 
 
 def _extremes(what: What, rows: Rows, slot: Ints) -> pa.Table:

@@ -7,7 +7,9 @@ nothing at all when clients retry in silence. Beside them stands the longest *si
 without any acknowledgement, because a fault often bites only once it is detected.
 
 Availability is MTBF / (MTBF + MTTR) of this trial, where an outage is a silence much longer than
-the load's own rhythm. Faults come far more often in a trial than in a year, so the yearly
+the load's own rhythm, which is how often senders ask: how often they are answered is what an outage
+changes. Silence counts while somebody asks, or waits in vain. Where no send was ever acknowledged,
+all of it is an outage. Faults come far more often in a trial than in a year, so the yearly
 equivalent says what this rate of faults would mean. Numbers only: this checker never convicts.
 """
 
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from checkers._answers import Answers
-from checkers._facts import Facts, Outline, facts, full_set_at
+from checkers._facts import IN_FAULTS, QUIET, Facts, Outline, facts, full_set_at
 from checkers._timeline import What
 from harness.history import History
 from harness.intervals import FaultInterval, Window
@@ -32,7 +34,7 @@ from harness.verdict import Result
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 YEAR_S = 365.25 * 24 * 3600
 LEAST_OUTAGE_S = 0.2
-RHYTHMS = 20  # an outage is this many times the usual time between two acknowledgements
+RHYTHMS = 20  # an outage is this many times the usual time between two invocations
 RESAMPLES = 2000
 
 
@@ -106,9 +108,22 @@ def _next_begin(outline: Outline, fault: FaultInterval) -> int:
 
 
 def _sending(known: Facts, begin: int, end: int) -> Window:
-    """The part of a stretch in which sends were still being invoked."""
+    """The part of a stretch in which somebody still asked, or waited in vain."""
+    asking = _asking(known)
+    return Window(begin, max(begin, min(end, asking.end if asking else begin)))
+
+
+def _asking(known: Facts) -> Window | None:
+    """From the first send's invocation to the last one's, or to the end of the last that was tried
+    after the last acknowledgement: at most the load's end, when it was never heard of again. Where
+    a part of the record is missing, so may be its answer."""
     sending = known.answers.sending
-    return Window(begin, max(begin, min(end, sending.end if sending else begin)))
+    in_vain = known.answers.in_vain(never=known.outline.complete)
+    if sending is None or in_vain is None:
+        return sending
+    load = known.outline.load
+    until = min(in_vain, load.end if load else known.outline.end)
+    return Window(sending.begin, max(sending.end, until))
 
 
 def _to_full_set(outline: Outline, fault: FaultInterval, group: int) -> float | None:
@@ -154,17 +169,15 @@ def _sends_in_faults(known: Facts) -> dict[str, int]:
 
 
 def _latencies(known: Facts) -> dict[str, Any]:
-    inside = known.outline.force
-    outside = known.outline.quiet
-    rows = {"all": None, "in_faults": inside, "quiet": outside}
+    rows = {"all": None, "in_faults": IN_FAULTS, "quiet": QUIET}
     found: dict[str, Any] = {
         name: {
             label: None if value is None else round(value, 3)
             for label, value in zip(
-                QUANTILES, known.answers.quantiles_ms(QUANTILES.values(), windows), strict=True
+                QUANTILES, known.answers.quantiles_ms(QUANTILES.values(), span), strict=True
             )
         }
-        for name, windows in rows.items()
+        for name, span in rows.items()
     }
     worst = known.answers.worst_ms()
     found["all"]["max"] = None if worst is None else round(worst, 3)
@@ -188,8 +201,8 @@ def _share(answers: Answers, windows: Iterable[int]) -> float | None:
 
 
 def _availability(known: Facts) -> dict[str, Any]:
-    """MTBF / (MTBF + MTTR) while sends were invoked; 95 % interval by resampling fault cycles."""
-    load = known.answers.sending
+    """MTBF / (MTBF + MTTR) while somebody asked; 95 % interval by resampling fault cycles."""
+    load = _asking(known)
     if load is None or load.end <= load.begin:
         return {}
     silences = known.answers.silences(load)
@@ -211,8 +224,9 @@ def _availability(known: Facts) -> dict[str, Any]:
 
 
 def _outage_limit_s(answers: Answers, load: Window) -> float:
-    acked = answers.total(F.SEND, Type.OK)
-    usual_s = load.length_s / acked if acked else load.length_s
+    if not answers.total(F.SEND, Type.OK):
+        return 0.0
+    usual_s = load.length_s / answers.total(F.SEND, Type.INVOKE)
     return max(LEAST_OUTAGE_S, RHYTHMS * usual_s)
 
 

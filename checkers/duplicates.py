@@ -2,8 +2,8 @@
 outcome, may leave two copies, and at-least-once delivery permits that: `DUPLICATED_BY_RETRY` only
 informs. A message stored twice whose one attempt was acknowledged has no such excuse: `DUPLICATED`.
 
-Stored twice means that the fresh reader found it at two places. Being delivered more often than
-once is normal after a failover, and only counted.
+Stored twice means that the fresh reader found it at two places. Being delivered to one group more
+often than once is normal after a failover, and only counted: messages, not deliveries.
 """
 
 from typing import TYPE_CHECKING
@@ -30,7 +30,10 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if wrong:
         evidence = witness(history, found, spark)
         findings = tuple(_finding(name, found, evidence) for name in wrong)
-    stats = {"stored_twice": sum(found.count(name) for name in KINDS)}
+    stats = {
+        "stored_twice": sum(found.count(name) for name in KINDS),
+        "given_twice": found.count("given_twice"),
+    }
     return Result("duplicates", findings, stats=stats)
 
 

@@ -103,6 +103,14 @@ class History:
             by_writer[name] = (*by_writer.get(name, ()), path)
         return by_writer
 
+    def spread_ns(self, writer: str) -> int:
+        """How much longer than they took this writer's operations look: where its clock may be off,
+        they are stamped early and late by the error (`harness.crew`)."""
+        clocks = self.state.get("clocks")
+        told = clocks.get(writer) if isinstance(clocks, dict) else None
+        error_ns = told.get("error_ns") if isinstance(told, dict) else None
+        return 2 * error_ns if isinstance(error_ns, int) and 0 < error_ns < 1 << 60 else 0
+
     def read(self, table: str) -> pa.Table:
         """A small table, whole."""
         parts = [batch for path in self.files(table) for batch in batches(path)]

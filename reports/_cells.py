@@ -40,6 +40,7 @@ READERS = 2  # files at a time
 COLUMNS = ("t", "process", "op", "type", "f", "key", "offset", "pos", "mop")
 READING = (F.POLL, F.READ)
 GROUP = re.compile(r" of (\S+)")
+PROCESS = re.compile(r"[0-9]{1,6}")
 
 
 @dataclass(frozen=True)
@@ -110,13 +111,14 @@ class Cells:
 
 def cells(history: History, names: Mapping[str, Any]) -> Cells:
     """One pass over all operations."""
-    writers = list(history.writers("ops").values())
-    span = _span(path for paths in writers for path in paths)
+    writers = history.writers("ops")
+    span = _span(path for paths in writers.values() for path in paths)
     if span is None:
         return Cells()
-    frame = _Frame.of(*span, names)
+    frame = _Frame.of(*span, names, again="imported" not in history.state)
     with ThreadPoolExecutor(READERS) as readers:
-        parts = list(readers.map(lambda paths: _reduced(paths, frame), writers))
+        spreads = map(history.spread_ns, writers)
+        parts = list(readers.map(lambda p, s: _reduced(p, frame, s), writers.values(), spreads))
     whole = _merged(parts, frame)
     while whole.cells > MOST_CELLS:
         whole = whole.coarser()
@@ -136,9 +138,10 @@ class _Frame:
     keys: int
     groups: tuple[str, ...]
     group_of: Ints  # by process; -1: of none
+    again: bool  # processes above those are the same clients in a later life of their crew
 
     @classmethod
-    def of(cls, first: int, last: int, names: Mapping[str, Any]) -> "_Frame":
+    def of(cls, first: int, last: int, names: Mapping[str, Any], *, again: bool) -> "_Frame":
         width = bin_ns(last - first + 1)
         begin = first // width * width
         count = (last - begin) // width + 1
@@ -146,10 +149,18 @@ class _Frame:
         groups, group_of = _groups(names.get("processes"))
         places = len(keys) * count * (len(groups) + 1) if isinstance(keys, list) else 0
         known = len(keys) if isinstance(keys, list) and places <= MOST_PLACES else 0
-        return cls(begin, width, count, known, groups, group_of)
+        return cls(begin, width, count, known, groups, group_of, again)
 
     def bins(self, t: Ints) -> Ints:
         return (t - self.begin) // self.bin_ns
+
+    def groups_of(self, process: Ints) -> Ints:
+        """The number of each process's group; -1: of none."""
+        every = len(self.group_of)
+        if not every:
+            return np.full(len(process), -1, np.int64)
+        known = (process >= 0) & (self.again | (process < every))
+        return np.where(known, self.group_of[process % every], -1)
 
 
 def bin_ns(length: int) -> int:
@@ -165,16 +176,16 @@ def bin_ns(length: int) -> int:
 def _groups(processes: Any) -> tuple[tuple[str, ...], Ints]:
     """The consumers' groups, as names.json calls processes: `consumer 0 of billing on client-1`."""
     named = processes if isinstance(processes, Mapping) else {}
+    known = {int(p): str(name) for p, name in named.items() if PROCESS.fullmatch(str(p))}
     found: dict[int, str] = {}
-    for number, name in named.items():
-        match = GROUP.search(str(name))
-        if match and str(name).startswith("consumer") and str(number).isdecimal():
-            found[int(number)] = match[1]
+    for number, name in known.items():
+        match = GROUP.search(name)
+        if match and name.startswith("consumer"):
+            found[number] = match[1]
     groups = tuple(sorted(set(found.values())))[:MOST_GROUPS]
-    known = {process: group for process, group in found.items() if process < 1 << 20}
     group_of = np.full(max(known, default=-1) + 1, -1, np.int64)
-    for process, group in known.items():
-        group_of[process] = groups.index(group) if group in groups else -1
+    for number, group in found.items():
+        group_of[number] = groups.index(group) if group in groups else -1
     return groups, group_of
 
 
@@ -202,8 +213,8 @@ class _Part:
     open: int = 0
 
 
-def _reduced(paths: Sequence[Path], frame: _Frame) -> _Part:
-    """One writer's operations, in their order."""
+def _reduced(paths: Sequence[Path], frame: _Frame, spread_ns: int) -> _Part:
+    """One writer's operations, in their order; each looks `spread_ns` longer than it was."""
     shape = (frame.keys, frame.count)
     part = _Part(
         np.empty(0, np.int64),
@@ -214,7 +225,7 @@ def _reduced(paths: Sequence[Path], frame: _Frame) -> _Part:
     )
     waiting = (np.empty(0, np.int64), np.empty(0, np.int64))
     for columns in _chunks(paths):
-        waiting = _count(columns, frame, part, waiting)
+        waiting = _count(columns, frame, part, waiting, spread_ns)
     part.open = len(waiting[0])
     return part
 
@@ -240,7 +251,11 @@ def _columns(parts: Sequence[pa.RecordBatch]) -> Mapping[str, Ints]:
 
 
 def _count(
-    rows: Mapping[str, Ints], frame: _Frame, part: _Part, waiting: tuple[Ints, Ints]
+    rows: Mapping[str, Ints],
+    frame: _Frame,
+    part: _Part,
+    waiting: tuple[Ints, Ints],
+    spread_ns: int,
 ) -> tuple[Ints, Ints]:
     """Add a chunk to the part; the operations that are still open, and when they were invoked."""
     alone = ((rows["pos"] < 0) | (rows["f"] == F.CAS)) & (rows["mop"] < 0)
@@ -253,7 +268,7 @@ def _count(
     begun = _looked_up(rows["op"][ends], op, at)
     bins = frame.bins(rows["t"][ends])
     kind = rows["f"][ends] * 4 + rows["type"][ends]
-    took = np.where(begun >= 0, rows["t"][ends] - begun, LEAST_NS)
+    took = np.where(begun >= 0, rows["t"][ends] - begun - spread_ns, LEAST_NS)
     keys, n = np.unique((kind * frame.count + bins) * BUCKETS + bucket_of(took), return_counts=True)
     part.keys, part.n = _added(
         np.concatenate([part.keys, keys]), np.concatenate([part.n, n.astype(np.int64)])
@@ -270,9 +285,8 @@ def _messages(rows: Mapping[str, Ints], frame: _Frame, part: _Part) -> None:
     for f, counts in part.delivered.items():
         given = np.flatnonzero((rows["f"] == f) & ok & ~single)
         np.add.at(counts, frame.bins(rows["t"][given]), 1)
-        if f == F.POLL and part.given is not None and len(frame.group_of):
-            process = np.clip(rows["process"][given], 0, len(frame.group_of) - 1)
-            group = np.where(rows["process"][given] == process, frame.group_of[process], -1)
+        if f == F.POLL and part.given is not None:
+            group = frame.groups_of(rows["process"][given])
             _furthest(part.given, rows, frame, given[group >= 0], group[group >= 0])
     if part.sent is not None:
         _furthest(part.sent, rows, frame, np.flatnonzero((rows["f"] == F.SEND) & ok & single))

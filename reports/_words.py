@@ -175,7 +175,9 @@ def _lost(told: Told) -> Number:
 
 def _duplicated(told: Told) -> Number:
     count = _count(told, DUPLICATED)
-    return Number("duplicated", f"{count:,}", "stored or delivered twice")
+    again = told.stats("duplicates").get("given_twice")
+    note = f"stored twice; {again:,} given to one group twice" if again else "stored twice"
+    return Number("duplicated", f"{count:,}", note)
 
 
 def _times(stats: Mapping[str, Any]) -> Iterator[Number]:

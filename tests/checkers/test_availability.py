@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from checkers import availability
+from harness.intervals import Window
 from harness.operation import F, Type
 from harness.verdict import Judgement, Result
 
+S = 1_000_000_000
 Sketch = Any  # tests/checkers/conftest.py
 
 
@@ -24,6 +26,31 @@ def test_numbers_of_a_sound_run(sound: Sketch) -> None:
     assert result.stats["read"] == 1
     assert result.stats["latency_ms"]["all"]["p50"] == pytest.approx(2.0, rel=0.05)
     assert result.stats["latency_ms"]["all"]["max"] == pytest.approx(2.0)
+
+
+def test_no_latency_is_above_the_worst(sketch: Sketch) -> None:
+    """Though buckets tell their middle, the worst is known exactly."""
+    sketch.ops(1, 31, took=0.00205)
+    sketch.fault("delay", 10, 20)
+    found = judged(sketch).stats["latency_ms"]
+    assert found["all"]["max"] == 2.05
+    assert all(found[name]["p999"] <= 2.05 for name in ("all", "in_faults", "quiet"))
+
+
+def test_latencies_of_short_faults_in_a_long_run(sketch: Sketch) -> None:
+    """Faults shorter than a bin of the report's lanes, two of them at once."""
+    sketch.load = Window(1 * S, 3590 * S)
+    sketch.phases = {"load": 1, "healed": 3500, "drain": 3590, "ended": 3600}
+    for begin in range(103, 2103, 100):
+        sketch.ops(begin - 2, begin, every=0.1)
+        sketch.ops(begin, begin + 4, every=0.1, took=0.5)
+        sketch.ops(begin + 5, begin + 8, every=0.1)
+        sketch.fault("delay", begin, begin + 4.5)
+        sketch.fault("loss", begin + 1, begin + 4.5)
+    stats = judged(sketch).stats
+    assert stats["lanes"]["bin_s"] == 10
+    assert stats["latency_ms"]["in_faults"]["p50"] == pytest.approx(500, rel=0.05)
+    assert stats["latency_ms"]["quiet"]["p999"] == pytest.approx(2, rel=0.05)
 
 
 def test_fault_applied_to_first_acknowledgement(sound: Sketch) -> None:
@@ -70,6 +97,31 @@ def test_the_end_of_the_load_is_no_silence(sketch: Sketch) -> None:
     assert stats["availability"]["outages"] == 0
 
 
+@pytest.mark.parametrize("how", [{"kind": None}, {"kind": Type.INFO, "took": 3}])
+def test_waiting_in_vain_is_silence(sketch: Sketch, how: dict[str, Any]) -> None:
+    """Where every slot hangs nobody sends, and everybody waits."""
+    sketch.ops(1, 28)
+    for slot in range(32):
+        sketch.op(F.SEND, 28 + slot * 0.002, **how)
+    sketch.fault("kill", 28, 30.9)
+    stats = judged(sketch).stats
+    assert stats["faults"][0]["silence_s"] == pytest.approx(3, abs=0.02)
+    assert stats["availability"]["outages"] == 1
+    assert stats["availability"]["down_s"] == pytest.approx(3.05, abs=0.02)
+
+
+def test_one_that_hangs_while_others_are_served_is_no_silence(sketch: Sketch) -> None:
+    """Nor is one whose end a torn record lost."""
+    sketch.op(F.SEND, 19, kind=None)
+    sketch.op(F.SEND, 19, kind=Type.INFO, took=6)
+    sketch.ops(1, 20)
+    sketch.fault("pause", 15, 16)
+    assert judged(sketch).stats["availability"]["outages"] == 0
+    sketch.op(F.SEND, 20, kind=None)
+    sketch.complete = False
+    assert judged(sketch).stats["availability"]["outages"] == 0
+
+
 def test_never_acknowledged_again_is_not_zero(sketch: Sketch) -> None:
     """What never happened has no time."""
     sketch.ops(1, 10)
@@ -98,6 +150,34 @@ def test_availability_is_uptime_by_time(sound: Sketch) -> None:
     assert found["mttr_s"] == pytest.approx(3.05, abs=0.001)
     assert found["share"] == pytest.approx(found["mtbf_s"] / (found["mtbf_s"] + found["mttr_s"]))
     assert found["nines"] == pytest.approx(0.99, abs=0.01)
+
+
+def test_nothing_acknowledged_is_not_available(sketch: Sketch) -> None:
+    """However short the load was against its rhythm."""
+    for at in (1, 2, 3):
+        sketch.op(F.SEND, at, kind=Type.INFO)
+    found = judged(sketch).stats["availability"]
+    assert (found["share"], found["outages"], found["mtbf_s"]) == (0, 1, 0)
+    assert found["nines"] is None
+
+
+def test_an_outage_does_not_hide_itself(sketch: Sketch) -> None:
+    """How long a silence must be follows from what is asked, not from what is answered."""
+    sketch.ops(1, 2.5, every=0.1)
+    sketch.ops(2.5, 31, every=0.1, kind=Type.INFO)
+    found = judged(sketch).stats["availability"]
+    assert found["outages"] == 1
+    assert found["share"] == pytest.approx(0.05, abs=0.01)
+
+
+def test_half_of_a_slow_load_unanswered_is_half_available(sketch: Sketch) -> None:
+    """Eight sends a second; three times 4.5 s are answered, and 4.5 s are not."""
+    for begin in (1, 10, 19):
+        sketch.ops(begin, begin + 4.5, every=0.125)
+        sketch.ops(begin + 4.5, begin + 9, every=0.125, kind=Type.FAIL)
+    found = judged(sketch).stats["availability"]
+    assert found["outages"] == 3
+    assert found["share"] == pytest.approx(0.5, abs=0.02)
 
 
 def test_interval_needs_several_cycles_and_contains_the_share(sketch: Sketch) -> None:

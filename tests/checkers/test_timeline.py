@@ -1,6 +1,8 @@
 """The shared pass over operations, held against a count in plain Python."""
 
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from checkers._answers import Answers
-from checkers._timeline import Ask, What, bucket_of, cells, latency_ms, merge
+from checkers._timeline import Ask, What, bucket_of, cells, latency_ms, measure, merge
+from harness.history import History
 from harness.intervals import Window
-from harness.operation import F, Type
+from harness.journal import Journal
+from harness.operation import NONE, F, Type
+from harness.rundir import RunDir
 from harness.schema import OPS
 
 Row = dict[str, Any]
@@ -146,6 +151,24 @@ def test_pairs_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chunked.worst_ms() == 50.0
 
 
+def test_the_error_of_a_clock_is_no_latency(tmp_path: Path) -> None:
+    """A crew whose clock may be off stamps early and late by the error, which run.json has."""
+    run = RunDir(tmp_path)
+    run.write_names({"keys": ["q"]})
+    run.update_state(ended=True, clocks={"client-1": {"offset_ns": 7, "error_ns": 5 * MS}})
+    for writer, error in (("client-1", 5 * MS), ("client-2", 0)):
+        table = Journal(run.journal, "ops", writer)
+        for n in range(10):
+            op = int(writer[-1]) * 100 + n
+            at, row = n * 100 * MS + 5 * MS, (0, op)
+            table.append((at - error, *row, Type.INVOKE, F.SEND, 0, *[NONE] * 8))
+            table.append((at + error + 2 * MS, *row, Type.OK, F.SEND, 0, *[NONE] * 8))
+        table.close()
+    answers = Answers(measure(History.open(run), ASK, None), ASK)
+    assert answers.worst_ms() == 2.0
+    assert answers.quantiles_ms([0.01, 0.99]) == pytest.approx([2, 2], rel=0.05)
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(history=histories)
 def test_what_is_open_is_known_across_chunks(
@@ -182,3 +205,19 @@ def test_an_empty_history_answers_never() -> None:
     assert answers.total(F.SEND, Type.OK) == 0
     assert list(answers.bins) == []
     assert [s.length_s for s in answers.silences(Window(0, 10**9))] == [1.0]
+
+
+@settings(max_examples=50)
+@given(histories)
+def test_latencies_in_a_span_of_windows(history: list[tuple[F, int, int | None, Type]]) -> None:
+    """Those acknowledged in any of a span's windows count, and no quantile is above the worst."""
+    ask = replace(ASK, spans=(range(2), range(1, 2), range(0)))
+    answers = measured(rows_of(history), ask)
+    sends = [(at, t) for f, at, t, kind in history if (f, kind) == (F.SEND, Type.OK)]
+    took = [(at + t, t) for at, t in sends if t is not None]
+    for number, (begin, end) in enumerate([(0, 900), (300, 900), (0, 0)]):
+        worst = max((t for done, t in took if begin <= done < end), default=None)
+        (found,) = answers.quantiles_ms([1.0], number)
+        assert (found is None) == (worst is None)
+        if worst is not None:
+            assert found == min(worst, latency_ms(int(bucket_of(np.array([worst * MS]))[0])))

@@ -139,6 +139,36 @@ def test_lag_is_by_offsets(tmp_path: Path) -> None:
     assert found.open == 0
 
 
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_client_that_came_again_is_of_its_group(tmp_path: Path, imported: bool) -> None:
+    """Its crew died: of two processes number 1 is 3 in the next life, and 5 in the one after. In an
+    imported history numbers mean nothing of the kind."""
+    run = RunDir(tmp_path)
+    run.update_state(**({"imported": "kafka"} if imported else {}))
+    table = Journal(run.journal, "ops", "client-1")
+    for n in range(9):
+        t, rest = n * 1_000_000, [NONE] * 4
+        table.append((t, 0, n, 1, F.SEND, 0, n, NONE, n, NONE, *rest))
+        process = 1 + 2 * (n // 3)
+        table.append((t, process, 100 + n, 1, F.POLL, 0, n, NONE, n, 0, *rest))
+    table.close()
+    names = {"keys": ["q"], "processes": {"0": "producer 0 on c", "1": "consumer 0 of g on c"}}
+    found = cells(History.open(run), names)
+    assert found.lag["g"][-1] == (6 if imported else 0)
+
+
+def test_the_error_of_a_clock_is_no_latency(tmp_path: Path) -> None:
+    """Where a node's clock may be off, its crew stamps early and late by so much."""
+    run = RunDir(tmp_path)
+    run.update_state(clocks={"client-1": {"offset_ns": 7, "error_ns": 5_000_000}})
+    table = Journal(run.journal, "ops", "client-1")
+    table.append((0, 0, 1, 0, F.SEND, 0, *[NONE] * 8))
+    table.append((12_000_000, 0, 1, 1, F.SEND, 0, *[NONE] * 8))
+    table.close()
+    (layer,) = cells(History.open(run), NAMES).layers
+    assert int(layer.at[0]) % BUCKETS == _cells.bucket_of(np.array([2_000_000]))[0]
+
+
 def test_what_a_newer_version_calls_something_is_left_out(tmp_path: Path) -> None:
     """Unknown kinds of operations, keys and processes break nothing."""
     run = RunDir(tmp_path)

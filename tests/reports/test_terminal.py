@@ -1,5 +1,6 @@
 """The summary in the terminal and in Markdown: readable anywhere, and only ever text."""
 
+import json
 from collections.abc import Callable
 from io import StringIO
 
@@ -28,6 +29,29 @@ def test_piped_output_has_no_escape_codes(
     assert "breaks no-loss" in out
     assert "seatrial replay" in out
     assert all(line == line.rstrip() or len(line) <= 160 for line in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("stats", "words"),
+    [
+        ({"stored_twice": 0, "given_twice": 1200}, "stored twice; 1,200 given to one group twice"),
+        ({"stored_twice": 0, "given_twice": 0}, "stored twice"),
+        ({"stored_twice": 0}, "stored twice"),  # of a version that did not count it
+    ],
+)
+def test_what_is_duplicated_and_what_was_given_again(
+    written: Written, capsys: pytest.CaptureFixture[str], stats: dict[str, int], words: str
+) -> None:
+    """The number is of those stored twice; what a group was given again stands beside it."""
+    run = written()
+    table = json.loads(run.verdict_file.read_text())
+    next(r for r in table["checkers"] if r["checker"] == "duplicates")["stats"] = stats
+    run.verdict_file.write_text(json.dumps(table))
+    terminal.render(run)
+    (line,) = (
+        row.rstrip() for row in capsys.readouterr().out.splitlines() if "stored twice" in row
+    )
+    assert line.split(maxsplit=2) == ["duplicated", "0", words]
 
 
 def test_the_page_is_named_when_it_exists(

@@ -184,7 +184,8 @@ def naive(events: list[dict[str, int]]) -> dict[str, int]:
     acked, failed, info = (values(F.SEND, kind) for kind in OUTCOMES)
     invoked, read = values(F.SEND, Type.INVOKE), values(F.READ, Type.OK)
     info |= invoked - acked - failed
-    polled = values(F.POLL, Type.OK)
+    given = [e["value"] for e in events if e["f"] == F.POLL]
+    polled = set(given)
     retried = {e["value"] for e in events if e.get("attempts", 1) > 1}
     reads = {(e["value"], e["offset"]) for e in events if e["f"] == F.READ}
     twice = {v for v in read if len([1 for value, _ in reads if value == v]) > 1}
@@ -197,6 +198,7 @@ def naive(events: list[dict[str, int]]) -> dict[str, int]:
         "doubled": (twice & invoked) - caused,
         "retried": twice & caused,
         "recovered": info & read,
+        "given_twice": {v for v in polled if given.count(v) > 1},
     }
     return {name: len(some) for name, some in counts.items() if some}
 
@@ -256,7 +258,8 @@ def test_two_machines_know_together_what_one_would(first: Sightings, second: Sig
 
 
 def naive_names() -> set[str]:
-    return {"lost", "unread-0", "never_sent", "refused", "doubled", "retried", "recovered"}
+    names = {"lost", "unread-0", "never_sent", "refused", "doubled", "retried", "recovered"}
+    return names | {"given_twice"}
 
 
 @given(

@@ -217,9 +217,11 @@ def test_a_send_without_an_end_may_be_anywhere(written: Any) -> None:
 
 
 def test_being_delivered_again_is_no_duplicate(written: Any) -> None:
-    """The same message at the same offset, given twice, is stored once."""
-    result = judged("duplicates", written("send 1 ok@0\npoll 1@0\npoll 1@0\nread 1@0\ndrained"))
+    """The same message at the same offset, given twice, is stored once; that it was is counted."""
+    text = "send 1 ok@0\nsend 2 ok@1\npoll 1@0 2@1\npoll 1@0\npoll 1@0\nread 1@0 2@1\ndrained"
+    result = judged("duplicates", written(text))
     assert not result.findings
+    assert result.stats == {"stored_twice": 0, "given_twice": 1}
 
 
 # ------------------------------------------------------------------------------------ order
