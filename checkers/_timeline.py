@@ -11,10 +11,10 @@ read in parallel and nothing of the size of the history ever travels.
     LATENCY   set, bin, bucket             acknowledged sends, sixteen buckets an octave
     ACKED     set, fine bin                first and last acknowledgement: gaps are exact
     WINDOW    set, f, type, window         operations in a stretch of the run
-    FLIGHT    f, window                    operations open at some moment of it; a poll only if it
+    FLIGHT    set, f, window               operations open at some moment of it; a poll only if it
                                            failed or brought a message, for one that waits at the
                                            end of a queue is not served meanwhile
-    LEFT      f, window                    operations open at its end
+    LEFT      set, f, window               operations open at its end
     ANSWER    set, f, mark                 `lo`: first success among those invoked after the mark
     SENT      set                          first and last invocation of a send
     FAILURE   set, mark, start             `lo`: first unsuccessful send after the mark, and when
@@ -46,6 +46,7 @@ OCTAVE_BUCKETS = 16  # a quantile is within 4.5 % of the truth
 LEAST_NS = 1_000
 KEYS = ("what", "set", "f", "type", "slot", "slot2")
 COLUMNS = ("t", "op", "type", "f", "key", "pos")  # of ops
+NO_SET = -1  # of a key that lives in no broker set
 IDLING = (F.POLL, F.READ)  # may wait for what is not there
 SCHEMA = pa.schema([(name, pa.int64()) for name in (*KEYS, "n", "lo", "hi")])
 NOTHING_LO, NOTHING_HI = np.iinfo(np.int64).max, np.iinfo(np.int64).min
@@ -66,7 +67,8 @@ class What(IntEnum):
 
 @dataclass(frozen=True)
 class Ask:
-    """What to measure. `set_of_key[k]` is the number of the broker set that key k lives in."""
+    """What to measure. `set_of_key[k]` is the number of the broker set that key k lives in; empty:
+    there is one set, and everything lives in it."""
 
     bin_ns: int
     fine_ns: int
@@ -256,24 +258,24 @@ def _flights(single: Rows, ask: Ask) -> Iterator[pa.Table]:
     if not ask.windows:
         return
     begins, ends = np.asarray(ask.windows, np.int64).T
-    for f in np.unique(single.f):
-        mine = single.where(single.f == f)
+    for mine in _groups(single):
+        group, f = mine.set[0], mine.f[0]
         starts = mine.type == Type.INVOKE
         invoked, completed = np.sort(mine.t[starts]), np.sort(mine.t[~starts])
         begun, done = np.searchsorted(invoked, ends), np.searchsorted(completed, ends)
-        yield _in_windows(What.LEFT, f, begun - done)
+        yield _in_windows(What.LEFT, group, f, begun - done)
         if f in IDLING:
             served = mine.where(
                 ~starts & (mine.invoked >= 0) & (mine.brought | (mine.type != Type.OK))
             )
             begun = np.searchsorted(np.sort(served.invoked), ends)
             completed = np.sort(served.t)
-        yield _in_windows(What.FLIGHT, f, begun - np.searchsorted(completed, begins))
+        yield _in_windows(What.FLIGHT, group, f, begun - np.searchsorted(completed, begins))
 
 
-def _in_windows(what: What, f: int, count: Ints) -> pa.Table:
+def _in_windows(what: What, group: int, f: int, count: Ints) -> pa.Table:
     zero = np.zeros(len(count), np.int64)
-    return _cells(what, zero, zero + f, zero, np.arange(len(count)), n=count)
+    return _cells(what, zero + group, zero + f, zero, np.arange(len(count)), n=count)
 
 
 def _answers(successes: Rows, ask: Ask) -> Iterator[pa.Table]:
@@ -347,8 +349,8 @@ def _sets(table: pa.Table, ask: Ask) -> Ints:
     key = _column(table, "key")
     if not ask.set_of_key:
         return np.zeros(len(key), np.int64)
-    known = np.asarray(ask.set_of_key, np.int64)
-    return known[np.clip(key, 0, len(known) - 1)]
+    known = np.asarray((*ask.set_of_key, NO_SET), np.int64)
+    return known[np.where((key >= 0) & (key < len(known) - 1), key, len(known) - 1)]
 
 
 def _looked_up(wanted: Ints, keys: Ints, values: Ints) -> Ints:

@@ -18,7 +18,7 @@ and is missed only when nobody has heard of it for long, so what happened to the
 minute before it was lost is not held against the system either.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from checkers._facts import Facts, Outline, facts, full_set_at
@@ -103,10 +103,10 @@ def _missing(
     if full is None or full > deadline:
         yield "master with its full SyncStateSet", _at(full)
     sent = known.answers.answer(known.healed_mark, (F.SEND,), group)
-    if (sent is None or sent > deadline) and _tried(known, (F.SEND,)):
+    if (sent is None or sent > deadline) and _tried(known, (F.SEND,), group):
         yield "acknowledged send", _at(sent)
     read = known.answers.answer(known.healed_mark, READS, group)
-    if (read is None or read > deadline) and _tried(known, READS):
+    if (read is None or read > deadline) and _tried(known, READS, group):
         yield "message read", _at(read)
 
 
@@ -126,26 +126,39 @@ def redundant_at(outline: Outline, name: str, since: int) -> int | None:
     return min(asked[-1].t, since + int(took_s * 1e9))
 
 
-def _tried(known: Facts, fs: Sequence[F]) -> bool:
+def _tried(known: Facts, fs: Sequence[F], group: int | None) -> bool:
     """Was anything of this kind invoked after the last healing, so that it could succeed? Or is one
     open at the load's end that was not answered in all that time, so that its client hangs? Where
     a part of the record is missing, so may be its answer."""
     last = known.quiet_number(len(known.outline.quiet) - 1)
-    if any(known.answers.in_window(last, f, Type.INVOKE) for f in fs):
+    answers = known.answers
+    if any(answers.in_window(last, f, Type.INVOKE, group) for f in fs):
         return True
-    return known.outline.complete and any(known.answers.left_open(last, f) > 0 for f in fs)
+    return known.outline.complete and any(answers.left_open(last, f, group) > 0 for f in fs)
 
 
 def _times(known: Facts, healed: int) -> Mapping[str, Any]:
-    """How long it took, for the report."""
-    mark = known.healed_mark
+    """How long it took until all broker sets were back, for the report."""
+    outline, mark = known.outline, known.healed_mark
+    groups = sorted({n for n in outline.set_of_key if n >= 0}) or [None]
+
+    def answered(fs: Sequence[F]) -> int | None:
+        return _last(known.answers.answer(mark, fs, group) for group in groups)
+
     moments = {
-        "full_set_s": redundant_at(known.outline, known.outline.sets[0], healed),
-        "send_s": known.answers.answer(mark, (F.SEND,)),
-        "read_s": known.answers.answer(mark, READS),
+        "full_set_s": _last(redundant_at(outline, name, healed) for name in outline.sets),
+        "send_s": answered((F.SEND,)),
+        "read_s": answered(READS),
     }
     took = {name: None if t is None else _s(t - healed) for name, t in moments.items()}
     return {"healed_s": _s(healed), "within_s": known.outline.trial.recover_within_s, **took}
+
+
+def _last(moments: Iterable[int | None]) -> int | None:
+    """The latest of them; None when one never came."""
+    times = list(moments)
+    known = [t for t in times if t is not None]
+    return max(known) if known and len(known) == len(times) else None
 
 
 # ------------------------------------------------------------------------------------- crashes

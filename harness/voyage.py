@@ -22,6 +22,7 @@ from harness import registry
 from harness.comparing import Calm, comparing
 from harness.contracts import CLIENT, Agent, Bed, Clock, Gating, Hosts, Node, System, Workload
 from harness.crews import Crews
+from harness.dealing import sets_named
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, NodeGone, SeatrialError
 from harness.lifeline import Lifeline
 from harness.plans import planned_kinds
@@ -386,6 +387,7 @@ def _names(bed: Bed, workload: Workload) -> dict[str, Any]:
         "keys": list(workload.keys),
         "nodes": [node.name for node in bed.nodes],
         "roles": {node.name: node.role for node in bed.nodes},
+        **sets_named(bed.system, bed.nodes, workload.keys),
         "addresses": {node.name: node.address for node in bed.nodes},
         "processes": {
             str(p): f"{workload.who(p)} on {clients[p % len(clients)]}"

@@ -250,3 +250,44 @@ def test_a_crash_long_before_its_node_was_lost_is_a_crash(sound: Sketch) -> None
     sound.event(20, "broker-3", "exit", code=70)
     sound.event(81, "broker-3", "gone", why="its agent ended")
     assert only(sound).code == "NODE_CRASHED"
+
+
+# ------------------------------------------------------------------------- several broker sets
+
+
+def two_sets(sketch: Sketch, served: bool) -> None:
+    """Brokers 1 to 3 with key 0 are untouched; the master of the others, with key 1, is killed."""
+    sketch.deal(a=3, b=3)
+    for name in ("a", "b"):
+        sketch.event(0.7, "controller-1", "set", brokerName=name, set=[1, 2, 3], setEpoch=2)
+    sketch.ops(1, 31)
+    sketch.ops(1, 10, key=1)
+    sketch.ops(10, 31, key=1, kind=None)
+    if served:
+        sketch.ops(20, 31, key=1)
+    sketch.op(F.READ, 31.5)
+    sketch.fault("kill", 10, 16, targets={"master": ("broker-4",)}, selector="master")
+
+
+def test_every_broker_set_must_serve(sketch: Sketch) -> None:
+    """What another set answered says nothing of the one that was hit."""
+    two_sets(sketch, served=False)
+    finding = only(sketch)
+    assert {row["set"] for row in finding.evidence} == {"b"}
+    assert {row["missing"] for row in finding.evidence} == {"acknowledged send", "message read"}
+
+
+def test_all_broker_sets_are_back_when_the_last_is(sketch: Sketch) -> None:
+    """Of the times of the sets, the longest."""
+    two_sets(sketch, served=True)
+    sketch.event(10.2, "controller-1", "set", brokerName="b", set=[2, 3], setEpoch=3)
+    sketch.event(26.05, "controller-1", "set", brokerName="b", set=[1, 2, 3], setEpoch=4)
+    stats = judged(sketch).stats
+    assert (stats["full_set_s"], stats["send_s"]) == (10.0, 3.952)
+
+
+def test_a_set_that_nobody_sends_to_owes_no_answer(sketch: Sketch) -> None:
+    """Fewer queues than sets: it must be full, that is all."""
+    two_sets(sketch, served=True)
+    sketch.rows = [row for row in sketch.rows if row["key"] == 0]
+    assert not judged(sketch).findings
