@@ -2,8 +2,9 @@
 
 From the moment at which the last fault was observed healed, each broker set must have its master,
 its full SyncStateSet, an acknowledged send and a read message within `recover_within_s`: otherwise
-`NOT_RECOVERED`. A node that exits although nobody killed it, writes a fatal event or does not start
-again is `NODE_CRASHED`, whatever the rest of the run looks like.
+`NOT_RECOVERED`. Where the cluster's events do not tell when a set was full, it must have been when
+the runner asked the nodes, after the plan. A node that exits although nobody killed it, writes a
+fatal event or does not start again is `NODE_CRASHED`, whatever the rest of the run looks like.
 
 Where a healing was done but not observed, that is said, and recovery is demanded all the same, from
 when everything had been undone. Nothing is demanded where undoing a fault failed: it may be there
@@ -100,7 +101,7 @@ def _missing(
     deadline = healed + int(known.outline.trial.recover_within_s * 1e9)
     group = number if known.outline.set_of_key else None
     full = redundant_at(known.outline, name, healed)
-    if full is None or full > deadline:
+    if (full is None and not _seen_redundant(known.outline)) or (full or 0) > deadline:
         yield "master with its full SyncStateSet", _at(full)
     sent = known.answers.answer(known.healed_mark, (F.SEND,), group)
     if (sent is None or sent > deadline) and _tried(known, (F.SEND,), group):
@@ -113,17 +114,21 @@ def _missing(
 def redundant_at(outline: Outline, name: str, since: int) -> int | None:
     """When the broker set first had its master and its full SyncStateSet, at or after `since`.
 
-    The runner asked the nodes themselves when the load was over: if they were not redundant then,
-    they never were. The cluster's own events tell how early it was.
+    The runner asked the nodes themselves when the whole plan was over: if they were not redundant
+    then, they never were. How early it was, only the cluster's own events tell. None: it never was,
+    or nobody knows when.
     """
     asked = [event for event in outline.events if event.kind == "recovery"]
     if asked and not asked[-1].fields.get("redundant"):
         return None
-    told = full_set_at(outline, name, since)
-    if told is not None or not asked:
-        return told
-    took_s = float(asked[-1].fields.get("took_s", 0.0))
-    return min(asked[-1].t, since + int(took_s * 1e9))
+    return full_set_at(outline, name, since)
+
+
+def _seen_redundant(outline: Outline) -> bool:
+    """Whether the runner saw all sets redundant when it asked, however long that was after the
+    healing."""
+    asked = [event for event in outline.events if event.kind == "recovery"]
+    return bool(asked) and bool(asked[-1].fields.get("redundant"))
 
 
 def _tried(known: Facts, fs: Sequence[F], group: int | None) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from checkers import recovery
+from harness.intervals import Window
 from harness.operation import F
 from harness.trial import Trial
 from harness.verdict import Finding, Judgement, Result
@@ -291,3 +292,40 @@ def test_a_set_that_nobody_sends_to_owes_no_answer(sketch: Sketch) -> None:
     two_sets(sketch, served=True)
     sketch.rows = [row for row in sketch.rows if row["key"] == 0]
     assert not judged(sketch).findings
+
+
+# ----------------------------------------------------------------------- when a set was full
+
+
+def semi_synchronous(sketch: Sketch, back: float) -> None:
+    """Of three brokers two are the whole set. All is healed at 16 s; the load, and with it the
+    plan, goes on until the runner looks at 90 s."""
+    sketch.load = Window(1 * S, 91 * S)
+    sketch.phases = {"load": 1, "healed": 90, "drain": 91, "ended": 93}
+    sketch.ops(1, 91, every=0.2)
+    sketch.deal(full=2, a=3)
+    sketch.event(0.7, "c", "set", brokerName="a", set=[1, 2], setEpoch=2)
+    sketch.event(10.2, "c", "set", brokerName="a", set=[1], setEpoch=3)
+    sketch.event(back, "c", "set", brokerName="a", set=[1, 3], setEpoch=4)
+    sketch.fault("kill", 10, 16)
+    sketch.event(90.1, "", "recovery", redundant=True, took_s=0.1)
+
+
+@pytest.mark.parametrize(("back", "codes"), [(80, ["NOT_RECOVERED"]), (20.05, [])])
+def test_a_set_is_full_when_it_has_what_it_must_have(
+    sketch: Sketch, back: float, codes: list[str]
+) -> None:
+    """A semi-synchronous set is never larger than two; full again at 80 s is too late."""
+    semi_synchronous(sketch, back)
+    result = judged(sketch)
+    assert [finding.code for finding in result.findings] == codes
+    assert result.stats["full_set_s"] == back - 16.05
+
+
+def test_how_soon_it_was_full_is_not_known_without_events(sketch: Sketch) -> None:
+    """The runner looks when the whole plan is over, which says nothing of how early it was."""
+    semi_synchronous(sketch, 20)
+    sketch.events = [event for event in sketch.events if event.kind == "recovery"]
+    result = judged(sketch)
+    assert not result.findings
+    assert result.stats["full_set_s"] is None
