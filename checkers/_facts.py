@@ -118,16 +118,17 @@ class Outline:
         return None if any(fault.stuck for fault in self.faults) else self.phases.get("healed")
 
     def ask(self) -> Ask:
-        """Windows: faults in force, then quiet stretches. Marks: each fault applied, then all
-        healed."""
-        alone = self.alone_since
+        """Windows: faults in force, then quiet stretches, then the time to recover in. Marks: each
+        fault applied, then all healed."""
+        alone = self.end if self.alone_since is None else self.alone_since
+        recovery = alone, alone + round(self.trial.recover_within_s * 1e9)
         return Ask(
             bin_ns=bin_ns(self.end),
             fine_ns=max(FINE_NS, self.end // MOST_FINE_BINS),
-            windows=tuple((w.begin, w.end) for w in (*self.force, *self.quiet)),
+            windows=(*((w.begin, w.end) for w in (*self.force, *self.quiet)), recovery),
             marks=(
                 *(fault.applied for fault in self.applied if fault.applied is not None),
-                self.end if alone is None else alone,
+                alone,
             ),
             set_of_key=self.set_of_key,
         )
@@ -146,6 +147,10 @@ class Facts:
 
     def quiet_number(self, stretch: int) -> int:
         return len(self.outline.force) + stretch
+
+    @property
+    def recovery_number(self) -> int:
+        return len(self.outline.force) + len(self.outline.quiet)
 
     @property
     def healed_mark(self) -> int:

@@ -15,7 +15,8 @@ read in parallel and nothing of the size of the history ever travels.
                                            failed or brought a message, for one that waits at the
                                            end of a queue is not served meanwhile
     LEFT      set, f, window               operations open at its end
-    ANSWER    set, f, mark                 `lo`: first success among those invoked after the mark
+    ANSWER    set, f, mark                 `lo`: first success among those invoked after the mark;
+                                           of polls, the first message
     SENT      set                          first and last invocation of a send
     FAILURE   set, mark, start             `lo`: first unsuccessful send after the mark, and when
                                            it had been invoked
@@ -79,8 +80,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Columns of some rows of ops, when each row's operation was invoked (-1: not known), and, of
-    the completions of polls, which ones had brought messages."""
+    """Columns of some rows of ops, when each row's operation was invoked (-1: not known), of the
+    completions of polls, which ones had brought messages, and which completions are answers of a
+    cluster that serves."""
 
     t: Ints
     op: Ints
@@ -90,6 +92,7 @@ class Rows:
     single: Bools  # not a message of a batch
     invoked: Ints
     brought: Bools
+    answered: Bools  # a success, or refused by what was found there
 
     def where(self, mask: Bools) -> "Rows":
         return self.at(np.flatnonzero(mask))
@@ -179,7 +182,9 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _paired(table: pa.Table, ask: Ask, carry: Carry) -> tuple[Rows, Carry]:
     """Rows with the times of their invocations; and the operations that are still open."""
     t, op, kind, f = (_column(table, name) for name in ("t", "op", "type", "f"))
-    single = _column(table, "pos") < 0
+    pos = _column(table, "pos")
+    single = (pos < 0) | (kind != Type.OK)
+    answered = single & ((kind == Type.OK) | ((kind == Type.FAIL) & (pos == 0)))
     starts = kind == Type.INVOKE
     open_op = np.concatenate([carry.op, op[starts]])
     open_t = np.concatenate([carry.t, t[starts]])
@@ -190,7 +195,7 @@ def _paired(table: pa.Table, ask: Ask, carry: Carry) -> tuple[Rows, Carry]:
     ended = np.flatnonzero(single & ~starts & np.isin(f, IDLING))
     brought[ended] = _looked_up(op[ended], given, given) >= 0
     invoked = _looked_up(op, open_op, open_t)
-    rows = Rows(t, op, kind, f, _sets(table, ask), single, invoked, brought)
+    rows = Rows(t, op, kind, f, _sets(table, ask), single, invoked, brought, answered)
     closed = np.sort(op[~starts & single])
     still = _looked_up(open_op, closed, closed) < 0
     given = given[_looked_up(given, closed, closed) < 0]
@@ -212,7 +217,7 @@ def _measured(rows: Rows, ask: Ask) -> list[pa.Table]:
         _extremes(What.SENT, sent, np.zeros(len(sent.t), np.int64)),
         *_windows(single, ask),
         *_flights(single, ask),
-        *_answers(acked, ask),
+        *_answers(single.where(single.answered & ~np.isin(single.f, IDLING)), ask),
         *_answers(messages, ask),
         *_failures(sends.where(sends.type != Type.OK), ask),
     ]

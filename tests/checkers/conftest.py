@@ -43,6 +43,7 @@ class Sketch:
     cut_short: tuple[Reason, ...] = ()
     sets: tuple[str, ...] = ("",)
     dealt: dict[str, Dealt] = field(default_factory=dict)
+    set_of_key: tuple[int, ...] = ()  # else each set has the key of its number
     roles: dict[str, str] = field(default_factory=lambda: dict(ROLES))
     rows: list[dict[str, Any]] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=count)
@@ -114,7 +115,8 @@ class Sketch:
             cut_short=self.cut_short,
             sets=self.sets,
             dealt=self.dealt,
-            set_of_key=tuple(range(len(self.sets))) if len(self.sets) > 1 else (),
+            set_of_key=self.set_of_key
+            or (tuple(range(len(self.sets))) if len(self.sets) > 1 else ()),
         )
         batches = pa.Table.from_pylist(self._ops(), schema=OPS).to_batches()
         return Facts(told, Answers(cells(batches, told.ask()), told.ask()))
