@@ -45,6 +45,14 @@ def dealt_sets(names: Mapping[str, Any]) -> dict[str, Dealt]:
     }
 
 
+def numbers_of_keys(names: Mapping[str, Any]) -> list[int]:
+    """For each key of names.json the number of its broker set, from 0 and without gaps; 0 where
+    none is told."""
+    of_key = {key: name for name, of in dealt_sets(names).items() for key in of.keys}
+    sets = sorted(set(of_key.values()))
+    return [sets.index(of_key[key]) if key in of_key else 0 for key in names.get("keys", ())]
+
+
 def replica_groups(names: Mapping[str, Any]) -> dict[str, str]:
     """Whom each node shares its data with: a broker with its set, any other with its role."""
     sets = {node: name for name, of in dealt_sets(names).items() for node in of.nodes}

@@ -180,8 +180,8 @@ class Voyage:
             await together(self._duration(), self._nemesis(plan, listened))
 
     async def recovered(self, bed: Bed) -> None:
-        """Full redundancy again, which is an event, and after it a send from its invocation to its
-        acknowledgement."""
+        """Full redundancy again, which is an event, and after it, of each broker set, a send from
+        its invocation to its acknowledgement."""
         began_ns, redundant = self.now_ns(), False
         async with self.may(self.trial.recover_within_s, RECOVER_HURRY_S, "the recovery"):
             while not (redundant := (await self.system.standing(bed)).redundant):
