@@ -136,14 +136,22 @@ def _unanswered(
 def redundant_at(outline: Outline, name: str, since: int) -> int | None:
     """When the broker set first had its master and its full SyncStateSet, at or after `since`.
 
-    The runner asked the nodes themselves when the whole plan was over: if they were not redundant
-    then, they never were. How early it was, only the cluster's own events tell. None: it never was,
-    or nobody knows when.
+    The runner asked the nodes themselves when the whole plan was over: sets that were not redundant
+    then never were. How early it was, only the cluster's own events tell. None: it never was, or
+    nobody knows when.
     """
     asked = [event for event in outline.events if event.kind == "recovery"]
-    if asked and not asked[-1].fields.get("redundant"):
+    if asked and not asked[-1].fields.get("redundant") and name in _short(outline):
         return None
     return full_set_at(outline, name, since)
+
+
+def _short(outline: Outline) -> Sequence[str]:
+    """The broker sets that were not full at the end, as events tell; all where none was: then
+    something else was missing, as a slave that follows."""
+    last = {step.set: len(step.members) for step in outline.set_sizes}
+    dealt = outline.dealt.items()
+    return [name for name, of in dealt if last.get(name, 0) < of.full] or outline.sets
 
 
 def _seen_redundant(outline: Outline) -> bool:

@@ -404,3 +404,12 @@ def test_what_lives_in_no_broker_set_must_be_served_too(sketch: Sketch) -> None:
     result = judged(sketch)
     assert not result.findings, "there are sends, so the rest is a matter of other checkers"
     assert result.stats["send_s"] < 1
+
+
+def test_only_the_set_that_was_not_whole_is_blamed(sketch: Sketch) -> None:
+    """The runner's question is about all sets; their events tell them apart."""
+    two_sets(sketch, served=True)
+    sketch.event(10.2, "controller-1", "set", brokerName="b", set=[2, 3], setEpoch=3)
+    sketch.event(30, "", "recovery", redundant=False, took_s=30.0)
+    (row,) = only(sketch).evidence
+    assert (row["set"], only(sketch).count) == ("b", 1)
