@@ -41,21 +41,27 @@ class Answers:
         """Messages that polls of this kind returned."""
         return self._sum(self._where(What.MESSAGES, f=f))
 
-    def in_window(self, number: int, f: F | None = None, kind: Type | None = None) -> int:
+    def in_window(
+        self,
+        number: int,
+        f: F | None = None,
+        kind: Type | None = None,
+        group: int | None = None,
+    ) -> int:
         return sum(
             n
-            for its_f, its_kind, n in self._in_windows.get(number, ())
-            if f in (None, its_f) and kind in (None, its_kind)
+            for its_set, its_f, its_kind, n in self._in_windows.get(number, ())
+            if f in (None, its_f) and kind in (None, its_kind) and group in (None, its_set)
         )
 
     @cached_property
-    def _in_windows(self) -> Mapping[int, Sequence[tuple[int, int, int]]]:
-        """Of each window (f, type, how many)."""
+    def _in_windows(self) -> Mapping[int, Sequence[tuple[int, int, int, int]]]:
+        """Of each window (set, f, type, how many)."""
         mask = self._where(What.WINDOW)
-        columns = (self._of(name, mask).tolist() for name in ("slot", "f", "type", "n"))
-        found: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        columns = (self._of(name, mask).tolist() for name in ("slot", "set", "f", "type", "n"))
+        found: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
         for slot, *cell in zip(*columns, strict=True):
-            found[slot].append((cell[0], cell[1], cell[2]))
+            found[slot].append((cell[0], cell[1], cell[2], cell[3]))
         return found
 
     @cached_property
@@ -68,9 +74,9 @@ class Answers:
             counts[int(window)] += int(n)
         return counts
 
-    def left_open(self, number: int, f: F) -> int:
+    def left_open(self, number: int, f: F, group: int | None = None) -> int:
         """Operations that were open at the end of a window."""
-        return self._sum(self._where(What.LEFT, f=f, slot=number))
+        return self._sum(self._where(What.LEFT, f=f, slot=number, set=group))
 
     def answer(self, mark: int, fs: Iterable[F], group: int | None = None) -> int | None:
         """When the first success came among operations invoked after the mark."""

@@ -8,7 +8,7 @@ is no difference between replicas, since each of them may have both.
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from checkers._blocks import BLOCK_BITS, OFFSET_BITS, Block, Blocks, Bools, Ints
 from checkers._messages import in_range
 from checkers._survey import SAMPLE
 from checkers._units import PARTIALS, Batches, Unit, arrays, once, packed, reduced, units_of
+from harness.dealing import dealt_sets
 from harness.history import History
 
 if TYPE_CHECKING:
@@ -62,11 +63,19 @@ def _copies(history: History, spark: "SparkSession | None") -> Copies:
     units = units_of(history, "replicas")
     if not units:
         return Copies(0)
-    replicas = sum(role == "broker" for role in history.names.get("roles", {}).values())
+    replicas = replicas_of(history.names)
     by = ("block",)
     table = reduced(spark, units, scan, PARTIALS, compare(replicas), REPORT, by, by)
     rows = sorted(table.to_pylist(), key=lambda row: int(row["block"]))
     return add_up(len(units), [(row["block"], json.loads(row["report"])) for row in rows])
+
+
+def replicas_of(names: Mapping[str, Any]) -> list[int]:
+    """How many brokers must hold what is written to each key, those of its broker set; at the end
+    what holds for keys that are in none, all."""
+    brokers = sum(role == "broker" for role in names.get("roles", {}).values())
+    of = {key: len(s.nodes) for s in dealt_sets(names).values() for key in s.keys}
+    return [*(of.get(key, brokers) for key in names.get("keys", ())), brokers]
 
 
 # ---------------------------------------------------------------------------------- the two steps
@@ -116,12 +125,13 @@ def _same(mine: Block, other: Block) -> Bools:
     return equal
 
 
-def compare(replicas: int) -> Callable[[Batches], Batches]:
-    """Merged blocks in; what is wrong in each out."""
+def compare(replicas: Sequence[int]) -> Callable[[Batches], Batches]:
+    """Merged blocks in; what is wrong in each out. `replicas`: of each key; the last: of others."""
 
     def merge(partials: Batches) -> Batches:
         for number, block in merged(partials, ENTRY_FIELDS, absorb):
-            report = json.dumps(_report(number, block, replicas))
+            key = min(number >> (OFFSET_BITS - BLOCK_BITS), len(replicas) - 1)
+            report = json.dumps(_report(number, block, replicas[key]))
             yield pa.record_batch([[number], [report]], schema=REPORT)
 
     return merge

@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from checkers._answers import Answers
-from checkers._timeline import Ask, measure
+from checkers._timeline import NO_SET, Ask, measure
+from harness.dealing import Dealt, dealt_sets
 from harness.history import History
 from harness.intervals import (
     ENDING,
@@ -49,6 +50,7 @@ class Outline:
     roles: Mapping[str, str] = field(default_factory=dict)
     set_of_key: tuple[int, ...] = ()
     sets: tuple[str, ...] = ("",)  # names of the broker sets; one without a name if there is one
+    dealt: Mapping[str, Dealt] = field(default_factory=dict)  # what lives in each, where known
     interrupted: bool = False
     complete: bool = True  # nothing that was recorded is missing
     cut_short: tuple[Reason, ...] = ()  # what the test bed lost, so that the run ended early
@@ -118,18 +120,19 @@ class Outline:
         return None if any(fault.stuck for fault in self.faults) else self.phases.get("healed")
 
     def ask(self) -> Ask:
-        """Windows: faults in force, then quiet stretches; spans: all of the one, of the other.
-        Marks: each fault applied, then all healed."""
-        alone = self.alone_since
+        """Windows: faults in force, then quiet stretches, then the time to recover in; spans: all
+        of the first, of the second. Marks: each fault applied, then all healed."""
+        alone = self.end if self.alone_since is None else self.alone_since
+        recovery = alone, alone + round(self.trial.recover_within_s * 1e9)
         windows = (*self.force, *self.quiet)
         return Ask(
             bin_ns=bin_ns(self.end),
             fine_ns=max(FINE_NS, self.end // MOST_FINE_BINS),
-            windows=tuple((w.begin, w.end) for w in windows),
+            windows=(*((w.begin, w.end) for w in windows), recovery),
             spans=(range(len(self.force)), range(len(self.force), len(windows))),
             marks=(
                 *(fault.applied for fault in self.applied if fault.applied is not None),
-                self.end if alone is None else alone,
+                alone,
             ),
             set_of_key=self.set_of_key,
         )
@@ -148,6 +151,10 @@ class Facts:
 
     def quiet_number(self, stretch: int) -> int:
         return len(self.outline.force) + stretch
+
+    @property
+    def recovery_number(self) -> int:
+        return len(self.outline.force) + len(self.outline.quiet)
 
     @property
     def healed_mark(self) -> int:
@@ -183,6 +190,7 @@ def outline(history: History, trial: Trial) -> Outline:
         roles=history.names.get("roles", {}),
         set_of_key=set_of_key,
         sets=sets,
+        dealt=dealt_sets(history.names),
         interrupted=bool(history.interrupted),
         complete=history.complete,
         cut_short=history.cut_short,
@@ -192,29 +200,48 @@ def outline(history: History, trial: Trial) -> Outline:
 def broker_sets(
     names: Mapping[str, Any], told: Sequence[Event]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Names of the broker sets, and each key's set where `names["sets"]` maps keys to sets.
+    """Names of the broker sets, and the number of each key's set, where there are several.
 
-    Where it does not, the controllers' events name the sets, and all keys are judged together.
+    Of a run whose names do not tell, the controllers' events name the sets, and all keys are judged
+    together.
     """
-    by_key: Mapping[str, str] = names.get("sets", {})
-    if not by_key:
+    dealt = dealt_sets(names)
+    if not dealt:
         return tuple(sorted({step.set for step in set_sizes(told)})) or ("",), ()
-    sets = sorted(set(by_key.values()))
-    return tuple(sets), tuple(sets.index(by_key.get(k, sets[0])) for k in names.get("keys", ()))
+    sets = tuple(dealt)
+    if len(sets) == 1:
+        return sets, ()
+    of_key = {key: number for number, name in enumerate(sets) for key in dealt[name].keys}
+    return sets, tuple(of_key.get(key, NO_SET) for key in names.get("keys", ()))
 
 
 def full_set_at(outline: Outline, name: str, since: int) -> int | None:
     """When this broker set's SyncStateSet was full, at or after `since`, as the cluster told."""
-    brokers = sum(1 for role in outline.roles.values() if role == "broker")
     steps = [s for s in outline.set_sizes if s.set == name or not name or not s.set]
     sizes = [(s.t, len(s.members)) for s in steps]
-    full = max([brokers // max(1, len(outline.sets)), *(size for _, size in sizes)], default=0)
     if not sizes:
         return None
+    full = _full_size(outline, name, max(size for _, size in sizes))
     now = [size for t, size in sizes if t <= since]
     if now and now[-1] >= full:
         return since
     return next((t for t, size in sizes if t > since and size >= full), None)
+
+
+def _full_size(outline: Outline, name: str, greatest: int) -> int:
+    """Members of this set when it is full; of a run whose names do not tell, its share of the
+    brokers, or the greatest that was seen."""
+    if name in outline.dealt:
+        return outline.dealt[name].full
+    brokers = sum(1 for role in outline.roles.values() if role == "broker")
+    return max(brokers // max(1, len(outline.sets)), greatest)
+
+
+def all_full_at(outline: Outline, names: Sequence[str], since: int) -> int | None:
+    """When the last of these sets was full, each for the first time at or after `since`."""
+    times = [full_set_at(outline, name, since) for name in names]
+    known = [t for t in times if t is not None]
+    return max(known) if known and len(known) == len(times) else None
 
 
 def bin_ns(end: int) -> int:

@@ -12,11 +12,12 @@ read in parallel and nothing of the size of the history ever travels.
     WITHIN    set, span, bucket            the same, of those acknowledged within some windows
     ACKED     set, fine bin                first and last acknowledgement: gaps are exact
     WINDOW    set, f, type, window         operations in a stretch of the run
-    FLIGHT    f, window                    operations open at some moment of it; a poll only if it
+    FLIGHT    set, f, window               operations open at some moment of it; a poll only if it
                                            failed or brought a message, for one that waits at the
                                            end of a queue is not served meanwhile
-    LEFT      f, window                    operations open at its end
-    ANSWER    set, f, mark                 `lo`: first success among those invoked after the mark
+    LEFT      set, f, window               operations open at its end
+    ANSWER    set, f, mark                 `lo`: first success among those invoked after the mark;
+                                           of polls, the first message
     SENT      set                          first and last invocation of a send
     IN_VAIN   set, fine bin                sends that ended there and were not acknowledged, or
                                            never ended: first and last invocation
@@ -50,6 +51,7 @@ OCTAVE_BUCKETS = 16  # a quantile is within 4.5 % of the truth
 LEAST_NS = 1_000
 KEYS = ("what", "set", "f", "type", "slot", "slot2")
 COLUMNS = ("t", "op", "type", "f", "key", "pos")  # of ops
+NO_SET = -1  # of a key that lives in no broker set
 IDLING = (F.POLL, F.READ)  # may wait for what is not there
 SCHEMA = pa.schema([(name, pa.int64()) for name in (*KEYS, "n", "lo", "hi")])
 NEVER = np.iinfo(np.int64).max  # the bin of what did not end
@@ -73,8 +75,9 @@ class What(IntEnum):
 
 @dataclass(frozen=True)
 class Ask:
-    """What to measure. `set_of_key[k]` is the number of the broker set that key k lives in. A span
-    is some of the windows, by their numbers; where they overlap, latencies count once."""
+    """What to measure. `set_of_key[k]` is the number of the broker set that key k lives in; empty:
+    there is one set, and everything lives in it. A span is some of the windows, by their numbers;
+    where they overlap, latencies count once."""
 
     bin_ns: int
     fine_ns: int
@@ -86,8 +89,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Columns of some rows of ops, when each row's operation was invoked (-1: not known), and, of
-    the completions of polls, which ones had brought messages."""
+    """Columns of some rows of ops, when each row's operation was invoked (-1: not known), of the
+    completions of polls, which ones had brought messages, and which completions are answers of a
+    cluster that serves."""
 
     t: Ints
     op: Ints
@@ -97,6 +101,7 @@ class Rows:
     single: Bools  # not a message of a batch
     invoked: Ints
     brought: Bools
+    answered: Bools  # a success, or refused by what was found there
 
     def where(self, mask: Bools) -> "Rows":
         return self.at(np.flatnonzero(mask))
@@ -191,7 +196,9 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _paired(table: pa.Table, ask: Ask, carry: Carry) -> tuple[Rows, Carry]:
     """Rows with the times of their invocations; and the operations that are still open."""
     t, op, kind, f = (_column(table, name) for name in ("t", "op", "type", "f"))
-    single = _column(table, "pos") < 0
+    pos = _column(table, "pos")
+    single = (pos < 0) | (kind != Type.OK)
+    answered = single & ((kind == Type.OK) | ((kind == Type.FAIL) & (pos == 0)))
     starts = kind == Type.INVOKE
     sets = _sets(table, ask)
     open_op = np.concatenate([carry.op, op[starts]])
@@ -206,7 +213,7 @@ def _paired(table: pa.Table, ask: Ask, carry: Carry) -> tuple[Rows, Carry]:
     ended = np.flatnonzero(single & ~starts & np.isin(f, IDLING))
     brought[ended] = _looked_up(op[ended], given, given) >= 0
     invoked = _looked_up(op, open_op, open_t)
-    rows = Rows(t, op, kind, f, sets, single, invoked, brought)
+    rows = Rows(t, op, kind, f, sets, single, invoked, brought, answered)
     closed = np.sort(op[~starts & single])
     still = _looked_up(open_op, closed, closed) < 0
     given = given[_looked_up(given, closed, closed) < 0]
@@ -228,7 +235,7 @@ def _measured(rows: Rows, ask: Ask, spread_ns: int) -> list[pa.Table]:
         _extremes(What.SENT, sent, np.zeros(len(sent.t), np.int64)),
         *_windows(single, ask),
         *_flights(single, ask),
-        *_answers(acked, ask),
+        *_answers(single.where(single.answered & ~np.isin(single.f, IDLING)), ask),
         *_answers(messages, ask),
         *_failures(in_vain, ask),
         _in_vain(in_vain.set, in_vain.t // ask.fine_ns, in_vain.invoked),
@@ -292,24 +299,24 @@ def _flights(single: Rows, ask: Ask) -> Iterator[pa.Table]:
     if not ask.windows:
         return
     begins, ends = np.asarray(ask.windows, np.int64).T
-    for f in np.unique(single.f):
-        mine = single.where(single.f == f)
+    for mine in _groups(single):
+        group, f = mine.set[0], mine.f[0]
         starts = mine.type == Type.INVOKE
         invoked, completed = np.sort(mine.t[starts]), np.sort(mine.t[~starts])
         begun, done = np.searchsorted(invoked, ends), np.searchsorted(completed, ends)
-        yield _in_windows(What.LEFT, f, begun - done)
+        yield _in_windows(What.LEFT, group, f, begun - done)
         if f in IDLING:
             served = mine.where(
                 ~starts & (mine.invoked >= 0) & (mine.brought | (mine.type != Type.OK))
             )
             begun = np.searchsorted(np.sort(served.invoked), ends)
             completed = np.sort(served.t)
-        yield _in_windows(What.FLIGHT, f, begun - np.searchsorted(completed, begins))
+        yield _in_windows(What.FLIGHT, group, f, begun - np.searchsorted(completed, begins))
 
 
-def _in_windows(what: What, f: int, count: Ints) -> pa.Table:
+def _in_windows(what: What, group: int, f: int, count: Ints) -> pa.Table:
     zero = np.zeros(len(count), np.int64)
-    return _cells(what, zero, zero + f, zero, np.arange(len(count)), n=count)
+    return _cells(what, zero + group, zero + f, zero, np.arange(len(count)), n=count)
 
 
 def _answers(successes: Rows, ask: Ask) -> Iterator[pa.Table]:
@@ -383,8 +390,8 @@ def _sets(table: pa.Table, ask: Ask) -> Ints:
     key = _column(table, "key")
     if not ask.set_of_key:
         return np.zeros(len(key), np.int64)
-    known = np.asarray(ask.set_of_key, np.int64)
-    return known[np.clip(key, 0, len(known) - 1)]
+    known = np.asarray((*ask.set_of_key, NO_SET), np.int64)
+    return known[np.where((key >= 0) & (key < len(known) - 1), key, len(known) - 1)]
 
 
 def _looked_up(wanted: Ints, keys: Ints, values: Ints) -> Ints:

@@ -47,7 +47,7 @@ def writers(
 
 
 def scan_with(set_of_key: Sequence[int]) -> Callable[[Unit], Batches]:
-    sets = np.asarray(set_of_key or [0], np.int64)
+    sets = np.maximum(np.asarray(set_of_key or [0], np.int64), 0)
 
     def scan(unit: Unit) -> Batches:
         for rows in arrays(unit[1], COLUMNS):

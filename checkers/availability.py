@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from checkers._answers import Answers
-from checkers._facts import IN_FAULTS, QUIET, Facts, Outline, facts, full_set_at
+from checkers._facts import IN_FAULTS, QUIET, Facts, Outline, all_full_at, facts
 from checkers._timeline import What
 from harness.history import History
 from harness.intervals import FaultInterval, Window
@@ -47,7 +47,7 @@ def judge(known: Facts) -> Result:
     times = [
         _fault_times(known, fault, group)
         for fault in known.outline.applied
-        for group in range(len(known.outline.sets) if known.outline.set_of_key else 1)
+        for group in _sets_hit(known.outline, fault)
     ]
     stats = {
         "sends": _sends(known.answers),
@@ -90,6 +90,17 @@ def _fault_times(known: Facts, fault: FaultInterval, group: int) -> dict[str, An
     }
 
 
+def _sets_hit(outline: Outline, fault: FaultInterval) -> Sequence[int]:
+    """Numbers of the broker sets that it hit brokers of, else of all that take sends; one where
+    they are judged together."""
+    if not outline.set_of_key:
+        return (0,)
+    sending = sorted({n for n in outline.set_of_key if n >= 0}) or range(len(outline.sets))
+    dealt = {n: outline.dealt.get(outline.sets[n]) for n in sending}
+    hit = [n for n, of in dealt.items() if of and set(fault.names) & set(of.nodes)]
+    return hit or sending
+
+
 def _published(known: Facts, mark: int, group: int | None, until: int) -> dict[str, Any]:
     """First failure to first success, if a send failed before the next fault began."""
     outage = known.answers.outage(mark, group)
@@ -130,7 +141,8 @@ def _to_full_set(outline: Outline, fault: FaultInterval, group: int) -> float | 
     """From the healing to the full SyncStateSet, when it came before the next fault."""
     if fault.heal is None:
         return None
-    full = full_set_at(outline, outline.sets[group], fault.heal)
+    names = outline.sets[group : group + 1] if outline.set_of_key else outline.sets
+    full = all_full_at(outline, names, fault.heal)
     if full is None or full > max(fault.heal, _next_begin(outline, fault)):
         return None
     return _s(full - fault.heal)

@@ -184,7 +184,7 @@ def _worth(known: Facts, fault: FaultInterval | None) -> str:
         return UNOBSERVED
     if not known.answers.in_window(window, kind=Type.INVOKE):
         return IDLE
-    missed = silences_master(fault) and not noticed(fault, known.outline.events)
+    missed = silences_master(fault) and not noticed(fault, known.outline)
     if missed and not unelectable(fault, known.outline):
         return UNNOTICED
     return INSTALLED
@@ -241,15 +241,39 @@ def unelectable(fault: FaultInterval, outline: Outline) -> bool:
             silent |= set(other.names) if other.silences else set()
     controllers = {node for node, role in outline.roles.items() if role == "controller"}
     brokers = {node for node, role in outline.roles.items() if role == "broker"}
+    if hit := sets_of_master(fault, outline):
+        brokers = {node for name in hit for node in outline.dealt[name].nodes}
     return 2 * len(controllers - cut_off) <= len(controllers) or (
         bool(brokers) and brokers <= silent
     )
 
 
-def noticed(fault: FaultInterval, events: Sequence[Event]) -> bool:
-    """Was the master missed, or another elected, between the fault's begin and its healing?"""
+def sets_of_master(fault: FaultInterval, outline: Outline) -> frozenset[str]:
+    """Names of the broker sets whose master it hit; none where the run's names do not tell."""
+    masters = set(fault.targets.get("master", ()))
+    return frozenset(name for name, of in outline.dealt.items() if masters & set(of.nodes))
+
+
+def noticed(fault: FaultInterval, outline: Outline) -> bool:
+    """Was the master missed, or another of its set elected, between the fault's begin and its
+    healing? Of several, one is enough."""
     begin = fault.begin or 0
     end = fault.healed if fault.healed is not None else fault.heal
+    hit = sets_of_master(fault, outline)
+    names = hit if len(outline.dealt) > 1 else frozenset()
+    return any(_missed(begin, end, told) for told in _by_set(outline.events, names))
+
+
+def _by_set(events: Sequence[Event], names: frozenset[str]) -> Iterator[Sequence[Event]]:
+    """What was told of each of these sets; of all together where there are no names."""
+    for name in names:
+        yield [event for event in events if event.fields.get("brokerName", name) == name]
+    if not names:
+        yield events
+
+
+def _missed(begin: int, end: int | None, events: Sequence[Event]) -> bool:
+    """As the events of one set tell."""
     master = NAMESERVERS_MASTER_ID
     for event in events:
         if end is not None and event.t > end:

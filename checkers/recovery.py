@@ -2,8 +2,12 @@
 
 From the moment at which the last fault was observed healed, each broker set must have its master,
 its full SyncStateSet, an acknowledged send and a read message within `recover_within_s`: otherwise
-`NOT_RECOVERED`. A node that exits although nobody killed it, writes a fatal event or does not start
-again is `NODE_CRASHED`, whatever the rest of the run looks like.
+`NOT_RECOVERED`. Where nobody sends, any other operation must be acknowledged, such as a register's.
+An answer is owed to who asked in that time, or still waits at its end. Where the cluster's events
+do not tell when a set was full, it must have been when the runner asked the nodes, after the plan.
+
+A node that exits although nobody killed it, writes a fatal event or does not start again is
+`NODE_CRASHED`, whatever the rest of the run looks like.
 
 Where a healing was done but not observed, that is said, and recovery is demanded all the same, from
 when everything had been undone. Nothing is demanded where undoing a fault failed: it may be there
@@ -18,10 +22,11 @@ and is missed only when nobody has heard of it for long, so what happened to the
 minute before it was lost is not held against the system either.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from checkers._facts import Facts, Outline, facts, full_set_at
+from checkers._timeline import NO_SET
 from harness.history import History
 from harness.intervals import ASKING, EXCUSING, Event, FaultInterval, faults_at
 from harness.operation import F, Type
@@ -33,7 +38,10 @@ EVIDENCE_ROWS = 10
 KILLED, TERMINATED = (-9, 137), (0, -15, 143)
 ONE_CRASH_NS = 5_000_000_000  # a fatal event and the exit that follows it are one crash
 MISSED_WITHIN_NS = 60_000_000_000  # a node that is gone was alive so long ago
+SENDS = (F.SEND,)
 READS = (F.POLL, F.READ)
+OWN = tuple(f for f in F if f not in (*SENDS, *READS))  # of workloads without sends
+LEASES = (F.LOCK, F.UNLOCK, F.ACQUIRE, F.RELEASE)
 
 
 def check(history: History, trial: Trial, spark: Any) -> Result:
@@ -72,10 +80,17 @@ def _healing_unseen(outline: Outline) -> Reason:
 def _unrecovered(known: Facts, healed: int) -> Iterator[Finding]:
     """One finding for all broker sets that did not come back."""
     within_s = known.outline.trial.recover_within_s
-    rows = [
-        {"set": name or "all", "missing": what, "healed_s": _s(healed), **detail}
+    deadline = healed + round(within_s * 1e9)
+    lacking = [
+        (name or "all", *lack)
         for number, name in enumerate(known.outline.sets)
-        for what, detail in _missing(known, number, name, healed)
+        for lack in _missing(known, number, name, healed, deadline)
+    ]
+    if NO_SET in known.outline.set_of_key:
+        lacking += [("none", *lack) for lack in _unanswered(known, NO_SET, deadline)]
+    rows = [
+        {"set": name, "missing": what, "healed_s": _s(healed), **detail}
+        for name, what, detail in lacking
     ]
     sets = {row["set"] for row in rows}
     if rows:
@@ -94,58 +109,96 @@ def _unrecovered(known: Facts, healed: int) -> Iterator[Finding]:
 
 
 def _missing(
-    known: Facts, number: int, name: str, healed: int
+    known: Facts, number: int, name: str, healed: int, deadline: int
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """What this broker set lacks at the deadline."""
-    deadline = healed + int(known.outline.trial.recover_within_s * 1e9)
-    group = number if known.outline.set_of_key else None
     full = redundant_at(known.outline, name, healed)
-    if full is None or full > deadline:
+    if (full is None and not _seen_redundant(known.outline)) or (full or 0) > deadline:
         yield "master with its full SyncStateSet", _at(full)
-    sent = known.answers.answer(known.healed_mark, (F.SEND,), group)
-    if (sent is None or sent > deadline) and _tried(known, (F.SEND,)):
-        yield "acknowledged send", _at(sent)
-    read = known.answers.answer(known.healed_mark, READS, group)
-    if (read is None or read > deadline) and _tried(known, READS):
-        yield "message read", _at(read)
+    yield from _unanswered(known, number if known.outline.set_of_key else None, deadline)
+
+
+def _unanswered(
+    known: Facts, group: int | None, deadline: int
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What was asked of this broker set in time, and not answered in time. Who reads can be given
+    nothing where nobody sent. A workload without sends has operations of its own."""
+    demands = [("acknowledged operation", OWN, OWN)]
+    if known.answers.total(F.SEND, Type.INVOKE):
+        demands = [("acknowledged send", SENDS, SENDS), ("message read", READS, SENDS)]
+    for what, fs, needed in demands:
+        came = known.answers.answer(known.healed_mark, fs, group)
+        late = came is None or came > deadline
+        if late and _tried(known, fs, group) and _tried(known, needed, group):
+            yield what, _at(came)
 
 
 def redundant_at(outline: Outline, name: str, since: int) -> int | None:
     """When the broker set first had its master and its full SyncStateSet, at or after `since`.
 
-    The runner asked the nodes themselves when the load was over: if they were not redundant then,
-    they never were. The cluster's own events tell how early it was.
+    The runner asked the nodes themselves when the whole plan was over: sets that were not redundant
+    then never were. How early it was, only the cluster's own events tell. None: it never was, or
+    nobody knows when.
     """
     asked = [event for event in outline.events if event.kind == "recovery"]
-    if asked and not asked[-1].fields.get("redundant"):
+    if asked and not asked[-1].fields.get("redundant") and name in _short(outline):
         return None
-    told = full_set_at(outline, name, since)
-    if told is not None or not asked:
-        return told
-    took_s = float(asked[-1].fields.get("took_s", 0.0))
-    return min(asked[-1].t, since + int(took_s * 1e9))
+    return full_set_at(outline, name, since)
 
 
-def _tried(known: Facts, fs: Sequence[F]) -> bool:
-    """Was anything of this kind invoked after the last healing, so that it could succeed? Or is one
-    open at the load's end that was not answered in all that time, so that its client hangs? Where
-    a part of the record is missing, so may be its answer."""
-    last = known.quiet_number(len(known.outline.quiet) - 1)
-    if any(known.answers.in_window(last, f, Type.INVOKE) for f in fs):
+def _short(outline: Outline) -> Sequence[str]:
+    """The broker sets that were not full at the end, as events tell; all where none was: then
+    something else was missing, as a slave that follows."""
+    last = {step.set: len(step.members) for step in outline.set_sizes}
+    dealt = outline.dealt.items()
+    return [name for name, of in dealt if last.get(name, 0) < of.full] or outline.sets
+
+
+def _seen_redundant(outline: Outline) -> bool:
+    """Whether the runner saw all sets redundant when it asked, however long that was after the
+    healing."""
+    asked = [event for event in outline.events if event.kind == "recovery"]
+    return bool(asked) and bool(asked[-1].fields.get("redundant"))
+
+
+def _tried(known: Facts, fs: Sequence[F], group: int | None) -> bool:
+    """Was one of them invoked in the time to recover in, so that it could succeed? Or is one open
+    at the end of it that was not answered in all that time, so that its client hangs? Where a part
+    of the record is missing, so may be its answer. A lock may be refused because somebody holds it,
+    lawfully and for long, which shows nothing."""
+    window, answers = known.recovery_number, known.answers
+    if any(answers.in_window(window, f, Type.FAIL, group) for f in fs if f in LEASES):
+        return False
+    if any(answers.in_window(window, f, Type.INVOKE, group) for f in fs):
         return True
-    return known.outline.complete and any(known.answers.left_open(last, f) > 0 for f in fs)
+    return known.outline.complete and any(answers.left_open(window, f, group) > 0 for f in fs)
 
 
 def _times(known: Facts, healed: int) -> Mapping[str, Any]:
-    """How long it took, for the report."""
-    mark = known.healed_mark
+    """How long it took until all broker sets were back, for the report."""
+    outline, mark = known.outline, known.healed_mark
+    groups: Sequence[int | None] = sorted(set(outline.set_of_key)) or [None]
+
+    def answered(fs: Sequence[F]) -> int | None:
+        first = {group: known.answers.answer(mark, fs, group) for group in groups}
+        return _last(t for g, t in first.items() if t is not None or _tried(known, fs, g))
+
     moments = {
-        "full_set_s": redundant_at(known.outline, known.outline.sets[0], healed),
-        "send_s": known.answers.answer(mark, (F.SEND,)),
-        "read_s": known.answers.answer(mark, READS),
+        "full_set_s": _last(redundant_at(outline, name, healed) for name in outline.sets),
+        "send_s": answered((F.SEND,)),
+        "read_s": answered(READS),
     }
+    if not known.answers.total(F.SEND, Type.INVOKE):
+        moments = {"operation_s": answered(OWN)} | moments
     took = {name: None if t is None else _s(t - healed) for name, t in moments.items()}
     return {"healed_s": _s(healed), "within_s": known.outline.trial.recover_within_s, **took}
+
+
+def _last(moments: Iterable[int | None]) -> int | None:
+    """The latest of them; None when one never came."""
+    times = list(moments)
+    known = [t for t in times if t is not None]
+    return max(known) if known and len(known) == len(times) else None
 
 
 # ------------------------------------------------------------------------------------- crashes

@@ -48,6 +48,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.contracts import CLIENT, MessageClient, Node, Received, System, Workload
+from harness.dealing import numbers_of_keys
 from harness.errors import EXIT_BAD_REQUEST, EXIT_BED_FAILED, SeatrialError, in_words
 from harness.operation import NONE, Completion, F, Type
 from harness.registry import load
@@ -67,10 +68,10 @@ class Tally:
     """What the live view shows: outcomes of sends, and of whatever is done with objects; messages
     polled; recent latencies."""
 
-    def __init__(self) -> None:
+    def __init__(self, sets: int = 1) -> None:
         self.ended = [0, 0, 0, 0]  # by Type
         self.polled = 0
-        self.answered_ns = -1  # when the newest of the acknowledged was invoked
+        self.answered_ns = [-1] * sets  # of each broker set: invocation of its newest acknowledged
         self.latencies_ns: list[int] = []  # since the last `stats`
         self._quantiles = (0.0, 0.0)
 
@@ -133,12 +134,14 @@ class Crew:
         seed: int,
         clock_ns: Callable[[], int],
         life: Life = Life(),
+        set_of_key: Sequence[int] = (),
     ) -> None:
         self.client = client
         self.processes: Sequence[int] = range(index, total, crews)
         self.total = total
         self.stopping = False
-        self.tally = Tally()
+        self._set_of_key = set_of_key
+        self.tally = Tally(max(set_of_key, default=0) + 1)
         self._seed, self._clock_ns = seed, clock_ns
         self._earliest_ns = self._latest_ns = 0  # when the run may have begun, on our clock
         self._began_ns = self._spread_ns = 0
@@ -197,7 +200,11 @@ class Crew:
             self.tally.ended[kind] += 1
             self.tally.latencies_ns.append(t - begun - self._spread_ns)
             if kind == _OK:
-                self.tally.answered_ns = max(self.tally.answered_ns, begun)
+                answered, at = (
+                    self.tally.answered_ns,
+                    self._set_of_key[key] if self._set_of_key else 0,
+                )
+                answered[at] = max(answered[at], begun)
         if c.error:
             self._notes.append((t, process, op, c.error))
 
@@ -363,6 +370,7 @@ def enlist(
         seed=trial.seed,
         clock_ns=clock_ns,
         life=life,
+        set_of_key=numbers_of_keys(names),
     )
     return crew, workload
 

@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from itertools import zip_longest
 from typing import Any
 
 from harness.contracts import CLIENT, Bed, Node
@@ -39,7 +40,7 @@ class Crew:
 
     def __init__(self, bed: Bed, node: Node, run: RunDir, failed: asyncio.Future[None]) -> None:
         self.node = node
-        self.stats: Mapping[str, float] = {}
+        self.stats: Mapping[str, Any] = {}
         self._bed, self._run, self._failed = bed, run, failed
         self._agent = bed.agents[node.name]
         self._clock = bed.hosts.clock(node.name)
@@ -52,7 +53,7 @@ class Crew:
         self._began_s = 0.0
         self._down = False  # crashed, and not begun again
         self._crash: asyncio.Future[int] | None = None
-        self._before: Mapping[str, float] = {}  # what earlier lives counted
+        self._before: Mapping[str, Any] = {}  # what earlier lives counted
 
     async def start(self) -> None:
         """Start the process and wait until its client is open."""
@@ -144,7 +145,7 @@ class Crew:
         state = await self._agent.state(NAME)
         return state.pid if state.state == "running" else 0
 
-    def counted(self) -> Mapping[str, float]:
+    def counted(self) -> Mapping[str, Any]:
         """What it counted, in all its lives."""
         return _added(self._before, self.stats)
 
@@ -279,8 +280,10 @@ class Crews:
         return int(self.stats()["ok"])
 
     def answered_ns(self) -> int:
-        """When the newest of the acknowledged sends was invoked; -1 before the first."""
-        return max((int(crew.counted().get("answered_ns", -1)) for crew in self._all), default=-1)
+        """When the newest acknowledged operation of each broker set was invoked, of that set whose
+        is oldest; -1 before its first."""
+        told = [crew.counted().get("answered_ns", ()) for crew in self._all]
+        return min((max(of_set) for of_set in zip_longest(*told, fillvalue=-1)), default=-1)
 
     def stats(self) -> dict[str, float]:
         """Counts added up, quantiles of the slowest."""
@@ -290,7 +293,7 @@ class Crews:
         return counts | slowest
 
 
-def _added(one: Mapping[str, float], other: Mapping[str, float]) -> Mapping[str, float]:
+def _added(one: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
     """What two lives of a crew counted; of all but counts what is newer."""
     counts = {name: one.get(name, 0) + other.get(name, 0) for name in COUNTS}
     return {**one, **other, **counts}

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from harness import registry
+from harness.dealing import replica_groups
 from harness.errors import BedFailed
 from harness.history import History
 from harness.intervals import FaultInterval
@@ -163,23 +164,24 @@ def outside_kinds(history: History, trial: Trial) -> tuple[str, ...]:
     faults = history.faults
     kinds = {fault.kind for fault in faults}
     kinds |= set(planned_kinds(history.run.plan_text()))
-    roles = history.names.get("roles", {})
-    beyond = {f"{kind} of a majority" for kind in destroyed_majorities(faults, roles)}
+    groups = replica_groups(history.names)
+    beyond = {f"{kind} of a majority" for kind in destroyed_majorities(faults, groups)}
     return tuple(sorted((kinds - set(trial.survives) - {""}) | beyond))
 
 
 def destroyed_majorities(
-    faults: Sequence[FaultInterval], roles: Mapping[str, str]
+    faults: Sequence[FaultInterval], groups: Mapping[str, str]
 ) -> frozenset[str]:
-    """Kinds of the faults that, with others at the same time, took from most nodes of some role
-    what was on their disks. No replication survives that, so no contract can claim it."""
+    """Kinds of the faults that, with others at the same time, took from most nodes of some group
+    what was on their disks: of a broker set, or a role. No replication survives that, so no
+    contract can claim it."""
     destroying = [fault for fault in faults if fault.destroyed]
-    of = Counter(roles.values())
+    of = Counter(groups.values())
 
     def majority(fault: FaultInterval) -> bool:
         names = {name for other in destroying if _meet(fault, other) for name in other.destroyed}
-        hit = Counter(roles.get(name, "") for name in names)
-        return any(role and 2 * count > of[role] for role, count in hit.items())
+        hit = Counter(groups.get(name, "") for name in names)
+        return any(group and 2 * count > of[group] for group, count in hit.items())
 
     return frozenset(fault.kind for fault in destroying if majority(fault))
 

@@ -3,7 +3,7 @@
 runs/<when>-<name>/
   trial.toml        the trial, complete: enough to run it again
   plan.toml         the faults as planned, explicit (BREAK); replay reads it
-  names.json        dictionaries: {"keys": [...], "nodes": [...], "roles": {...}}
+  names.json        dictionaries: {"keys": [...], "nodes": [...], "roles": {...}, "sets": {...}}
   run.json          state of the run: schema_version, phase, started, ended, versions, seed
   journal/          Arrow streams while the run goes on: TABLE-WRITER-NNN.arrows, and beside
                     each a `.count`: rows the writer says it has written

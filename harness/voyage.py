@@ -22,6 +22,7 @@ from harness import registry
 from harness.comparing import Calm, comparing
 from harness.contracts import CLIENT, Agent, Bed, Clock, Gating, Hosts, Node, System, Workload
 from harness.crews import Crews
+from harness.dealing import sets_named
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, NodeGone, SeatrialError
 from harness.lifeline import Lifeline
 from harness.plans import planned_kinds
@@ -179,8 +180,8 @@ class Voyage:
             await together(self._duration(), self._nemesis(plan, listened))
 
     async def recovered(self, bed: Bed) -> None:
-        """Full redundancy again, which is an event, and after it a send from its invocation to its
-        acknowledgement."""
+        """Full redundancy again, which is an event, and after it, of each broker set, a send from
+        its invocation to its acknowledgement."""
         began_ns, redundant = self.now_ns(), False
         async with self.may(self.trial.recover_within_s, RECOVER_HURRY_S, "the recovery"):
             while not (redundant := (await self.system.standing(bed)).redundant):
@@ -386,6 +387,7 @@ def _names(bed: Bed, workload: Workload) -> dict[str, Any]:
         "keys": list(workload.keys),
         "nodes": [node.name for node in bed.nodes],
         "roles": {node.name: node.role for node in bed.nodes},
+        **sets_named(bed.system, bed.nodes, workload.keys),
         "addresses": {node.name: node.address for node in bed.nodes},
         "processes": {
             str(p): f"{workload.who(p)} on {clients[p % len(clients)]}"

@@ -13,6 +13,7 @@ import tomli_w
 from clusters.systems._flotilla_profiles import Settings
 from clusters.systems._flotilla_standing import BrokerSet
 from harness.contracts import CLIENT, Node
+from harness.dealing import Dealt
 from harness.errors import BadRequest, UnknownName
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
@@ -97,7 +98,18 @@ class Layout:
 
     def key(self, broker_set: BrokerSet, topic: str, queue: int) -> str:
         """The name of a queue among all of its topic's."""
-        return f"{topic}-{self.sets.index(broker_set) * self._queues.get(topic, 0) + queue}"
+        place = sorted(s.name for s in self.sets).index(broker_set.name)
+        return f"{topic}-{place * self._queues.get(topic, 0) + queue}"
+
+    def dealt(self, keys: Sequence[str]) -> dict[str, Dealt]:
+        """The broker sets, and which of these queues live in each."""
+        found = {}
+        for each in self.sets:
+            queues = [(topic, n) for topic, count in self._queues.items() for n in range(count)]
+            mine = {self.key(each, *queue) for queue in queues}
+            here = tuple(key for key in keys if key in mine)
+            found[each.name] = Dealt(tuple(each.nodes), each.whole or len(each.nodes), here)
+        return found
 
     def _controller(self, node: Node) -> dict[str, Any]:
         peers = {n.name: address(n) for n in self._nodes if n.role == CONTROLLER}

@@ -33,6 +33,7 @@ from clusters.systems._flotilla_seen import Seen
 from clusters.systems._flotilla_standing import BrokerSet, missing, standing
 from clusters.systems._flotilla_swarm import swarm
 from harness.contracts import CLIENT, Agent, Bed, Clock, MessageClient, Node, Standing
+from harness.dealing import Dealt
 from harness.errors import BedFailed, NodeGone
 from harness.registry import load
 from harness.trial import Trial
@@ -84,6 +85,9 @@ class Flotilla:
 
     def client_settings(self, nodes: Sequence[Node]) -> Mapping[str, Any]:
         return self._layout(nodes).client(nodes)
+
+    def dealt(self, nodes: Sequence[Node], keys: Sequence[str]) -> Mapping[str, Dealt]:
+        return self._layout(nodes).dealt(keys)
 
     def client(self, settings: Mapping[str, Any]) -> MessageClient:
         return FlotillaClient(settings)

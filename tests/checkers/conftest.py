@@ -12,6 +12,7 @@ from checkers import _units
 from checkers._answers import Answers
 from checkers._facts import Facts, Outline
 from checkers._timeline import cells
+from harness.dealing import Dealt
 from harness.intervals import Event, FaultInterval, Window
 from harness.operation import F, Type
 from harness.schema import OPS
@@ -41,6 +42,8 @@ class Sketch:
     complete: bool = True
     cut_short: tuple[Reason, ...] = ()
     sets: tuple[str, ...] = ("",)
+    dealt: dict[str, Dealt] = field(default_factory=dict)
+    set_of_key: tuple[int, ...] = ()  # else each set has the key of its number
     roles: dict[str, str] = field(default_factory=lambda: dict(ROLES))
     rows: list[dict[str, Any]] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=count)
@@ -52,10 +55,11 @@ class Sketch:
         took: float = 0.002,
         kind: Type | None = Type.OK,
         brings: int = 1,
+        key: int = 0,
     ) -> None:
         """An operation; kind None: it never completed. A read brings so many messages."""
         number = next(self.numbers)
-        row = {"op": number, "f": f, "process": 0, "key": 0, "value": None, "pos": None}
+        row = {"op": number, "f": f, "process": 0, "key": key, "value": None, "pos": None}
         self.rows.append({**row, "t": int(at * S), "type": Type.INVOKE})
         done = int((at + took) * S)
         if kind is Type.OK and f in (F.POLL, F.READ):
@@ -86,6 +90,15 @@ class Sketch:
     def event(self, at: float, node: str, kind: str, **fields: Any) -> None:
         self.events.append(Event(int(at * S), node, kind, fields))
 
+    def deal(self, full: int = 3, **nodes: int) -> None:
+        """The broker sets, as names.json tells them: so many brokers each, and a key each."""
+        self.sets, first = tuple(nodes), 1
+        for number, (name, size) in enumerate(nodes.items()):
+            brokers = tuple(f"broker-{n}" for n in range(first, first + size))
+            self.dealt[name] = Dealt(brokers, full, (f"orders-{number}",))
+            self.roles |= dict.fromkeys(brokers, "broker")
+            first += size
+
     def facts(self) -> Facts:
         phases = {name: int(t * S) for name, t in self.phases.items()}
         told = Outline(
@@ -101,7 +114,9 @@ class Sketch:
             complete=self.complete,
             cut_short=self.cut_short,
             sets=self.sets,
-            set_of_key=tuple(range(len(self.sets))) if len(self.sets) > 1 else (),
+            dealt=self.dealt,
+            set_of_key=self.set_of_key
+            or (tuple(range(len(self.sets))) if len(self.sets) > 1 else ()),
         )
         batches = pa.Table.from_pylist(self._ops(), schema=OPS).to_batches()
         return Facts(told, Answers(cells(batches, told.ask()), told.ask()))

@@ -211,3 +211,21 @@ def test_two_broker_sets_are_told_apart(sketch: Sketch) -> None:
     sketch.fault("kill", 10, 16)
     stats = judged(sketch).stats
     assert [(t["set"], t["to_ack_s"]) for t in stats["faults"]] == [("a", 0.002), ("b", None)]
+
+
+def test_times_are_of_the_broker_set_that_was_hit(sketch: Sketch) -> None:
+    """The other one served all the time, and was full all the time; a fault of controllers is a
+    matter of both."""
+    sketch.deal(a=3, b=3)
+    for name in ("a", "b"):
+        sketch.event(0.7, "c", "set", brokerName=name, set=[1, 2, 3], setEpoch=2)
+    sketch.event(10.2, "c", "set", brokerName="b", set=[2, 3], setEpoch=3)
+    sketch.event(26, "c", "set", brokerName="b", set=[1, 2, 3], setEpoch=4)
+    sketch.ops(1, 31)
+    sketch.ops(1, 10, key=1)
+    sketch.ops(14, 31, key=1)
+    sketch.fault("kill", 10, 16, targets={"master": ("broker-4",)}, selector="master")
+    sketch.fault("kill", 28, 29, targets={"controller": ("controller-1",)})
+    hit, *both = judged(sketch).stats["faults"]
+    assert (hit["set"], hit["to_ack_s"], hit["to_full_set_s"]) == ("b", 4.002, 10.0)
+    assert [row["set"] for row in both] == ["a", "b"]

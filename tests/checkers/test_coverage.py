@@ -256,3 +256,43 @@ def test_polls_are_not_acknowledgements(sketch: Sketch) -> None:
     sketch.fault("pause", 10, 12)
     sketch.op(F.POLL, 20)
     assert codes(sketch) == {"NO_OK_AFTER"}
+
+
+# ------------------------------------------------------------------------- several broker sets
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "seen"),
+    [
+        ("expired", {"brokerName": "a", "brokerId": 1}, True),
+        ("expired", {"brokerName": "b", "brokerId": 1}, False),
+        ("expired", {"brokerName": "a", "brokerId": 2}, False),
+        ("election", {"brokerName": "a", "epoch": 2, "masterId": 2}, True),
+        ("election", {"brokerName": "b", "epoch": 2, "masterId": 3}, False),
+    ],
+)
+def test_a_masters_own_set_must_notice(
+    sound: Sketch, kind: str, fields: dict[str, Any], seen: bool
+) -> None:
+    """Each set numbers its brokers from 1, and the other one has another master."""
+    sound.events = [e for e in sound.events if e.t < 9e9 or e.t > 17e9]
+    sound.deal(a=3, b=3)
+    sound.event(0.6, "controller-1", "election", brokerName="b", epoch=1, masterId=2, set=[1, 2])
+    sound.event(11, "controller-1", kind, **fields)
+    assert codes(sound) == (set() if seen else {"MASTER_FAULT_UNSEEN"})
+
+
+@pytest.mark.parametrize(
+    ("others", "excused"),
+    [(("broker-2", "broker-3"), True), (("broker-2", "broker-4"), False)],
+)
+def test_nobody_of_a_set_is_left_to_elect(
+    sound: Sketch, others: tuple[str, ...], excused: bool
+) -> None:
+    """Brokers of another set are no candidates."""
+    sound.events = [e for e in sound.events if e.t < 9e9 or e.t > 17e9]
+    sound.deal(a=3, b=3)
+    sound.faults[0] = replace(sound.faults[0], selector="master", kind="pause")
+    sound.planned[0] = "pause"
+    sound.fault("kill", 10, 16, targets={"server": others})
+    assert codes(sound) == (set() if excused else {"MASTER_FAULT_UNSEEN"})

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from checkers import recovery
-from harness.operation import F
+from checkers._timeline import NO_SET
+from harness.intervals import Window
+from harness.operation import F, Type
 from harness.trial import Trial
 from harness.verdict import Finding, Judgement, Result
 
@@ -250,3 +252,164 @@ def test_a_crash_long_before_its_node_was_lost_is_a_crash(sound: Sketch) -> None
     sound.event(20, "broker-3", "exit", code=70)
     sound.event(81, "broker-3", "gone", why="its agent ended")
     assert only(sound).code == "NODE_CRASHED"
+
+
+# ------------------------------------------------------------------------- several broker sets
+
+
+def two_sets(sketch: Sketch, served: bool) -> None:
+    """Brokers 1 to 3 with key 0 are untouched; the master of the others, with key 1, is killed."""
+    sketch.deal(a=3, b=3)
+    for name in ("a", "b"):
+        sketch.event(0.7, "controller-1", "set", brokerName=name, set=[1, 2, 3], setEpoch=2)
+    sketch.ops(1, 31)
+    sketch.ops(1, 10, key=1)
+    sketch.ops(10, 31, key=1, kind=None)
+    if served:
+        sketch.ops(20, 31, key=1)
+    sketch.op(F.READ, 31.5)
+    sketch.fault("kill", 10, 16, targets={"master": ("broker-4",)}, selector="master")
+
+
+def test_every_broker_set_must_serve(sketch: Sketch) -> None:
+    """What another set answered says nothing of the one that was hit."""
+    two_sets(sketch, served=False)
+    finding = only(sketch)
+    assert {row["set"] for row in finding.evidence} == {"b"}
+    assert {row["missing"] for row in finding.evidence} == {"acknowledged send", "message read"}
+
+
+def test_all_broker_sets_are_back_when_the_last_is(sketch: Sketch) -> None:
+    """Of the times of the sets, the longest."""
+    two_sets(sketch, served=True)
+    sketch.event(10.2, "controller-1", "set", brokerName="b", set=[2, 3], setEpoch=3)
+    sketch.event(26.05, "controller-1", "set", brokerName="b", set=[1, 2, 3], setEpoch=4)
+    stats = judged(sketch).stats
+    assert (stats["full_set_s"], stats["send_s"]) == (10.0, 3.952)
+
+
+def test_a_set_that_nobody_sends_to_owes_no_answer(sketch: Sketch) -> None:
+    """Fewer queues than sets: it must be full, that is all."""
+    two_sets(sketch, served=True)
+    sketch.rows = [row for row in sketch.rows if row["key"] == 0]
+    assert not judged(sketch).findings
+
+
+# ----------------------------------------------------------------------- when a set was full
+
+
+def semi_synchronous(sketch: Sketch, back: float) -> None:
+    """Of three brokers two are the whole set. All is healed at 16 s; the load, and with it the
+    plan, goes on until the runner looks at 90 s."""
+    sketch.load = Window(1 * S, 91 * S)
+    sketch.phases = {"load": 1, "healed": 90, "drain": 91, "ended": 93}
+    sketch.ops(1, 91, every=0.2)
+    sketch.deal(full=2, a=3)
+    sketch.event(0.7, "c", "set", brokerName="a", set=[1, 2], setEpoch=2)
+    sketch.event(10.2, "c", "set", brokerName="a", set=[1], setEpoch=3)
+    sketch.event(back, "c", "set", brokerName="a", set=[1, 3], setEpoch=4)
+    sketch.fault("kill", 10, 16)
+    sketch.event(90.1, "", "recovery", redundant=True, took_s=0.1)
+
+
+@pytest.mark.parametrize(("back", "codes"), [(80, ["NOT_RECOVERED"]), (20.05, [])])
+def test_a_set_is_full_when_it_has_what_it_must_have(
+    sketch: Sketch, back: float, codes: list[str]
+) -> None:
+    """A semi-synchronous set is never larger than two; full again at 80 s is too late."""
+    semi_synchronous(sketch, back)
+    result = judged(sketch)
+    assert [finding.code for finding in result.findings] == codes
+    assert result.stats["full_set_s"] == back - 16.05
+
+
+def test_how_soon_it_was_full_is_not_known_without_events(sketch: Sketch) -> None:
+    """The runner looks when the whole plan is over, which says nothing of how early it was."""
+    semi_synchronous(sketch, 20)
+    sketch.events = [event for event in sketch.events if event.kind == "recovery"]
+    result = judged(sketch)
+    assert not result.findings
+    assert result.stats["full_set_s"] is None
+
+
+# ------------------------------------------------------------------------- who asked, and when
+
+
+def unserved(sketch: Sketch, *fs: F, kind: Type, until: float) -> None:
+    """A workload of its own operations, of which none succeeds from 10 s on; all is healed at
+    16 s."""
+    sketch.load = Window(1 * S, 91 * S)
+    sketch.phases = {"load": 1, "healed": 90, "drain": 91, "ended": 93}
+    for n in range(450):
+        at = 1 + n * 0.2
+        for f in fs:
+            sketch.op(f, at, kind=kind if 10 <= at < until else Type.OK)
+    sketch.event(0.7, "c", "set", brokerName="a", set=[1, 2, 3], setEpoch=2)
+    sketch.fault("partition", 10, 16)
+
+
+@pytest.mark.parametrize(
+    "fs", [(F.GET, F.PUT), (F.ADD, F.LIST), (F.APPEND,)], ids=["registers", "sets", "logs"]
+)
+@pytest.mark.parametrize(("until", "codes"), [(80, ["NOT_RECOVERED"]), (20, [])])
+def test_a_workload_without_sends_must_be_served_too(
+    sketch: Sketch, fs: tuple[F, ...], until: float, codes: list[str]
+) -> None:
+    """Any acknowledged operation of its own will do, in time."""
+    unserved(sketch, *fs, kind=Type.INFO, until=until)
+    result = judged(sketch)
+    assert [finding.code for finding in result.findings] == codes
+    assert result.stats["operation_s"] == pytest.approx(until - 16.05, abs=0.01)
+    if codes:
+        assert result.findings[0].evidence[0]["missing"] == "acknowledged operation"
+
+
+def test_a_lock_that_somebody_holds_convicts_nobody(sketch: Sketch) -> None:
+    """Its lease may be longer than the time to recover in; one that nobody answers is no such."""
+    unserved(sketch, F.ACQUIRE, kind=Type.FAIL, until=80)
+    assert not judged(sketch).findings
+
+
+def test_locks_that_nobody_answers(sketch: Sketch) -> None:
+    unserved(sketch, F.ACQUIRE, kind=Type.INFO, until=80)
+    assert only(sketch).code == "NOT_RECOVERED"
+
+
+def test_a_load_slower_than_the_time_to_recover_convicts_nobody(sketch: Sketch) -> None:
+    """The first send after the healing was answered at once, and nobody asked before the deadline
+    but a consumer, who waited for it."""
+    sketch.trial = Trial(recover_within_s=2)
+    sketch.ops(1, 10)
+    sketch.fault("kill", 10, 16)
+    sketch.event(0.7, "c", "set", brokerName="a", set=[1, 2, 3], setEpoch=3)
+    sketch.op(F.POLL, 16.1, took=6)
+    sketch.op(F.SEND, 22)
+    sketch.op(F.READ, 31.5)
+    assert not judged(sketch).findings
+    sketch.op(F.SEND, 17, took=3)
+    missing = {row["missing"] for row in only(sketch).evidence}
+    assert missing == {"acknowledged send", "message read"}
+
+
+def test_what_lives_in_no_broker_set_must_be_served_too(sketch: Sketch) -> None:
+    """Registers, of a cluster of two sets: each set must be full, and somebody must answer."""
+    unserved(sketch, F.GET, kind=Type.INFO, until=80)
+    sketch.deal(a=3, b=3)
+    sketch.event(0.7, "c", "set", brokerName="b", set=[1, 2, 3], setEpoch=2)
+    sketch.set_of_key = (NO_SET,)
+    (row,) = only(sketch).evidence
+    assert (row["set"], row["missing"]) == ("none", "acknowledged operation")
+    sketch.ops(16.2, 90, key=1)
+    sketch.set_of_key = (NO_SET, 1)
+    result = judged(sketch)
+    assert not result.findings, "there are sends, so the rest is a matter of other checkers"
+    assert result.stats["send_s"] < 1
+
+
+def test_only_the_set_that_was_not_whole_is_blamed(sketch: Sketch) -> None:
+    """The runner's question is about all sets; their events tell them apart."""
+    two_sets(sketch, served=True)
+    sketch.event(10.2, "controller-1", "set", brokerName="b", set=[2, 3], setEpoch=3)
+    sketch.event(30, "", "recovery", redundant=False, took_s=30.0)
+    (row,) = only(sketch).evidence
+    assert (row["set"], only(sketch).count) == ("b", 1)

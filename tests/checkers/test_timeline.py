@@ -221,3 +221,18 @@ def test_latencies_in_a_span_of_windows(history: list[tuple[F, int, int | None, 
         assert (found is None) == (worst is None)
         if worst is not None:
             assert found == min(worst, latency_ms(int(bucket_of(np.array([worst * MS]))[0])))
+
+
+def test_an_operation_that_was_refused_by_what_it_found_is_answered() -> None:
+    """A compare-and-set that found another value: a row with a position, and yet a completion."""
+    rows = [
+        {"t": 10, "op": 1, "type": Type.INVOKE, "f": F.CAS, "key": 0},
+        {"t": 20, "op": 1, "type": Type.FAIL, "f": F.CAS, "key": 0, "pos": 0},
+    ]
+    absent = dict.fromkeys(OPS.names)
+    table = pa.Table.from_pylist([absent | {"process": 0} | row for row in rows], schema=OPS)
+    ask = Ask(bin_ns=100, fine_ns=10, windows=((0, 50),), marks=(5,))
+    answers = Answers(cells(table.to_batches(), ask), ask)
+    assert answers.total(F.CAS, Type.FAIL) == 1
+    assert answers.answer(0, (F.CAS,)) == 20
+    assert answers.left_open(0, F.CAS) == 0

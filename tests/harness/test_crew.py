@@ -4,6 +4,7 @@ There is no cluster: the nameserver's address is one where nobody listens, so ev
 definite failure. What matters here is the protocol, the journal and the ends.
 """
 
+import asyncio
 import io
 import json
 import os
@@ -11,15 +12,19 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from clusters.hosts._archive import archive
+from harness.contracts import Clock, Node
 from harness.crew import Crew, Tally, sentence
+from harness.crews import Crews
+from harness.dealing import numbers_of_keys
 from harness.errors import BedFailed
 from harness.journal import read_stream
 from harness.operation import Completion, F, Type
@@ -243,7 +248,7 @@ class Rows(list[tuple[int, ...]]):
     def close(self) -> None: ...
 
 
-def hand(*times_ns: int, ops: Rows) -> Crew:
+def hand(*times_ns: int, ops: Rows, set_of_key: Sequence[int] = ()) -> Crew:
     """A crew whose clock shows these times, one after the other."""
     times = iter(times_ns)
     return Crew(
@@ -255,6 +260,7 @@ def hand(*times_ns: int, ops: Rows) -> Crew:
         total=1,
         seed=1,
         clock_ns=lambda: next(times),
+        set_of_key=set_of_key,
     )
 
 
@@ -275,11 +281,41 @@ def test_whoever_waits_for_an_answer_learns_when_it_was_asked_for() -> None:
     crew = hand(0, 10, 20, 50, 60, 80, ops=Rows())
     crew.begin(epoch_ns=0)
     early, late = (crew.invoke(0, F.SEND, 0, value) for value in (1, 2))
-    assert crew.tally.stats()["answered_ns"] == -1
+    assert crew.tally.stats()["answered_ns"] == [-1]
     crew.complete(0, late, F.SEND, 0, 2, Completion(Type.FAIL))
-    assert crew.tally.stats()["answered_ns"] == -1
+    assert crew.tally.stats()["answered_ns"] == [-1]
     crew.complete(0, early, F.SEND, 0, 1, Completion(Type.OK))
-    assert crew.tally.stats()["answered_ns"] == 10
+    assert crew.tally.stats()["answered_ns"] == [10]
+
+
+def test_every_broker_set_has_to_answer(tmp_path: Path) -> None:
+    """Two crews heard from both sets, and one of them has not heard from the second again."""
+    names = ("client-1", "client-2")
+    bed: Any = SimpleNamespace(
+        of_role=lambda role: [Node(name, role) for name in names],
+        agents=dict.fromkeys(names),
+        hosts=SimpleNamespace(clock=lambda node: Clock()),
+    )
+
+    async def answered(*told: Mapping[str, Any]) -> int:
+        crews = Crews(bed, RunDir(tmp_path))
+        for crew, stats in zip(crews._all, told, strict=True):
+            crew.stats = stats
+        return crews.answered_ns()
+
+    assert asyncio.run(answered({}, {})) == -1
+    assert asyncio.run(answered({"answered_ns": [50, -1]}, {"answered_ns": [10, 20]})) == 20
+
+
+def test_a_crew_knows_in_which_set_a_queue_lives() -> None:
+    """From names.json; of a cluster that does not tell, all are one."""
+    sets = {name: {"nodes": [], "full": 1, "keys": [f"orders-{n}"]} for n, name in enumerate("ab")}
+    keys = {"keys": ["orders-1", "orders-0"]}
+    assert (numbers_of_keys(keys | {"sets": sets}), numbers_of_keys(keys)) == ([1, 0], [0, 0])
+    crew = hand(0, 10, 20, 30, ops=Rows(), set_of_key=[1, 0])
+    crew.begin(epoch_ns=0)
+    crew.complete(0, crew.invoke(0, F.SEND, 0, 1), F.SEND, 0, 1, Completion(Type.OK))
+    assert crew.tally.stats()["answered_ns"] == [-1, 10]
 
 
 def test_a_failure_is_one_sentence() -> None:

@@ -67,7 +67,7 @@ FOLDER = {
     "trial.toml": "the trial, complete: enough to run it again",
     "plan.toml": "the faults as planned, each by itself",
     "run.json": "how it went: phase, times, versions, machine, seed",
-    "names.json": "what the numbers in the history stand for",
+    "names.json": "what the numbers in the history stand for; which broker set holds what",
     "journal/": "the history while the run goes on: Arrow streams, one writer each",
     "history/": "the same, sealed to Parquet: `TABLE-WRITER-NNN.parquet`",
     "nodes/NODE/": "each node's configuration, data and logs",

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from clusters.flotilla.client.routes import Table
 from clusters.flotilla.config import loads
 from clusters.systems._flotilla_layout import Layout, broker_sets, laid_out
 from clusters.systems._flotilla_profiles import profiles, settings
 from clusters.systems.flotilla import system
 from harness.contracts import Node
+from harness.dealing import Dealt
 from harness.errors import BadRequest
 from harness.suite.cells import read_suite
 from harness.trial import Trial
@@ -236,3 +238,33 @@ def test_clients_know_nodes_by_address() -> None:
 def test_broker_sets_are_blocks() -> None:
     sets = broker_sets(laid_out({"broker": 4}), 2)
     assert [s.nodes for s in sets] == [["broker-1", "broker-2"], ["broker-3", "broker-4"]]
+
+
+def test_sets_are_dealt_brokers_and_queues() -> None:
+    """What names.json says of each: five queues are dealt in threes, and a register is nowhere."""
+    trial = Trial(nodes={"broker": 6}, settings={"brokerSets": 2})
+    keys = [*(f"orders-{n}" for n in range(5)), "register-0"]
+    first, second = layout(addressed({"broker": 6}), trial, {"orders": 5}).dealt(keys).items()
+    assert first == ("set-1", Dealt(("broker-1", "broker-2", "broker-3"), 3, tuple(keys[:3])))
+    assert second == ("set-2", Dealt(("broker-4", "broker-5", "broker-6"), 3, tuple(keys[3:5])))
+
+
+def test_a_full_set_is_as_large_as_the_profile_says() -> None:
+    """Of a semi-synchronous one, two."""
+    of = {name: layout(addressed(), Trial(profile=name), {}).dealt(()) for name in PROFILES}
+    assert {name: dealt["set-1"].full for name, dealt in of.items() if name == "semi-sync"} == {
+        "semi-sync": 2
+    }
+    assert {dealt["set-1"].full for name, dealt in of.items() if name != "semi-sync"} == {3}
+
+
+def test_more_than_nine_sets_are_numbered_as_clients_number_them() -> None:
+    """By their names as text: set-10 comes after set-1."""
+    trial = Trial(nodes={"broker": 10}, settings={"brokerSets": 10})
+    made = layout(addressed({"broker": 10}), trial, {"orders": 10})
+    owners = [{"brokerName": each.name, "queues": 1} for each in made.sets]
+    brokers = {s.name: {"addrs": {"0": "a:1"}, "stateVersion": 1} for s in made.sets}
+    client = Table().updated({"topics": {"orders": owners}, "brokers": brokers})
+    dealt = made.dealt([f"orders-{n}" for n in range(10)])
+    of = {key: name for name, here in dealt.items() for key in here.keys}
+    assert of == {f"orders-{n}": place.broker_name for (_, n), place in client.places().items()}

@@ -212,3 +212,22 @@ def test_a_fault_that_could_not_be_healed_makes_the_run_unknown(
     assert verdict.verdict is Judgement.UNKNOWN
     assert [reason.code for reason in verdict.reasons] == ["NOT_HEALED"]
     assert "fault 0 (pause) could not be healed: broker-1 did not answer" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("wiped", "beyond"),
+    [(("broker-1", "broker-2"), ("wipe of a majority",)), (("broker-1", "broker-4"), ())],
+)
+def test_damage_to_most_disks_of_a_broker_set_is_no_promise_broken(
+    written: Callable[..., History], wiped: tuple[str, ...], beyond: tuple[str, ...]
+) -> None:
+    """What two of three of a set hold, no other broker does, however many there are."""
+    hit = json.dumps({"broker": wiped})
+    fault = (0, "wipe", "{}", "", hit, 0, 0, 1, 1, 1, 2, 3, "installed", "{}")
+    run = written("send 1 ok@0", faults=[fault]).run
+    brokers = [f"broker-{number}" for number in range(1, 7)]
+    dealt = {"set-1": brokers[:3], "set-2": brokers[3:]}
+    sets = {name: {"nodes": nodes, "full": 3, "keys": []} for name, nodes in dealt.items()}
+    run.write_names({"keys": [], "roles": dict.fromkeys(brokers, "broker"), "sets": sets})
+    trial = Trial(survives=(*Trial().survives, "wipe"))
+    assert judge.outside_kinds(History.open(run), trial) == beyond

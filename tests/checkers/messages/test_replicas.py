@@ -121,6 +121,19 @@ def test_an_entry_that_one_replica_lacks_is_counted(written: Any) -> None:
     assert result.stats == {"compared": 6, "lacking": 1}
 
 
+def test_another_broker_set_has_other_entries(written: Any) -> None:
+    """Only those of a queue's own set must hold what is in it."""
+    told = history(written, [*SAME, (2, 1, 0, 15, 1, 77), (3, 1, 0, 15, 1, 77)])
+    sets = {
+        "a": {"nodes": ["broker-1", "broker-2"], "full": 2, "keys": ["orders-0"]},
+        "b": {"nodes": ["broker-3", "broker-4"], "full": 2, "keys": ["orders-1"]},
+    }
+    nodes = [node for of in sets.values() for node in of["nodes"]]
+    roles = dict.fromkeys(nodes, "broker")
+    told.run.write_names({**told.names, "nodes": nodes, "roles": roles, "sets": sets})
+    assert judged(History.open(told.run)).stats == {"compared": 6, "lacking": 0}
+
+
 def test_nothing_is_concluded_before_the_cluster_came_back(written: Any) -> None:
     """A deposed master that nobody told keeps its fork lawfully."""
     result = judged(history(written, [*SAME, (0, 0, 5, 15, 1, 77), (1, 0, 5, 99, 1, 77)], NOT_BACK))

@@ -1,0 +1,59 @@
+"""Which broker sets a cluster has, and what lives in each of them.
+
+A broker set has a master of its own, elects by itself and acknowledges by itself; so each is judged
+for itself. A system that deals its brokers to sets says so before the load, and `names.json` keeps
+it under "sets", by the sets' names: `nodes`, `full` (how many a full SyncStateSet has) and `keys`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from harness.contracts import Node, System
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """What was dealt to one broker set."""
+
+    nodes: tuple[str, ...]
+    full: int  # members of its full SyncStateSet
+    keys: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Dealing(Protocol):
+    """A system that knows its broker sets."""
+
+    def dealt(self, nodes: Sequence[Node], keys: Sequence[str]) -> Mapping[str, Dealt]:
+        """By the sets' names, in their order. A key that lives in none of them is nowhere here."""
+        ...
+
+
+def sets_named(system: System, nodes: Sequence[Node], keys: Sequence[str]) -> dict[str, Any]:
+    """For names.json; nothing where the system does not say."""
+    if not isinstance(system, Dealing):
+        return {}
+    return {"sets": {name: asdict(of) for name, of in system.dealt(nodes, keys).items()}}
+
+
+def dealt_sets(names: Mapping[str, Any]) -> dict[str, Dealt]:
+    """What names.json tells of them; empty where it does not."""
+    return {
+        name: Dealt(tuple(of["nodes"]), of["full"], tuple(of["keys"]))
+        for name, of in names.get("sets", {}).items()
+    }
+
+
+def numbers_of_keys(names: Mapping[str, Any]) -> list[int]:
+    """For each key of names.json the number of its broker set, from 0 and without gaps; 0 where
+    none is told."""
+    of_key = {key: name for name, of in dealt_sets(names).items() for key in of.keys}
+    sets = sorted(set(of_key.values()))
+    return [sets.index(of_key[key]) if key in of_key else 0 for key in names.get("keys", ())]
+
+
+def replica_groups(names: Mapping[str, Any]) -> dict[str, str]:
+    """Whom each node shares its data with: a broker with its set, any other with its role."""
+    sets = {node: name for name, of in dealt_sets(names).items() for node in of.nodes}
+    return {node: sets.get(node, role) for node, role in names.get("roles", {}).items()}

@@ -1,0 +1,48 @@
+"""Which key lives in which broker set, as names.json tells it."""
+
+import pytest
+
+from checkers._facts import broker_sets
+from checkers._timeline import NO_SET
+from harness.contracts import Node
+from harness.dealing import Dealt, dealt_sets, replica_groups, sets_named
+from harness.intervals import Event
+
+A, B = Dealt(("broker-1",), 1, ("orders-0",)), Dealt(("broker-2",), 1, ("orders-1",))
+ELECTION = Event(1, "c", "election", {"brokerName": "a", "masterId": 1, "set": [1]})
+
+
+class System:
+    """One that knows its sets."""
+
+    def dealt(self, nodes: object, keys: object) -> dict[str, Dealt]:
+        return {"a": A, "b": B}
+
+
+def test_what_a_system_deals_is_read_again() -> None:
+    """From names.json; a system that deals nothing writes nothing."""
+    named = sets_named(System(), [Node("broker-1", "broker")], ["orders-0"])  # type: ignore[arg-type]
+    assert dealt_sets(named) == {"a": A, "b": B}
+    assert sets_named(object(), (), ()) == {}  # type: ignore[arg-type]
+    roles = {"broker-1": "broker", "controller-1": "controller", "broker-9": "broker"}
+    assert replica_groups({"roles": roles, **named}) == {
+        "broker-1": "a",
+        "controller-1": "controller",
+        "broker-9": "broker",
+    }
+
+
+@pytest.mark.parametrize(
+    ("sets", "found"),
+    [
+        ({"a": A, "b": B}, (("a", "b"), (1, NO_SET, 0))),
+        ({"a": A}, (("a",), ())),
+        ({}, (("a",), ())),
+    ],
+    ids=["two sets", "one set", "only events tell"],
+)
+def test_keys_and_their_sets(sets: dict[str, Dealt], found: object) -> None:
+    """One set holds everything; a key that none holds, such as a register, is in none."""
+    names = {"keys": ["orders-1", "register-0", "orders-0"]}
+    told = {"sets": {name: vars(of) for name, of in sets.items()}}
+    assert broker_sets(names | told, [ELECTION]) == found
