@@ -78,7 +78,7 @@ REPORT = pa.schema(
     ]
 )
 ALL = [BLOCK, 0, 0, 0]  # the extent of a block of which every message was read
-KEPT = ("unread", "late", "found", "unsure")  # classes that are not counted as they are
+KEPT = ("unread", "ungiven", "late", "found", "unsure")  # classes that are not counted as they are
 COUNTED = (Seen.INVOKED, Seen.ACKED, Seen.FAILED, Seen.INFO, Seen.READ, Seen.POLLED, Seen.PART)
 
 
@@ -251,6 +251,7 @@ def report_on(number: int, block: Block, scope: Scope) -> dict[str, Any]:
     counts = {name: int(mask.sum()) for name, mask in masks.items()}
     for flag in COUNTED:
         counts[str(flag.name).lower()] = int(np.count_nonzero(flags & np.uint64(flag)))
+    counts |= {f"ungiven-{group}": int(m.sum()) for group, m in classes.ungiven.items()}
     gone = classes.lost | classes.vanished | classes.torn
     placed = offset_of(places) >= 0
     late, missed = classes.late & ~gone & placed, classes.lost & placed & scope.imported

@@ -4,8 +4,9 @@ certain; where it could not read everything, nothing is concluded. An imported h
 reader: there a message is lost that nobody ever saw, although somebody read past its offset.
 
 A lost message is counted once: that no group received it either is the same loss. Messages that
-are in the log but were never given to a group that read on to the end are `UNREAD_ACKED`. Sends of
-unknown outcome that turn up are not an error; they are counted as recovered.
+are in the log but were never given to a group that read on to the end are `UNREAD_ACKED`; where it
+did not get there, at-least-once is not proven, which is a reason. Sends of unknown outcome that
+turn up are not an error; they are counted as recovered.
 
 In an imported history, what was acknowledged and nobody saw or read past is `UNSEEN_ACKED`, which
 proves nothing. A transaction is all or nothing, so when a part of one of unknown outcome was seen,
@@ -48,7 +49,10 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         findings = [*_lost(found, evidence, displaced, over), *_unread(found, evidence)]
         findings += [*_torn(found, evidence, over), *_unseen(found, evidence, unseen)]
         stats |= _rpo(found, evidence)
-    return Result("loss", tuple(findings), tuple(_reasons(found)), stats)
+    reasons = [*_reasons(found)]
+    if history.complete and trial.demands("at-least-once"):
+        reasons += _ungiven(found)
+    return Result("loss", tuple(findings), tuple(reasons), stats)
 
 
 def _stats(found: Survey) -> dict[str, Any]:
@@ -206,6 +210,19 @@ def _reasons(found: Survey) -> Iterator[Reason]:
             f"only the first {MOST_GROUPS} of {len(found.groups)} consumer groups were judged; "
             "use fewer groups",
         )
+
+
+def _ungiven(found: Survey) -> Iterator[Reason]:
+    """Who did not read to the end may have been given the rest later, or never."""
+    for number, group in enumerate(found.groups[:MOST_GROUPS]):
+        count = found.count(f"ungiven-{number}")
+        if count:
+            yield Reason(
+                "NO_FINAL_READ",
+                f"{_messages(count)} acknowledged and still in the log, and not given to {group}, "
+                "which did not read its queues to the end, so nobody knows whether it would be; "
+                "let the run finish, or give it more time to recover (recover_within_s)",
+            )
 
 
 def _messages(count: int) -> str:

@@ -117,6 +117,25 @@ def test_a_group_that_did_not_finish_is_not_blamed(written: Any) -> None:
     assert not result.findings
 
 
+@pytest.mark.parametrize("gave_up", ["undrained group", "undrained group q1", "drained group q1"])
+def test_a_group_that_did_not_finish_proves_nothing(written: Any, gave_up: str) -> None:
+    """Whether it would have been given the rest nobody knows, as long as there is a rest."""
+    told = f"drained reader\n{gave_up}"
+    result = judged("loss", written(f"send 1 ok@0\nsend 2 ok@1\nread 1@0 2@1\npoll 1@0\n{told}"))
+    assert [reason.code for reason in result.reasons] == ["NO_FINAL_READ"]
+    assert "1 message was acknowledged and still in the log, and not given to group-0" in (
+        result.reasons[0].message
+    )
+    whole = judged("loss", written(f"send 1 ok@0\nread 1@0\npoll 1@0\n{told}"))
+    assert whole.judgement is Judgement.VALID
+
+
+def test_a_group_that_was_not_asked_to_finish_is_not_missed(written: Any) -> None:
+    """Only who took part in the final phase may have been too late in it."""
+    result = judged("loss", written("send 1 ok@0\nread 1@0\ndrained reader"))
+    assert result.judgement is Judgement.VALID
+
+
 def test_indeterminate_sends_are_recovered_or_not_but_never_lost(written: Any) -> None:
     """info promises nothing: found, it is counted as recovered; not found, it is no loss."""
     result = judged("loss", written("send 1 info\nsend 2 info\nread 1@0\npoll 1@0\ndrained"))
