@@ -86,7 +86,7 @@ def _lost(
     values = evidence.earliest_lost
     if displaced:
         values = (*values, *found.samples["displaced"])[:SAMPLE]
-    faults = tuple(sorted({*evidence.lost.by_fault, *_next_fault(evidence)}))
+    faults = (*evidence.lost.by_fault, *(number for _, number in _next_fault(evidence)))
     yield Finding(
         "LOST_ACKED",
         count,
@@ -165,13 +165,12 @@ def _faults(evidence: Witness, rows: list[dict[str, Any]]) -> tuple[int, ...]:
 
 
 def _rpo(found: Survey, evidence: Witness) -> dict[str, Any]:
-    """How far back the loss reaches: from the first lost acknowledgement to the fault after it,
-    or, without one, to the last."""
+    """How far back the loss reaches: from the first lost acknowledgement to the last or, where no
+    fault lasted at any of them, to the fault after the first."""
     if not found.count("lost"):
         return {}
     first, last = evidence.lost.first, evidence.lost.last
-    following = [f.begin for f in evidence.faults if f.begin is not None and f.begin > first]
-    until = min(following, default=last)
+    until = min((begin for begin, _ in _next_fault(evidence)), default=last)
     return {
         "rpo_messages": found.count("lost"),
         "rpo_s": seconds(until - first),
@@ -182,10 +181,13 @@ def _rpo(found: Survey, evidence: Witness) -> dict[str, Any]:
     }
 
 
-def _next_fault(evidence: Witness) -> list[int]:
+def _next_fault(evidence: Witness) -> list[tuple[int, int]]:
+    """When the fault began that explains a loss in which none lasted, and which it is."""
+    if evidence.lost.by_fault:
+        return []
     first = evidence.lost.first
     later = [(f.begin, f.id) for f in evidence.faults if f.begin is not None and f.begin > first]
-    return [number for _, number in sorted(later)[:1]]
+    return sorted(later)[:1]
 
 
 def _reasons(found: Survey) -> Iterator[Reason]:

@@ -143,20 +143,31 @@ def test_indeterminate_sends_are_recovered_or_not_but_never_lost(written: Any) -
     assert (result.stats["indeterminate"], result.stats["recovered"]) == (2, 1)
 
 
+def fault(number: int, kind: str, begin_ms: int, end_ms: int) -> tuple[Any, ...]:
+    begin, end = begin_ms * 1_000_000, end_ms * 1_000_000
+    return (number, kind, "{}", "", "{}", 0, 0, begin, begin, begin, end, end, "installed", "{}")
+
+
 def test_a_loss_names_the_faults_it_falls_in(written: Any) -> None:
-    """The fault that was on when the message was acknowledged, and the one that came after; RPO
-    is the time from the first lost acknowledgement to the latter."""
-    ms = 1_000_000
-    faults = [
-        (0, "partition", "{}", "", "{}", 0, 0, 5 * ms, 6 * ms, 6 * ms, 40 * ms, 41 * ms, "", "{}"),
-        (1, "kill", "{}", "", "{}", 0, 0, 45 * ms, 46 * ms, 46 * ms, 60 * ms, 61 * ms, "", "{}"),
-    ]
-    text = "send 1 ok@0 [10..15]\nsend 2 ok@1 [20..25]\nread 1@0 [70..75]\ndrained reader"
-    result = judged("loss", written(text, faults=faults))
-    assert result.findings[0].faults == (0, 1)
+    """The fault that was on when messages were acknowledged, not one that came long after; RPO is
+    the time from the first lost acknowledgement to the last."""
+    faults = [fault(0, "partition", 5, 41), fault(1, "kill", 61_000, 62_000)]
+    sends = "send 1 ok@0 [5..6]\nsend 2 ok@1 [10..15]\nsend 3 ok@2 [25..35]"
+    result = judged("loss", written(f"{sends}\nread 1@0 [70..75]\ndrained reader", faults=faults))
+    assert result.findings[0].faults == (0,)
     assert result.findings[0].evidence[0]["faults"] == "0"
     assert result.stats["rpo_s"] == pytest.approx(0.020)
-    assert result.stats["lost_by_fault"] == {"0": 1}
+    assert result.stats["lost_by_fault"] == {"0": 2}
+
+
+def test_a_loss_that_no_fault_lasts_at_is_of_the_next_one(written: Any) -> None:
+    """What was acknowledged just before a kill; RPO is the time from the first to the kill."""
+    faults = [fault(0, "kill", 45, 60), fault(1, "kill", 90, 95)]
+    sends = "send 1 ok@0 [10..15]\nsend 2 ok@1 [20..25]"
+    result = judged("loss", written(f"{sends}\nread 1@0 [70..75]\ndrained reader", faults=faults))
+    assert result.findings[0].faults == (0,)
+    assert result.stats["rpo_s"] == pytest.approx(0.020)
+    assert result.stats["lost_by_fault"] == {}
 
 
 # ---------------------------------------------------------------------------------- phantom
