@@ -1,12 +1,15 @@
 """Availability: numbers, told both ways, and never a conviction."""
 
+import math
 from typing import Any
 
 import pytest
 
 from checkers import availability
 from harness.operation import F, Type
-from harness.verdict import Judgement, Result
+from harness.suite.figures import figures
+from harness.verdict import Judgement, Result, Verdict
+from reports import _words
 
 Sketch = Any  # tests/checkers/conftest.py
 
@@ -80,6 +83,39 @@ def test_never_acknowledged_again_is_not_zero(sketch: Sketch) -> None:
     assert stats["faults"][0]["failed"] is True
     assert stats["faults"][0]["failure_to_success_s"] is None
     assert stats["times"]["never_acknowledged"] == 1
+    assert stats["times"]["to_ack_s"] == {"p50": None, "max": None, "faults": 0}
+
+
+def test_never_is_the_worst(sketch: Sketch) -> None:
+    """A fault that nobody recovered from is not left out beside two that were short; in the words
+    of the report as in the bounds of a suite."""
+    sketch.ops(1, 10)
+    for at in (10, 14, 18):
+        sketch.ops(at, at + 0.3, kind=Type.FAIL)
+        sketch.ops(at + 0.3, at + 4)
+        sketch.fault("kill", at, at + 1)
+    sketch.ops(22, 31, kind=Type.FAIL)
+    sketch.fault("kill", 22, 27)
+    result = judged(sketch)
+    for name in ("to_ack_s", "failure_to_success_s"):
+        summary = result.stats["times"][name]
+        assert (summary["max"], summary["faults"]) == (None, 3)
+        assert 0.2 < summary["p50"] < 0.5
+    told = {number.name: number.note for number in _words._times(result.stats)}
+    assert told["fault to next acknowledgement"] == "median; worst never"
+    found = figures(Verdict(Judgement.VALID, "", (), (result,)))
+    assert found["to_ack_s_p50"] < 0.5
+    assert found["to_ack_s_p99"] == found["failure_to_success_s_p99"] == math.inf
+
+
+def test_where_nothing_failed_nothing_had_to_succeed_again(sketch: Sketch) -> None:
+    """Clients that retry in silence have no failure, which is not one without an end."""
+    sketch.ops(1, 31)
+    sketch.fault("kill", 10, 16)
+    result = judged(sketch)
+    assert "failure_to_success_s" not in result.stats["times"]
+    found = figures(Verdict(Judgement.VALID, "", (), (result,)))
+    assert found["failure_to_success_s_p99"] is None
 
 
 def test_time_to_full_set(sound: Sketch) -> None:
