@@ -136,6 +136,12 @@ def has(flags: Array, *wanted: Seen) -> Bools:
     return mask
 
 
+def of_unknown_outcome(flags: Array) -> Bools:
+    """Also where nobody recorded the end, because the client died."""
+    ended = has(flags, Seen.ACKED, Seen.FAILED)
+    return has(flags, Seen.INFO) | (has(flags, Seen.INVOKED) & ~ended)
+
+
 def in_range(offset: Ints) -> Bools:
     known: Bools = (offset >= 0) & (offset < MOST_OFFSETS - 1)
     return known
@@ -303,8 +309,7 @@ def classify(number: int, block: Block, scope: Scope) -> Classes:
     flags, key = block["flags"], key_of(block["place"])
     acked, read = has(flags, Seen.ACKED), has(flags, Seen.READ)
     invoked = has(flags, Seen.INVOKED)
-    # one whose end nobody recorded, because its client died, is of unknown outcome too
-    info = has(flags, Seen.INFO) | (invoked & ~has(flags, Seen.ACKED, Seen.FAILED))
+    info = of_unknown_outcome(flags)
     drained = np.isin(key, np.array(sorted(scope.drained), np.int64))
     seen = has(flags, Seen.READ, Seen.POLLED)
     twice = has(flags, Seen.READ_TWICE)

@@ -143,6 +143,14 @@ def test_indeterminate_sends_are_recovered_or_not_but_never_lost(written: Any) -
     assert (result.stats["indeterminate"], result.stats["recovered"]) == (2, 1)
 
 
+def test_a_send_that_never_completed_is_indeterminate(written: Any) -> None:
+    """So whatever was sent was acknowledged, refused or that."""
+    sends = "send 1 open\nsend 2 info\nsend 3 fail\nsend 4 ok@1"
+    stats = judged("loss", written(f"{sends}\nread 1@0 4@1\npoll 1@0 4@1\ndrained")).stats
+    assert (stats["indeterminate"], stats["recovered"]) == (2, 1)
+    assert stats["sent"] == stats["acknowledged"] + stats["refused"] + stats["indeterminate"]
+
+
 def fault(number: int, kind: str, begin_ms: int, end_ms: int) -> tuple[Any, ...]:
     begin, end = begin_ms * 1_000_000, end_ms * 1_000_000
     return (number, kind, "{}", "", "{}", 0, 0, begin, begin, begin, end, end, "installed", "{}")
