@@ -136,6 +136,14 @@ def test_availability_is_uptime_by_time(sound: Sketch) -> None:
     assert found["nines"] == pytest.approx(0.99, abs=0.01)
 
 
+def test_no_quantile_is_above_the_maximum(sketch: Sketch) -> None:
+    """A bucket of latencies is told by its middle, and none may have been as long."""
+    sketch.ops(1, 31, took=0.00205)
+    sketch.fault("kill", 10, 16)
+    for latency in judged(sketch).stats["latency_ms"].values():
+        assert latency["p50"] <= latency["p999"] <= 2.05
+
+
 def test_interval_needs_several_cycles_and_contains_the_share(sketch: Sketch) -> None:
     """Resampled over fault cycles, the same every time."""
     sketch.ops(1, 31)
