@@ -23,6 +23,7 @@ from checkers._messages import MOST_GROUPS
 from checkers._survey import SAMPLE, Survey, survey
 from checkers._witness import Witness, seconds, witness
 from harness.history import History
+from harness.remarks import FINAL_PHASE, GAVE_UP
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
 
@@ -52,6 +53,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     reasons = [*_reasons(found)]
     if history.complete and trial.demands("at-least-once"):
         reasons += _ungiven(found)
+        reasons += _given_up(history)
     return Result("loss", tuple(findings), tuple(reasons), stats)
 
 
@@ -224,6 +226,17 @@ def _ungiven(found: Survey) -> Iterator[Reason]:
                 f"{_messages(count)} acknowledged and still in the log, and not given to {group}, "
                 "which did not read its queues to the end, so nobody knows whether it would be; "
                 "let the run finish, or give it more time to recover (recover_within_s)",
+            )
+
+
+def _given_up(history: History) -> Iterator[Reason]:
+    """Not everybody came to the end of the final phase, and who did not may have said nothing."""
+    for note in history.notes(GAVE_UP.split()[0]):
+        if note.text.startswith(f"{GAVE_UP} {FINAL_PHASE}"):
+            yield Reason(
+                "NO_FINAL_READ",
+                f"the runner {note.text}, so nobody knows whether every group would be given "
+                "everything; let it have less to read, or find out why it is so slow",
             )
 
 

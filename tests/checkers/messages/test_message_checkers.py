@@ -130,6 +130,23 @@ def test_a_group_that_did_not_finish_proves_nothing(written: Any, gave_up: str) 
     assert whole.judgement is Judgement.VALID
 
 
+def test_a_final_phase_that_was_given_up_proves_nothing(written: Any) -> None:
+    """Somebody was not at his end, and a group may have come to no word at all."""
+    history = written("send 1 ok@0\nread 1@0\ndrained reader")
+    _note(history, "gave up on collecting logs and replicas after 60 s")
+    assert judged("loss", History.open(history.run)).judgement is Judgement.VALID
+    _note(history, "gave up on the final phase after 120 s")
+    (reason,) = judged("loss", History.open(history.run)).reasons
+    assert reason.code == "NO_FINAL_READ"
+    assert "gave up on the final phase after 120 s" in reason.message
+
+
+def _note(history: History, text: str) -> None:
+    notes = Journal(history.run.journal, "notes", "runner")
+    notes.append((90_000_000, None, None, text))
+    notes.close()
+
+
 def test_a_group_that_was_not_asked_to_finish_is_not_missed(written: Any) -> None:
     """Only who took part in the final phase may have been too late in it."""
     result = judged("loss", written("send 1 ok@0\nread 1@0\ndrained reader"))
