@@ -229,8 +229,8 @@ def _missing(announced: Mapping[str, int], files: Sequence[Path]) -> Iterator[Da
         if number.isdecimal():
             numbers.setdefault(writer, {-1}).add(int(number))
     for writer, known in sorted(numbers.items()):
-        for before, number in pairwise(sorted(known)):
-            if number > before + 1:
+        for before, after in pairwise(sorted(known)):
+            if after > before + 1:
                 yield _gone(f"{writer}-{before + 1:03}", "a later one of its writer is there")
 
 
