@@ -139,6 +139,12 @@ def has(flags: Array, *wanted: Seen) -> Bools:
     return mask
 
 
+def of_unknown_outcome(flags: Array) -> Bools:
+    """Also where nobody recorded the end, because the client died."""
+    ended = has(flags, Seen.ACKED, Seen.FAILED)
+    return has(flags, Seen.INFO) | (has(flags, Seen.INVOKED) & ~ended)
+
+
 def in_range(offset: Ints) -> Bools:
     known: Bools = (offset >= 0) & (offset < MOST_OFFSETS - 1)
     return known
@@ -290,6 +296,7 @@ class Classes:
     lost: Bools  # acknowledged, and the fresh reader that read everything did not find it
     perhaps_lost: Bools  # the same, where the fresh reader did not read everything
     unread: dict[int, Bools]  # in the log, and never given to a group that read to the end
+    ungiven: dict[int, Bools]  # the same of a group that did not say so: it may still be on its way
     never_sent: Bools
     refused: Bools  # certainly failed, and seen
     vanished: Bools  # seen, and in no replica's log at the end
@@ -309,8 +316,7 @@ def classify(number: int, block: Block, scope: Scope) -> Classes:
     flags, key = block["flags"], key_of(block["place"])
     acked, read = has(flags, Seen.ACKED), has(flags, Seen.READ)
     invoked = has(flags, Seen.INVOKED)
-    # one whose end nobody recorded, because its client died, is of unknown outcome too
-    info = has(flags, Seen.INFO) | (invoked & ~has(flags, Seen.ACKED, Seen.FAILED))
+    info = of_unknown_outcome(flags)
     drained = np.isin(key, np.array(sorted(scope.drained), np.int64))
     seen = has(flags, Seen.READ, Seen.POLLED)
     twice = has(flags, Seen.READ_TWICE)
@@ -322,11 +328,13 @@ def classify(number: int, block: Block, scope: Scope) -> Classes:
     lost = acked & missing & reached
     torn = scope.committed.within(number) & ~acked & missing & reached
     refused, never_sent = seen & has(flags, Seen.FAILED), seen & ~invoked
+    unread = _unread(flags, key, acked & read, scope)
     return Classes(
         found=found,
         lost=lost,
         perhaps_lost=acked & missing & ~reached,
-        unread=_unread(flags, key, acked & read, scope),
+        unread={group: missed & asked for group, (missed, asked) in unread.items()},
+        ungiven={group: missed & ~asked for group, (missed, asked) in unread.items()},
         never_sent=never_sent,
         refused=refused,
         vanished=seen & invoked & ~has(flags, Seen.STORED) & ~lost & scope.replicas,
@@ -352,13 +360,14 @@ def _passed(key: Ints, offset: Ints, scope: Scope) -> Bools:
     return past
 
 
-def _unread(flags: Flags, key: Ints, there: Bools, scope: Scope) -> dict[int, Bools]:
-    unread: dict[int, Bools] = {}
+def _unread(flags: Flags, key: Ints, there: Bools, scope: Scope) -> dict[int, tuple[Bools, Bools]]:
+    """By group: what it was not given of what is there, and where it read to the end."""
+    unread: dict[int, tuple[Bools, Bools]] = {}
     for group in sorted(set(scope.groups.values())):
         bit = 1 << (GROUP_BIT + group)
         keys = [k for k, required in scope.required.items() if required >> group & 1]
         asked = np.isin(key, np.array(sorted(keys), np.int64))
-        unread[group] = there & asked & ((flags & np.uint64(bit)) == 0)
+        unread[group] = there & ((flags & np.uint64(bit)) == 0), asked
     return unread
 
 

@@ -41,6 +41,7 @@ from checkers._messages import (
     classify,
     observe,
     observe_replica,
+    of_unknown_outcome,
     offset_of,
     producer_of_block,
     values_in,
@@ -78,9 +79,9 @@ REPORT = pa.schema(
     ]
 )
 ALL = [BLOCK, 0, 0, 0]  # the extent of a block of which every message was read
-KEPT = ("unread", "late", "found", "unsure")  # classes that are not counted as they are
+KEPT = ("unread", "ungiven", "late", "found", "unsure")  # classes that are not counted as they are
 COUNTED = (
-    *(Seen.INVOKED, Seen.ACKED, Seen.FAILED, Seen.INFO, Seen.READ, Seen.POLLED, Seen.PART),
+    *(Seen.INVOKED, Seen.ACKED, Seen.FAILED, Seen.READ, Seen.POLLED, Seen.PART),
     Seen.GIVEN_TWICE,
 )
 
@@ -254,6 +255,8 @@ def report_on(number: int, block: Block, scope: Scope) -> dict[str, Any]:
     counts = {name: int(mask.sum()) for name, mask in masks.items()}
     for flag in COUNTED:
         counts[str(flag.name).lower()] = int(np.count_nonzero(flags & np.uint64(flag)))
+    counts["info"] = int(np.count_nonzero(of_unknown_outcome(flags)))
+    counts |= {f"ungiven-{group}": int(m.sum()) for group, m in classes.ungiven.items()}
     gone = classes.lost | classes.vanished | classes.torn
     placed = offset_of(places) >= 0
     late, missed = classes.late & ~gone & placed, classes.lost & placed & scope.imported

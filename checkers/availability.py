@@ -153,15 +153,21 @@ def _longest(silences: Iterable[Window]) -> float | None:
 
 
 def _summary(times: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Median and worst of each time, over the faults that have one."""
-    names = ("to_ack_s", "failure_to_success_s", "silence_s", "to_full_set_s")
-    known = {n: [t[n] for t in times if t[n] is not None] for n in names}
-    summary: dict[str, Any] = {
-        name: {"p50": round(median(values), 3), "max": max(values), "faults": len(values)}
-        for name, values in known.items()
-        if values
-    }
+    """Median and worst of each time, over the faults that have one; None: never. Full redundancy
+    that did not come before the next fault may have come after it."""
+    never = {"to_ack_s": times, "failure_to_success_s": [t for t in times if t["failed"]]}
+    summary: dict[str, Any] = {}
+    for name in ("to_ack_s", "failure_to_success_s", "silence_s", "to_full_set_s"):
+        known = [t[name] for t in times if t[name] is not None]
+        values = known + [math.inf] * sum(t[name] is None for t in never.get(name, ()))
+        if values:
+            middle, worst = (_finite(value) for value in (median(values), max(values)))
+            summary[name] = {"p50": middle, "max": worst, "faults": len(known)}
     return summary | {"never_acknowledged": sum(t["to_ack_s"] is None for t in times)}
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 3) if math.isfinite(value) else None
 
 
 # ---------------------------------------------------------------------------------- the whole
@@ -193,6 +199,8 @@ def _latencies(known: Facts) -> dict[str, Any]:
     }
     worst = known.answers.worst_ms()
     found["all"]["max"] = None if worst is None else round(worst, 3)
+    for told in found.values():  # a bucket is told by its middle
+        told.update({at: min(ms, found["all"]["max"]) for at, ms in told.items() if ms is not None})
     return found
 
 

@@ -4,8 +4,9 @@ certain; where it could not read everything, nothing is concluded. An imported h
 reader: there a message is lost that nobody ever saw, although somebody read past its offset.
 
 A lost message is counted once: that no group received it either is the same loss. Messages that
-are in the log but were never given to a group that read on to the end are `UNREAD_ACKED`. Sends of
-unknown outcome that turn up are not an error; they are counted as recovered.
+are in the log but were never given to a group that read on to the end are `UNREAD_ACKED`; where it
+did not get there, at-least-once is not proven, which is a reason. Sends of unknown outcome that
+turn up are not an error; they are counted as recovered.
 
 In an imported history, what was acknowledged and nobody saw or read past is `UNSEEN_ACKED`, which
 proves nothing. A transaction is all or nothing, so when a part of one of unknown outcome was seen,
@@ -22,6 +23,7 @@ from checkers._messages import MOST_GROUPS
 from checkers._survey import SAMPLE, Survey, survey
 from checkers._witness import Witness, seconds, witness
 from harness.history import History
+from harness.remarks import FINAL_PHASE, GAVE_UP
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
 
@@ -48,7 +50,11 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         findings = [*_lost(found, evidence, displaced, over), *_unread(found, evidence)]
         findings += [*_torn(found, evidence, over), *_unseen(found, evidence, unseen)]
         stats |= _rpo(found, evidence)
-    return Result("loss", tuple(findings), tuple(_reasons(found)), stats)
+    reasons = [*_reasons(found)]
+    if history.complete and trial.demands("at-least-once"):
+        reasons += _ungiven(found)
+        reasons += _given_up(history)
+    return Result("loss", tuple(findings), tuple(reasons), stats)
 
 
 def _stats(found: Survey) -> dict[str, Any]:
@@ -82,7 +88,7 @@ def _lost(
     values = evidence.earliest_lost
     if displaced:
         values = (*values, *found.samples["displaced"])[:SAMPLE]
-    faults = tuple(sorted({*evidence.lost.by_fault, *_next_fault(evidence)}))
+    faults = (*evidence.lost.by_fault, *(number for _, number in _next_fault(evidence)))
     yield Finding(
         "LOST_ACKED",
         count,
@@ -161,13 +167,12 @@ def _faults(evidence: Witness, rows: list[dict[str, Any]]) -> tuple[int, ...]:
 
 
 def _rpo(found: Survey, evidence: Witness) -> dict[str, Any]:
-    """How far back the loss reaches: from the first lost acknowledgement to the fault after it,
-    or, without one, to the last."""
+    """How far back the loss reaches: from the first lost acknowledgement to the last or, where no
+    fault lasted at any of them, to the fault after the first."""
     if not found.count("lost"):
         return {}
     first, last = evidence.lost.first, evidence.lost.last
-    following = [f.begin for f in evidence.faults if f.begin is not None and f.begin > first]
-    until = min(following, default=last)
+    until = min((begin for begin, _ in _next_fault(evidence)), default=last)
     return {
         "rpo_messages": found.count("lost"),
         "rpo_s": seconds(until - first),
@@ -178,10 +183,13 @@ def _rpo(found: Survey, evidence: Witness) -> dict[str, Any]:
     }
 
 
-def _next_fault(evidence: Witness) -> list[int]:
+def _next_fault(evidence: Witness) -> list[tuple[int, int]]:
+    """When the fault began that explains a loss in which none lasted, and which it is."""
+    if evidence.lost.by_fault:
+        return []
     first = evidence.lost.first
     later = [(f.begin, f.id) for f in evidence.faults if f.begin is not None and f.begin > first]
-    return [number for _, number in sorted(later)[:1]]
+    return sorted(later)[:1]
 
 
 def _reasons(found: Survey) -> Iterator[Reason]:
@@ -206,6 +214,30 @@ def _reasons(found: Survey) -> Iterator[Reason]:
             f"only the first {MOST_GROUPS} of {len(found.groups)} consumer groups were judged; "
             "use fewer groups",
         )
+
+
+def _ungiven(found: Survey) -> Iterator[Reason]:
+    """Who did not read to the end may have been given the rest later, or never."""
+    for number, group in enumerate(found.groups[:MOST_GROUPS]):
+        count = found.count(f"ungiven-{number}")
+        if count:
+            yield Reason(
+                "NO_FINAL_READ",
+                f"{_messages(count)} acknowledged and still in the log, and not given to {group}, "
+                "which did not read its queues to the end, so nobody knows whether it would be; "
+                "let the run finish, or give it more time to recover (recover_within_s)",
+            )
+
+
+def _given_up(history: History) -> Iterator[Reason]:
+    """Not everybody came to the end of the final phase, and who did not may have said nothing."""
+    for note in history.notes(GAVE_UP.split()[0]):
+        if note.text.startswith(f"{GAVE_UP} {FINAL_PHASE}"):
+            yield Reason(
+                "NO_FINAL_READ",
+                f"the runner {note.text}, so nobody knows whether every group would be given "
+                "everything; let it have less to read, or find out why it is so slow",
+            )
 
 
 def _messages(count: int) -> str:

@@ -78,13 +78,26 @@ def of_topic(row: Sequence[Did]) -> Iterator[Breach]:
 def of_lock(row: Sequence[Did]) -> Iterator[Breach]:
     """One lock, which several processes want."""
     held: dict[int, tuple[int, int]] = {}  # process -> from, to
-    for begin, end, process in sorted(_holds(row)):
+    for begin, end, process in sorted(_stretches(row)):
         for other, (since, until) in held.items():
             if other != process and until > begin and end > since:
                 both_ms = (min(until, end) - begin) / 1e6
                 why = f"process {other} held it for {both_ms:.0f} ms more"
                 yield Breach(TWICE, begin, process, row[0].key, why)
         held[process] = (begin, end)
+
+
+def _stretches(row: Sequence[Did]) -> Iterator[tuple[int, int, int]]:
+    """The same without a break: a lease that is taken again in time goes on, as long as the newer
+    one says, so that two owners are found once, however often they renew."""
+    last: dict[int, tuple[int, int]] = {}
+    for begin, end, process in sorted(_holds(row)):
+        since, until = last.get(process, (begin, begin))
+        if begin > until:
+            yield since, until, process
+            since = begin
+        last[process] = (since, end)
+    yield from ((since, until, process) for process, (since, until) in last.items())
 
 
 def _holds(row: Sequence[Did]) -> Iterator[tuple[int, int, int]]:

@@ -122,12 +122,12 @@ class Crew:
         return await asyncio.shield(self._crash)  # once asked for, it is not half done
 
     async def _crashed(self) -> int:
-        pid, before = (await self._agent.state(NAME)).pid, self.stats
+        pid = (await self._agent.state(NAME)).pid
         await self._agent.tell(NAME, json.dumps({"do": "crash"}))
         await self._answer("crashing")
         await self._agent.exited(NAME)
         self._close_intake()
-        self._before = _added(self._before, before)
+        self._before, self.stats = self.counted(), {}
         return pid
 
     async def begin_again(self) -> None:
@@ -136,7 +136,7 @@ class Crew:
             return
         await self._crash
         self._life = Life(self._life.number + 1, self._next_first)
-        self.stats, self._said = {}, asyncio.Queue()
+        self._said = asyncio.Queue()
         await self.start()
         self._down = False
         await self.load(self._epoch_ns)

@@ -5,13 +5,14 @@ sealed them, Parquet in `history/` afterwards; a reader takes whichever there is
 their conventions are in `harness/schema.py`. Large tables (ops, replicas) are never collected:
 checkers hand `files` to Spark. Small ones are read whole.
 
-A file that is torn or foreign is read up to the damage, and `damage` says so: a checker's "never
-sent" may be a record that was lost.
+A file that is torn or foreign is read up to the damage, and one may be missing altogether; `damage`
+says so: a checker's "never sent" may be a record that was lost.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,10 @@ class History:
         counts: list[Count] = []
         damage: list[Damage] = []
         for table in TABLES:
-            for path in self.files(table):
+            written = self._announced(table)  # first: a file that is new has its counter later
+            files = self.files(table)
+            damage += _missing(written, files)
+            for path in files:
                 announced = counted(self.run.journal / f"{path.stem}.arrows")
                 rows = _rows(path, damage)
                 counts.append(Count(path.name, rows, announced))
@@ -215,6 +219,31 @@ class History:
                 elif path.suffix == ".parquet" and announced is not None and rows < announced:
                     damage.append(Damage(path, rows, f"its writer counted {announced} rows"))
         return counts, damage
+
+    def _announced(self, table: str) -> Mapping[str, int]:
+        """What the writers say that they wrote, by the stem of the file."""
+        found = self.run.journal.glob(f"{table}-*.count")
+        return {path.stem: counted(path) or 0 for path in found}
+
+
+def _missing(announced: Mapping[str, int], files: Sequence[Path]) -> Iterator[Damage]:
+    """Files that were written and are gone: their counters stayed, or later files of the writer."""
+    there = {path.stem for path in files}
+    for stem, rows in sorted(announced.items()):
+        if rows and stem not in there:
+            yield _gone(stem, f"its writer counted {rows} rows")
+    numbers: dict[str, set[int]] = {}
+    for writer, _, number in (stem.rpartition("-") for stem in there | announced.keys()):
+        if number.isdecimal():
+            numbers.setdefault(writer, {-1}).add(int(number))
+    for writer, known in sorted(numbers.items()):
+        for before, after in pairwise(sorted(known)):
+            if after > before + 1:
+                yield _gone(f"{writer}-{before + 1:03}", "a later one of its writer is there")
+
+
+def _gone(stem: str, why: str) -> Damage:
+    return Damage(Path(f"{stem}.arrows"), 0, f"it is missing, and {why}")
 
 
 def batches(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

@@ -124,7 +124,7 @@ def outcome(run: RunDir) -> Outcome:
         why=verdict.sentence if verdict.convicting else _standstill(verdict, failure),
         faults=verdict.stats("coverage").get("effective", {}),
         acknowledged=verdict.stats("loss").get("acknowledged", 0),
-        operations=verdict.events.get("ops", 0),
+        operations=_invoked(verdict),
         looks=verdict.stats(LAWS).get("looks", {}),
         unseen=verdict.stats(LAWS).get("unseen", 0),
     )
@@ -151,6 +151,12 @@ def _broken(history: History) -> tuple[str, ...]:
     """Laws of the inside that were broken until the world stopped."""
     result = registry.load("checker", LAWS)(history, history.run.trial(), None)
     return tuple(finding.code for finding in result.findings)
+
+
+def _invoked(verdict: Verdict) -> int:
+    """Operations, whose rows are several each."""
+    told = verdict.stats("coverage").get("operations", {})
+    return sum(counts.get("invoke", 0) for counts in told.values())
 
 
 def _unproven(verdict: Verdict) -> tuple[str, ...]:

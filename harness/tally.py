@@ -4,6 +4,7 @@ A seed failed, or is unproven, or is clean. One that is unproven is no evidence:
 what it took are summed, but its faults do not count, nor does anything else that happened in it.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
@@ -139,10 +140,11 @@ class Tally:
         return self.seconds / self.cpu_s if self.cpu_s else 0.0
 
     def per_thousand(self) -> dict[str, float]:
-        """What makes faults worth something, for each 1,000 of them."""
+        """What makes faults worth something, for each 1,000 of them; of no faults nothing came."""
         counts = {word: self.events.get(kind, 0) for word, kind in RARE.items()}
         counts["acknowledged"] = self.acknowledged
-        return {word: round(1000 * n / max(1, self.faults), 1) for word, n in counts.items()}
+        of = self.faults or math.inf
+        return {word: round(1000 * n / of, 1) for word, n in counts.items()}
 
     def per_thousand_seeds(self) -> dict[str, float]:
         """Of those that are evidence: how many failed, and counted faults by kind."""

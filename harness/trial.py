@@ -13,6 +13,7 @@ import tomli_w
 
 from harness.errors import BadRequest
 from harness.reading import MOST, MOST_S, parsed, shown
+from harness.remarks import FINAL_PHASE
 from harness.zones import COUNT
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ async def run(voyage: "Voyage") -> None:
             async with voyage.may(STOP_WITHIN_S, HURRY_S, "ending all open operations"):
                 await crews.stop()
             voyage.mark("drain", load_ended_ns=voyage.now_ns())
-            async with voyage.may(DRAIN_WITHIN_S, HURRY_S, "the final phase"):
+            async with voyage.may(DRAIN_WITHIN_S, HURRY_S, FINAL_PHASE):
                 await crews.drain()
         async with voyage.may(COLLECT_WITHIN_S, HURRY_S, "collecting logs and replicas"):
             await voyage.collected(bed)

@@ -27,7 +27,7 @@ from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, NodeGone, Sea
 from harness.lifeline import Lifeline
 from harness.plans import planned_kinds
 from harness.recorder import JournalRecorder
-from harness.remarks import DISK_FULL, FULL, GONE, NODE_GONE
+from harness.remarks import DISK_FULL, FULL, GAVE_UP, GONE, NODE_GONE
 from harness.rundir import RunDir
 from harness.runs import drop_ballast
 from harness.sight import Overseen
@@ -247,9 +247,9 @@ class Voyage:
                 yield
         except TimeoutError:
             limit_s = hurried_s if self.stop.is_set() else within_s
-            self.record.note(f"gave up on {what} after {limit_s:g} s")
+            self.record.note(f"{GAVE_UP} {what} after {limit_s:g} s")
         except NodeGone as e:
-            self.record.note(f"gave up on {what}: {e}")
+            self.record.note(f"{GAVE_UP} {what}: {e}")
 
     @asynccontextmanager
     async def _limited(self, within_s: float, hurried_s: float) -> AsyncIterator[None]:

@@ -10,6 +10,7 @@ bound is not as expected; of one that nobody counted nothing is known.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -89,7 +90,9 @@ class Expected:
             return ()
         known = [b for b in self.bounds if b.figure in figures]
         beyond = [
-            f"{b.figure} {figures[b.figure]:.10g}" for b in known if not b.holds(figures[b.figure])
+            f"{b.figure} {_told(figures[b.figure])}"
+            for b in known
+            if not b.holds(figures[b.figure])
         ]
         missing = [f"{b.figure} is not known" for b in self.bounds if b.figure not in figures]
         return tuple(dict.fromkeys((*self._doubts(ending), *beyond, *missing)))
@@ -108,6 +111,10 @@ class Expected:
         against = NOT_AS_PLANNED if self.verdict is Judgement.INVALID else CUT_SHORT
         codes = dict.fromkeys(reason.code for reason in ending.verdict.reasons)
         return tuple(code for code in codes if code in against)
+
+
+def _told(value: float) -> str:
+    return f"{value:.10g}" if math.isfinite(value) else "never"
 
 
 def verdict_of(codes: Sequence[int]) -> int:

@@ -1,11 +1,13 @@
 """The numbers of a run of a suite: what its checkers counted, by name.
 
 Times to recover are told both ways (checkers/availability.py): from the fault to the first
-acknowledgement, and from the first failed send to the next that succeeds.
+acknowledgement, and from the first failed send to the next that succeeds. One that never came is
+infinite, and no bound is as large.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from harness.history import History
 from harness.intervals import events
@@ -56,10 +58,19 @@ def figures(verdict: Verdict) -> dict[str, float | None]:
         "compared": verdict.stats("replicas").get("looks"),
     }
     for name in TIMES:
-        times = [f[name] for f in seen.get("faults", ()) if f.get(name) is not None]
+        times = [*_times(seen.get("faults", ()), name)]
         for word, share in QUANTILES.items():
             found[f"{name}_{word}"] = quantile(times, share)
     return found
+
+
+def _times(faults: Iterable[Mapping[str, Any]], name: str) -> Iterator[float]:
+    """Of the faults that have one, or should: where no send failed, none had to succeed again."""
+    for fault in faults:
+        if fault.get(name) is not None:
+            yield fault[name]
+        elif name == "to_ack_s" or fault.get("failed"):
+            yield math.inf
 
 
 def quantile(values: Iterable[float], share: float) -> float | None:

@@ -90,7 +90,7 @@ def row_of(cell: Expected, turn: int, ending: Ending, when: str, spent: Spent) -
         around_s=round(_around_s(ending, spent), 1),
         checked_s=round(ending.checked_s, 1),
         page_s=round(spent.page_s, 1),
-        figures=figures,
+        figures={name: value for name, value in figures.items() if is_number(value)},
         beside=cell.against(ending, figures),
     )
 

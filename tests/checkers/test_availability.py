@@ -1,5 +1,6 @@
 """Availability: numbers, told both ways, and never a conviction."""
 
+import math
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from checkers import availability
 from harness.intervals import Window
 from harness.operation import F, Type
-from harness.verdict import Judgement, Result
+from harness.suite.figures import figures
+from harness.verdict import Judgement, Result, Verdict
+from reports import _words
 
 S = 1_000_000_000
 Sketch = Any  # tests/checkers/conftest.py
@@ -132,6 +135,39 @@ def test_never_acknowledged_again_is_not_zero(sketch: Sketch) -> None:
     assert stats["faults"][0]["failed"] is True
     assert stats["faults"][0]["failure_to_success_s"] is None
     assert stats["times"]["never_acknowledged"] == 1
+    assert stats["times"]["to_ack_s"] == {"p50": None, "max": None, "faults": 0}
+
+
+def test_never_is_the_worst(sketch: Sketch) -> None:
+    """A fault that nobody recovered from is not left out beside two that were short; in the words
+    of the report as in the bounds of a suite."""
+    sketch.ops(1, 10)
+    for at in (10, 14, 18):
+        sketch.ops(at, at + 0.3, kind=Type.FAIL)
+        sketch.ops(at + 0.3, at + 4)
+        sketch.fault("kill", at, at + 1)
+    sketch.ops(22, 31, kind=Type.FAIL)
+    sketch.fault("kill", 22, 27)
+    result = judged(sketch)
+    for name in ("to_ack_s", "failure_to_success_s"):
+        summary = result.stats["times"][name]
+        assert (summary["max"], summary["faults"]) == (None, 3)
+        assert 0.2 < summary["p50"] < 0.5
+    told = {number.name: number.note for number in _words._times(result.stats)}
+    assert told["fault to next acknowledgement"] == "median; worst never"
+    found = figures(Verdict(Judgement.VALID, "", (), (result,)))
+    assert found["to_ack_s_p50"] < 0.5
+    assert found["to_ack_s_p99"] == found["failure_to_success_s_p99"] == math.inf
+
+
+def test_where_nothing_failed_nothing_had_to_succeed_again(sketch: Sketch) -> None:
+    """Clients that retry in silence have no failure, which is not one without an end."""
+    sketch.ops(1, 31)
+    sketch.fault("kill", 10, 16)
+    result = judged(sketch)
+    assert "failure_to_success_s" not in result.stats["times"]
+    found = figures(Verdict(Judgement.VALID, "", (), (result,)))
+    assert found["failure_to_success_s_p99"] is None
 
 
 def test_time_to_full_set(sound: Sketch) -> None:
@@ -178,6 +214,14 @@ def test_half_of_a_slow_load_unanswered_is_half_available(sketch: Sketch) -> Non
     found = judged(sketch).stats["availability"]
     assert found["outages"] == 3
     assert found["share"] == pytest.approx(0.5, abs=0.02)
+
+
+def test_no_quantile_is_above_the_maximum(sketch: Sketch) -> None:
+    """A bucket of latencies is told by its middle, and none may have been as long."""
+    sketch.ops(1, 31, took=0.00205)
+    sketch.fault("kill", 10, 16)
+    for latency in judged(sketch).stats["latency_ms"].values():
+        assert latency["p50"] <= latency["p999"] <= 2.05
 
 
 def test_interval_needs_several_cycles_and_contains_the_share(sketch: Sketch) -> None:

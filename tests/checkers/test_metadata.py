@@ -106,6 +106,8 @@ def test_how_much_a_group_is_given_again_is_counted() -> None:
         ("lock 1 +10 lock 2", 1),
         ("lock 1 unlock 1 lock 2", 0),
         ("lock 1 +10 lock 1 +25 lock 2", 1),  # taken again
+        ("lock 1 +10 lock 2 +1 lock 1 +10 lock 1 +10 lock 2", 1),  # both renew
+        ("lock 1 +5 lock 2 +3 unlock 2 +2 lock 2", 2),
         ("lock 1 +10 lock- 2 +20 lock 2", 0),
         ("lock 1 +10 unlock? 1 lock 2", 0),  # who asked to give it back no longer believes in it
     ],

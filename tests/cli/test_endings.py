@@ -141,6 +141,18 @@ def test_figures_are_within_their_bounds(
     assert expected.compare(ending("unknown"), figures) == UNDECIDED
 
 
+def test_a_recovery_that_never_came_is_beyond_every_bound(tmp_path: Path) -> None:
+    """And no number, so it is not kept as one."""
+    times = {"faults": [{"to_ack_s": 1.0}, {"to_ack_s": None}]}
+    told = Verdict(Judgement.VALID, "", (), (Result("availability", stats=times),))
+    bounds = Bound("to_ack_s_p50", 1.0), Bound("to_ack_s_p99", 1e9)
+    expected = Expected(Request(Trial()), Judgement.VALID, bounds=bounds)
+    row = row_of(expected, 1, Ending(1, RunDir(tmp_path), told), "", Spent(60.0))
+    assert (row.outcome, row.beside) == (NOT_AS_EXPECTED, ("to_ack_s_p99 never",))
+    assert row.figures["to_ack_s_p50"] == 1.0
+    assert "to_ack_s_p99" not in row.figures
+
+
 def test_every_figure_that_may_be_bounded_is_one_that_is_told() -> None:
     """And the other way round."""
     told = {*figures_of(Verdict(Judgement.VALID, "", (), ()))} | {"per_s", "elections"}

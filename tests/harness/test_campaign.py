@@ -203,6 +203,8 @@ def test_a_tally_of_nothing_is_nothing() -> None:
     assert (tally.faults_per_minute, tally.pace) == (0, 0)
     assert set(tally.per_thousand().values()) == {0}
     assert tally.per_thousand_seeds() == {"failed": 0}
+    idle = Tally.of([Row(seed=1, acknowledged=500, events={"election": 1})])
+    assert set(idle.per_thousand().values()) == {0}, "nothing came of faults that were not there"
 
 
 def test_how_often_is_said(tmp_path: Path) -> None:

@@ -75,6 +75,42 @@ def test_a_damaged_journal_is_left_as_it_is(tmp_path: Path) -> None:
     assert reason.code == "JOURNAL_DAMAGED"
 
 
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_file_that_is_missing_is_damage(tmp_path: Path, sealed: bool) -> None:
+    """Its counter tells of it where a copy of the run is not whole; one without rows is no loss."""
+    run = a_run(tmp_path)
+    run.update_state(ended=True)
+    Journal(run.journal, "ops", "client-2").close()
+    if sealed:
+        seal(run)
+    assert History.open(run).complete
+    for path in [
+        *run.path.glob("*/ops-client-2-*.[ap]*"),
+        *run.path.glob("*/ops-client-1-*.[ap]*"),
+    ]:
+        path.unlink()
+    history = History.open(run)
+    assert not history.complete
+    (reason,) = history.damage
+    assert "ops-client-1-000" in reason.message
+    assert "its writer counted 1000 rows" in reason.message
+
+
+def test_a_gap_in_the_numbers_of_a_writers_files_is_damage(tmp_path: Path) -> None:
+    """The counter may be lost as well."""
+    run = a_run(tmp_path)
+    for at in (2, 3, 4):
+        notes = Journal(run.journal, "notes", "client-1")
+        notes.append((at, NONE, NONE, "again"))
+        notes.close()
+    assert not History.open(run).damage
+    for number in (1, 2):
+        for path in run.journal.glob(f"notes-client-1-{number:03}.*"):
+            path.unlink()
+    (reason,) = History.open(run).damage
+    assert "notes-client-1-001" in reason.message
+
+
 def test_a_journal_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
     """Sealing a live run takes nothing away from its writers."""
     run = a_run(tmp_path)

@@ -63,6 +63,13 @@ def test_consumers_that_hang_fail_the_seed(tmp_path: Path, monkeypatch: pytest.M
     assert stood_still(History.open(made.run), verdict) == ()
 
 
+def test_an_operation_is_counted_once(tmp_path: Path) -> None:
+    """However many rows tell of it: its invocation, its end, and each message that it brought."""
+    made = simulated(replace(TRIAL, duration_s=0.5), "", tmp_path / "run")
+    rows = History.open(made.run).read("ops").select(["op", "type"]).to_pylist()
+    assert made.operations == len({row["op"] for row in rows}) < len(rows)
+
+
 def test_a_world_in_which_nothing_is_left_to_happen_has_stopped(tmp_path: Path) -> None:
     """Its folder says neither that it ended nor why not."""
     made = simulated(replace(TRIAL, duration_s=0.5), "", tmp_path / "run")

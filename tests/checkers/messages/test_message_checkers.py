@@ -117,6 +117,42 @@ def test_a_group_that_did_not_finish_is_not_blamed(written: Any) -> None:
     assert not result.findings
 
 
+@pytest.mark.parametrize("gave_up", ["undrained group", "undrained group q1", "drained group q1"])
+def test_a_group_that_did_not_finish_proves_nothing(written: Any, gave_up: str) -> None:
+    """Whether it would have been given the rest nobody knows, as long as there is a rest."""
+    told = f"drained reader\n{gave_up}"
+    result = judged("loss", written(f"send 1 ok@0\nsend 2 ok@1\nread 1@0 2@1\npoll 1@0\n{told}"))
+    assert [reason.code for reason in result.reasons] == ["NO_FINAL_READ"]
+    assert "1 message was acknowledged and still in the log, and not given to group-0" in (
+        result.reasons[0].message
+    )
+    whole = judged("loss", written(f"send 1 ok@0\nread 1@0\npoll 1@0\n{told}"))
+    assert whole.judgement is Judgement.VALID
+
+
+def test_a_final_phase_that_was_given_up_proves_nothing(written: Any) -> None:
+    """Somebody was not at his end, and a group may have come to no word at all."""
+    history = written("send 1 ok@0\nread 1@0\ndrained reader")
+    _note(history, "gave up on collecting logs and replicas after 60 s")
+    assert judged("loss", History.open(history.run)).judgement is Judgement.VALID
+    _note(history, "gave up on the final phase after 120 s")
+    (reason,) = judged("loss", History.open(history.run)).reasons
+    assert reason.code == "NO_FINAL_READ"
+    assert "gave up on the final phase after 120 s" in reason.message
+
+
+def _note(history: History, text: str) -> None:
+    notes = Journal(history.run.journal, "notes", "runner")
+    notes.append((90_000_000, None, None, text))
+    notes.close()
+
+
+def test_a_group_that_was_not_asked_to_finish_is_not_missed(written: Any) -> None:
+    """Only who took part in the final phase may have been too late in it."""
+    result = judged("loss", written("send 1 ok@0\nread 1@0\ndrained reader"))
+    assert result.judgement is Judgement.VALID
+
+
 def test_indeterminate_sends_are_recovered_or_not_but_never_lost(written: Any) -> None:
     """info promises nothing: found, it is counted as recovered; not found, it is no loss."""
     result = judged("loss", written("send 1 info\nsend 2 info\nread 1@0\npoll 1@0\ndrained"))
@@ -124,20 +160,39 @@ def test_indeterminate_sends_are_recovered_or_not_but_never_lost(written: Any) -
     assert (result.stats["indeterminate"], result.stats["recovered"]) == (2, 1)
 
 
+def test_a_send_that_never_completed_is_indeterminate(written: Any) -> None:
+    """So whatever was sent was acknowledged, refused or that."""
+    sends = "send 1 open\nsend 2 info\nsend 3 fail\nsend 4 ok@1"
+    stats = judged("loss", written(f"{sends}\nread 1@0 4@1\npoll 1@0 4@1\ndrained")).stats
+    assert (stats["indeterminate"], stats["recovered"]) == (2, 1)
+    assert stats["sent"] == stats["acknowledged"] + stats["refused"] + stats["indeterminate"]
+
+
+def fault(number: int, kind: str, begin_ms: int, end_ms: int) -> tuple[Any, ...]:
+    begin, end = begin_ms * 1_000_000, end_ms * 1_000_000
+    return (number, kind, "{}", "", "{}", 0, 0, begin, begin, begin, end, end, "installed", "{}")
+
+
 def test_a_loss_names_the_faults_it_falls_in(written: Any) -> None:
-    """The fault that was on when the message was acknowledged, and the one that came after; RPO
-    is the time from the first lost acknowledgement to the latter."""
-    ms = 1_000_000
-    faults = [
-        (0, "partition", "{}", "", "{}", 0, 0, 5 * ms, 6 * ms, 6 * ms, 40 * ms, 41 * ms, "", "{}"),
-        (1, "kill", "{}", "", "{}", 0, 0, 45 * ms, 46 * ms, 46 * ms, 60 * ms, 61 * ms, "", "{}"),
-    ]
-    text = "send 1 ok@0 [10..15]\nsend 2 ok@1 [20..25]\nread 1@0 [70..75]\ndrained reader"
-    result = judged("loss", written(text, faults=faults))
-    assert result.findings[0].faults == (0, 1)
+    """The fault that was on when messages were acknowledged, not one that came long after; RPO is
+    the time from the first lost acknowledgement to the last."""
+    faults = [fault(0, "partition", 5, 41), fault(1, "kill", 61_000, 62_000)]
+    sends = "send 1 ok@0 [5..6]\nsend 2 ok@1 [10..15]\nsend 3 ok@2 [25..35]"
+    result = judged("loss", written(f"{sends}\nread 1@0 [70..75]\ndrained reader", faults=faults))
+    assert result.findings[0].faults == (0,)
     assert result.findings[0].evidence[0]["faults"] == "0"
     assert result.stats["rpo_s"] == pytest.approx(0.020)
-    assert result.stats["lost_by_fault"] == {"0": 1}
+    assert result.stats["lost_by_fault"] == {"0": 2}
+
+
+def test_a_loss_that_no_fault_lasts_at_is_of_the_next_one(written: Any) -> None:
+    """What was acknowledged just before a kill; RPO is the time from the first to the kill."""
+    faults = [fault(0, "kill", 45, 60), fault(1, "kill", 90, 95)]
+    sends = "send 1 ok@0 [10..15]\nsend 2 ok@1 [20..25]"
+    result = judged("loss", written(f"{sends}\nread 1@0 [70..75]\ndrained reader", faults=faults))
+    assert result.findings[0].faults == (0,)
+    assert result.stats["rpo_s"] == pytest.approx(0.020)
+    assert result.stats["lost_by_fault"] == {}
 
 
 # ---------------------------------------------------------------------------------- phantom
