@@ -332,6 +332,9 @@ class Pool:
             connection.abort()
 
     def close(self) -> None:
+        """Whoever waits for a dial is cancelled."""
+        for dialling in self._dialling.values():
+            dialling.cancel()
         for address in list(self._open):
             self.drop(address)
 

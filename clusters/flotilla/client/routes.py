@@ -98,11 +98,14 @@ class Routes:
         self._timer: asyncio.TimerHandle | None = None
         self._asking = False
         self._asked_at = 0.0
+        self._closed = False
 
     def start(self) -> None:
         self._schedule(0.0)
 
     def close(self) -> None:
+        """Nobody is asked from now on."""
+        self._closed = True
         if self._timer:
             self._timer.cancel()
         self._tasks.cancel()
@@ -149,6 +152,8 @@ class Routes:
     def _schedule(self, delay_s: float) -> None:
         if self._timer:
             self._timer.cancel()
+        if self._closed:
+            return
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._begin)
 
     def _begin(self) -> None:
