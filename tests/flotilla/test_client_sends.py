@@ -309,7 +309,7 @@ def test_nothing_is_sent_after_the_client_was_closed() -> None:
             assert not late.done(), "never before the call returns"
             assert [(await one).outcome for one in (waiting, late)] == [Outcome.REFUSED] * 2
             assert not it.client.producer.send_oneway("orders", b"late", queue=1)
-            async with it.another_client():
+            async with it.another_client(sendMsgTimeout=20_000):
                 for _ in range(10):
                     assert (await it.send(b"another's")).outcome is Outcome.HAPPENED
             assert set(it.first.bodies) == {b"another's"}
@@ -335,12 +335,14 @@ def test_a_read_that_waits_for_a_dial_hears_that_the_client_was_closed() -> None
 def test_a_client_that_is_closed_while_it_asks_for_routes_asks_nobody_any_more() -> None:
     """Another client's questions tell that time passes."""
 
+    times = {"pollNameServerInterval": 1, "requestTimeoutMillis": 20_000}
+
     async def test() -> None:
-        async with world(pollNameServerInterval=1) as it:
+        async with world(**times) as it:
             it.on_asked = it.client.close
             await until(lambda: it.asked > 0)
             it.on_asked = None
-            async with it.another_client(pollNameServerInterval=1):
+            async with it.another_client(**times):
                 asked = it.asked
                 await until(lambda: it.asked > asked + 30)
             assert len(it.askers) == 2
