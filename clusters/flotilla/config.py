@@ -251,6 +251,8 @@ def _refuse_names(config: Config) -> None:
     for topic, queues in config.topics.items():
         if why := topic_limits.why_not(topic, queues):
             raise ConfigError(f"topics: {topic[:80]!r}: {why}")
+    if not is_address(f"{config.host}:1"):
+        raise ConfigError(f"listenHost must be a host that can be dialled, not {config.host!r}")
     addresses = {"namesrvAddr": config.nameservers, "controllerAddr": config.controllers}
     addresses["controllerDLegerPeers"] = tuple(config.controller_peers.values())
     for key, known in addresses.items():

@@ -332,18 +332,21 @@ class Pool:
             connection.abort()
 
     def close(self) -> None:
+        """Whoever waits for a dial is cancelled."""
+        for dialling in self._dialling.values():
+            dialling.cancel()
         for address in list(self._open):
             self.drop(address)
 
 
 async def dial(address: str, handler: Handler, timeout_s: float) -> Connection:
-    """A new connection to "ip:port". Unreachable when it can not be made in time."""
-    host, port = split(address)
+    """A new connection to "ip:port". Unreachable when it can not be made in time, or never can."""
     loop = asyncio.get_running_loop()
     try:
+        host, port = split(address)
         async with asyncio.timeout(timeout_s):
             _, connection = await loop.create_connection(lambda: Connection(handler), host, port)
-    except (OSError, TimeoutError) as e:
+    except (OSError, ValueError, OverflowError) as e:  # the latter two: nobody can have it
         raise Unreachable(f"{address}: {e or 'no answer in time'}") from e
     return connection
 

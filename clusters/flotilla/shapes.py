@@ -43,7 +43,15 @@ def address(value: Any) -> bool:
     """ip:port, as somebody wrote it."""
     host, _, port = value.rpartition(":") if text(value) else ("", "", "")
     known = 0 < len(host) < 256 and port.isascii() and port.isdecimal() and len(port) < 6
-    return known and 0 < int(port) < 65536
+    return known and 0 < int(port) < 65536 and _can_be_looked_up(host)
+
+
+def _can_be_looked_up(host: str) -> bool:
+    """Labels of 1 to 63 characters, and no NUL: what the system's resolver takes at all."""
+    try:
+        return b"\0" not in host.encode("idna")
+    except UnicodeError:
+        return False
 
 
 def flag(value: Any) -> bool:

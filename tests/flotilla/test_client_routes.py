@@ -45,6 +45,37 @@ def test_what_a_nameserver_does_not_speak_of_stays_as_it_was() -> None:
     assert table.updated(answer(3, None)).places() == {}
 
 
+def test_an_answer_is_complete_if_it_tells_a_master_of_every_set_and_none_from_before() -> None:
+    """Whoever is cut off from a master alone tells of the set without it, or of its former one."""
+    assert Table().updated(answer(2, "a:1")).complete
+    assert not Table().updated(answer(2, None)).complete
+    assert not Table().updated(answer(3, "b:1")).updated(answer(2, "a:1")).complete
+
+
+def test_of_two_answers_in_one_round_the_one_with_a_master_counts() -> None:
+    """Whichever came first; but an election that only one of them has heard of is no opinion."""
+    told = Table().updated(answer(2, "a:1"))
+    assert told.confirmed == {"set-1"}
+    assert told.updated(answer(2, None), told.confirmed).masters == {"set-1": "a:1"}
+    assert told.updated(answer(3, None), told.confirmed).masters == {}
+    headless = Table().updated(answer(2, None))
+    assert headless.updated(answer(2, "a:1"), headless.confirmed).masters == {"set-1": "a:1"}
+
+
+def test_the_same_topics_of_another_nameserver_are_not_computed_again() -> None:
+    """There may be many. They mean the same only if they are told of the same broker sets."""
+    told = Table().updated(answer(2, "a:1"))
+    assert told.updated(answer(3, "b:1")).topics is told.topics
+    wider = answer(3, "b:1")
+    wider["brokers"]["set-2"] = {"addrs": {"0": "c:1"}, "stateVersion": 1}
+    wider["topics"]["orders"].append({"brokerName": "set-2", "queues": 2})
+    both = Table().updated(wider).updated(answer(3, "b:1"))  # set-2 is not spoken of, and stays
+    assert both.topics == {"orders": (("set-1", 2), ("set-2", 2))}
+    gone = answer(3, "b:1")
+    gone["brokers"]["set-2"] = wider["brokers"]["set-2"]
+    assert both.updated(gone).topics == {"orders": (("set-1", 2),)}
+
+
 def test_queues_keep_their_numbers_when_a_broker_set_is_not_spoken_of() -> None:
     """Or a message for queue 3 would land in another one, on another set."""
     second = {"brokerName": "set-2", "queues": 2}

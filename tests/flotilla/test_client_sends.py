@@ -95,6 +95,8 @@ class World:
         self.master: str | None = None
         self.version = 1
         self.asked = 0
+        self.askers: set[str] = set()  # a new connection is a new one
+        self.on_asked: Callable[[], None] | None = None
         self.client: Client
         self.nameserver = JsonHandler({Op.ROUTE: self.route})
         self.listening: asyncio.AbstractServer
@@ -106,11 +108,30 @@ class World:
 
     async def route(self, connection: Connection, fields: Json) -> Json:
         self.asked += 1
+        self.askers.add(connection.peer)
+        if self.on_asked:
+            self.on_asked()
         addrs = {"0": self.master} if self.master else {}
         return {
             "topics": {"orders": [{"brokerName": "set-1", "queues": 2}]},
             "brokers": {"set-1": {"addrs": addrs, "stateVersion": self.version}},
         }
+
+    @asynccontextmanager
+    async def another_client(self, **times: int) -> AsyncIterator[None]:
+        """In place of the first one, to be closed at the end."""
+        first, self.client = self.client, self.new_client(**times)
+        self.client.start()
+        try:
+            yield
+        finally:
+            self.client.close()
+            self.client = first
+
+    def new_client(self, **times: int) -> Client:
+        port = self.listening.sockets[0].getsockname()[1]
+        servers = ["127.0.0.1:9", f"127.0.0.1:{port}"]  # nobody listens at the first
+        return Client(Settings.of({"namesrvAddr": servers, **TIMES, **times}))
 
     def elect(self, broker: Broker) -> None:
         self.master, self.version = broker.address, self.version + 1
@@ -122,17 +143,15 @@ class World:
 
 
 @asynccontextmanager
-async def world(*script: Any, elected: bool = True) -> AsyncIterator[World]:
+async def world(*script: Any, elected: bool = True, **times: int) -> AsyncIterator[World]:
     it = World()
     it.first.script = list(script)
     await it.first.start()
     await it.second.start()
     it.listening = await net.serve("127.0.0.1", 0, it.nameserver)
-    port = it.listening.sockets[0].getsockname()[1]
     if elected:
         it.elect(it.first)
-    servers = ["127.0.0.1:9", f"127.0.0.1:{port}"]  # nobody listens at the first
-    it.client = Client(Settings.of({"namesrvAddr": servers, **TIMES}))
+    it.client = it.new_client(**times)
     it.client.start()
     try:
         yield it
@@ -274,6 +293,59 @@ def test_every_send_ends_exactly_once_when_the_client_closes() -> None:
             waiting = it.send()
             it.client.close()
             assert (await waiting).outcome is Outcome.REFUSED
+
+    run(test)
+
+
+def test_nothing_is_sent_after_the_client_was_closed() -> None:
+    """A send that waits for a dial is told as refused, so it must not leave when the dial ends."""
+
+    async def test() -> None:
+        async with world() as it:
+            await until(lambda: it.client.routes.place("orders", 1) is not None)
+            waiting = it.send(b"waits for a dial")
+            it.client.close()
+            late = it.send(b"late")
+            assert not late.done(), "never before the call returns"
+            assert [(await one).outcome for one in (waiting, late)] == [Outcome.REFUSED] * 2
+            assert not it.client.producer.send_oneway("orders", b"late", queue=1)
+            async with it.another_client(sendMsgTimeout=20_000):
+                for _ in range(10):
+                    assert (await it.send(b"another's")).outcome is Outcome.HAPPENED
+            assert set(it.first.bodies) == {b"another's"}
+
+    run(test)
+
+
+def test_a_read_that_waits_for_a_dial_hears_that_the_client_was_closed() -> None:
+    async def test() -> None:
+        async with world() as it:
+            await until(lambda: it.client.routes.place("orders", 1) is not None)
+            reading = asyncio.ensure_future(it.client.consumer.range("orders", 1))
+            await asyncio.sleep(0)  # it begins to dial
+            it.client.close()
+            with pytest.raises(Unreachable, match="the client was closed"):
+                await reading
+            with pytest.raises(Unreachable, match="the client was closed"):
+                await it.client.consumer.range("orders", 1)
+
+    run(test)
+
+
+def test_a_client_that_is_closed_while_it_asks_for_routes_asks_nobody_any_more() -> None:
+    """Another client's questions tell that time passes."""
+
+    times = {"pollNameServerInterval": 1, "requestTimeoutMillis": 20_000}
+
+    async def test() -> None:
+        async with world(**times) as it:
+            it.on_asked = it.client.close
+            await until(lambda: it.asked > 0)
+            it.on_asked = None
+            async with it.another_client(**times):
+                asked = it.asked
+                await until(lambda: it.asked > asked + 30)
+            assert len(it.askers) == 2
 
     run(test)
 

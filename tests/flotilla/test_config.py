@@ -45,3 +45,10 @@ def test_nonsense_is_refused_by_its_key(text: str, says: str) -> None:
     assert loads(SOUND)
     with pytest.raises(ConfigError, match=says):
         loads(SOUND + text)
+
+
+@pytest.mark.parametrize("host", ["", "a..b", "x" * 64, r"a\u0000b"])
+def test_a_host_that_nobody_can_dial_is_refused(host: str) -> None:
+    """It is also what a node registers with."""
+    with pytest.raises(ConfigError, match="listenHost must be a host that can be dialled, not '"):
+        loads(SOUND.replace("127.0.0.1", host))

@@ -1,9 +1,12 @@
 """Requests whose fields do not make sense are told from those that we fail to serve."""
 
+import asyncio
+
 import pytest
 from hostile import JSON_OPS
 
-from clusters.flotilla.shapes import SHAPES, misshapen
+from clusters.flotilla.net import Silent, Unreachable, dial
+from clusters.flotilla.shapes import SHAPES, address, misshapen
 from clusters.flotilla.wire import Op, Send, Senseless, from_json, understood
 
 SOUND = {
@@ -62,6 +65,35 @@ def test_sound_requests(op: Op) -> None:
 )
 def test_a_field_of_another_kind(op: Op, name: str, value: object) -> None:
     assert misshapen(op, {**SOUND[op], name: value}).startswith(f"{name} can not be ")
+
+
+NOBODYS = [
+    "a..b:80",
+    f"{'x' * 64}:80",
+    "a\0b:80",
+    "ü..:80",
+    "..:1",
+    "127.0.0.1:65536",
+    "127.0.0.1:x",
+    "nowhere",
+]
+
+
+@pytest.mark.parametrize("value", NOBODYS)
+def test_an_address_that_nobody_can_have(value: str) -> None:
+    """It is refused; one that a log has from before is out of reach, and stops nobody."""
+    assert not address(value)
+
+    async def call() -> None:
+        with pytest.raises(Unreachable):
+            await dial(value, Silent(), 5)
+
+    asyncio.run(call())
+
+
+@pytest.mark.parametrize("value", ["10.0.0.1:1", "b-1.example.:80", "bücher.example:80", "::1:80"])
+def test_an_address_that_somebody_may_have(value: str) -> None:
+    assert address(value)
 
 
 def test_a_field_that_is_missing() -> None:

@@ -346,6 +346,29 @@ def test_an_old_master_is_not_shown_when_all_others_are_gone() -> None:
     fleet.sail(scenario)
 
 
+@pytest.mark.parametrize("old_lives", [False, True], ids=["dead", "cut off"])
+def test_a_nameserver_that_does_not_hear_the_new_master_misleads_nobody(old_lives: bool) -> None:
+    """It hears the old master alone, which dies, or goes on registering there. Another nameserver
+    knows the new one; the client had asked the first, and gets its messages in."""
+    fleet = Fleet(6, "allack-min1", REAL, nodes={"nameserver": 2})
+
+    async def scenario(sailor: Sailor) -> None:
+        old = (await sailor.healthy()).masters["set-1"]
+        assert acknowledged(await sailor.send(5))
+        slaves = [name for name in fleet.nodes("broker") if name != old]
+        cut(sailor, NAMESERVER, slaves)
+        if old_lives:
+            cut(sailor, old, [*slaves, *fleet.nodes("controller"), "nameserver-2"])
+        else:
+            await sailor.kill(old)
+        await sailor.new_master(old)
+        await asyncio.sleep(60)
+        await sailor.send(20)  # the first ones find the route out
+        assert len(acknowledged(await sailor.send(20))) == 20
+
+    fleet.sail(scenario)
+
+
 def test_a_dead_nameserver_holds_up_nobody() -> None:
     """Bug 16: each nameserver has its own task and connection. One of two is cut off for good; the
     other one goes on hearing every broker."""

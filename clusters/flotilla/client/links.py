@@ -9,7 +9,7 @@ partition lasted.
 import asyncio
 from collections.abc import Callable
 
-from clusters.flotilla.net import CallTimeout, Connection, Silent, Tasks, Unreachable, dial
+from clusters.flotilla.net import CallTimeout, Connection, Silent, Unreachable, dial
 
 
 class Link:
@@ -42,10 +42,12 @@ class Links:
         self._links: dict[str, Link] = {}
         self._dialling: dict[str, asyncio.Task[Link]] = {}
         self._failed_at: dict[str, float] = {}
-        self._tasks = Tasks()
+        self._closed = False
 
     def ready(self, address: str) -> Link | None:
         """The open link, or None: one is dialled, unless the last try failed just now."""
+        if self._closed:
+            return None
         link = self._links.get(address)
         if link is not None and link.connection.is_open:
             return link
@@ -57,7 +59,14 @@ class Links:
     async def get(self, address: str) -> Link:
         """The open link, dialled if need be. Unreachable when it can not be made."""
         link = self.ready(address)
-        return link if link is not None else await asyncio.shield(self._dial(address))
+        if link is not None:
+            return link
+        if not self._closed:
+            dialling = self._dial(address)
+            await asyncio.wait([dialling])
+            if not dialling.cancelled():
+                return dialling.result()
+        raise Unreachable(f"{address}: the client was closed")
 
     async def call(self, address: str, op: int, body: bytes, timeout_s: float) -> bytes:
         """One request. Unreachable, ConnectionLost, CallTimeout."""
@@ -71,7 +80,10 @@ class Links:
         return reply
 
     def close(self) -> None:
-        self._tasks.cancel()
+        """Whoever waits for a dial hears that there is no connection."""
+        self._closed = True
+        for dialling in self._dialling.values():
+            dialling.cancel()
         for link in self._links.values():
             link.connection.abort()
 

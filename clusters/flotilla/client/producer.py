@@ -48,6 +48,7 @@ class Result:
 
 
 Done = Callable[[Result], None]
+_CLOSED = "the client was closed"
 
 
 class _Sending:
@@ -92,6 +93,7 @@ class Producer:
         self._waiting: list[_Sending] = []
         self._timer: asyncio.TimerHandle | None = None
         self._turn = 0
+        self._closed = False
         self._breakers: dict[str, Breaker] = {}
         self._faults = Faults(settings.avoidance) if settings.avoidance else None
         self._detector: Detector | None = None
@@ -124,6 +126,8 @@ class Producer:
         self, topic: str, body: bytes, key: bytes = b"", queue: int | None = None
     ) -> bool:
         """Send one message without an answer. False: nobody was connected, it did not leave."""
+        if self._closed:
+            return False
         place = self._place(topic, queue, "")
         link = self._links.ready(place.address) if place else None
         if place is None or link is None:
@@ -133,18 +137,23 @@ class Producer:
         return True
 
     def close(self) -> None:
-        """Give up what is open: a send that left may still happen."""
+        """Give up what is open: a send that left may still happen. Nothing leaves from now on."""
+        self._closed = True
+        self._waiting.clear()
         if self._detector is not None:
             self._detector.close()
         if self._timer:
             self._timer.cancel()
         for sending in list(self._open):
             left = Outcome.UNKNOWN if sending.attempts else Outcome.REFUSED
-            self._end(sending, left, error="the client was closed")
+            self._end(sending, left, error=_CLOSED)
 
     def _begin(
         self, message: tuple[str, int | None, bytes, bytes], done: Done, retries: int
     ) -> None:
+        if self._closed:
+            self._loop.call_soon(done, Result(Outcome.REFUSED, error=_CLOSED))
+            return
         deadline = self._loop.time() + self._settings.send_timeout_s
         sending = _Sending(message, done, deadline, retries)
         self._open[sending] = None

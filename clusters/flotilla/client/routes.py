@@ -5,7 +5,12 @@ route is wrong; when that nameserver does not answer, the next one. When none an
 route stays in force: nameservers are not needed to go on. A nameserver that was cut off may tell
 an old story, so a broker set's route never goes back to a lower stateVersion, which is the
 master's epoch. One that has started again may tell nothing yet, so what it does not speak of stays
-as it was, and the next one is asked too.
+as it was.
+
+One that is cut off from a master alone tells of the set, and of no master or an old one. So all
+others are asked as well, without waiting for them, when an answer leaves a set without a master or
+is older than what was told before, and when a send found its route wrong and the answer is the same
+route. Where of two that tell the same stateVersion only one knows a master, there is one.
 
 All topics are many and change seldom. A nameserver that is told as of when we have its topics
 leaves them out if they are the same, and its answer is completed with what it told then: it means
@@ -28,33 +33,50 @@ from .settings import Settings
 @dataclass(frozen=True)
 class Table:
     """A route table. `masters`: broker set -> address; `versions`: broker set -> stateVersion;
-    `slaves`: broker set -> broker id -> address; `complete`: the nameserver knew all of them;
-    `told`: the topics as they were told, the last time."""
+    `slaves`: broker set -> broker id -> address; `complete`: the last answer told a master of every
+    set, and none that is older; `confirmed`: the sets of which it did, or one before it in the same
+    round; `told`: the topics as they were told, the last time, and `of` which sets."""
 
     topics: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     masters: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
     slaves: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     complete: bool = True
+    confirmed: frozenset[str] = frozenset()
     told: Json = field(default_factory=dict, repr=False, compare=False)
+    of: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
-    def updated(self, reply: Json) -> "Table":
-        """This table after a nameserver's answer. KeyError, TypeError, ValueError: malformed."""
+    def updated(self, reply: Json, confirmed: frozenset[str] = frozenset()) -> "Table":
+        """This table after a nameserver's answer. KeyError, TypeError, ValueError: malformed.
+
+        `confirmed`: the sets of which another one has just told a master.
+        """
         brokers, versions = reply["brokers"], dict(self.versions)
         masters = {name: addr for name, addr in self.masters.items() if name not in brokers}
         slaves = {name: addrs for name, addrs in self.slaves.items() if name not in brokers}
-        complete = bool(brokers) and not masters
+        known: set[str] = set()
         for name, broker in brokers.items():
             version, master = int(broker["stateVersion"]), broker["addrs"].get("0")
-            if version < versions.get(name, version):
+            ours = versions.get(name, version)
+            if version < ours or (version == ours and not master and name in confirmed):
                 master = self.masters.get(name)
             else:
                 versions[name] = version
+                known |= {name} if master else set()
             if master:
                 masters[name] = str(master)
             slaves[name] = {int(i): str(addr) for i, addr in broker["addrs"].items() if i != "0"}
         topics = self._topics_after(reply["topics"], brokers)
-        return Table(topics, masters, versions, slaves, complete, reply["topics"])
+        return Table(
+            topics,
+            masters,
+            versions,
+            slaves,
+            complete=bool(brokers) and known == set(slaves),
+            confirmed=confirmed | known,
+            told=reply["topics"],
+            of=frozenset(brokers),
+        )
 
     def places(self) -> dict[tuple[str, int], Place]:
         """Every (topic, queue) that has a master now."""
@@ -71,7 +93,7 @@ class Table:
 
     def _topics_after(self, told: Json, brokers: Json) -> Mapping[str, tuple[tuple[str, int], ...]]:
         """The very same if they were told last time, too."""
-        if told is self.told:
+        if told is self.told or (brokers.keys() == self.of and told == self.told):
             return self.topics
         news = {topic: self._owners(topic, owners, brokers) for topic, owners in told.items()}
         return {**self.topics, **news}
@@ -94,15 +116,20 @@ class Routes:
         self._of_topic: dict[str, Mapping[int, Place]] = {}  # those that were asked for
         self._in_order: dict[str, Sequence[Place]] = {}  # the same
         self._told: dict[str, tuple[str, Json]] = {}  # nameserver -> its topics, and as of when
-        self._current = 0  # the nameserver that answered last
+        self._current = 0  # the nameserver that answered last, or knew more than that one
+        self._asked_also: set[str] = set()
+        self._doubted = False  # somebody found a route wrong since we last asked
         self._timer: asyncio.TimerHandle | None = None
         self._asking = False
         self._asked_at = 0.0
+        self._closed = False
 
     def start(self) -> None:
         self._schedule(0.0)
 
     def close(self) -> None:
+        """Nobody is asked from now on."""
+        self._closed = True
         if self._timer:
             self._timer.cancel()
         self._tasks.cancel()
@@ -136,6 +163,7 @@ class Routes:
         """Ask soon: at once, or as soon as the back-off since the last answer has passed."""
         if self._asking:
             return
+        self._doubted = True
         loop = asyncio.get_running_loop()
         due = max(loop.time(), self._asked_at + self._settings.retry_backoff_s)
         if self._timer is None or self._timer.when() > due:
@@ -149,6 +177,8 @@ class Routes:
     def _schedule(self, delay_s: float) -> None:
         if self._timer:
             self._timer.cancel()
+        if self._closed:
+            return
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._begin)
 
     def _begin(self) -> None:
@@ -156,32 +186,50 @@ class Routes:
         self._tasks.start(self._ask())
 
     async def _ask(self) -> None:
+        doubted, self._doubted = self._doubted, False
         try:
-            table = await self._first_answer()
-            if table is not None:
-                self._install(table)
+            await self._ask_in_turn(doubted)
         finally:
             self._asking = False
             self._asked_at = asyncio.get_running_loop().time()
             self._schedule(self._settings.poll_nameserver_s)
 
-    async def _first_answer(self) -> Table | None:
-        """Of the nameserver that answered last, or the next that does and knows everybody."""
-        servers, found = self._settings.nameservers, None
+    async def _ask_in_turn(self, doubted: bool) -> None:
+        """The nameserver that answered last, or the next that does; the others if it knows less."""
+        servers, before = self._settings.nameservers, self._table.masters
         order = [(self._current + step) % len(servers) for step in range(len(servers))]
-        for at in order:
-            table = await self._route(servers[at], found or self._table)
-            if table is None:
-                continue
-            if found is None or table.complete:
+        for turn, at in enumerate(order, start=1):
+            table = await self._route(servers[at])
+            if table is not None:
                 self._current = at
-            found = table
-            if table.complete:
-                break
-        return found
+                self._install(table)
+                if not table.complete or (doubted and table.masters == before):
+                    self._ask_also(order[turn:])
+                return
 
-    async def _route(self, address: str, known: Table) -> Table | None:
-        """A nameserver's answer, taken into the table; None when it gives none that makes sense."""
+    def _ask_also(self, others: Sequence[int]) -> None:
+        """Those that are not being asked already."""
+        for at in others:
+            address = self._settings.nameservers[at]
+            if address not in self._asked_also:
+                self._asked_also.add(address)
+                self._tasks.start(self._hear_also(at, address))
+
+    async def _hear_also(self, at: int, address: str) -> None:
+        try:
+            table = await self._route(address, also=True)
+        finally:
+            self._asked_also.discard(address)
+        if table is not None:
+            if table.complete:
+                self._current = at
+            self._install(table)
+
+    async def _route(self, address: str, also: bool = False) -> Table | None:
+        """The table after a nameserver's answer; None when it gives none that makes sense.
+
+        `also`: besides another one's.
+        """
         timeout_s = self._settings.request_timeout_s
         as_of, topics = self._told.get(address, ("", None))
         fields = {"topic": None} | ({"topicsAsOf": as_of} if as_of else {})
@@ -191,7 +239,7 @@ class Routes:
                 return None
             if as_of and reply.get("topicsAsOf") == as_of:
                 reply = {"topics": topics} | reply
-            table = known.updated(reply)
+            table = self._table.updated(reply, self._table.confirmed if also else frozenset())
             self._told[address] = str(reply.get("topicsAsOf", "")), reply["topics"]
             return table
         except CallTimeout:
