@@ -1,7 +1,10 @@
 """A leader's reign: what it knows of each follower, what it sends them, and what that proves.
 
-One request is outstanding for each follower; a lost one is repeated by the next heartbeat. Who
-needs entries that are compacted away gets the snapshot instead, in parts that fit into frames.
+One request is outstanding for each follower, whatever the round trip: what comes meanwhile is in
+the next one. A heartbeat that meets an outstanding request carries next to nothing, or each would
+begin another stream of the same entries; an answer to one that left later shows that the request
+was lost. Who needs entries that are compacted away gets the snapshot instead, in parts that fit
+into frames.
 
     match   up to here the follower's log is the leader's: copies count by it (Raft 5.3)
     stamp   the leader's clock when it sent what the follower answered last: the lease (thesis 6.2)
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 from ..rules import Rules
 from .journal import Journal
 from .membership import Configuration, promoted
-from .messages import Append, AppendReply, Message, SnapshotPart, SnapshotReply
+from .messages import Append, AppendReply, Entry, Message, SnapshotPart, SnapshotReply
 from .snapshot import Snapshot
 
 BATCH_BYTES = 256 * 1024
@@ -25,7 +28,8 @@ BATCH_BYTES = 256 * 1024
 
 @dataclass
 class Follower:
-    """What a leader knows of one follower. `sending`: a snapshot, and how much of it arrived."""
+    """What a leader knows of one follower. `asked_at`: when the outstanding request left.
+    `sending`: a snapshot, and how much of it arrived."""
 
     next: int
     stamp: float
@@ -33,7 +37,7 @@ class Follower:
     round: int = 0
     told_commit: int = -1
     told_round: int = 0
-    in_flight: bool = False
+    asked_at: float | None = None
     sending: Snapshot | None = None
     received: int = 0
 
@@ -122,23 +126,21 @@ class Leading:
 
     # to the followers
 
-    def send_to_all(self, now: float, *, even_if_in_flight: bool = False) -> None:
+    def send_to_all(self, now: float) -> None:
         for peer in self.followers:
-            self.send_to(peer, now, even_if_in_flight=even_if_in_flight)
+            self.send_to(peer, now)
 
-    def send_to(self, peer: str, now: float, *, even_if_in_flight: bool = False) -> None:
+    def send_to(self, peer: str, now: float) -> None:
         follower = self.followers[peer]
-        if not even_if_in_flight and (follower.in_flight or not self._has_news_for(follower)):
-            return
-        follower.in_flight = True
-        follower.told_round = self._round
-        if follower.sending is None and follower.next <= self._journal.log.base.index:
-            follower.sending, follower.received = self._journal.snapshot, 0
-        if follower.sending:
-            self._send(peer, self._part(follower, follower.sending, now))
-        else:
-            self._send(peer, self._append(follower, now))
-            follower.told_commit = self._journal.commit
+        if follower.asked_at is None and self._has_news_for(follower):
+            self._ask(peer, follower, now)
+
+    def beat(self, now: float) -> None:
+        for peer, follower in self.followers.items():
+            if follower.asked_at is None:
+                self._ask(peer, follower, now)
+            else:
+                self._send(peer, self._request(follower, now, full=False))
 
     # from the followers
 
@@ -181,7 +183,8 @@ class Leading:
         follower = self.followers[reply.source]
         follower.stamp = max(follower.stamp, reply.stamp)
         follower.round = max(follower.round, reply.round)
-        follower.in_flight = False
+        if follower.asked_at is not None and reply.stamp >= follower.asked_at:
+            follower.asked_at = None
         return follower
 
     def _matches(self, follower: Follower, index: int) -> None:
@@ -195,20 +198,38 @@ class Leading:
         wanted = known + 1 if known else reply.hint_index
         follower.next = max(follower.match + 1, min(wanted, follower.next - 1))
 
-    def _append(self, follower: Follower, now: float) -> Append:
-        log, prev_index = self._journal.log, follower.next - 1
+    def _ask(self, peer: str, follower: Follower, now: float) -> None:
+        follower.asked_at, follower.told_round = now, self._round
+        request = self._request(follower, now, full=True)
+        if isinstance(request, Append):
+            follower.told_commit = request.commit
+        self._send(peer, request)
+
+    def _request(self, follower: Follower, now: float, *, full: bool) -> Append | SnapshotPart:
+        """What the follower lacks, or as little of it as can be said: no entry, or one byte."""
+        log = self._journal.log
+        if follower.sending is None and follower.next <= log.base.index:
+            follower.sending, follower.received = self._journal.snapshot, 0
+        if follower.sending:
+            return self._part(follower, follower.sending, now, BATCH_BYTES if full else 1)
+        return self._append(follower, now, log.since(follower.next, BATCH_BYTES) if full else ())
+
+    def _append(self, follower: Follower, now: float, entries: tuple[Entry, ...]) -> Append:
+        prev_index = follower.next - 1
         return Append(
             term=self._term,
             source=self._me,
             prev_index=prev_index,
-            prev_term=log.term_at(prev_index) or 0,
+            prev_term=self._journal.log.term_at(prev_index) or 0,
             commit=self._journal.commit,
             stamp=now,
             round=self._round,
-            entries=log.since(follower.next, BATCH_BYTES),
+            entries=entries,
         )
 
-    def _part(self, follower: Follower, snapshot: Snapshot, now: float) -> SnapshotPart:
+    def _part(
+        self, follower: Follower, snapshot: Snapshot, now: float, most_bytes: int
+    ) -> SnapshotPart:
         packed, offset = snapshot.packed, follower.received
         return SnapshotPart(
             term=self._term,
@@ -218,5 +239,5 @@ class Leading:
             total=len(packed),
             stamp=now,
             round=self._round,
-            data=packed[offset : offset + BATCH_BYTES],
+            data=packed[offset : offset + most_bytes],
         )
