@@ -21,6 +21,7 @@ a question, before every member holds what it holds (`settled`).
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from .catalog import Catalog, Change, Version
@@ -65,7 +66,7 @@ class Changes:
         self._history: deque[Batch] = deque(maxlen=MOST_REMEMBERED)
         self._waiting: list[tuple[tuple[Change, ...], asyncio.Future[Status]]] = []
         self._under_way: list[asyncio.Future[Status]] = []
-        self._news: list[asyncio.Future[None]] = []
+        self._news = asyncio.Event()  # set for an instant
         self._bell = Bell()
         self._over = False
         self.settled = not self.strict
@@ -183,15 +184,13 @@ class Changes:
         return {"base": list(held), "version": list(self._offered), "changes": changes}
 
     async def _wait_for_news(self, wait_s: float) -> None:
-        news: asyncio.Future[None] = self._loop.create_future()
-        self._news.append(news)
-        await asyncio.wait({news}, timeout=wait_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._news.wait()
 
     def _tell_news(self) -> None:
-        news, self._news = self._news, []
-        for waiting in news:
-            if not waiting.done():
-                waiting.set_result(None)
+        self._news.set()
+        self._news.clear()
 
 
 def _settle(done: "asyncio.Future[Status]", status: Status) -> None:
