@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from clusters.flotilla.catalog import Catalog, Version
+from clusters.flotilla.catalog import Catalog, Version, commit
 from clusters.flotilla.changes import Changes
 from clusters.flotilla.client import Client, Settings
 from clusters.flotilla.config import loads
 from clusters.flotilla.net import Unreachable
 from clusters.flotilla.ports import real
+from clusters.flotilla.wire import MAX_FRAME, to_json
 
 SLAVE = 2
 CONFIG = loads('role = "broker"\nnodeName = "b"\nlistenHost = "h"\nstorePath = "s"\n')
@@ -29,6 +30,28 @@ def reign(folder: Path, *, strict: bool = True) -> Changes:
     config = replace(CONFIG, strict_metadata=strict, slave_timeout_s=0.0)
     catalog = Catalog(str(folder), real(1).files, {"orders": 4})
     return Changes(config, catalog, 1, lambda: (SLAVE,), lambda slave: None)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_a_slave_is_told_fits_into_a_frame(tmp_path: Path, strict: bool) -> None:
+    """However much came while it took nothing: it gets all of it, in order, by asking again."""
+
+    async def scenario() -> None:
+        changes, held = reign(tmp_path, strict=strict), Version(1)
+        await changes.news_for(SLAVE, "b", held, 0.0)
+        place, count, told = ("g" * 400_000, "orders", 0), 50, list[int]()
+        for offset in range(count):
+            await changes.make(commit(place, offset))
+        while len(told) < count:
+            reply = await changes.news_for(SLAVE, "b", held, 1.0)
+            assert len(to_json(reply)) < MAX_FRAME
+            assert reply["base"] == list(held)
+            held = Version.of(reply["version"])
+            told += [offset for _, _, offset in reply["changes"]]
+        assert told == list(range(count))
+        changes.end()
+
+    run(scenario())
 
 
 def futures() -> int:
