@@ -344,6 +344,23 @@ def test_one_append_is_outstanding_for_each_follower() -> None:
     assert sent(a.take(), Append) == [replace(to_b, stamp=10.2)]
 
 
+def test_what_carries_no_entries_holds_none_up() -> None:
+    """A follower is being told of a commit when an entry comes: it goes out at once, and the answer
+    to the first is not taken for one to the second, though both left at the same time."""
+    a = elected(raft("a"), 9)
+    a.take()
+    confirm(a, 10, "b", 1)
+    a.propose(10, b"one")
+    told, loaded = [m for p, m in a.take().messages if p == "b" and isinstance(m, Append)]
+    assert (told.entries, [e.data for e in loaded.entries]) == ((), [b"one"])
+    a.propose(10, b"two")
+    a.step(10.5, AppendReply(term=1, source="b", matched=True, index=1, stamp=told.stamp))
+    assert not sent(a.take(), Append)
+    a.step(10.5, AppendReply(term=1, source="b", matched=True, index=2, stamp=loaded.stamp))
+    [following] = [m for p, m in a.take().messages if p == "b" and isinstance(m, Append)]
+    assert [e.data for e in following.entries] == [b"two"]
+
+
 @pytest.mark.parametrize("one_way_s", [0.25, 1.25])
 def test_late_answers_start_no_more_streams(one_way_s: float) -> None:
     """Each entry goes to each follower once, whether answers take less than a heartbeat or more."""
@@ -372,13 +389,20 @@ def test_who_lost_what_it_had_confirmed_is_not_asked_at_once_again() -> None:
     leader = elected(raft(terms=(1, 1)))
     leader.take()
     confirm(leader, 9, "b", 3)
+    leader.take()
     leader.propose(9, b"x")
-    [(peer, probe)] = [(p, m) for p, m in leader.take().messages if p == "b"]
-    assert (peer, probe.prev_index) == ("b", 3)
+    [probe] = [m for p, m in leader.take().messages if p == "b" and isinstance(m, Append)]
+    assert probe.prev_index == 3
     lost = AppendReply(
-        term=leader.term, source="b", matched=False, index=3, stamp=9, hint_index=1, hint_term=0
+        term=leader.term,
+        source="b",
+        matched=False,
+        index=3,
+        stamp=probe.stamp,
+        hint_index=1,
+        hint_term=0,
     )
-    leader.step(9, lost)
+    leader.step(9.1, lost)
     assert not leader.take().messages
     leader.tick(leader.wake_at)
     assert [m.prev_index for p, m in leader.take().messages if p == "b"] == [3]

@@ -1,10 +1,10 @@
 """A leader's reign: what it knows of each follower, what it sends them, and what that proves.
 
 One request is outstanding for each follower, whatever the round trip: what comes meanwhile is in
-the next one. A heartbeat that meets an outstanding request carries next to nothing, or each would
-begin another stream of the same entries; an answer to one that left later shows that the request
-was lost. Who needs entries that are compacted away gets the snapshot instead, in parts that fit
-into frames.
+the next one; only one without entries, which tells of a commit or a read, holds no entries up. A
+heartbeat that meets an outstanding request carries next to nothing, or each would begin another
+stream of the same entries; an answer to one that left later shows that the request was lost. Who
+needs entries that are compacted away gets the snapshot instead, in parts that fit into frames.
 
     match   up to here the follower's log is the leader's: copies count by it (Raft 5.3)
     stamp   the leader's clock when it sent what the follower answered last: the lease (thesis 6.2)
@@ -16,6 +16,7 @@ Each counts for voters only, and the leader is one of them unless it has removed
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf, nextafter
 
 from ..rules import Rules
 from .journal import Journal
@@ -28,8 +29,8 @@ BATCH_BYTES = 256 * 1024
 
 @dataclass
 class Follower:
-    """What a leader knows of one follower. `asked_at`: when the outstanding request left.
-    `sending`: a snapshot, and how much of it arrived."""
+    """What a leader knows of one follower. `asked_at`: when the outstanding request left, `loaded`:
+    with entries or a part. `sending`: a snapshot, and how much of it arrived."""
 
     next: int
     stamp: float
@@ -38,6 +39,7 @@ class Follower:
     told_commit: int = -1
     told_round: int = 0
     asked_at: float | None = None
+    loaded: bool = False
     sending: Snapshot | None = None
     received: int = 0
 
@@ -132,7 +134,9 @@ class Leading:
 
     def send_to(self, peer: str, now: float) -> None:
         follower = self.followers[peer]
-        if follower.asked_at is None and self._has_news_for(follower):
+        untold = follower.asked_at is None and self._has_news_for(follower)
+        unsent = not follower.loaded and self._is_behind(follower)
+        if untold or unsent:
             self._ask(peer, follower, now)
 
     def beat(self, now: float) -> None:
@@ -174,17 +178,19 @@ class Leading:
     def _voters(self) -> list[Follower]:
         return [self.followers[v] for v in self._journal.members.voters if v != self._me]
 
+    def _is_behind(self, follower: Follower) -> bool:
+        return bool(follower.sending) or follower.next <= self._journal.log.last_index
+
     def _has_news_for(self, follower: Follower) -> bool:
-        behind = follower.sending or follower.next <= self._journal.log.last_index
         untold = follower.told_commit < self._journal.commit or follower.told_round < self._round
-        return bool(behind or untold)
+        return self._is_behind(follower) or untold
 
     def _heard(self, reply: AppendReply | SnapshotReply) -> Follower:
         follower = self.followers[reply.source]
         follower.stamp = max(follower.stamp, reply.stamp)
         follower.round = max(follower.round, reply.round)
         if follower.asked_at is not None and reply.stamp >= follower.asked_at:
-            follower.asked_at = None
+            follower.asked_at, follower.loaded = None, False
         return follower
 
     def _matches(self, follower: Follower, index: int) -> None:
@@ -199,10 +205,13 @@ class Leading:
         follower.next = max(follower.match + 1, min(wanted, follower.next - 1))
 
     def _ask(self, peer: str, follower: Follower, now: float) -> None:
+        if follower.asked_at is not None:  # its answer must not be taken for this one's
+            now = max(now, nextafter(follower.asked_at, inf))
         follower.asked_at, follower.told_round = now, self._round
         request = self._request(follower, now, full=True)
         if isinstance(request, Append):
             follower.told_commit = request.commit
+        follower.loaded = isinstance(request, SnapshotPart) or bool(request.entries)
         self._send(peer, request)
 
     def _request(self, follower: Follower, now: float, *, full: bool) -> Append | SnapshotPart:
