@@ -23,7 +23,9 @@ def check_alter(
 ) -> tuple[Status, str]:
     """The first reason to refuse, in the original's order, or SUCCESS.
 
-    A member of which this controller has not heard yet may join: its absence is not known.
+    Who joins must be alive; one of which this controller has not heard yet may, since its absence
+    is not known. Who is in the set already may stay, dead or not: it still counts, so that nothing
+    is lost by it, and refusing would keep those in the set whom the master wants out of it.
     """
     if row.master_id is None or wanted.master_id != row.master_id:
         return Status.INVALID_MASTER, f"the master is {row.master_id}"
@@ -36,7 +38,7 @@ def check_alter(
     for broker_id in wanted.new_set:
         if broker_id not in row.members:
             return Status.INVALID_REPLICAS, f"there is no broker {broker_id}"
-        if standing(broker_id) is Standing.DEAD:
+        if broker_id not in row.sync_set and standing(broker_id) is Standing.DEAD:
             return Status.BROKER_NOT_ALIVE, f"broker {broker_id} is not alive"
     if row.master_id not in wanted.new_set:
         return Status.ALTER_SYNC_STATE_SET_FAILED, "the master must be in the set"

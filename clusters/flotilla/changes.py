@@ -12,6 +12,9 @@ them as `minInSyncReplicas` wants, the master makes the change itself and answer
 under way at a time; what comes meanwhile is the next. A change that nobody waits for any more may
 still happen: its answer is FLUSH_SLAVE_TIMEOUT, which proves nothing.
 
+What a slave is told at once fits into a frame, however much came while it took nothing, so a batch
+has an end, and who is far behind asks again.
+
 Whoever is elected next was a member, so it holds what was answered. Two windows are closed. A slave
 may enter the SyncStateSet only when it holds all that was answered before (`holds`). And a new
 master may hold a change that was never answered, nor is held by all: it answers nothing, not even
@@ -20,16 +23,19 @@ a question, before every member holds what it holds (`settled`).
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from .catalog import Catalog, Change, Version
 from .config import Config
 from .net import Tasks
 from .pace import Bell
-from .wire import Json, Status
+from .wire import MAX_FRAME, Json, Status, to_json
 
 MOST_REMEMBERED = 256  # batches; a slave that is further behind is given everything
+MOST_BYTES = MAX_FRAME // 8  # of one batch, and of those that are told together, if more than one
 
 
 class Batch(NamedTuple):
@@ -38,6 +44,7 @@ class Batch(NamedTuple):
     base: Version
     version: Version
     changes: tuple[Change, ...]
+    size_bytes: int
 
 
 class Changes:
@@ -65,7 +72,7 @@ class Changes:
         self._history: deque[Batch] = deque(maxlen=MOST_REMEMBERED)
         self._waiting: list[tuple[tuple[Change, ...], asyncio.Future[Status]]] = []
         self._under_way: list[asyncio.Future[Status]] = []
-        self._news: list[asyncio.Future[None]] = []
+        self._news = asyncio.Event()  # set for an instant
         self._bell = Bell()
         self._over = False
         self.settled = not self.strict
@@ -138,7 +145,8 @@ class Changes:
         while True:
             while not self._waiting:
                 await self._bell.wait(self._config.sync_slave_metadata_s)
-            batch, self._waiting = self._waiting, []
+            count = _that_fit(_size_bytes(wanted) for wanted, _ in self._waiting)
+            batch, self._waiting = self._waiting[:count], self._waiting[count:]
             changes = tuple(change for wanted, _ in batch for change in wanted)
             self._under_way = [done for _, done in batch]
             self._offer(changes)
@@ -169,29 +177,40 @@ class Changes:
 
     def _offer(self, changes: tuple[Change, ...]) -> None:
         base, self._offered = self._offered, self._offered.next()
-        self._history.append(Batch(base, self._offered, changes))
+        self._history.append(Batch(base, self._offered, changes, _size_bytes(changes)))
         self._tell_news()
 
     def _since(self, held: Version) -> Json:
+        """Up to the newest version, or as far as a frame takes it: the slave asks again."""
         if held == self._offered:
             return {"version": list(held)}
         batches = list(self._history)
         start = next((n for n, batch in enumerate(batches) if batch.base == held), None)
         if start is None:
             return self._catalog.copy()
-        changes = [list(change) for batch in batches[start:] for change in batch.changes]
-        return {"base": list(held), "version": list(self._offered), "changes": changes}
+        count = _that_fit(batch.size_bytes for batch in batches[start:])
+        told = batches[start : start + count]
+        changes = [list(change) for batch in told for change in batch.changes]
+        return {"base": list(held), "version": list(told[-1].version), "changes": changes}
 
     async def _wait_for_news(self, wait_s: float) -> None:
-        news: asyncio.Future[None] = self._loop.create_future()
-        self._news.append(news)
-        await asyncio.wait({news}, timeout=wait_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._news.wait()
 
     def _tell_news(self) -> None:
-        news, self._news = self._news, []
-        for waiting in news:
-            if not waiting.done():
-                waiting.set_result(None)
+        self._news.set()
+        self._news.clear()
+
+
+def _size_bytes(changes: tuple[Change, ...]) -> int:
+    return len(to_json({"": changes}))
+
+
+def _that_fit(sizes_bytes: Iterable[int]) -> int:
+    """How many of the first ones fit together; at least one."""
+    fitting = takewhile(lambda end: end <= MOST_BYTES, accumulate(sizes_bytes))
+    return max(1, sum(1 for _ in fitting))
 
 
 def _settle(done: "asyncio.Future[Status]", status: Status) -> None:

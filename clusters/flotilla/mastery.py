@@ -219,6 +219,8 @@ class Mastery:
             and not self._out_of_step(slave)
             and self._ready(slave, ack, start)
         ]
+        if len(keep) < len(self.state.slaves) and not self._c.config.semi_sync:
+            ready = []  # who must leave does not wait for who may not enter
         chosen = self._designated(keep, ready) if self._c.config.semi_sync else (*keep, *ready)
         return tuple(sorted({self.state.me, *chosen}))
 

@@ -15,6 +15,7 @@ exception handler, which ends the process, for nobody would hear of a fault that
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Protocol, cast
 
 from .shapes import misshapen
@@ -309,17 +310,16 @@ class Pool:
         if connection is not None and connection.is_open:
             return connection
         if address not in self._dialling:
-            self._dialling[address] = asyncio.ensure_future(
-                dial(address, Silent(), self._timeout_s)
-            )
-        dialling = self._dialling[address]
-        try:
-            connection = await asyncio.shield(dialling)
-        finally:
-            if dialling.done():
-                self._dialling.pop(address, None)
-        self._open[address] = connection
-        return connection
+            dialling = asyncio.ensure_future(dial(address, Silent(), self._timeout_s))
+            self._dialling[address] = dialling
+            dialling.add_done_callback(partial(self._dialled, address))
+        return await asyncio.shield(self._dialling[address])
+
+    def _dialled(self, address: str, dialling: "asyncio.Future[Connection]") -> None:
+        """Whoever asked may have gone meanwhile: what came of it is of this moment."""
+        del self._dialling[address]
+        if not dialling.cancelled() and not dialling.exception():
+            self._open[address] = dialling.result()
 
     async def ask(self, address: str, op: int, fields: Json, timeout_s: float) -> Json:
         """A JSON request and its reply. Unreachable, ConnectionLost, CallTimeout."""

@@ -285,10 +285,17 @@ def test_a_set_is_altered_by_its_master_at_the_right_epochs(
     assert len(decision.events) == (expected is Status.SUCCESS)
 
 
-def test_only_the_living_may_be_in_the_set() -> None:
+def test_only_the_living_may_enter_the_set() -> None:
     """Spec 4.5, 2006; and a controller that has not heard of a broker yet does not object."""
-    assert code(alter(state(), {"b2": DEAD})) is Status.BROKER_NOT_ALIVE
-    assert code(alter(state(), {"b2": UNKNOWN})) is Status.SUCCESS
+    alone = state(sync_set=(1,))
+    assert code(alter(alone, {"b2": DEAD})) is Status.BROKER_NOT_ALIVE
+    assert code(alter(alone, {"b2": UNKNOWN})) is Status.SUCCESS
+
+
+def test_who_is_in_the_set_may_stay_unheard() -> None:
+    """Else nobody could leave beside a member that only the master hears."""
+    assert code(alter(state(), {"b2": DEAD, "b3": DEAD})) is Status.SUCCESS
+    assert code(alter(state(sync_set=(1, 3)), {"b2": DEAD})) is Status.BROKER_NOT_ALIVE
 
 
 def test_nobody_masters_a_set_without_master() -> None:

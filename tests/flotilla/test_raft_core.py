@@ -1,5 +1,6 @@
 """Raft's core, section by section. `Raft` is the extended paper, `thesis` Ongaro's dissertation."""
 
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
@@ -326,7 +327,8 @@ def test_a_mismatch_steps_back_a_term_at_a_time() -> None:
 
 
 def test_one_append_is_outstanding_for_each_follower() -> None:
-    """A slow follower is not buried; a lost Append is repeated by the heartbeat."""
+    """A slow follower is not buried; what heartbeats say meanwhile is empty, and the answer to one
+    of them shows that an Append was lost, and that it is to be repeated."""
     a = elected(raft("a"), 9)
     a.take()
     a.propose(9, b"one")
@@ -336,7 +338,50 @@ def test_one_append_is_outstanding_for_each_follower() -> None:
     [to_b] = sent(a.take(), Append)[:1]
     assert [e.data for e in to_b.entries] == [b"one", b"two"]
     a.tick(10.1)
-    assert len(sent(a.take(), Append)) == 2
+    beats = sent(a.take(), Append)
+    assert [(m.prev_index, m.entries) for m in beats] == [(1, ()), (0, ())]
+    a.step(10.2, AppendReply(term=1, source="b", matched=True, index=1, stamp=10.1))
+    assert sent(a.take(), Append) == [replace(to_b, stamp=10.2)]
+
+
+def test_what_carries_no_entries_holds_none_up() -> None:
+    """A follower is being told of a commit when an entry comes: it goes out at once, and the answer
+    to the first is not taken for one to the second, though both left at the same time."""
+    a = elected(raft("a"), 9)
+    a.take()
+    confirm(a, 10, "b", 1)
+    a.propose(10, b"one")
+    told, loaded = [m for p, m in a.take().messages if p == "b" and isinstance(m, Append)]
+    assert (told.entries, [e.data for e in loaded.entries]) == ((), [b"one"])
+    a.propose(10, b"two")
+    a.step(10.5, AppendReply(term=1, source="b", matched=True, index=1, stamp=told.stamp))
+    assert not sent(a.take(), Append)
+    a.step(10.5, AppendReply(term=1, source="b", matched=True, index=2, stamp=loaded.stamp))
+    [following] = [m for p, m in a.take().messages if p == "b" and isinstance(m, Append)]
+    assert [e.data for e in following.entries] == [b"two"]
+
+
+@pytest.mark.parametrize("one_way_s", [0.25, 1.25])
+def test_late_answers_start_no_more_streams(one_way_s: float) -> None:
+    """Each entry goes to each follower once, whether answers take less than a heartbeat or more."""
+    lives = {name: raft(name) for name in MEMBERS}
+    leader, wires = elected(lives["a"], 9), deque[tuple[float, str, Message]]()
+    for name in "bc":
+        ask(lives[name], 9, source="a", term=leader.term)
+    told, now = 0, 9.0
+    while now < 60:
+        now += 0.125
+        leader.propose(now, b"x")
+        leader.tick(now)
+        while wires and wires[0][0] <= now:
+            _, name, message = wires.popleft()
+            lives[name].step(now, message)
+        for life in lives.values():
+            messages = life.take().messages
+            told += sum(len(m.entries) for p, m in messages if p == "b" and isinstance(m, Append))
+            wires.extend((now + one_way_s, peer, message) for peer, message in messages)
+    assert leader.commit > 300
+    assert leader.commit <= told <= leader.log.last_index
 
 
 def test_who_lost_what_it_had_confirmed_is_not_asked_at_once_again() -> None:
@@ -344,13 +389,20 @@ def test_who_lost_what_it_had_confirmed_is_not_asked_at_once_again() -> None:
     leader = elected(raft(terms=(1, 1)))
     leader.take()
     confirm(leader, 9, "b", 3)
+    leader.take()
     leader.propose(9, b"x")
-    [(peer, probe)] = [(p, m) for p, m in leader.take().messages if p == "b"]
-    assert (peer, probe.prev_index) == ("b", 3)
+    [probe] = [m for p, m in leader.take().messages if p == "b" and isinstance(m, Append)]
+    assert probe.prev_index == 3
     lost = AppendReply(
-        term=leader.term, source="b", matched=False, index=3, stamp=9, hint_index=1, hint_term=0
+        term=leader.term,
+        source="b",
+        matched=False,
+        index=3,
+        stamp=probe.stamp,
+        hint_index=1,
+        hint_term=0,
     )
-    leader.step(9, lost)
+    leader.step(9.1, lost)
     assert not leader.take().messages
     leader.tick(leader.wake_at)
     assert [m.prev_index for p, m in leader.take().messages if p == "b"] == [3]

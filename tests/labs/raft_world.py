@@ -95,7 +95,7 @@ class World:
         self.first = Configuration({name: f"at {name}" for name in self.names[:size]})
         self.rules = rules
         self.loses_votes = loses_votes
-        self.weights = (60, 10, 8, 2, 5, 3, changes * 2, 4, 0.5)
+        self.weights = (60, 10, 8, 2, 5, 5, changes * 2, 4, 0.5)
         self.now = 0.0
         self.stalled = ""  # time passes without this one, and it does not know that yet
         self.calm = False  # no doubled messages and no crashes any more

@@ -37,7 +37,7 @@ class Calls:
         self.timeout_s = settings.request_timeout_s
         self._routes = routes
         self._links = links
-        self._changed: list[asyncio.Future[None]] = []
+        self._changed = asyncio.Event()  # set for an instant
         routes.on_change.append(self._wake)
 
     async def of_queue(self, topic: str, queue: int, op: Op, fields: Json) -> Json:
@@ -97,15 +97,11 @@ class Calls:
     async def _change(self) -> None:
         """Wait until a route may have changed."""
         self._routes.refresh()
-        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._changed.append(changed)
-        await changed
+        await self._changed.wait()
 
     def _wake(self) -> None:
-        changed, self._changed = self._changed, []
-        for future in changed:
-            if not future.done():
-                future.set_result(None)
+        self._changed.set()
+        self._changed.clear()
 
 
 def malformed(address: str, error: Exception) -> Refused:

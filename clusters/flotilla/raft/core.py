@@ -120,7 +120,7 @@ class Raft:
             self._follow(now, self.term, None)
         elif now >= self._wake_at and self.leading:
             self._wake_at = now + self._timing.heartbeat_s
-            self.leading.send_to_all(now, even_if_in_flight=True)
+            self.leading.beat(now)
         elif now >= self._wake_at and self._may_campaign():
             self._campaign(now, pre=True)
         elif now >= self._wake_at:

@@ -1,6 +1,9 @@
 """A leader's reign: what it knows of each follower, what it sends them, and what that proves.
 
-One request is outstanding for each follower; a lost one is repeated by the next heartbeat. Who
+One request is outstanding for each follower, whatever the round trip: what comes meanwhile is in
+the next one; only one without entries, which tells of a commit or a read, holds no entries up. A
+heartbeat that meets an outstanding request carries next to nothing, or each would begin another
+stream of the same entries; an answer to one that left later shows that the request was lost. Who
 needs entries that are compacted away gets the snapshot instead, in parts that fit into frames.
 
     match   up to here the follower's log is the leader's: copies count by it (Raft 5.3)
@@ -13,11 +16,12 @@ Each counts for voters only, and the leader is one of them unless it has removed
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf, nextafter
 
 from ..rules import Rules
 from .journal import Journal
 from .membership import Configuration, promoted
-from .messages import Append, AppendReply, Message, SnapshotPart, SnapshotReply
+from .messages import Append, AppendReply, Entry, Message, SnapshotPart, SnapshotReply
 from .snapshot import Snapshot
 
 BATCH_BYTES = 256 * 1024
@@ -25,7 +29,8 @@ BATCH_BYTES = 256 * 1024
 
 @dataclass
 class Follower:
-    """What a leader knows of one follower. `sending`: a snapshot, and how much of it arrived."""
+    """What a leader knows of one follower. `asked_at`: when the outstanding request left, `loaded`:
+    with entries or a part. `sending`: a snapshot, and how much of it arrived."""
 
     next: int
     stamp: float
@@ -33,7 +38,8 @@ class Follower:
     round: int = 0
     told_commit: int = -1
     told_round: int = 0
-    in_flight: bool = False
+    asked_at: float | None = None
+    loaded: bool = False
     sending: Snapshot | None = None
     received: int = 0
 
@@ -122,23 +128,23 @@ class Leading:
 
     # to the followers
 
-    def send_to_all(self, now: float, *, even_if_in_flight: bool = False) -> None:
+    def send_to_all(self, now: float) -> None:
         for peer in self.followers:
-            self.send_to(peer, now, even_if_in_flight=even_if_in_flight)
+            self.send_to(peer, now)
 
-    def send_to(self, peer: str, now: float, *, even_if_in_flight: bool = False) -> None:
+    def send_to(self, peer: str, now: float) -> None:
         follower = self.followers[peer]
-        if not even_if_in_flight and (follower.in_flight or not self._has_news_for(follower)):
-            return
-        follower.in_flight = True
-        follower.told_round = self._round
-        if follower.sending is None and follower.next <= self._journal.log.base.index:
-            follower.sending, follower.received = self._journal.snapshot, 0
-        if follower.sending:
-            self._send(peer, self._part(follower, follower.sending, now))
-        else:
-            self._send(peer, self._append(follower, now))
-            follower.told_commit = self._journal.commit
+        untold = follower.asked_at is None and self._has_news_for(follower)
+        unsent = not follower.loaded and self._is_behind(follower)
+        if untold or unsent:
+            self._ask(peer, follower, now)
+
+    def beat(self, now: float) -> None:
+        for peer, follower in self.followers.items():
+            if follower.asked_at is None:
+                self._ask(peer, follower, now)
+            else:
+                self._send(peer, self._request(follower, now, full=False))
 
     # from the followers
 
@@ -172,16 +178,19 @@ class Leading:
     def _voters(self) -> list[Follower]:
         return [self.followers[v] for v in self._journal.members.voters if v != self._me]
 
+    def _is_behind(self, follower: Follower) -> bool:
+        return bool(follower.sending) or follower.next <= self._journal.log.last_index
+
     def _has_news_for(self, follower: Follower) -> bool:
-        behind = follower.sending or follower.next <= self._journal.log.last_index
         untold = follower.told_commit < self._journal.commit or follower.told_round < self._round
-        return bool(behind or untold)
+        return self._is_behind(follower) or untold
 
     def _heard(self, reply: AppendReply | SnapshotReply) -> Follower:
         follower = self.followers[reply.source]
         follower.stamp = max(follower.stamp, reply.stamp)
         follower.round = max(follower.round, reply.round)
-        follower.in_flight = False
+        if follower.asked_at is not None and reply.stamp >= follower.asked_at:
+            follower.asked_at, follower.loaded = None, False
         return follower
 
     def _matches(self, follower: Follower, index: int) -> None:
@@ -195,20 +204,41 @@ class Leading:
         wanted = known + 1 if known else reply.hint_index
         follower.next = max(follower.match + 1, min(wanted, follower.next - 1))
 
-    def _append(self, follower: Follower, now: float) -> Append:
-        log, prev_index = self._journal.log, follower.next - 1
+    def _ask(self, peer: str, follower: Follower, now: float) -> None:
+        if follower.asked_at is not None:  # its answer must not be taken for this one's
+            now = max(now, nextafter(follower.asked_at, inf))
+        follower.asked_at, follower.told_round = now, self._round
+        request = self._request(follower, now, full=True)
+        if isinstance(request, Append):
+            follower.told_commit = request.commit
+        follower.loaded = isinstance(request, SnapshotPart) or bool(request.entries)
+        self._send(peer, request)
+
+    def _request(self, follower: Follower, now: float, *, full: bool) -> Append | SnapshotPart:
+        """What the follower lacks, or as little of it as can be said: no entry, or one byte."""
+        log = self._journal.log
+        if follower.sending is None and follower.next <= log.base.index:
+            follower.sending, follower.received = self._journal.snapshot, 0
+        if follower.sending:
+            return self._part(follower, follower.sending, now, BATCH_BYTES if full else 1)
+        return self._append(follower, now, log.since(follower.next, BATCH_BYTES) if full else ())
+
+    def _append(self, follower: Follower, now: float, entries: tuple[Entry, ...]) -> Append:
+        prev_index = follower.next - 1
         return Append(
             term=self._term,
             source=self._me,
             prev_index=prev_index,
-            prev_term=log.term_at(prev_index) or 0,
+            prev_term=self._journal.log.term_at(prev_index) or 0,
             commit=self._journal.commit,
             stamp=now,
             round=self._round,
-            entries=log.since(follower.next, BATCH_BYTES),
+            entries=entries,
         )
 
-    def _part(self, follower: Follower, snapshot: Snapshot, now: float) -> SnapshotPart:
+    def _part(
+        self, follower: Follower, snapshot: Snapshot, now: float, most_bytes: int
+    ) -> SnapshotPart:
         packed, offset = snapshot.packed, follower.received
         return SnapshotPart(
             term=self._term,
@@ -218,5 +248,5 @@ class Leading:
             total=len(packed),
             stamp=now,
             round=self._round,
-            data=packed[offset : offset + BATCH_BYTES],
+            data=packed[offset : offset + most_bytes],
         )
