@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol, cast
 
+from .ports import close_for_the_vanished
 from .shapes import misshapen
 from .wire import (
     HEADER,
@@ -351,10 +352,12 @@ async def dial(address: str, handler: Handler, timeout_s: float) -> Connection:
     return connection
 
 
-async def serve(host: str, port: int, handler: Handler) -> asyncio.AbstractServer:
+async def serve(host: str, port: int, handler: Handler) -> asyncio.Server:
     """Listen; every connection shares the handler."""
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: Connection(handler), host, port, reuse_address=True)
+    server = await loop.create_server(lambda: Connection(handler), host, port, reuse_address=True)
+    close_for_the_vanished(server)
+    return server
 
 
 def split(address: str) -> tuple[str, int]:

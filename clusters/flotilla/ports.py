@@ -15,6 +15,7 @@ import errno
 import os
 import random
 import signal
+import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,6 +26,7 @@ from typing import NoReturn, Protocol, TypeVar
 
 Buffer = bytes | bytearray | memoryview
 PID_BITS = 22  # Linux has no more
+VANISHED_AFTER = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}  # two minutes
 AGAIN_S = 1.0  # who found no descriptor tries again, as asyncio does that could not accept
 T = TypeVar("T")
 
@@ -291,6 +293,15 @@ async def patiently(act: Callable[[], Awaitable[T]]) -> T:
             if not out_of_files(e):
                 raise
         await asyncio.sleep(AGAIN_S)
+
+
+def close_for_the_vanished(server: asyncio.Server) -> None:
+    """Whoever dialled and then lost power, or its way to us, for two minutes has no connection any
+    more: the kernel asks (RFC 9293, 3.8.4), for most of our connections wait for the other side."""
+    for listener in server.sockets:  # who is let in inherits it
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in VANISHED_AFTER.items():
+            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def arguments() -> Sequence[str]:

@@ -1,6 +1,7 @@
 """Connections that are dialled on demand, and askers that go away meanwhile."""
 
 import asyncio
+import socket
 from collections.abc import Coroutine
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from clusters.flotilla import net
 from clusters.flotilla.net import Connection, JsonHandler, Pool, Silent
+from clusters.flotilla.ports import VANISHED_AFTER
 from clusters.flotilla.wire import Json, Op, Status
 
 
@@ -106,5 +108,32 @@ def test_who_asks_meanwhile_shares_the_dial() -> None:
         assert await pool.get(node.address) is one
         pool.close()
         node.leave()
+
+    run(scenario())
+
+
+def test_the_kernel_finds_out_who_vanished() -> None:
+    """Most connections wait for the other side to ask: of one that lost power nobody would hear."""
+
+    async def scenario() -> None:
+        let_in: asyncio.Queue[asyncio.BaseTransport] = asyncio.Queue()
+
+        class Door(Silent):
+            def opened(self, connection: Connection) -> None:
+                assert connection._transport
+                let_in.put_nowait(connection._transport)
+
+        server = await net.serve("127.0.0.1", 0, Door())
+        address = "{}:{}".format(*server.sockets[0].getsockname())
+        caller = await net.dial(address, Silent(), 1)
+        accepted = (await let_in.get()).get_extra_info("socket")
+        told = [accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)]
+        told += [
+            accepted.getsockopt(socket.IPPROTO_TCP, getattr(socket, option))
+            for option in VANISHED_AFTER
+        ]
+        assert told == [1, *VANISHED_AFTER.values()]
+        caller.close()
+        server.close()
 
     run(scenario())

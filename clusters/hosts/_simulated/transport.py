@@ -272,6 +272,9 @@ class Bound:
     def getsockname(self) -> Address:
         return self._address
 
+    def setsockopt(self, _level: int, _option: int, _value: int) -> None:
+        """Keepalive asks after minutes, and no fault of a simulated world lasts that long."""
+
 
 class Server(asyncio.AbstractServer):
     """A listening port."""
