@@ -2,44 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from carried import carried_out, planned
 
 from harness.contracts import PlannedFault
 from harness.errors import BedFailed
-from nemesis import _plan, carry_out, open_entries
-from nemesis._plan import Plan
+from nemesis import carry_out, open_entries
 
 S = 1_000_000_000
 ISOLATED = {"shape": "isolate"}
-
-
-def planned(*faults: PlannedFault) -> Plan:
-    """With defaults filled in, as a loaded plan has them."""
-    return _plan.load(_plan.dump(faults)).faults
-
-
-def carried_out(
-    world: Any,
-    plan: Plan,
-    folder: Path,
-    meanwhile: Callable[[asyncio.Event], Awaitable[None]] | None = None,
-) -> Path:
-    """Carry out the plan while `meanwhile` happens; the ledger."""
-
-    async def story(world: Any) -> None:
-        stop = asyncio.Event()
-        other = asyncio.ensure_future(meanwhile(stop)) if meanwhile else None
-        await carry_out(plan, world.bed, folder / "ledger", stop, Random(1), 0)
-        if other:
-            await other
-
-    world.run(story)
-    return folder / "ledger"
 
 
 def fails_at(world: Any, node: str, verb: str, at_s: float, times: int) -> None:

@@ -2,50 +2,24 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from carried import carried_out, planned
 
 from harness.contracts import LinkRule, PlannedFault, Standing
 from harness.history import FAULTS
 from nemesis import _plan, as_recorded, carry_out, open_entries
-from nemesis._plan import Plan
 
 S = 1_000_000_000
 ISOLATE_THEN_KILL = Path(__file__).resolve().parents[2] / "suites/plans/isolate-then-kill.toml"
 
 
-def planned(*faults: PlannedFault) -> Plan:
-    """With defaults filled in, as a loaded plan has them."""
-    return _plan.load(_plan.dump(faults)).faults
-
-
 def fault(kind: str, at_s: float, for_s: float, target: str, **more: Any) -> PlannedFault:
     return PlannedFault(kind, at_s, for_s, target, **more)
-
-
-def carried_out(
-    world: Any,
-    plan: Plan,
-    folder: Path,
-    meanwhile: Callable[[asyncio.Event], Awaitable[None]] | None = None,
-) -> Path:
-    """Carry out the plan while `meanwhile` happens; the ledger."""
-
-    async def story(world: Any) -> None:
-        stop = asyncio.Event()
-        other = asyncio.ensure_future(meanwhile(stop)) if meanwhile else None
-        began_ns = world.bed.now_ns()
-        await carry_out(plan, world.bed, folder / "ledger", stop, Random(1), began_ns)
-        if other:
-            await other
-
-    world.run(story)
-    return folder / "ledger"
 
 
 @pytest.mark.parametrize(

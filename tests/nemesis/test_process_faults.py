@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,36 +10,17 @@ from signal import SIGTERM
 from typing import Any
 
 import pytest
+from carried import carried_out, planned
 
 from harness import registry
 from harness.contracts import PlannedFault
 from harness.errors import BadRequest
-from nemesis import _plan, carry_out, open_entries
+from nemesis import _plan, open_entries
 from nemesis._measured import measured
 
 S = 1_000_000_000
 KINDS = ("restart", "clock", "starve-cpu", "starve-descriptors", "starve-memory")
 ROLLING = {"order": "rolling"}
-
-
-def carried_out(
-    world: Any,
-    folder: Path,
-    *faults: PlannedFault,
-    meanwhile: Callable[[asyncio.Event], Awaitable[None]] | None = None,
-) -> Path:
-    """Carry out the faults while `meanwhile` happens; the ledger."""
-    plan = _plan.load(_plan.dump(faults)).faults
-
-    async def story(world: Any) -> None:
-        stop = asyncio.Event()
-        other = asyncio.ensure_future(meanwhile(stop)) if meanwhile else None
-        await carry_out(plan, world.bed, folder / "ledger", stop, Random(1), 0)
-        if other:
-            await other
-
-    world.run(story)
-    return folder / "ledger"
 
 
 def effect(world: Any, number: int = 0) -> Any:
@@ -62,7 +42,7 @@ def effect(world: Any, number: int = 0) -> Any:
 )
 def test_every_fault_passes_all_stages(world: Any, tmp_path: Path, one: PlannedFault) -> None:
     """Begun on time, seen, healed after its time, seen healed, with nothing left of it."""
-    ledger = carried_out(world, tmp_path, one)
+    ledger = carried_out(world, planned(one), tmp_path)
     row = world.last(0)
     assert row["begin"] == 2 * S
     assert row["begin"] <= row["applied"] < row["observed"] <= row["heal"] < row["healed"]
@@ -84,7 +64,7 @@ def test_stop_at_any_moment_heals(world: Any, tmp_path: Path, kind: str, at_s: f
 
     params = ROLLING if kind == "restart" else {}
     one = PlannedFault(kind, 1.0, 5.0, "all broker", params)
-    ledger = carried_out(world, tmp_path, one, meanwhile=interrupt)
+    ledger = carried_out(world, planned(one), tmp_path, meanwhile=interrupt)
     assert world.sound
     assert open_entries(ledger) == ()
 
@@ -93,14 +73,14 @@ def test_stop_at_any_moment_heals(world: Any, tmp_path: Path, kind: str, at_s: f
 def test_a_process_has_one_tormentor(world: Any, tmp_path: Path, kind: str) -> None:
     """Nobody else touches the process meanwhile, and it touches nobody's."""
     one = PlannedFault(kind, 1.0, 5.0, "broker-1, broker-2")
-    carried_out(world, tmp_path, one, PlannedFault("kill", 2.0, 2.0, "all broker"))
+    carried_out(world, planned(one, PlannedFault("kill", 2.0, 2.0, "all broker")), tmp_path)
     assert json.loads(world.last(1)["targets"]) == {"slave": ["broker-3"]}
     assert world.sound
 
 
 def test_a_restarted_process_was_asked(world: Any, tmp_path: Path) -> None:
     """It ended by itself, with an exit code of its own."""
-    carried_out(world, tmp_path, PlannedFault("restart", 1.0, 5.0, "broker-3"))
+    carried_out(world, planned(PlannedFault("restart", 1.0, 5.0, "broker-3")), tmp_path)
     seen = effect(world)["processes"]["broker-3"]
     assert (seen["is"], seen["code"]) == ("exited", 0)
     assert world.log == ["start broker-3"]
@@ -109,7 +89,7 @@ def test_a_restarted_process_was_asked(world: Any, tmp_path: Path) -> None:
 def test_one_that_will_not_end_is_made_to(world: Any, tmp_path: Path) -> None:
     """The fault was not seen, and its victim runs anew all the same."""
     world.agents["broker-3"].deaf.add(SIGTERM)
-    carried_out(world, tmp_path, PlannedFault("restart", 1.0, 15.0, "broker-3"))
+    carried_out(world, planned(PlannedFault("restart", 1.0, 15.0, "broker-3")), tmp_path)
     assert world.last(0)["state"] == "failed"
     assert world.log == ["start broker-3"]
     assert world.last(0)["healed"]
@@ -138,7 +118,7 @@ def test_a_rolling_restart_waits_until_the_cluster_is_whole(world: Any, tmp_path
 
     world.bed.system.start_node = slowly_whole
     one = PlannedFault("restart", 1.0, 30.0, "all broker", {**ROLLING, "down_s": 0.5})
-    carried_out(world, tmp_path, one, meanwhile=look)
+    carried_out(world, planned(one), tmp_path, meanwhile=look)
     assert max(map(len, down)) == 1
     assert set().union(*down) == {"broker-1", "broker-2", "broker-3"}
     assert [later - earlier >= 2.5 for earlier, later in pairwise(begun_s)] == [True] * 2
@@ -154,7 +134,7 @@ def test_a_round_that_is_not_over_in_time_is_partial(world: Any, tmp_path: Path)
         world.standing = replace(world.standing, redundant=False)
 
     world.bed.system.start_node = never_whole
-    carried_out(world, tmp_path, PlannedFault("restart", 1.0, 5.0, "all broker", ROLLING))
+    carried_out(world, planned(PlannedFault("restart", 1.0, 5.0, "all broker", ROLLING)), tmp_path)
     assert world.last(0)["state"] == "partial"
     assert world.log == ["start broker-1"]
     assert world.sound
@@ -163,7 +143,7 @@ def test_a_round_that_is_not_over_in_time_is_partial(world: Any, tmp_path: Path)
 def test_a_round_that_fails_is_told(world: Any, tmp_path: Path) -> None:
     """An agent that is gone in the middle of it is that fault's state."""
     world.agents["broker-2"].broken.add("signal")
-    carried_out(world, tmp_path, PlannedFault("restart", 1.0, 5.0, "all broker", ROLLING))
+    carried_out(world, planned(PlannedFault("restart", 1.0, 5.0, "all broker", ROLLING)), tmp_path)
     assert world.last(0)["state"] == "failed"
     assert "agent of broker-2 is gone" in world.last(0)["observation"]
 
@@ -178,7 +158,7 @@ def test_a_clock_drifts_along_a_line(world: Any, tmp_path: Path) -> None:
             ahead[name] = world.agents[name]._clock("read", ())["ahead_s"]
 
     one = PlannedFault("clock", 1.0, 6.0, "broker-1", {"skew_s": 10.0, "rate": 1.5})
-    carried_out(world, tmp_path, one, meanwhile=look)
+    carried_out(world, planned(one), tmp_path, meanwhile=look)
     assert ahead["broker-1"] == pytest.approx(12.0, abs=0.1)
     assert ahead["broker-2"] == 0
 
@@ -187,7 +167,9 @@ def test_a_clock_that_did_not_change_is_not_installed(world: Any, tmp_path: Path
     """What is told of the process decides, not that the program returned."""
     agent = world.agents["broker-1"]
     agent._clock = lambda verb, words: {"ahead_s": 0.0, "rate": 1.0}
-    carried_out(world, tmp_path, PlannedFault("clock", 1.0, 5.0, "broker-1", {"skew_s": 1.0}))
+    carried_out(
+        world, planned(PlannedFault("clock", 1.0, 5.0, "broker-1", {"skew_s": 1.0})), tmp_path
+    )
     assert world.last(0)["state"] == "failed"
     assert world.last(0)["healed"]
 
@@ -207,17 +189,17 @@ def test_a_clock_that_nobody_changed_is_not_seen_wrong(
     """However little is asked of it."""
     set_as_told = world.agents["broker-1"]._clock
     one = PlannedFault("clock", 1.0, 5.0, "broker-1", params)
-    carried_out(world, tmp_path, one)
+    carried_out(world, planned(one), tmp_path)
     assert world.last(0)["state"] == "installed"
     world.agents["broker-1"]._clock = lambda _verb, _words: set_as_told("read", ())
-    carried_out(world, tmp_path, one)
+    carried_out(world, planned(one), tmp_path)
     assert world.last(0)["state"] == "failed"
 
 
 def test_the_share_of_a_starved_process_is_measured(world: Any, tmp_path: Path) -> None:
     """By looking at odd moments: near to what was asked for."""
     one = PlannedFault("starve-cpu", 1.0, 20.0, "broker-1", {"share": 0.3})
-    carried_out(world, tmp_path, one)
+    carried_out(world, planned(one), tmp_path)
     assert effect(world)["runs"]["broker-1"] == pytest.approx(0.3, abs=0.2)
 
 
@@ -225,7 +207,7 @@ def test_a_process_that_is_always_let_go_is_not_starved(world: Any, tmp_path: Pa
     """Signals that are taken and do nothing are found out."""
     agent = world.agents["broker-1"]
     agent.signal = _nothing
-    carried_out(world, tmp_path, PlannedFault("starve-cpu", 1.0, 20.0, "broker-1"))
+    carried_out(world, planned(PlannedFault("starve-cpu", 1.0, 20.0, "broker-1")), tmp_path)
     assert world.last(0)["state"] == "failed"
 
 
@@ -238,7 +220,9 @@ def test_one_that_somebody_else_starts_was_not_down(world: Any, tmp_path: Path, 
         agent = world.agents["broker-1"]
         agent.process, agent.pid = "running", agent.pid + 1
 
-    carried_out(world, tmp_path, PlannedFault(kind, 1.0, 9.0, "broker-1"), meanwhile=supervise)
+    carried_out(
+        world, planned(PlannedFault(kind, 1.0, 9.0, "broker-1")), tmp_path, meanwhile=supervise
+    )
     assert world.last(0)["state"] == "partial"
     assert world.last(0)["healed"]
     assert "somebody else had started broker-1" in world.last(0)["observation"]
@@ -255,7 +239,7 @@ def test_starving_that_breaks_off_is_partial(world: Any, tmp_path: Path) -> None
         world.agents["broker-1"].broken.clear()
 
     one = PlannedFault("starve-cpu", 1.0, 20.0, "broker-1")
-    carried_out(world, tmp_path, one, meanwhile=fail)
+    carried_out(world, planned(one), tmp_path, meanwhile=fail)
     assert world.last(0)["state"] == "partial"
     assert world.last(0)["healed"]
     assert "agent of broker-1" in world.last(0)["observation"]
@@ -272,7 +256,7 @@ def test_starving_that_breaks_off_without_a_word_is_partial(world: Any, tmp_path
         await signal(name, number)
 
     agent.signal = fail
-    carried_out(world, tmp_path, PlannedFault("starve-cpu", 1.0, 20.0, "broker-1"))
+    carried_out(world, planned(PlannedFault("starve-cpu", 1.0, 20.0, "broker-1")), tmp_path)
     assert world.last(0)["state"] == "partial"
     assert json.loads(world.last(0)["observation"])["broke_off"] == "TimeoutError"
 
@@ -290,7 +274,7 @@ def test_who_cannot_live_with_it_is_started_again(world: Any, tmp_path: Path, ki
         world.agents["broker-1"].end(70)
 
     one = PlannedFault(kind, 1.0, 5.0, "broker-1")
-    carried_out(world, tmp_path, one, meanwhile=die)
+    carried_out(world, planned(one), tmp_path, meanwhile=die)
     assert world.last(0)["state"] == "installed"
     assert world.last(0)["healed"]
     assert world.log == ["start broker-1"]
@@ -309,7 +293,7 @@ def test_who_ends_after_all_is_started_again(world: Any, tmp_path: Path) -> None
         return told
 
     agent._limits = too_late
-    carried_out(world, tmp_path, PlannedFault("starve-memory", 1.0, 5.0, "broker-1"))
+    carried_out(world, planned(PlannedFault("starve-memory", 1.0, 5.0, "broker-1")), tmp_path)
     assert world.last(0)["healed"]
     assert world.log == ["start broker-1"]
     assert world.sound
@@ -325,7 +309,7 @@ def test_a_limit_that_is_not_kept_is_not_installed(world: Any, tmp_path: Path) -
         return told
 
     agent._limits = forgetful
-    carried_out(world, tmp_path, PlannedFault("starve-descriptors", 1.0, 5.0, "broker-1"))
+    carried_out(world, planned(PlannedFault("starve-descriptors", 1.0, 5.0, "broker-1")), tmp_path)
     assert world.last(0)["state"] == "failed"
 
 
@@ -342,7 +326,7 @@ def test_a_limit_above_the_one_before_starves_nobody(
 
     world.agents["broker-1"].limit = 1024
     one = PlannedFault("starve-descriptors", 1.0, 5.0, "broker-1", {"room": 5000.0})
-    carried_out(world, tmp_path, one, meanwhile=die)
+    carried_out(world, planned(one), tmp_path, meanwhile=die)
     assert world.last(0)["state"] == "failed"
 
 
