@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness import registry, trial
+from harness import phases, registry
 from harness.contracts import Hosts
 from harness.errors import EXIT_BAD_REQUEST, SeatrialError
 from harness.lifeline import Lifeline, held
@@ -24,7 +24,7 @@ def main() -> int:
     if len(sys.argv) != 2:
         print("usage: python -m harness.runner RUN", file=sys.stderr)
         return EXIT_BAD_REQUEST
-    return carry_out(RunDir.open(Path(sys.argv[1])), trial.run)
+    return carry_out(RunDir.open(Path(sys.argv[1])), phases.run)
 
 
 def carry_out(

@@ -14,6 +14,7 @@ from harness import registry
 from harness.errors import BadRequest, BedFailed
 from harness.history import History
 from harness.lifeline import alone
+from harness.phases import run as story
 from harness.rundir import RunDir
 from harness.runner import carry_out
 from harness.runs import start_run
@@ -22,7 +23,6 @@ from harness.shrink import Case
 from harness.simulation import Outcome, outcome, stood_still
 from harness.stopping import stoppable
 from harness.swarm import HOSTS
-from harness.trial import run as story
 from harness.tries import Tries, tried
 from harness.verdict import Verdict
 from harness.workers import carried_out

@@ -25,13 +25,13 @@ from harness.history import History
 from harness.intervals import events
 from harness.judge import judge_here, outside_kinds
 from harness.lifeline import alone
+from harness.phases import run as story
 from harness.roles import elections, set_changes
 from harness.rundir import RunDir
 from harness.runner import carry_out
 from harness.runs import begun
 from harness.swarm import HOSTS
 from harness.trial import Trial
-from harness.trial import run as story
 from harness.verdict import Verdict
 
 LAWS = "invariants"

@@ -1,4 +1,4 @@
-"""A trial as a value, and the story of running it.
+"""A trial as a value.
 
 The TOML file and the command line make the same object; it is written to `trial.toml` in the run's
 folder, so any run can be run again from it.
@@ -7,23 +7,13 @@ folder, so any run can be run again from it.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tomli_w
 
 from harness.errors import BadRequest
 from harness.reading import MOST, MOST_S, parsed, shown
-from harness.remarks import FINAL_PHASE
 from harness.zones import COUNT
-
-if TYPE_CHECKING:
-    from harness.voyage import Voyage
-
-BOARD_WITHIN_S = 30.0
-STOP_WITHIN_S = 30.0  # a send may be open for all its retries
-DRAIN_WITHIN_S = 120.0
-COLLECT_WITHIN_S = 120.0
-HURRY_S = 10.0  # for each part that is left, after an early end
 
 DEMANDS = ("no-loss", "at-least-once", "order-per-queue", "keeps-metadata", "recovers")
 ISOLATION = (  # of transactions, each a promise of all before it
@@ -109,28 +99,6 @@ class Trial:
                 raw = {COUNT: raw}
             changes[key] = _checked(getattr(self, key), raw, f"{where}: {key}")
         return replace(self, **changes)
-
-
-async def run(voyage: "Voyage") -> None:
-    """The story of a trial: from an empty machine to a recorded history, and an empty machine."""
-    async with voyage.raised() as bed:
-        await voyage.started(bed)
-        async with voyage.manned(bed, BOARD_WITHIN_S) as crews, voyage.watched(bed, crews):
-            voyage.mark("load", load_began_ns=voyage.now_ns())
-            async with voyage.may(BOARD_WITHIN_S, HURRY_S, "beginning the load"):
-                await crews.load(voyage.epoch_ns)
-            await voyage.loaded_and_broken(bed)
-            voyage.mark("healed")
-            await voyage.recovered(bed)
-            async with voyage.may(STOP_WITHIN_S, HURRY_S, "ending all open operations"):
-                await crews.stop()
-            voyage.mark("drain", load_ended_ns=voyage.now_ns())
-            async with voyage.may(DRAIN_WITHIN_S, HURRY_S, FINAL_PHASE):
-                await crews.drain()
-        async with voyage.may(COLLECT_WITHIN_S, HURRY_S, "collecting logs and replicas"):
-            await voyage.collected(bed)
-        voyage.mark("collected", collected_ns=voyage.now_ns())
-    voyage.mark("ended")
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the story of a trial is told with: `harness.trial.run` says what happens, this says how.
+"""What the story of a trial is told with: `harness.phases.run` says what happens, this says how.
 
 A voyage knows the run's folder, the plug-ins the trial names, the clock of record, and how long
 each part of the story may take. Every wait has a deadline: some parts *must* succeed (the cluster

@@ -19,7 +19,7 @@ def overlapped(plan: Sequence[PlannedFault], number: int, nodes: Sequence[Node])
     """The first fault before this one that breaks the same thing while it lasts."""
     fault = plan[number]
     for other, earlier in enumerate(plan[:number]):
-        if (_same(earlier, fault) or hold(earlier, fault)) and _meet(earlier, fault):
+        if _meet(earlier, fault) and (_same(earlier, fault) or hold(earlier, fault)):
             whom, again = _victims(earlier, nodes), _victims(fault, nodes)
             if not whom.isdisjoint(again):
                 return other
@@ -37,7 +37,7 @@ def _same(one: PlannedFault, other: PlannedFault) -> bool:
 
 def _meet(one: PlannedFault, other: PlannedFault) -> bool:
     """Both surely last at the same time."""
-    first, second = sorted((one, other), key=lambda fault: fault.at_s)
+    first, second = (one, other) if one.at_s <= other.at_s else (other, one)
     if one.after or other.after or first.until:
         return False
     return second.at_s < first.at_s + first.for_s - 1e-9

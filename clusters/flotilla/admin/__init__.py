@@ -48,8 +48,9 @@ async def operate(words: Sequence[str], process: Process) -> int:
 
 
 async def _carry_out(order: Order, process: Process) -> int:
+    reaching = Reach.of(order.controllers, order.nameservers, order.timeout_s)
     try:
-        async with asyncio.timeout(order.timeout_s), Reach.of(order) as reach:
+        async with asyncio.timeout(order.timeout_s), reaching as reach:
             answer = await order.command.carry_out(reach, order.options)
     except Refused as e:
         if order.json:

@@ -6,12 +6,12 @@ ask the controllers, some the nameservers, some either; one that lacks its addre
 
 import argparse
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
-from .answer import Answer
-from .reach import Reach
+from .command import Command, Options
+from .commands import COMMANDS
 
 PROGRAM = "python -m clusters.flotilla admin"
 TIMEOUT_S = 10.0
@@ -21,8 +21,6 @@ WHERE = {
     "either": ("controllers", "namesrv"),
     "node": ("node",),
 }
-Options = argparse.Namespace
-Argument = tuple[tuple[str, ...], Mapping[str, Any]]
 
 
 class Misused(Exception):
@@ -31,17 +29,6 @@ class Misused(Exception):
 
 class Help(Exception):
     """Somebody asked for help; the text is it."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """`needs`: a key of WHERE."""
-
-    name: str
-    does: str
-    needs: str
-    carry_out: Callable[[Reach, Options], Awaitable[Answer]]
-    arguments: tuple[Argument, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,15 +43,8 @@ class Order:
     json: bool
 
 
-def argument(*names: str, **how: Any) -> Argument:
-    """As `add_argument` of argparse."""
-    return names, how
-
-
 def understand(words: Sequence[str]) -> Order:
     """Misused, Help."""
-    from .commands import COMMANDS  # which are made of what is here
-
     options = _parser(COMMANDS).parse_args(list(words))
     command: Command = options.command
     needed = WHERE[command.needs]

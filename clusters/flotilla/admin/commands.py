@@ -1,7 +1,7 @@
 """All commands of the operator's tool, in the order in which they are told of."""
 
 from . import control, group_offsets, node_settings, sets, topic_list
-from .command_line import Command
+from .command import Command
 
 COMMANDS: tuple[Command, ...] = (
     *sets.COMMANDS,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from clusters.flotilla.wire import Json, Op
 
 from .answer import Answer
-from .command_line import Command, Options, argument
+from .command import Command, Options, argument
 from .reach import LOST, Reach
 
 _REGISTER = (argument("namespace", metavar="NAMESPACE"), argument("key", metavar="KEY"))

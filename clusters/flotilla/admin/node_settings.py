@@ -11,7 +11,7 @@ from clusters.flotilla.client.calls import Refused
 from clusters.flotilla.wire import Json, Status
 
 from .answer import Answer
-from .command_line import Command, Options, argument
+from .command import Command, Options, argument
 from .reach import Reach, settled
 
 

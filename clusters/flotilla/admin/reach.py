@@ -6,16 +6,12 @@ A status that is no SUCCESS becomes `Refused`, so a command reads as if everythi
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from clusters.flotilla.client import Client, Settings
 from clusters.flotilla.client.admin import Admin
 from clusters.flotilla.client.calls import Refused
 from clusters.flotilla.net import CallTimeout, ConnectionLost, Unreachable
 from clusters.flotilla.wire import Json, Op, Status
-
-if TYPE_CHECKING:
-    from .command_line import Order
 
 NODE_SHARE = 0.3  # of the time: one node that hangs must not use up all of it
 LOST = (Unreachable, ConnectionLost, CallTimeout)
@@ -24,17 +20,21 @@ LOST = (Unreachable, ConnectionLost, CallTimeout)
 class Reach:
     """What a command asks with."""
 
-    def __init__(self, order: "Order") -> None:
-        self.controllers, self.nameservers = order.controllers, order.nameservers
-        self.timeout_s = order.timeout_s
-        node_s = NODE_SHARE * order.timeout_s
-        self.admin = Admin(self.controllers, node_s, 0.9 * order.timeout_s)
+    def __init__(
+        self, controllers: tuple[str, ...], nameservers: tuple[str, ...], timeout_s: float
+    ) -> None:
+        self.controllers, self.nameservers = controllers, nameservers
+        self.timeout_s = timeout_s
+        self.admin = Admin(controllers, NODE_SHARE * timeout_s, 0.9 * timeout_s)
         self._client: Client | None = None
 
     @classmethod
     @asynccontextmanager
-    async def of(cls, order: "Order") -> AsyncIterator["Reach"]:
-        reach = cls(order)
+    async def of(
+        cls, controllers: tuple[str, ...], nameservers: tuple[str, ...], timeout_s: float
+    ) -> AsyncIterator["Reach"]:
+        """Whatever was connected is closed at the end."""
+        reach = cls(controllers, nameservers, timeout_s)
         try:
             yield reach
         finally:

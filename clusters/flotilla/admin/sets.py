@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from clusters.flotilla.wire import Json, Op, Status
 
 from .answer import Answer, master_row
-from .command_line import Command, Options, argument
+from .command import Command, Options, argument
 from .reach import Reach, unknown_set
 
 NAME = argument("name", metavar="SET", help="a broker set")

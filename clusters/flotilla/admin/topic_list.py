@@ -1,7 +1,7 @@
 """Commands on topics, as the masters of all broker sets know them (spec 10.4)."""
 
 from .answer import Answer
-from .command_line import Command, Options, argument
+from .command import Command, Options, argument
 from .reach import Reach
 
 _TOPIC = argument("topic", metavar="TOPIC")
