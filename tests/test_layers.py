@@ -1,8 +1,11 @@
-"""Dependencies point one way: import-linter's contracts in pyproject.toml hold."""
+"""Dependencies point one way: import-linter's contracts in pyproject.toml hold, and no circles."""
 
 import subprocess
 import sys
 from pathlib import Path
+
+import grimp
+import networkx as nx
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -15,3 +18,18 @@ def test_dependencies_point_one_way() -> None:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "0 broken" in ran.stdout
+
+
+def test_no_file_imports_another_that_imports_it() -> None:
+    """At whatever distance; a name that only annotations need is no import."""
+    packages = ("nemesis", "checkers", "clusters", "reports")
+    graph = grimp.build_graph(
+        "harness", *packages, exclude_type_checking_imports=True, cache_dir=None
+    )
+    imports = nx.DiGraph(
+        (importer, imported)
+        for importer in graph.modules
+        for imported in graph.find_modules_directly_imported_by(importer)
+    )
+    assert imports.number_of_edges() > 1000
+    assert not list(nx.simple_cycles(imports))
