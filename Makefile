@@ -1,6 +1,6 @@
 # Everything a person or a machine does with this repository, one word each.
 #
-#   make demo    a real trial, from nothing to a report        make test    everything CI runs
+#   make demo    a real trial, from nothing to a report        make test    every test there is
 #   make check   lint, types, layers, tidiness                 make bench   the numbers
 #   make docs    the web site under site/                      make clean   remove what make made
 #   make campaign   simulated worlds by the hundred, SEEDS=1..150

@@ -3,8 +3,12 @@
 What each of them does, and how long it may take, `harness.voyage` knows.
 """
 
+from typing import TYPE_CHECKING
+
 from harness.remarks import FINAL_PHASE
-from harness.voyage import Voyage
+
+if TYPE_CHECKING:
+    from harness.voyage import Voyage  # which starts threads, and the runner must not have any yet
 
 BOARD_WITHIN_S = 30.0
 STOP_WITHIN_S = 30.0  # a send may be open for all its retries
@@ -13,7 +17,7 @@ COLLECT_WITHIN_S = 120.0
 HURRY_S = 10.0  # for each part that is left, after an early end
 
 
-async def run(voyage: Voyage) -> None:
+async def run(voyage: "Voyage") -> None:
     """The story of a trial: from an empty machine to a recorded history, and an empty machine."""
     async with voyage.raised() as bed:
         await voyage.started(bed)

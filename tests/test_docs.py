@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
-from format_pages import files_page
+from format_pages import files_page, load_options
 
 from harness import registry
 from harness.commands._group import COMMANDS, seatrial
@@ -46,7 +46,12 @@ def catalogue() -> str:
 
 
 def _details(kind: str, name: str) -> Iterator[str]:
-    """A fault's parameters, a system's profiles and mutants."""
+    """A fault's parameters, a workload's options, a system's profiles and mutants."""
+    if kind == "workload":
+        yield from ("", f"### Options of `{name}` (`--load`)", "")
+        yield from ("| option | default | what it is |", "|" + " --- |" * 3)
+        rows = load_options(registry.module(kind, name).Options)
+        yield from (f"| {' | '.join(map(_cell, row))} |" for row in rows)
     if kind == "fault" and (params := registry.module(kind, name).PARAMS):
         yield from ("", f"### Parameters of `{name}`", "")
         yield from ("| parameter | what it is | default | |", "|" + " --- |" * 4)

@@ -33,3 +33,19 @@ def test_no_file_imports_another_that_imports_it() -> None:
     )
     assert imports.number_of_edges() > 1000
     assert not list(nx.simple_cycles(imports))
+
+
+def test_the_runner_has_one_thread_until_it_has_entered_its_namespaces() -> None:
+    """A process of several may not enter a user namespace: nothing that is imported before that
+    starts one."""
+    program = """
+import harness.runner
+from harness import registry
+
+registry.module("hosts", "local")
+print(open("/proc/self/status").read())
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "Threads:\t1\n" in ran.stdout

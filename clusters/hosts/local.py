@@ -61,8 +61,10 @@ def problems(bed: Mapping[str, Any]) -> list[_probe.Problem]:
 def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
     """What runs a command on a node of a run in progress, from outside its namespaces."""
     pid = _outside_pid(run.names()["addresses"][node], run.state()["keeper"])
-    enter = ["nsenter", "-t", str(pid), "--user", "--net", "--mount", "--pid"]
-    return [*enter, "--preserve-credentials", "--wd=/", "--", *command]
+    enter = ["nsenter", "-t", str(pid), "--net", "--mount", "--pid"]
+    if os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user"):
+        enter += ["--user", "--preserve-credentials"]
+    return [*enter, "--wd=/", "--", *command]
 
 
 def _outside_pid(node_address: str, keeper: int) -> int:

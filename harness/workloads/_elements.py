@@ -51,10 +51,10 @@ def swarm(random: Random) -> Mapping[str, Any]:
 class Options:
     """What `load` may say in a trial of these workloads."""
 
-    objects: int = 4
-    writers: int = 16
+    objects: int = 4  # sets or logs
+    writers: int = 16  # of all of them
     rate: float = 200.0  # elements a second, of all writers together
-    body_bytes: int = 64
+    body_bytes: int = 64  # of an element
 
 
 class Elements:

@@ -51,10 +51,10 @@ def swarm(random: Random) -> Mapping[str, Any]:
 class Options:
     """What `load` may say in a trial of this workload."""
 
-    locks: int = 4
+    locks: int = 4  # how many
     clients: int = 3  # of each lock
     rate: float = 40.0  # tries to take a lock, a second, of all clients together
-    hold_ms: int = 200  # on average
+    hold_ms: int = 200  # how long one is held, on average
 
 
 class Lock:

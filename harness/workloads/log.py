@@ -9,9 +9,9 @@ judge, so that two independent methods have to agree.
 
 from harness.operation import F
 from harness.trial import Trial
-from harness.workloads._elements import Elements, swarm
+from harness.workloads._elements import Elements, Options, swarm
 
-__all__ = ["swarm", "workload"]
+__all__ = ["Options", "swarm", "workload"]
 
 TOPIC = "logs"
 

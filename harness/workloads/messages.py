@@ -67,14 +67,14 @@ def swarm(random: Random) -> Mapping[str, Any]:
 class Options:
     """What `load` may say in a trial of this workload."""
 
-    topics: int = 1
+    topics: int = 1  # how many
     queues: int = 4  # of each topic
-    producers: int = 4
-    groups: int = 1
+    producers: int = 4  # of all queues
+    groups: int = 1  # of consumers; each reads everything
     consumers: int = 2  # of each group
     rate: float = 400.0  # sends a second, of all producers together; 0: as fast as slots free up
     concurrency: int = 8  # open sends of one producer
-    body_bytes: int = 64
+    body_bytes: int = 64  # of a message
     poll_limit: int = 64  # messages in one answer
     ordered: bool = False  # one open send a producer, and one queue for each
 

@@ -80,8 +80,8 @@ def swarm(random: Random) -> Mapping[str, Any]:
 class Options:
     """What `load` may say in a trial of this workload."""
 
-    clients: int = 6
-    watchers: int = 3  # beside them
+    clients: int = 6  # who put, compare-and-set and get
+    watchers: int = 3  # who only get
     registers: int = 4  # at a time
     rate: float = 90.0  # operations a second, of all clients and watchers together
     operations: int = 150  # about so many on a register, then it is given up

@@ -7,9 +7,9 @@ where in the queue it lies is nobody's business. Each element is added once.
 
 from harness.operation import F
 from harness.trial import Trial
-from harness.workloads._elements import Elements, swarm
+from harness.workloads._elements import Elements, Options, swarm
 
-__all__ = ["swarm", "workload"]
+__all__ = ["Options", "swarm", "workload"]
 
 TOPIC = "sets"
 

@@ -61,11 +61,11 @@ def swarm(random: Random) -> Mapping[str, Any]:
 class Options:
     """What `load` may say in a trial of this workload."""
 
-    queues: int = 4
-    producers: int = 2
-    makers: int = 4
-    keepers: int = 4
-    locks: int = 2
+    queues: int = 4  # of the topic of messages beside
+    producers: int = 2  # of them
+    makers: int = 4  # processes that make topics and delete them
+    keepers: int = 4  # processes that commit and reset offsets of groups
+    locks: int = 2  # each taken by two owners in turn
     rate: float = 50.0  # sends a second
     every_ms: int = 50  # between two changes of one process, on average
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import local
+from clusters.hosts import _agent, local
+from harness.rundir import RunDir
 
 pytestmark = pytest.mark.bed
 
@@ -112,3 +113,23 @@ def _machine() -> dict[str, str]:
         name: subprocess.run(argv, capture_output=True, text=True, env=env).stdout
         for name, argv in commands.items()
     }
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_shell_enters_the_user_namespace_where_there_is_one(tmp_path: Path, apart: bool) -> None:
+    """Root who may not make one goes without, and nobody may enter the namespace he is in."""
+    address = "198.18.0.9"
+    (tmp_path / "run.json").write_text(json.dumps({"keeper": os.getpid()}))
+    (tmp_path / "names.json").write_text(json.dumps({"addresses": {"broker-1": address}}))
+    program = "print('there', flush=True); input()"
+    enter = ["unshare", "--user", "--map-root-user"] if apart else []
+    with subprocess.Popen(
+        [*enter, sys.executable, "-c", program, _agent.__file__, address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as agent:
+        assert agent.stdout is not None
+        agent.stdout.readline()
+        words = local.shell(RunDir(tmp_path), "broker-1", ["true"])
+        agent.communicate(b"\n")
+    assert ("--user" in words) is apart

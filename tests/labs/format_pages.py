@@ -7,6 +7,7 @@ says anything makes no page.
 import inspect
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from types import ModuleType
@@ -40,6 +41,7 @@ FAULT = {
     "params": "the fault's own",
     "after": "it begins only once this holds, too",
     "until": "it is healed as soon as this holds",
+    "repeat": "`times`, `every_s`, `until_s`: it happens so often; saved as so many faults",
 }
 COLUMNS = {
     "t": "ns since the run's start",
@@ -103,7 +105,8 @@ def files_page() -> Iterator[str]:
     yield from ("", "## A plan", "")
     yield "A TOML file with a `[[fault]]` for each, and `[trial]` for what it needs of its trial"
     yield from ("([Faults and plans](faults.md)).", "")
-    yield from _table("key", ((f.name, FAULT[f.name]) for f in fields(contracts.PlannedFault)))
+    written = [f.name for f in fields(contracts.PlannedFault)]
+    yield from _table("key", ((name, FAULT[name]) for name in (*written, "repeat")))
     yield from ("", "A suite is a TOML file, too ([Suites, nights and CI](suites.md)).")
     yield from _history()
 
@@ -123,6 +126,13 @@ def _default(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"`{word}`" for word in value)
     return f"`{json.dumps(value)}`" if value != "" else ""
+
+
+def load_options(options: type) -> Iterator[tuple[str, str, str]]:
+    """Name, default and meaning of what `load` may say."""
+    said = _remarks(sys.modules[options.__module__])
+    for field in fields(options):
+        yield f"`{field.name}`", _default(field.default), said[field.name]
 
 
 def _history() -> Iterator[str]:
