@@ -40,6 +40,13 @@ async def eventually(find: Callable[[], Awaitable[T | None]]) -> T:
             await asyncio.sleep(0.02)
 
 
+async def until(holds: Callable[[], object]) -> None:
+    """Return once it is so, by the doing of another task."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110 - whoever brings it about tells nobody
+            await asyncio.sleep(0.001)
+
+
 def never_given(lowest: int, highest: int) -> range:
     """The ports that the kernel gives to no connection, when it gives these; the longer part."""
     below, above = range(LEAST, lowest), range(highest + 1, MOST + 1)

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from loopback import until
+from played_node import PlayedNode
 
 from clusters.flotilla import net
 from clusters.flotilla.client import Client, Outcome, Result, Settings
 from clusters.flotilla.client.calls import Refused
-from clusters.flotilla.net import Connection, JsonHandler, Unreachable
+from clusters.flotilla.net import Connection, Unreachable
 from clusters.flotilla.wire import (
     Json,
     Message,
@@ -98,13 +100,7 @@ class World:
         self.askers: set[str] = set()  # a new connection is a new one
         self.on_asked: Callable[[], None] | None = None
         self.client: Client
-        self.nameserver = JsonHandler({Op.ROUTE: self.route})
-        self.listening: asyncio.AbstractServer
-
-    def cut_nameserver(self) -> None:
-        self.listening.close()
-        for connection in list(self.nameserver.connections):
-            connection.abort()
+        self.nameserver = PlayedNode({Op.ROUTE: self.route})
 
     async def route(self, connection: Connection, fields: Json) -> Json:
         self.asked += 1
@@ -129,8 +125,7 @@ class World:
             self.client = first
 
     def new_client(self, **times: int) -> Client:
-        port = self.listening.sockets[0].getsockname()[1]
-        servers = ["127.0.0.1:9", f"127.0.0.1:{port}"]  # nobody listens at the first
+        servers = ["127.0.0.1:9", self.nameserver.address]  # nobody listens at the first
         return Client(Settings.of({"namesrvAddr": servers, **TIMES, **times}))
 
     def elect(self, broker: Broker) -> None:
@@ -148,7 +143,7 @@ async def world(*script: Any, elected: bool = True, **times: int) -> AsyncIterat
     it.first.script = list(script)
     await it.first.start()
     await it.second.start()
-    it.listening = await net.serve("127.0.0.1", 0, it.nameserver)
+    await it.nameserver.listen()
     if elected:
         it.elect(it.first)
     it.client = it.new_client(**times)
@@ -159,15 +154,7 @@ async def world(*script: Any, elected: bool = True, **times: int) -> AsyncIterat
         it.client.close()
         it.first.stop()
         it.second.stop()
-        it.cut_nameserver()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(10_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never came")
+        it.nameserver.leave()
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -368,7 +355,7 @@ def test_the_route_outlives_the_nameservers() -> None:
     async def test() -> None:
         async with world() as it:
             await it.send()
-            it.cut_nameserver()
+            it.nameserver.leave()
             it.client.routes.refresh()
             assert (await it.send()).outcome is Outcome.HAPPENED
 

@@ -5,10 +5,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from played_node import PlayedNode
 
-from clusters.flotilla import net
 from clusters.flotilla.controllers import Controllers, NoLeader, Uncertain
-from clusters.flotilla.net import Connection, JsonHandler, refusal
+from clusters.flotilla.net import Connection, refusal
 from clusters.flotilla.pace import Bell, Every
 from clusters.flotilla.wire import Json, Op, Status
 
@@ -20,32 +20,18 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 ASKED = {"brokerName": "b"}
 
 
-class Controller:
+class Controller(PlayedNode):
     """Answers, refers to another, or hangs up. `asked` counts.
 
     `stuck`: what it says instead of an answer because its majority does not follow.
     """
 
     def __init__(self) -> None:
+        super().__init__({Op.REPLICA_INFO: self._serve})
         self.asked = 0
         self.hangs_up = False
         self.stuck: Status | None = None
         self.leader: str | None = None
-        self.address = ""
-        self._server: asyncio.Server | None = None
-        self._handler = JsonHandler({Op.REPLICA_INFO: self._serve})
-
-    async def listen(self) -> None:
-        server = await net.serve("127.0.0.1", 0, self._handler)
-        assert isinstance(server, asyncio.Server)
-        self._server = server
-        self.address = "{}:{}".format(*server.sockets[0].getsockname())
-
-    async def leave(self) -> None:
-        assert self._server
-        self._server.close()
-        for connection in list(self._handler.connections):
-            connection.abort()
 
     async def _serve(self, connection: Connection, fields: Json) -> Json:
         self.asked += 1
@@ -66,10 +52,10 @@ async def group(count: int) -> tuple[list[Controller], Controllers]:
     return controllers, link
 
 
-async def leave(controllers: list[Controller], link: Controllers) -> None:
+def leave(controllers: list[Controller], link: Controllers) -> None:
     link.close()
     for controller in controllers:
-        await controller.leave()
+        controller.leave()
 
 
 def test_a_follower_names_the_leader_and_it_is_remembered() -> None:
@@ -82,7 +68,7 @@ def test_a_follower_names_the_leader_and_it_is_remembered() -> None:
         for _ in range(2):
             assert (await link.ask(Op.REPLICA_INFO, ASKED))["masterId"] == 7
         assert [c.asked for c in controllers] == [1, 0, 2]
-        await leave(controllers, link)
+        leave(controllers, link)
 
     run(scenario())
 
@@ -94,7 +80,7 @@ def test_without_a_leader_nothing_was_done() -> None:
         controllers, link = await group(2)
         with pytest.raises(NoLeader):
             await link.ask(Op.REPLICA_INFO, ASKED)
-        await leave(controllers, link)
+        leave(controllers, link)
         with pytest.raises(NoLeader):
             await link.ask(Op.REPLICA_INFO, ASKED)
         link.close()
@@ -113,7 +99,7 @@ def test_a_lost_answer_is_uncertain_and_another_is_asked_next() -> None:
             await link.ask(Op.REPLICA_INFO, ASKED)
         assert (await link.ask(Op.REPLICA_INFO, ASKED))["masterId"] == 7
         assert [c.asked for c in controllers] == [1, 1]
-        await leave(controllers, link)
+        leave(controllers, link)
 
     run(scenario())
 
@@ -133,7 +119,7 @@ def test_a_leader_without_a_majority_decides_nothing(
             await link.ask(Op.REPLICA_INFO, ASKED)
         controllers[0].stuck = None
         assert (await link.ask(Op.REPLICA_INFO, ASKED))["masterId"] == 7
-        await leave(controllers, link)
+        leave(controllers, link)
 
     run(scenario())
 

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 from loopback import PATIENCE_S, eventually, free_port
+from played_node import PlayedNode
 
-from clusters.flotilla import net
 from clusters.flotilla.controller_requests import DECISIONS, Scene
 from clusters.flotilla.controller_state import State, apply_all
 from clusters.flotilla.elect import Candidate, Standing
 from clusters.flotilla.identity import Claim
-from clusters.flotilla.net import Connection, JsonHandler, Pool, refusal
+from clusters.flotilla.net import Connection, Pool, refusal
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.wire import Json, Op, Send, Sent, Status
 
 pytestmark = pytest.mark.bed
 
 
-class PlayedController:
+class PlayedController(PlayedNode):
     """Decides, and may not say so.
 
     `silent`: what is carried out and not answered. `lost_lead`: once it has carried out one of
@@ -33,26 +33,14 @@ class PlayedController:
     """
 
     def __init__(self) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
+        super().__init__(
+            {**{op: self._serve(op) for op in DECISIONS}, Op.BROKER_HEARTBEAT: self._heartbeat}
+        )
         self.state: State = {}
         self.silent: set[int] = set()
         self.lost_lead: set[int] = set()
         self.leads = True
         self.asked: list[tuple[int, Json]] = []
-        self._server: asyncio.AbstractServer | None = None
-        self.handler = JsonHandler(
-            {**{op: self._serve(op) for op in DECISIONS}, Op.BROKER_HEARTBEAT: self._heartbeat}
-        )
-
-    async def listen(self) -> None:
-        host, port = net.split(self.address)
-        self._server = await net.serve(host, port, self.handler)
-
-    def close(self) -> None:
-        assert self._server
-        self._server.close()
-        for connection in list(self.handler.connections):
-            connection.abort()
 
     def times(self, op: Op) -> int:
         return sum(asked == op for asked, _ in self.asked)
@@ -112,7 +100,7 @@ async def play(scenario: Scenario, raise_node: Any) -> None:
     try:
         await scenario(controller, nodes)
     finally:
-        controller.close()
+        controller.leave()
 
 
 async def has_identity(node: Any) -> bool:

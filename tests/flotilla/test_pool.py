@@ -6,9 +6,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from played_node import PlayedNode
 
 from clusters.flotilla import net
-from clusters.flotilla.net import Connection, JsonHandler, Pool, Silent
+from clusters.flotilla.net import Connection, Pool, Silent
 from clusters.flotilla.ports import VANISHED_AFTER
 from clusters.flotilla.wire import Json, Op, Status
 
@@ -21,33 +22,15 @@ async def ping(connection: Connection, fields: Json) -> Json:
     return {}
 
 
-class Node:
-    """Answers PING, each time it listens at the same port."""
-
-    def __init__(self) -> None:
-        self.address = "127.0.0.1:0"
-        self._handler = JsonHandler({Op.PING: ping})
-        self._server: asyncio.Server | None = None
-
-    async def listen(self) -> None:
-        server = await net.serve(*net.split(self.address), self._handler)
-        assert isinstance(server, asyncio.Server)
-        self._server = server
-        self.address = "{}:{}".format(*server.sockets[0].getsockname())
-
-    def leave(self) -> None:
-        assert self._server
-        self._server.close()
-        for connection in list(self._handler.connections):
-            connection.abort()
+PINGED = {Op.PING: ping}
 
 
-async def answers(pool: Pool, node: Node) -> bool:
+async def answers(pool: Pool, node: PlayedNode) -> bool:
     reply = await pool.ask(node.address, Op.PING, {}, 1)
     return bool(reply["code"] == Status.SUCCESS)
 
 
-async def asked_in_vain(pool: Pool, node: Node) -> None:
+async def asked_in_vain(pool: Pool, node: PlayedNode) -> None:
     """Somebody asks and goes away while it is dialled; the dial ends, however it does."""
     asking = asyncio.ensure_future(answers(pool, node))
     await asyncio.sleep(0)
@@ -60,7 +43,7 @@ def test_a_failure_that_nobody_waited_for_is_not_told_to_the_next() -> None:
     """Who asks later hears what is so then."""
 
     async def scenario() -> None:
-        pool, node = Pool(1), Node()
+        pool, node = Pool(1), PlayedNode(PINGED)
         await node.listen()
         node.leave()
         await asked_in_vain(pool, node)
@@ -80,7 +63,7 @@ def test_a_connection_that_nobody_waited_for_may_have_ended(
     async def scenario() -> None:
         ended = asyncio.Event()
         monkeypatch.setattr(Silent, "closed", lambda self, connection, why: ended.set())
-        pool, node = Pool(1), Node()
+        pool, node = Pool(1), PlayedNode(PINGED)
         await node.listen()
         await asked_in_vain(pool, node)
         node.leave()
@@ -97,7 +80,7 @@ def test_who_asks_meanwhile_shares_the_dial() -> None:
     """One connection for all, also when the first asker has gone."""
 
     async def scenario() -> None:
-        pool, node = Pool(1), Node()
+        pool, node = Pool(1), PlayedNode(PINGED)
         await node.listen()
         first = asyncio.ensure_future(pool.get(node.address))
         others = [asyncio.ensure_future(pool.get(node.address)) for _ in range(3)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from loopback import PATIENCE_S, until
 
 from clusters.flotilla import net
 from clusters.flotilla.net import Connection, Tasks
@@ -23,14 +24,7 @@ from clusters.flotilla.raft.node import Hooks, Member, NotLeader, RaftNode
 from clusters.flotilla.raft.snapshot import Snapshot
 from clusters.flotilla.rules import RULES
 
-PATIENCE_S = 20
 TIMING = Timing(heartbeat_s=0.02, election_s=0.2)
-
-
-async def until(holds: Callable[[], Any]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():  # noqa: ASYNC110 - the condition is another task's doing
-            await asyncio.sleep(0.005)
 
 
 class Group:

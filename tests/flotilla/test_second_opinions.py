@@ -7,9 +7,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from clusters.flotilla import net
+from loopback import until
+from played_node import PlayedNode
+
 from clusters.flotilla.client import Routes, Settings
-from clusters.flotilla.net import Connection, JsonHandler
+from clusters.flotilla.net import Connection
 from clusters.flotilla.wire import Json, Op
 
 OLD, NEW = "10.0.0.1:1", "10.0.0.2:1"
@@ -21,23 +23,21 @@ TIMES = {
 }
 
 
-class Told:
+class Told(PlayedNode):
     """A nameserver: what it tells of set-1."""
 
     def __init__(self, master: str | None, version: int, hangs: bool = False) -> None:
+        super().__init__({Op.ROUTE: self._route})
         self.master, self.version, self.hangs = master, version, hangs
         self.asked = 0
-        self._handler = JsonHandler({Op.ROUTE: self._route})
 
     @asynccontextmanager
     async def up(self) -> AsyncIterator[str]:
-        server = await net.serve("127.0.0.1", 0, self._handler)
+        await self.listen()
         try:
-            yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            yield self.address
         finally:
-            server.close()
-            for connection in list(self._handler.connections):
-                connection.abort()
+            self.leave()
 
     async def _route(self, connection: Connection, fields: Json) -> Json:
         self.asked += 1
@@ -61,14 +61,6 @@ def play(first: Told, second: Told, scene: Callable[[Routes], Awaitable[None]]) 
                 routes.close()
 
     asyncio.run(main())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(5_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never came")
 
 
 def test_a_master_that_only_another_nameserver_hears_is_found() -> None:
