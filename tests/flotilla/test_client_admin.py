@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from played_node import PlayedNode
 
-from clusters.flotilla import net
 from clusters.flotilla.client.admin import Admin
-from clusters.flotilla.net import CallTimeout, Connection, JsonHandler, Unreachable, refusal
+from clusters.flotilla.net import CallTimeout, Connection, Unreachable, refusal
 from clusters.flotilla.wire import Json, Op, Status
 
 NOBODY = "127.0.0.1:9"  # nothing listens there
@@ -19,29 +19,27 @@ class Controllers:
     def __init__(self) -> None:
         self.designated: list[Json] = []
         self.connections: set[Connection] = set()
-        self.leader = self.follower = ""
         self.hangs = self.deposed = False
-        self._servers: list[asyncio.AbstractServer] = []
+        self._nodes = self._node(self._lead, leads=True), self._node(self._follow, leads=False)
+        self.leader, self.follower = (node.address for node in self._nodes)
 
     async def start(self) -> None:
-        self.leader = await self._serve(self._lead, leads=True)
-        self.follower = await self._serve(self._follow, leads=False)
+        for node in self._nodes:
+            await node.listen()
 
     def stop(self) -> None:
-        for server in self._servers:
-            server.close()
+        for node in self._nodes:
+            node.leave()
 
-    async def _serve(
+    def _node(
         self, answer: Callable[[Connection, Json], Awaitable[Json]], *, leads: bool
-    ) -> str:
+    ) -> PlayedNode:
         async def metadata(connection: Connection, fields: Json) -> Json:
             return {"isLeader": leads, "leaderAddr": self.leader}
 
         table = dict.fromkeys((Op.ELECT_MASTER, Op.SYNC_STATE_DATA), answer)
         table[Op.CONTROLLER_METADATA] = metadata
-        server = await net.serve("127.0.0.1", 0, JsonHandler(table))
-        self._servers.append(server)
-        return f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        return PlayedNode(table)
 
     async def _lead(self, connection: Connection, fields: Json) -> Json:
         self.designated.append(fields)

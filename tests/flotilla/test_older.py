@@ -7,14 +7,14 @@ made. Whole upgrades with the code of another edition are `tests/acceptance/upgr
 import asyncio
 import json
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loopback import eventually, free_port
+from played_node import PlayedNode
 
-from clusters.flotilla import net
 from clusters.flotilla.agreed import Agreed, take
 from clusters.flotilla.catalog import Catalog, Version, commit
 from clusters.flotilla.client import Client, Settings
@@ -29,7 +29,7 @@ from clusters.flotilla.ha_protocol import Hello, Welcome
 from clusters.flotilla.identity import Claim
 from clusters.flotilla.liveness import Heartbeat
 from clusters.flotilla.metadata import MetadataSync
-from clusters.flotilla.net import Connection, JsonHandler, Pool
+from clusters.flotilla.net import Connection, Pool
 from clusters.flotilla.ports import real
 from clusters.flotilla.raft import messages as raft
 from clusters.flotilla.raft.log import Place
@@ -301,15 +301,6 @@ def test_a_broker_that_does_not_say_its_check_code_registers() -> None:
     assert wrong.reply["code"] is Status.BROKER_ID_INVALID
 
 
-Serve = Callable[[Connection, Json], Awaitable[Json]]
-
-
-async def played(table: dict[int, Serve]) -> tuple[asyncio.AbstractServer, str]:
-    """A node of the first edition, as far as it matters here."""
-    port = free_port()
-    return await net.serve("127.0.0.1", port, JsonHandler(table)), f"127.0.0.1:{port}"
-
-
 def test_a_slave_takes_the_offsets_of_a_master_that_numbers_nothing(tmp_path: Path) -> None:
     """They come as a whole and without a version; what is further here stays."""
 
@@ -317,13 +308,14 @@ def test_a_slave_takes_the_offsets_of_a_master_that_numbers_nothing(tmp_path: Pa
         async def answer(connection: Connection, fields: Json) -> Json:
             return {"topics": {"t": 2}, "offsets": [["g", "t", 0, 9], ["g", "t", 1, 3]]}
 
-        server, address = await played({Op.METADATA_SYNC: answer})
+        master = PlayedNode({Op.METADATA_SYNC: answer})
+        await master.listen()
         who = 'role = "broker"\nnodeName = "b"\nlistenHost = "127.0.0.1"\ntimeScale = 0.1\n'
         config, ports = loads(f'{who}storePath = "{tmp_path}"\n'), real()
         catalog = Catalog(str(tmp_path), ports.files, {"t": 2})
         catalog.apply([commit(("g", "t", 1), 5)], Version(2, 1))
         events = EventLog("", "b", ports)
-        sync = MetadataSync(config, RULES, catalog, events, lambda: (address, 2))
+        sync = MetadataSync(config, RULES, catalog, events, lambda: (master.address, 2))
         sync.start()
 
         async def taken() -> bool | None:
@@ -332,7 +324,7 @@ def test_a_slave_takes_the_offsets_of_a_master_that_numbers_nothing(tmp_path: Pa
         await eventually(taken)
         assert (catalog.offset(("g", "t", 1)), catalog.version) == (5, Version(2, 1))
         sync.close()
-        server.close()
+        master.leave()
 
     asyncio.run(scenario())
 
@@ -348,13 +340,14 @@ def test_a_nameserver_that_knows_no_light_heartbeats_is_registered_with(tmp_path
             registered += 1
             return {}
 
-        server, address = await played({Op.REGISTER_BROKER: answer})
+        nameserver = PlayedNode({Op.REGISTER_BROKER: answer})
+        await nameserver.listen()
         fields: Json = {name: name for name in ("cluster", "brokerName")}
         fields |= dict.fromkeys(("addr", "haAddr"), "10.0.0.1:1")
         fields |= dict.fromkeys(("brokerId", "stateVersion", "timeoutMs", "life", "beat"), 0)
         fields |= {"topics": {}}
         assert set(LIGHT) < set(fields)
-        registrar = Registrar((address,), Pace(3600, 0.01, 30, 30), lambda: fields)
+        registrar = Registrar((nameserver.address,), Pace(3600, 0.01, 30, 30), lambda: fields)
         registrar.start()
 
         async def again() -> bool | None:
@@ -362,6 +355,6 @@ def test_a_nameserver_that_knows_no_light_heartbeats_is_registered_with(tmp_path
 
         await eventually(again)
         registrar.close()
-        server.close()
+        nameserver.leave()
 
     asyncio.run(scenario())
