@@ -101,7 +101,9 @@ def test_healing_that_nobody_saw_is_unknown(sound: Sketch) -> None:
     sound.faults[0] = replace(sound.faults[0], healed=None)
     result = judged(sound)
     assert result.judgement is Judgement.UNKNOWN
-    assert [reason.code for reason in result.reasons] == ["HEALING_NOT_OBSERVED"]
+    (reason,) = result.reasons
+    assert reason.code == "HEALING_NOT_OBSERVED"
+    assert reason.message.startswith("Healing of fault 0 was not observed")
 
 
 def test_a_cluster_that_stays_down_though_a_healing_was_not_seen(sound: Sketch) -> None:

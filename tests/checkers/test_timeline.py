@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,21 @@ def test_a_bucket_is_within_five_percent(latency_ns: int) -> None:
     """Latency buckets keep quantiles within 4.5 % of the truth."""
     middle = latency_ms(int(bucket_of(np.array([latency_ns]))[0]))
     assert abs(middle * 1e6 / latency_ns - 1) < 0.045
+
+
+@given(histories, st.sampled_from([0.0, 0.25, 0.5, 0.9, 0.99, 1.0]))
+def test_a_quantile_is_what_so_many_did_not_exceed(
+    history: list[tuple[F, int, int | None, Type]], quantile: float
+) -> None:
+    """Of the acknowledged sends, as near as a bucket is."""
+    sends = [t for f, _, t, kind in history if (f, kind) == (F.SEND, Type.OK)]
+    took = sorted(t for t in sends if t is not None)
+    (found,) = measured(rows_of(history)).quantiles_ms([quantile])
+    if took:
+        at = max(0, ceil(quantile * len(took)) - 1)
+        assert found == pytest.approx(took[at], rel=0.045, abs=0.002)
+    else:
+        assert found is None
 
 
 def test_an_empty_history_answers_never() -> None:
