@@ -24,7 +24,7 @@ def _only(
 @click.option("--scale", type=Real(0, min_open=True), help="Multiply all times: 0.1.")
 @click.option("--share", type=Real(0, 1, min_open=True), help="Of all rounds: 0.1.")
 @click.option("--budget-time", "time_s", type=Duration(), help="Begin nothing that ends later: 8h.")
-@click.option("--budget-disk", "disk_bytes", type=Size(), help="Of all runs together: 2GB.")
+@click.option("--budget-disk", "disk_bytes", type=Size(), help="Of the runs of this suite: 2GB.")
 @click.option("--record", type=click.Path(path_type=Path), help="A table; what it has is not run.")
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
 @click.option("--summary", type=click.Path(path_type=Path), help="Append it to this, as Markdown.")

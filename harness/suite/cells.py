@@ -26,7 +26,7 @@ not run at all.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import count, product
 from os.path import isfile as is_file
 from pathlib import Path
 from typing import Any
@@ -151,8 +151,12 @@ def _name(asked: Request, fields: Mapping[str, Any]) -> str:
 
 def _told_apart(cells: Sequence[Expected]) -> Iterator[Expected]:
     """No two have the same name and seed: the second is called so."""
-    seen: dict[tuple[str, int], int] = {}
+    seen = set[tuple[str, int]]()
+    said = {(cell.title, cell.asked.trial.seed) for cell in cells}
     for cell in cells:
-        who = cell.title, cell.asked.trial.seed
-        seen[who] = seen.get(who, 0) + 1
-        yield cell if seen[who] == 1 else replace(cell, name=f"{cell.title} #{seen[who]}")
+        seed, numbers = cell.asked.trial.seed, count(2)
+        who = cell.title, seed
+        while who in seen or (who in said and who[0] != cell.title):
+            who = f"{cell.title} #{next(numbers)}", seed
+        seen.add(who)
+        yield replace(cell, name=who[0])

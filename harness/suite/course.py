@@ -22,7 +22,7 @@ from harness.rundir import RunDir
 from harness.runs import size_bytes
 from harness.session import Ending, Engines, Shown, judged, render, run_one
 from harness.suite.expected import AS_EXPECTED, Expected, verdict_of
-from harness.suite.log import SuiteLog, all_there, cleared, cut_off, ran_s
+from harness.suite.log import Begun, SuiteLog, all_there, cleared, cut_off, ran_s
 from harness.suite.row import NOT_RUN, Row, Spent, not_run, row_of
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Course:
     took_s: float = 0.0  # this time
     absent: Mapping[str, str] = field(default_factory=dict)  # key -> why it can not be run here
     unasked: tuple[Expected, ...] = ()  # runs of the suite that nobody asked for this time
+    command: tuple[str, ...] = ()  # as it was typed
 
     @property
     def complete(self) -> bool:
@@ -107,10 +108,11 @@ class Course:
 def conduct(
     course: Course, runs: Path, log: SuiteLog, budget: Budget, watch: Watch, page: bool = True
 ) -> None:
-    """Carry out what is left of the suite. `course.rows` may hold what is known already."""
+    """Carry out what is left of the suite. `course.rows` may hold what is known already; of what
+    was done before an interruption the log knows more."""
     began_s = time.monotonic()
     for turn in course.asked:
-        if turn.key in log.rows and turn.key not in course.rows:
+        if turn.key in log.rows:
             course.rows[turn.key] = log.rows[turn.key]
             course.resumed += 1
     if course.complete:
@@ -139,14 +141,15 @@ def _carried_out(
 ) -> Row | None:
     """One run to its end, which is written down; None: it was broken off by request."""
     cell, began_s, before_s = turn.cell, time.monotonic(), 0.0
-    when = log.begun.get(turn.key, "")
-    if when and (left := _left(turn, runs, log, when)):
+    begun = log.begun.get(turn.key)
+    if begun and (left := _left(turn, runs, log, begun)):
+        when = begun.when
         before_s = ran_s(left, when)
-        ending = judged(left, cell.asked.trial.seed, spark)
+        ending = _attempt(cell, lambda: judged(left, cell.asked.trial.seed, spark), left)
     else:
         when = log.begin(turn.key)
         try:
-            ending = _run(cell, runs, spark)
+            ending = _attempt(cell, lambda: run_one(cell.asked, runs, spark))
         except KeyboardInterrupt:  # if all was recorded, it is judged the next time
             return None
     judged_s = time.monotonic()
@@ -161,18 +164,18 @@ def _carried_out(
     return row
 
 
-def _run(cell: Expected, runs: Path, spark: "Sessions") -> Ending:
+def _attempt(cell: Expected, ended: Callable[[], Ending], run: RunDir | None = None) -> Ending:
     """Whatever goes wrong on our side is told of this run; the others go on."""
     try:
-        return run_one(cell.asked, runs, spark)
+        return ended()
     except (SeatrialError, OSError) as e:
-        return Ending(cell.asked.trial.seed, error=str(e))
+        return Ending(cell.asked.trial.seed, run, error=str(e))
 
 
-def _left(turn: Turn, runs: Path, log: SuiteLog, since: str) -> RunDir | None:
+def _left(turn: Turn, runs: Path, log: SuiteLog, begun: Begun) -> RunDir | None:
     """What was going on when the command died, if it is all there; else it is cleared away."""
     done = [row.run for row in log.rows.values()]
-    run = cut_off(runs, turn.cell.asked.trial, since, done)
+    run = cut_off(runs, turn.cell.asked.trial, begun, done)
     if run is None or all_there(run):
         return run
     cleared(run)

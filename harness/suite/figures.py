@@ -2,7 +2,7 @@
 
 Times to recover are told both ways (checkers/availability.py): from the fault to the first
 acknowledgement, and from the first failed send to the next that succeeds. One that never came is
-infinite, and no bound is as large.
+infinite, and no bound is as large; JSON knows no such number, so there it is the word `inf`.
 """
 
 import math
@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.history import History
 from harness.intervals import events
+from harness.reading import is_number
 from harness.roles import elections
 from harness.rundir import RunDir
 from harness.verdict import Verdict
@@ -23,6 +24,7 @@ NAMES = (
     *("compared", "per_s", *(f"{name}_{word}" for name in TIMES for word in QUANTILES)),
 )
 NS = 1e9
+NEVER = "inf"
 
 
 def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
@@ -37,6 +39,19 @@ def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
         found["per_s"] = round(acked / load_s, 1) if acked is not None and load_s else None
     found["elections"] = elections(events(History.open(run).read("events")))
     return {name: value for name, value in found.items() if value is not None}
+
+
+def written(figures: Mapping[str, float]) -> dict[str, float | str]:
+    """For JSON."""
+    return {name: NEVER if value == math.inf else value for name, value in figures.items()}
+
+
+def read(plain: Mapping[str, Any]) -> dict[str, float]:
+    """From `written`. TypeError or AttributeError when it is none."""
+    found = {name: math.inf if value == NEVER else value for name, value in plain.items()}
+    if not all(is_number(value) or value == math.inf for value in found.values()):
+        raise TypeError("a figure is a number")
+    return found
 
 
 def figures(verdict: Verdict) -> dict[str, float | None]:

@@ -14,12 +14,14 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from glob import escape
 from pathlib import Path
@@ -27,7 +29,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.contents import contents
-from harness.errors import BedFailed, SeatrialError
+from harness.errors import EXIT_VALID, BedFailed, SeatrialError
 from harness.healing import heal
 from harness.reading import json_of, text_of
 from harness.rundir import RunDir
@@ -35,11 +37,20 @@ from harness.runs import is_running
 from harness.suite.names import FOLDER
 from harness.suite.row import Row
 from harness.trial import Trial
+from harness.typed import seatrial
 
 ENDING_WITHIN_S = 15.0  # a runner whose command was killed
 LOOK_EVERY_S = 0.1
 KEY = "[0-9a-f]" * 16  # in the name of a file
 FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run that is under way, or was when the command died: since when, by which command."""
+
+    when: str
+    command: tuple[str, ...] = ()
 
 
 class SuiteLog:
@@ -51,7 +62,7 @@ class SuiteLog:
         self.file = runs / FOLDER / f"{suite.stem}-{key}.jsonl"
         self.id = ""  # of this carrying out
         self.rows: dict[str, Row] = {}
-        self.begun: dict[str, str] = {}  # key of a run that is not over -> when it began
+        self.begun: dict[str, Begun] = {}  # key of a run that is not over -> how it began
         self._suite, self._log = suite, -1
 
     def __enter__(self) -> Self:
@@ -83,10 +94,10 @@ class SuiteLog:
 
     def begin(self, key: str) -> str:
         """A run begins now; when."""
-        when = datetime.now(UTC).isoformat(timespec="seconds")
-        self._append({"begin": key, "when": when})
-        self.begun[key] = when
-        return when
+        begun = Begun(datetime.now(UTC).isoformat(timespec="seconds"), tuple(sys.argv[1:]))
+        self._append({"begin": key, "when": begun.when, "command": begun.command})
+        self.begun[key] = begun
+        return begun.when
 
     def done(self, key: str, row: Row) -> None:
         """A run is over, and this is what it came to."""
@@ -124,7 +135,8 @@ class SuiteLog:
         for line in lines:
             self.id = str(line.get("id", self.id))
             if "begin" in line:
-                self.begun[str(line["begin"])] = str(line.get("when", ""))
+                command = map(str, line.get("command") or ())
+                self.begun[str(line["begin"])] = Begun(str(line.get("when", "")), tuple(command))
             for word in ("done", "broken_off"):
                 self.begun.pop(str(line.get(word, "")), None)
 
@@ -175,8 +187,8 @@ def _is_free(path: Path) -> bool:
 # --------------------------------------------------------------------------- what was cut off
 
 
-def cut_off(runs: Path, trial: Trial, since: str, others: Iterable[str]) -> RunDir | None:
-    """The run of this trial that a suite began since then and that nobody finished."""
+def cut_off(runs: Path, trial: Trial, begun: Begun, others: Iterable[str]) -> RunDir | None:
+    """The run of this trial that this very command began since then and that nobody finished."""
     names, wanted = set(others), trial.to_toml()
     for folder in sorted(runs.glob("*/"), reverse=True):
         if folder.is_symlink() or folder.name in names or not (folder / "trial.toml").is_file():
@@ -184,10 +196,9 @@ def cut_off(runs: Path, trial: Trial, since: str, others: Iterable[str]) -> RunD
         run = RunDir(folder.resolve())
         with suppress(SeatrialError, OSError):
             state = run.state()
-            asked_by_a_suite = list(state.get("command", ()))[:1] == ["suite"]
             if (
-                asked_by_a_suite
-                and str(state.get("started", "")) >= since
+                tuple(state.get("command", ())) == begun.command
+                and str(state.get("started", "")) >= begun.when
                 and text_of(run.trial_file, "the trial") == wanted
             ):
                 return run
@@ -211,10 +222,17 @@ def _last_word_s(run: RunDir) -> float:
 
 
 def cleared(run: RunDir) -> None:
-    """Nothing is left of it, in the world or here."""
+    """Nothing is left of it, in the world or here. BedFailed when something of it is, in the world:
+    then its folder stays, which knows what."""
     _await_end(run)
     with redirect_stdout(sys.stderr):
-        heal(run.path, run.path.parent)
+        code = heal(run.path, run.path.parent)
+    if code != EXIT_VALID:
+        raise BedFailed(
+            f"what {run.path} left behind could not be undone, and no other run is begun on that; "
+            f"see to it, say {seatrial()} heal {shlex.quote(str(run.path))}, and start the suite "
+            "again"
+        )
     shutil.rmtree(run.path, ignore_errors=True)
 
 

@@ -1,6 +1,7 @@
 """`seatrial suite` from end to end: read, refuse, carry out, compare with other nights, sum up."""
 
 import json
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -43,7 +44,9 @@ def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool =
     cells = read_suite(asked.suite, asked.scale, asked.share)
     picked = chosen(cells, asked.only)
     others = tuple(cell for cell in cells if cell not in picked)
-    course = Course(asked.suite, turns(picked, asked.repeat), unasked=others)
+    course = Course(
+        asked.suite, turns(picked, asked.repeat), unasked=others, command=tuple(sys.argv[1:])
+    )
     record = Record.open(asked.record) if asked.record else None
     if record:
         course.rows.update(record.known(course.asked))
@@ -59,14 +62,16 @@ def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool =
         log = open_files.enter_context(SuiteLog(asked.suite, [t.key for t in course.asked], runs))
         if aside := log.set_aside():
             say(f"{aside} runs of {asked.suite} were made with other code, and are not counted")
-        watch = _Watch(course, record, asked.record)
+        watch = _Watch(course, asked.record)
         conduct(course, runs, log, asked.budget, watch, asked.page)
         watch.record()
-        changed = _remembered(course, log, runs)
+        tonight, changed = _compared(course, log, runs)
         kept = keep(course, changed, runs)
         if page:
             page.write(markdown(course, changed))
             page.flush()
+        if course.complete and tonight.came:
+            _remember(tonight, runs)
         if course.complete:
             log.finish()
     if as_json:
@@ -100,8 +105,8 @@ def _appended(path: Path) -> TextIO:
 class _Watch:
     """Says each run when it is over, and writes the record."""
 
-    def __init__(self, course: Course, record: Record | None, path: Path | None) -> None:
-        self._course, self._record, self._path = course, record, path
+    def __init__(self, course: Course, path: Path | None) -> None:
+        self._course, self._path = course, path
 
     def __call__(self, row: Row) -> None:
         say(sentence(row))
@@ -109,21 +114,27 @@ class _Watch:
 
     def record(self) -> None:
         """All that is known: also what was measured by a command that died before it wrote."""
-        if self._record is None or self._path is None:
-            return
-        for turn in self._course.asked:
-            if row := self._course.rows.get(turn.key):
-                self._record = self._record.with_(turn, row)
-        self._record.write(self._path, self._course.asked)
+        if self._path:
+            rows, asked = self._course.rows, self._course.asked
+            done = [(turn, rows[turn.key]) for turn in asked if turn.key in rows]
+            Record.add(self._path, done, asked)
 
 
-def _remembered(course: Course, log: SuiteLog, runs: Path) -> tuple[str, ...]:
-    """What has changed since earlier nights; a suite that came to its end is one of them."""
+def _compared(course: Course, log: SuiteLog, runs: Path) -> tuple[Night, tuple[str, ...]]:
+    """What was measured tonight, and what has changed since earlier nights."""
     measured = [row for row in course.table if row.word != NOT_RUN and not row.known]
-    tonight, name = came(measured), course.suite.stem
-    earlier = [one for one in nights(runs, name, say) if one.id != log.id]
-    changed = tuple(changes(tonight, earlier))
-    if course.complete and tonight:
-        when = datetime.now(UTC).isoformat(timespec="seconds")
-        remember(Night(log.id, when, name, contents(), tonight), runs)
-    return changed
+    when, name = datetime.now(UTC).isoformat(timespec="seconds"), course.suite.stem
+    tonight, earlier = Night(log.id, when, name, contents(), came(measured)), list[Night]()
+    try:
+        earlier = [one for one in nights(runs, name, say) if one.id != log.id]
+    except OSError as e:
+        say(f"this night is compared with none before, for they can not be read: {e}")
+    return tonight, tuple(changes(tonight.came, earlier))
+
+
+def _remember(tonight: Night, runs: Path) -> None:
+    """The suite is told whether or not later nights will know of it."""
+    try:
+        remember(tonight, runs)
+    except OSError as e:
+        say(f"later nights will not be compared with this one, which can not be kept: {e}")

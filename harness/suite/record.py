@@ -18,8 +18,10 @@ from pathlib import Path
 from harness.contents import BROKEN, contents
 from harness.errors import BadRequest, BedFailed
 from harness.reading import shown, text_of
+from harness.suite.alone import alone
 from harness.suite.course import Turn
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
+from harness.suite.figures import NEVER
 from harness.suite.row import Row
 
 FIGURES = (
@@ -88,6 +90,15 @@ class Record:
                 "folder that is there"
             ) from e
 
+    @classmethod
+    def add(cls, path: Path, rows: Iterable[tuple[Turn, Row]], order: Sequence[Turn]) -> None:
+        """Put these rows into the table as it is now, whoever else writes there."""
+        with alone(path.parent):
+            record = cls.open(path)
+            for turn, row in rows:
+                record = record.with_(turn, row)
+            record.write(path, order)
+
     def write(self, path: Path, order: Sequence[Turn]) -> None:
         """All of it, or nothing."""
         temporary = _beside(path)
@@ -142,7 +153,7 @@ def _damage(cells: Sequence[str], row: Mapping[str, str]) -> str:
 
 def _is_figure(text: str) -> bool:
     try:
-        return math.isfinite(float(text))
+        return text == NEVER or math.isfinite(float(text))
     except ValueError:
         return False
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from harness.reading import is_number
 from harness.session import Ending
+from harness.suite import figures as numbers
 from harness.suite.expected import UNDECIDED, WORDS, Expected
-from harness.suite.figures import measured
 
 NS = 1e9
 NOT_RUN = "not run"
@@ -60,21 +59,21 @@ class Row:
         return f"{told}; {self.error}" if self.error else told
 
     def plain(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"figures": numbers.written(self.figures)}
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> Self:
         """From `plain`. TypeError or AttributeError when it is none."""
         lists = {name: tuple(plain.get(name, ())) for name in ("codes", "beside")}
-        row = cls(**{**plain, **lists})
-        if row.outcome not in WORDS or not all(map(is_number, row.figures.values())):
+        row = cls(**{**plain, **lists, "figures": numbers.read(plain.get("figures", {}))})
+        if row.outcome not in WORDS:
             raise TypeError("no run came to that")
         return row
 
 
 def row_of(cell: Expected, turn: int, ending: Ending, when: str, spent: Spent) -> Row:
     """What an ending amounts to."""
-    figures = measured(ending.run, ending.verdict)
+    figures = numbers.measured(ending.run, ending.verdict)
     return Row(
         name=cell.title,
         seed=ending.seed,
@@ -90,7 +89,7 @@ def row_of(cell: Expected, turn: int, ending: Ending, when: str, spent: Spent) -
         around_s=round(_around_s(ending, spent), 1),
         checked_s=round(ending.checked_s, 1),
         page_s=round(spent.page_s, 1),
-        figures={name: value for name, value in figures.items() if is_number(value)},
+        figures=figures,
         beside=cell.against(ending, figures),
     )
 

@@ -11,11 +11,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.reading import is_number, json_of
+from harness.reading import json_of
+from harness.suite import figures as numbers
+from harness.suite.alone import alone
 from harness.suite.expected import AS_EXPECTED, WORDS, verdict_of
 from harness.suite.names import FOLDER
 from harness.suite.row import Row
@@ -29,6 +32,7 @@ FIGURES = (
     ("per_s", "{:.0f} messages a second were acknowledged", -1.25, 10.0),
     ("anomalies", "{:.0f} anomalies", 2.0, 1.0),
 )
+NEVER_BACK = "half of the faults, or more, were not recovered from"
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,9 @@ class Came:
 
     @classmethod
     def read(cls, plain: Mapping[str, Any]) -> "Came":
-        came = cls(**{**plain, "words": tuple(plain["words"])})
-        sane = came.was in WORDS and all(isinstance(word, str) for word in came.words)
-        if not sane or not all(map(is_number, came.figures.values())):
+        figures = numbers.read(plain.get("figures", {}))
+        came = cls(**{**plain, "words": tuple(plain["words"]), "figures": figures})
+        if came.was not in WORDS or not all(isinstance(word, str) for word in came.words):
             raise ValueError("no run came to that")
         return came
 
@@ -58,9 +62,16 @@ class Night:
     code: str
     came: Mapping[str, Came]
 
+    def plain(self) -> dict[str, Any]:
+        came = {
+            name: asdict(one) | {"figures": numbers.written(one.figures)}
+            for name, one in self.came.items()
+        }
+        return {**vars(self), "came": came}
+
     @classmethod
     def read(cls, line: Mapping[str, Any]) -> "Night":
-        """From `asdict`. ValueError, TypeError, KeyError or AttributeError when it is none."""
+        """From `plain`. ValueError, TypeError, KeyError or AttributeError when it is none."""
         came = {name: Came.read(one) for name, one in line["came"].items()}
         night = cls(**{**line, "came": came})
         if not all(isinstance(it, str) for it in (night.id, night.when, night.suite, night.code)):
@@ -91,7 +102,8 @@ def changes(tonight: Mapping[str, Came], earlier: Sequence[Night]) -> Iterator[s
         if not before:
             continue
         last = before[-1]
-        if now.was != last.was or (now.was != AS_EXPECTED and now.words != last.words):
+        other = set(now.words) != set(last.words)  # whichever of its seeds it was
+        if now.was != last.was or (now.was != AS_EXPECTED and other):
             yield f"{name}: {_outcome(now)}; the night before {_outcome(last)}"
         yield from _numbers(name, now, before)
 
@@ -108,7 +120,8 @@ def _numbers(name: str, now: Came, before: Sequence[Came]) -> Iterator[str]:
         value, usual = now.figures[figure], median(past)
         high, low = (value, usual) if factor > 0 else (usual, value)
         if high >= low * abs(factor) and high - low >= least:
-            yield f"{name}: {words.format(value)}, usually {usual:.4g}"
+            told = NEVER_BACK if value == inf else words.format(value)
+            yield f"{name}: {told}, usually {usual:.4g}"
 
 
 # ------------------------------------------------------------------------------------- the file
@@ -130,11 +143,12 @@ def nights(runs: Path, suite: str = "", say: Callable[[str], None] | None = None
 
 
 def remember(night: Night, runs: Path) -> None:
-    """Add a night, once, to the last ones: all of it or nothing."""
+    """Add a night, once, to the last ones: all of it or nothing, and nobody else's is lost."""
     file = runs / FOLDER / FILE
-    before = [other for other in nights(runs) if other.id != night.id]
-    text = "".join(f"{json.dumps(asdict(one))}\n" for one in [*before, night][-KEPT:])
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{FILE}-{os.getpid()}")
-    temporary.write_text(text)
-    os.replace(temporary, file)
+    with alone(file.parent):
+        before = [other for other in nights(runs) if other.id != night.id]
+        text = "".join(f"{json.dumps(one.plain())}\n" for one in [*before, night][-KEPT:])
+        temporary = file.with_name(f".{FILE}-{os.getpid()}")
+        temporary.write_text(text)
+        os.replace(temporary, file)

@@ -6,8 +6,10 @@ if not where, what has changed since the night before, and how long it took.
 
 import json
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as Xml
@@ -85,7 +87,7 @@ def details(course: Course, changed: Sequence[str]) -> Iterator[str]:
     if told := around(course.table):
         yield told
     if course.early:
-        yield f"the same command goes on from here: {seatrial()} suite {course.suite}"
+        yield f"the same command goes on from here: {seatrial()} {shlex.join(course.command)}"
 
 
 def show(course: Course, changed: Sequence[str], console: Console | None = None) -> None:
@@ -114,15 +116,15 @@ def _cells(row: Row) -> tuple[str, ...]:
         str(row.seed),
         row.wanted,
         row.came,
-        _told(row.figures.get("to_ack_s_p50"), "{:.2f} s"),
+        _told(row.figures.get("to_ack_s_p50"), "{:.2f} s", "never"),
         _told(row.figures.get("per_s"), "{:,.0f}"),
         _told(row.took_s or None, "{:,.0f} s"),
         f"{WORDS[row.outcome]}{', recorded' * row.known}",
     )
 
 
-def _told(value: float | None, words: str) -> str:
-    return "" if value is None else words.format(value)
+def _told(value: float | None, words: str, never: str = "") -> str:
+    return "" if value is None else never if value == inf else words.format(value)
 
 
 def _who(row: Row) -> str:
@@ -146,7 +148,9 @@ def markdown(course: Course, changed: Sequence[str]) -> str:
 def _safe(text: str) -> str:
     """Nothing in it means anything to Markdown's tables, or to HTML."""
     plain = " ".join(sayable(text).split())
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
+    for sign, entity in (("&", "&amp;"), ("<", "&lt;"), ("\\", "&#92;"), ("|", "&#124;")):
+        plain = plain.replace(sign, entity)
+    return plain
 
 
 def junit(course: Course) -> str:
@@ -154,7 +158,7 @@ def junit(course: Course) -> str:
     rows = course.table
     suite = Xml.Element(
         "testsuite",
-        name=str(course.suite),
+        name=sayable(str(course.suite)),
         tests=str(len(rows)),
         failures=str(sum(row.outcome == NOT_AS_EXPECTED for row in rows)),
         errors=str(sum(_kind(row) == "error" for row in rows)),
@@ -166,7 +170,7 @@ def junit(course: Course) -> str:
             suite,
             "testcase",
             name=sayable(_who(row)),
-            classname=course.suite.stem,
+            classname=sayable(course.suite.stem),
             time=f"{row.took_s:.1f}",
         )
         if kind := _kind(row):
@@ -188,8 +192,8 @@ def _kind(row: Row) -> str:
 def plain(course: Course, changed: Sequence[str]) -> Mapping[str, Any]:
     """For programs."""
     return {
-        "suite": str(course.suite),
-        "conclusion": conclusion(course),
+        "suite": sayable(str(course.suite)),
+        "conclusion": sayable(conclusion(course)),
         "exit_code": course.exit_code,
         "complete": course.complete,
         "early": course.early or None,

@@ -1,5 +1,6 @@
 """How endings add up, and what a suite makes of them."""
 
+import json
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -20,7 +21,7 @@ from harness.suite.expected import (
 )
 from harness.suite.figures import NAMES
 from harness.suite.figures import figures as figures_of
-from harness.suite.row import Spent, row_of
+from harness.suite.row import Row, Spent, row_of
 from harness.trial import Trial
 from harness.verdict import Finding, Judgement, Reason, Result, Verdict
 
@@ -142,7 +143,7 @@ def test_figures_are_within_their_bounds(
 
 
 def test_a_recovery_that_never_came_is_beyond_every_bound(tmp_path: Path) -> None:
-    """And no number, so it is not kept as one."""
+    """And is kept as what it is, which is no number of JSON's."""
     times = {"faults": [{"to_ack_s": 1.0}, {"to_ack_s": None}]}
     told = Verdict(Judgement.VALID, "", (), (Result("availability", stats=times),))
     bounds = Bound("to_ack_s_p50", 1.0), Bound("to_ack_s_p99", 1e9)
@@ -150,7 +151,8 @@ def test_a_recovery_that_never_came_is_beyond_every_bound(tmp_path: Path) -> Non
     row = row_of(expected, 1, Ending(1, RunDir(tmp_path), told), "", Spent(60.0))
     assert (row.outcome, row.beside) == (NOT_AS_EXPECTED, ("to_ack_s_p99 never",))
     assert row.figures["to_ack_s_p50"] == 1.0
-    assert "to_ack_s_p99" not in row.figures
+    assert json.dumps(row.plain()["figures"]["to_ack_s_p99"], allow_nan=False) == '"inf"'
+    assert Row.read(json.loads(json.dumps(row.plain()))) == row
 
 
 def test_every_figure_that_may_be_bounded_is_one_that_is_told() -> None:

@@ -6,15 +6,20 @@ import time
 from pathlib import Path
 
 import pytest
-from suite_rows import turn
+from suite_rows import row, turn
 
+from harness.errors import BadRequest
 from harness.options import Request
 from harness.rundir import RunDir
 from harness.runs import start_run
 from harness.session import Ending
 from harness.suite import course as suite_course
 from harness.suite.course import Budget, Course, conduct, turns
+from harness.suite.expected import UNDECIDED
 from harness.suite.log import SuiteLog
+from harness.suite.night import Asked, night
+from harness.suite.row import Row
+from harness.suite.trend import FILE
 
 CALM, STORM = turn("calm").cell, turn("storm").cell
 
@@ -27,8 +32,10 @@ class Engines:
     def close(self) -> None: ...
 
 
-def _conducted(runs: Path) -> Course:
-    course = Course(Path("suites/night.toml"), turns([CALM, STORM], 1))
+def _conducted(runs: Path, **known: Row) -> Course:
+    asked = turns([CALM, STORM], 1)
+    rows = {turn.key: known[turn.cell.title] for turn in asked if turn.cell.title in known}
+    course = Course(Path("suites/night.toml"), asked, rows)
     with SuiteLog(course.suite, [one.key for one in course.asked], runs) as log:
         conduct(course, runs, log, Budget(), lambda row: None, page=False)
         assert bool(log.begun) == bool(course.early)
@@ -65,3 +72,61 @@ def test_what_was_recorded_when_it_was_stopped_is_judged_with_the_time_it_took(
     assert [row.came for row in again.table] == ["no cluster came up", "it was judged"]
     assert again.table[1].took_s >= 90.0
     assert made == ["calm", "storm"]
+
+
+def test_what_can_not_be_judged_is_told_and_the_suite_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was whole when the command died, and of which somebody has spoiled a file."""
+
+    def run_one(asked: Request, runs: Path, spark: object) -> Ending:
+        if asked is STORM.asked:
+            return Ending(1, error="no cluster came up")
+        with start_run(asked.trial, "", runs) as run:
+            run.update_state(ended=True)
+        raise KeyboardInterrupt
+
+    def judged(run: RunDir, seed: int, spark: object) -> Ending:
+        raise BadRequest("names.json cannot be read")
+
+    for name, stand_in in (("Engines", Engines), ("run_one", run_one), ("judged", judged)):
+        monkeypatch.setattr(suite_course, name, stand_in)
+    _conducted(tmp_path)
+    again = _conducted(tmp_path)
+    assert [row.came for row in again.table] == ["names.json cannot be read", "no cluster came up"]
+    assert again.table[0].run
+
+
+def test_what_was_done_before_an_interruption_is_no_row_of_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record knows it too by then, but neither its folder nor what it took."""
+
+    def run_one(asked: Request, runs: Path, spark: object) -> Ending:
+        if asked is STORM.asked:
+            raise KeyboardInterrupt
+        return Ending(1, error="no cluster came up")
+
+    for name, stand_in in (("Engines", Engines), ("run_one", run_one)):
+        monkeypatch.setattr(suite_course, name, stand_in)
+    _conducted(tmp_path)
+    again = _conducted(tmp_path, calm=row(known=True))
+    assert again.resumed == 1
+    assert not again.table[0].known
+    assert again.table[0].came == "no cluster came up"
+
+
+def test_a_night_is_told_though_no_other_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What has taken all night is summed up first."""
+    monkeypatch.setattr(suite_course, "Engines", Engines)
+    monkeypatch.setattr(suite_course, "run_one", lambda *asked: Ending(1, error="it was run"))
+    suite = tmp_path / "night.toml"
+    suite.write_text('[[trial]]\nexpect = "valid"\nwith = { hosts = "simulated" }\n')
+    (tmp_path / "runs" / "suites" / FILE).mkdir(parents=True)
+    assert night(Asked(suite, page=False), tmp_path / "runs") == UNDECIDED
+    assert "it was run" in (tmp_path / "runs" / "suites" / "night.md").read_text()
+    said = capsys.readouterr().err
+    assert "compared with none before" in said
+    assert "later nights will not be compared with this one" in said

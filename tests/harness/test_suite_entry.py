@@ -110,6 +110,16 @@ def test_names_may_be_equal_where_seeds_differ(tmp_path: Path) -> None:
     assert [cell.title for cell in cells] == ["a", "a", "a", "messages", "messages #2"]
 
 
+def test_no_two_runs_have_one_name(tmp_path: Path) -> None:
+    """Not even where somebody gives the name that a number would have made."""
+    cells = read_suite(_suite(tmp_path, VALID + VALID + 'name = "messages"\n' + VALID))
+    cells += read_suite(_suite(tmp_path, VALID * 2 + VALID + 'name = "messages #2"\n'))
+    assert [cell.title for cell in cells] == [
+        *("messages", "messages #2", "messages #3"),
+        *("messages", "messages #3", "messages #2"),
+    ]
+
+
 def test_a_setting_that_is_a_number_is_scaled() -> None:
     """Also one that is written without a point."""
     asked = scaled(Request(Trial(settings={"x": 2})), Scale(0.5, "x"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from harness.errors import BedFailed
 from harness.rundir import RunDir
 from harness.runs import begun
 from harness.suite import log as suite_log
-from harness.suite.log import SuiteLog, cut_off, ran_s
+from harness.suite.log import Begun, SuiteLog, cleared, cut_off, ran_s
 from harness.trial import Trial
 
 SUITE = Path("suites/night.toml")
@@ -27,7 +28,7 @@ def test_who_asks_again_goes_on(tmp_path: Path) -> None:
         name = log.id
     with SuiteLog(SUITE, KEYS, tmp_path) as again:
         assert again.rows == {"a-1": row(codes=("LOST_ACKED",), figures={"per_s": 10.5})}
-        assert again.begun == {"b-1": when}
+        assert again.begun == {"b-1": Begun(when, tuple(sys.argv[1:]))}
         assert again.id == name
         again.broken_off("b-1")
     with SuiteLog(SUITE, KEYS, tmp_path) as third:
@@ -95,19 +96,34 @@ def _run(runs: Path, name: str, trial: Trial, **state: object) -> RunDir:
 
 
 def test_what_was_cut_off_is_found(tmp_path: Path) -> None:
-    """A suite's run of this very trial, since it began; not one that is done, nor a stranger's."""
-    trial = Trial(name="calm")
+    """This command's run of this very trial, since it began; not one that is done, nor that of
+    another suite, or of some runs of the same."""
+    trial, command = Trial(name="calm"), ("suite", "x")
     mine = _run(tmp_path, "mine", trial)
     _run(tmp_path, "older", trial, started="2026-01-01")
     _run(tmp_path, "by-hand", trial, command=["run", "x"])
+    _run(tmp_path, "some-of-it", trial, command=["suite", "x", "--only", "calm"])
     _run(tmp_path, "another", Trial(name="calm", seed=2))
     _run(tmp_path, "done", trial)
     _run(tmp_path, "torn", trial).trial_file.write_bytes(b"\xff\xfe")
     (tmp_path / "latest").symlink_to("by-hand")
-    found = cut_off(tmp_path, trial, "2026-01-02", ["done"])
+    found = cut_off(tmp_path, trial, Begun("2026-01-02", command), ["done"])
     assert found
     assert found.path == mine.path.resolve()
-    assert cut_off(tmp_path, trial, "2026-01-03", []) is None
+    assert cut_off(tmp_path, trial, Begun("2026-01-03", command), []) is None
+
+
+def test_what_can_not_be_undone_keeps_its_folder(tmp_path: Path) -> None:
+    """The ledger says what is still in the world; no other run is begun on that."""
+    run = _run(tmp_path, "mine", Trial(hosts="ssh"))
+    ledger = run.path / "ledger.jsonl"
+    ledger.write_text("what was it\n{}\n")
+    with pytest.raises(BedFailed, match=f"could not be undone.* heal {run.path}"):
+        cleared(run)
+    assert ledger.is_file()
+    ledger.unlink()
+    cleared(_run(tmp_path, "another", Trial()))
+    assert not (tmp_path / "another").exists()
 
 
 def test_a_run_that_was_cut_off_took_its_time(tmp_path: Path) -> None:

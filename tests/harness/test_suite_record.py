@@ -1,11 +1,13 @@
 """A record of measured cells: what has not changed is not measured again."""
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import pytest
 from suite_rows import row, turn
 
+from harness.contents import BROKEN, contents
 from harness.errors import BadRequest
 from harness.suite import record as suite_record
 from harness.suite.expected import NOT_AS_EXPECTED, UNDECIDED
@@ -27,6 +29,45 @@ def test_what_was_measured_is_known(tmp_path: Path) -> None:
     assert known[calm.key].known
     assert known[lossy.key].came == "invalid, LOST_ACKED"
     assert known[lossy.key].outcome == NOT_AS_EXPECTED
+
+
+def test_a_time_that_never_came_is_kept_as_such(tmp_path: Path) -> None:
+    """Beyond every bound, then as now."""
+    never = {"to_ack_s_p99": inf}
+    Record({}).with_(turn(), row(figures=never)).write(tmp_path / "trial.tsv", [turn()])
+    (known,) = Record.open(tmp_path / "trial.tsv").known([turn()]).values()
+    assert known.figures == never
+
+
+def test_two_suites_may_write_into_one_record(tmp_path: Path) -> None:
+    """Each adds its rows to what is there by then."""
+    path, calm, lossy = tmp_path / "trial.tsv", turn(), turn("lossy")
+    Record.add(path, [(calm, row(figures={"lost": 0}))], [calm])
+    Record.add(path, [(lossy, row("lossy", figures={"lost": 1}))], [lossy])
+    Record.add(path, [(calm, row(figures={"lost": 2}))], [calm])
+    known = Record.open(path).known([calm, lossy])
+    assert [known[one.key].figures["lost"] for one in (calm, lossy)] == [2, 1]
+
+
+def test_a_plug_in_from_elsewhere_is_part_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who tests a system of his own changes that, and no file of ours."""
+    told = tmp_path / "barge-1.0.dist-info"
+    package = tmp_path / "barge"
+    for folder in (told, package):
+        folder.mkdir()
+    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: barge\nVersion: 1.0\n")
+    (told / "entry_points.txt").write_text("[seatrial.system]\nbarge = barge.systems\n")
+    (package / "__init__.py").touch()
+    hashes = set()
+    for code in ("", "one", "other"):
+        (package / "client.py").write_text(f"# {code}\n")
+        contents.cache_clear()
+        hashes.add(contents(BROKEN))
+        monkeypatch.syspath_prepend(tmp_path)
+    contents.cache_clear()
+    assert len(hashes) == 3, "without it, with it, and with another one"
 
 
 def test_a_bound_that_was_broken_convicts_nobody(tmp_path: Path) -> None:

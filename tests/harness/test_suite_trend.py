@@ -1,6 +1,8 @@
 """Tonight against the nights before: what is told has changed, and what has not is not told."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,8 @@ def test_a_verdict_that_is_another_one_is_told() -> None:
     assert not list(changes(came([row(**LOST)]), before))
     other = row(**{**LOST, "codes": ("REORDERED",)})
     assert len(list(changes(came([other]), before))) == 1
+    lost, fine = row(**LOST), row()
+    assert not list(changes(came([fine, lost]), [night("1", lost, fine)])), "another seed of it"
     failed = [row(outcome=UNDECIDED, word="no verdict", error=f"see run {n}") for n in (1, 2)]
     assert not list(changes(came(failed[1:]), [night("1", failed[0])]))
 
@@ -43,6 +47,17 @@ def test_a_number_far_from_the_usual_is_told() -> None:
     (few,) = changes(came([quick(1.0, 150.0)]), before)
     assert "150 messages a second" in few
     assert not list(changes(came([quick(0.2, 400.0)]), before)), "better is not told"
+
+
+def test_a_recovery_that_never_came_is_told(tmp_path: Path) -> None:
+    """It is slower than any, and no number in a file."""
+    (told,) = changes(came([quick(inf)]), [night("1", quick(1.0))])
+    assert told == "calm: half of the faults, or more, were not recovered from, usually 1"
+    assert not list(changes(came([quick(inf)]), [night("1", quick(inf))]))
+    assert not list(changes(came([quick(1.0)]), [night("1", quick(inf))])), "better is not told"
+    remember(night("1", quick(inf)), tmp_path)
+    assert nights(tmp_path) == [night("1", quick(inf))]
+    assert "Infinity" not in (tmp_path / "suites" / FILE).read_text()
 
 
 def test_a_name_without_a_past_is_no_change() -> None:
@@ -61,6 +76,14 @@ def test_nights_are_remembered_once_and_for_a_while(tmp_path: Path) -> None:
     assert len(nights(tmp_path, "night")) == KEPT - 1
     (other,) = nights(tmp_path, "other")
     assert other == night("last", row(**LOST), suite="other")
+
+
+def test_several_suites_at_once_lose_no_night(tmp_path: Path) -> None:
+    """Each writes all nights anew."""
+    names = [str(number) for number in range(40)]
+    with ThreadPoolExecutor(4) as suites:
+        list(suites.map(lambda name: remember(night(name, row()), tmp_path), names))
+    assert sorted(one.id for one in nights(tmp_path)) == sorted(names)
 
 
 def test_a_line_of_another_edition_is_left_out(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a suite says in the morning: to people, to a job's page, to a build service."""
 
 from io import StringIO
+from math import inf
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -10,7 +11,7 @@ from suite_rows import course, row, turn
 from harness.suite.course import Course, likely_s, turns, within
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED
 from harness.suite.figures import quantile
-from harness.suite.view import around, conclusion, junit, keep, markdown, plain, show
+from harness.suite.view import around, conclusion, details, junit, keep, markdown, plain, show
 
 LOST = {"outcome": NOT_AS_EXPECTED, "word": "invalid", "codes": ("LOST_ACKED",)}
 BROKEN = {"outcome": UNDECIDED, "word": "no verdict", "error": "no cluster came up"}
@@ -51,8 +52,8 @@ def test_nothing_is_said_of_time_that_nobody_knows() -> None:
 
 def test_markdown_is_safe_whatever_a_trial_is_called() -> None:
     """Neither a table's bars nor HTML come through."""
-    text = markdown(course(row("a|b <script>")), ())
-    assert "| a\\|b &lt;script> | 1 |" in text
+    text = markdown(course(row("a\\|b <script>")), ())
+    assert "| a&#92;&#124;b &lt;script> | 1 |" in text
     assert "<script>" not in text
     assert text.startswith("## 1 of 1 run of suites/night.toml ended as expected\n")
 
@@ -68,6 +69,8 @@ def test_junit_tells_failures_from_errors_and_from_what_was_not_run() -> None:
     assert kinds == [[], ["failure"], ["error"], ["skipped"]]
     assert suite[1][0].get("message") == "invalid, LOST_ACKED, but valid was expected"
     assert suite[2].get("name") == "bed\N{REPLACEMENT CHARACTER} seed 1"
+    odd = Course(Path("n\x07\udcff.toml"), whole.asked, whole.rows)
+    assert Xml.fromstring(junit(odd)).get("name") == "n" + 2 * "\N{REPLACEMENT CHARACTER}" + ".toml"
 
 
 def test_the_summary_is_kept_beside_the_runs(tmp_path: Path) -> None:
@@ -84,6 +87,17 @@ def test_the_same_as_data() -> None:
     told = plain(course(row(), row("lossy", **LOST)), ())
     assert told["exit_code"] == NOT_AS_EXPECTED
     assert [one["name"] for one in told["rows"]] == ["calm", "lossy"]
+
+
+def test_who_was_stopped_is_told_how_to_go_on(tmp_path: Path) -> None:
+    """With all that was asked for: with other words it would be another suite."""
+    command = ("suite", "my night.toml", "--only", "calm", "--record", "it.tsv")
+    lines = details(course(row(), early="stopped", command=command), ())
+    assert list(lines)[-1].endswith("seatrial suite 'my night.toml' --only calm --record it.tsv")
+
+
+def test_a_recovery_that_never_came_is_shown() -> None:
+    assert " never " in markdown(course(row(figures={"to_ack_s_p50": inf})), ())
 
 
 # --------------------------------------------------------------------------------- the budget
