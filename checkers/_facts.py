@@ -4,7 +4,7 @@ Coverage, recovery and availability are pure functions of `Facts`. The windows a
 about are laid out here, once, so that one pass over the operations serves all three.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -237,9 +237,9 @@ def _full_size(outline: Outline, name: str, greatest: int) -> int:
     return max(brokers // max(1, len(outline.sets)), greatest)
 
 
-def all_full_at(outline: Outline, names: Sequence[str], since: int) -> int | None:
-    """When the last of these sets was full, each for the first time at or after `since`."""
-    times = [full_set_at(outline, name, since) for name in names]
+def latest(moments: Iterable[int | None]) -> int | None:
+    """The last of them; None when one never came, or there is none."""
+    times = list(moments)
     known = [t for t in times if t is not None]
     return max(known) if known and len(known) == len(times) else None
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from checkers._answers import Answers
-from checkers._facts import IN_FAULTS, QUIET, Facts, Outline, all_full_at, facts
+from checkers._facts import IN_FAULTS, QUIET, Facts, Outline, facts, full_set_at, latest
 from checkers._timeline import What
 from harness.history import History
 from harness.intervals import FaultInterval, Window
@@ -142,7 +142,7 @@ def _to_full_set(outline: Outline, fault: FaultInterval, group: int) -> float | 
     if fault.heal is None:
         return None
     names = outline.sets[group : group + 1] if outline.set_of_key else outline.sets
-    full = all_full_at(outline, names, fault.heal)
+    full = latest(full_set_at(outline, name, fault.heal) for name in names)
     if full is None or full > max(fault.heal, _next_begin(outline, fault)):
         return None
     return _s(full - fault.heal)
@@ -199,8 +199,6 @@ def _latencies(known: Facts) -> dict[str, Any]:
     }
     worst = known.answers.worst_ms()
     found["all"]["max"] = None if worst is None else round(worst, 3)
-    for told in found.values():  # a bucket is told by its middle
-        told.update({at: min(ms, found["all"]["max"]) for at, ms in told.items() if ms is not None})
     return found
 
 

@@ -22,10 +22,10 @@ and is missed only when nobody has heard of it for long, so what happened to the
 minute before it was lost is not held against the system either.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from checkers._facts import Facts, Outline, facts, full_set_at
+from checkers._facts import Facts, Outline, facts, full_set_at, latest
 from checkers._timeline import NO_SET
 from harness.history import History
 from harness.intervals import ASKING, EXCUSING, Event, FaultInterval, faults_at
@@ -140,8 +140,7 @@ def redundant_at(outline: Outline, name: str, since: int) -> int | None:
     then never were. How early it was, only the cluster's own events tell. None: it never was, or
     nobody knows when.
     """
-    asked = [event for event in outline.events if event.kind == "recovery"]
-    if asked and not asked[-1].fields.get("redundant") and name in _short(outline):
+    if _seen_redundant(outline) is False and name in _short(outline):
         return None
     return full_set_at(outline, name, since)
 
@@ -154,11 +153,11 @@ def _short(outline: Outline) -> Sequence[str]:
     return [name for name, of in dealt if last.get(name, 0) < of.full] or outline.sets
 
 
-def _seen_redundant(outline: Outline) -> bool:
+def _seen_redundant(outline: Outline) -> bool | None:
     """Whether the runner saw all sets redundant when it asked, however long that was after the
-    healing."""
+    healing; None: it did not ask."""
     asked = [event for event in outline.events if event.kind == "recovery"]
-    return bool(asked) and bool(asked[-1].fields.get("redundant"))
+    return bool(asked[-1].fields.get("redundant")) if asked else None
 
 
 def _tried(known: Facts, fs: Sequence[F], group: int | None) -> bool:
@@ -181,10 +180,10 @@ def _times(known: Facts, healed: int) -> Mapping[str, Any]:
 
     def answered(fs: Sequence[F]) -> int | None:
         first = {group: known.answers.answer(mark, fs, group) for group in groups}
-        return _last(t for g, t in first.items() if t is not None or _tried(known, fs, g))
+        return latest(t for g, t in first.items() if t is not None or _tried(known, fs, g))
 
     moments = {
-        "full_set_s": _last(redundant_at(outline, name, healed) for name in outline.sets),
+        "full_set_s": latest(redundant_at(outline, name, healed) for name in outline.sets),
         "send_s": answered((F.SEND,)),
         "read_s": answered(READS),
     }
@@ -192,13 +191,6 @@ def _times(known: Facts, healed: int) -> Mapping[str, Any]:
         moments = {"operation_s": answered(OWN)} | moments
     took = {name: None if t is None else _s(t - healed) for name, t in moments.items()}
     return {"healed_s": _s(healed), "within_s": known.outline.trial.recover_within_s, **took}
-
-
-def _last(moments: Iterable[int | None]) -> int | None:
-    """The latest of them; None when one never came."""
-    times = list(moments)
-    known = [t for t in times if t is not None]
-    return max(known) if known and len(known) == len(times) else None
 
 
 # ------------------------------------------------------------------------------------- crashes

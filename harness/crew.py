@@ -200,11 +200,8 @@ class Crew:
             self.tally.ended[kind] += 1
             self.tally.latencies_ns.append(t - begun - self._spread_ns)
             if kind == _OK:
-                answered, at = (
-                    self.tally.answered_ns,
-                    self._set_of_key[key] if self._set_of_key else 0,
-                )
-                answered[at] = max(answered[at], begun)
+                at = self._set_of_key[key] if self._set_of_key else 0
+                self.tally.answered_ns[at] = max(self.tally.answered_ns[at], begun)
         if c.error:
             self._notes.append((t, process, op, c.error))
 

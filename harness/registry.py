@@ -97,9 +97,9 @@ def described(kind: str) -> Iterator[tuple[str, str]]:
 
 def nemesis() -> ModuleType:
     """The package that draws, loads and carries out plans, by name: harness imports no fault."""
-    return import_module("nemesis")
+    return import_module(KINDS["fault"].package)
 
 
 def site() -> ModuleType:
     """The pages over a folder of runs, by name: harness imports no report."""
-    return import_module("reports._site")
+    return import_module(f"{KINDS['report'].package}._site")
