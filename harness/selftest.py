@@ -8,7 +8,8 @@ has to be that very code; a node that crashed, or a test bed that failed, catche
 sound build plays the same plan with the same seed, and has to be *valid*.
 
 Simulated cases are shared out to worker processes; real ones come after them, one at a time, since
-they need the machine for themselves.
+they need the machine for themselves. A stop, by Ctrl-C, SIGTERM or a closed terminal, ends the
+self-test, and a run that was cut short by it is no evidence of anything.
 """
 
 import shutil
@@ -26,6 +27,7 @@ from harness.history import History
 from harness.judge import judge_here
 from harness.options import request
 from harness.rundir import RunDir
+from harness.session import say
 from harness.simulation import STOPPED, simulated
 from harness.swarm import HOSTS as SIMULATED
 from harness.trial import Trial
@@ -166,10 +168,11 @@ def cheapest(chosen: Sequence[Case], count: int = QUICK) -> tuple[Case, ...]:
 
 Watch = Callable[[Course], None]  # called whenever something may have changed
 Play = Callable[[Case, int, str], Played]  # a case, a seed, and the mutant or nothing
+Run = Callable[[Trial, str, Path], RunDir]  # KeyboardInterrupt: it was stopped
 
 
-def conduct(course: Course, jobs: int, runs: Path, watch: Watch) -> None:
-    """Play all cases; runs of real hosts are kept under `runs`."""
+def conduct(course: Course, jobs: int, runs: Path, watch: Watch, run: Run | None = None) -> None:
+    """Play all cases; runs of real hosts are kept under `runs`, and made by `run`."""
     simulated_ones = [case for case in course.cases if not case.is_real]
     with closing(carried_out(in_worlds, simulated_ones, jobs)) as steps:
         for done in steps:
@@ -178,10 +181,27 @@ def conduct(course: Course, jobs: int, runs: Path, watch: Watch) -> None:
             watch(course)
             if course.interrupted:
                 return
+    play = _unless_stopped(course, on_hosts(runs, run or _run))
     for case in course.cases:
         if case.is_real and not course.interrupted:
-            course.answers.append(answered(case, on_hosts(runs), SEEDS_OF_REAL_HOSTS))
+            try:
+                course.answers.append(answered(case, play, SEEDS_OF_REAL_HOSTS))
+            except KeyboardInterrupt as stop:
+                course.interrupt()
+                if str(stop):  # what it has left behind
+                    say(f"the run was stopped{stop}")
             watch(course)
+
+
+def _unless_stopped(course: Course, play: Play) -> Play:
+    """Nothing is begun after a request that came between two runs."""
+
+    def played(case: Case, seed: int, mutant: str) -> Played:
+        if course.interrupted:
+            raise KeyboardInterrupt
+        return play(case, seed, mutant)
+
+    return played
 
 
 def answered(case: Case, play: Play, seeds: Sequence[int]) -> Answer:
@@ -223,19 +243,26 @@ def in_worlds(case: Case, scratch: Path) -> Answer:
     return answered(case, play, SEEDS)
 
 
-def on_hosts(runs: Path) -> Play:
-    """Plays on the hosts that the plan names; the machine belongs to it."""
+def on_hosts(runs: Path, run: Run) -> Play:
+    """Plays on the hosts that the plan names; the machine belongs to it. KeyboardInterrupt when the
+    run was stopped by request: what it recorded is no evidence."""
 
     def play(case: Case, seed: int, mutant: str) -> Played:
         trial, plan = asked(case, seed, mutant)
         try:
             with redirect_stderr(StringIO()):
-                run = launch.run(trial, plan, runs=runs)
+                folder = run(trial, plan, runs)
         except BedFailed as e:
             return Played(error=str(e))
-        return judged(run)
+        if folder.state().get("interrupted"):
+            raise KeyboardInterrupt
+        return judged(folder)
 
     return play
+
+
+def _run(trial: Trial, plan: str, runs: Path) -> RunDir:
+    return launch.run(trial, plan, runs=runs)
 
 
 def judged(run: RunDir) -> Played:

@@ -15,10 +15,12 @@ from harness import registry
 from harness.history import History
 from harness.plans import told as plainly
 from harness.shrink import Case, size
-from harness.shrinking import Progress
+from harness.shrinking import Again, Progress
 from harness.simulation import Outcome
 from harness.story import told
 from harness.swarm import HOSTS
+from harness.tally import many
+from harness.tries import Attempt
 from harness.typed import seatrial
 
 
@@ -48,13 +50,32 @@ class Watched:
     def __call__(self, progress: Progress) -> None:
         if not progress.tries.proven:
             return
-        now = size(progress.tries.best)
-        line = f"{progress.took_s:7.1f} s  {progress.tries.failure}: {now}"
+        now = f"{size(progress.tries.best)}{_for_real(progress)}"
+        line = f"{progress.took_s:7.1f} s  {progress.tries.failure}: {now}, {tried(progress)}"
         if self._status:
-            self._status.update(f"{line}, {progress.tries.count:,} tries")
+            self._status.update(line)
         elif now != self._last:
-            self._console.print(f"{line}, {progress.tries.count:,} tries", soft_wrap=True)
+            self._console.print(line, soft_wrap=True)
         self._last = now
+
+
+def tried(progress: Progress) -> str:
+    """How many worlds or runs it took."""
+    count = progress.tries.count + progress.again.count
+    return "1 try" if count == 1 else f"{count:,} tries"
+
+
+def _for_real(progress: Progress) -> str:
+    """Of a real run, which does not fail every time: what is known of how often."""
+    if not is_real(progress):
+        return ""
+    if progress.again.count:
+        return f"; tried again, {often(progress.again)}"
+    return f", failed at try {progress.tries.failed_at(progress.tries.best)} of it"
+
+
+def is_real(progress: Progress) -> bool:
+    return progress.start.trial.hosts != HOSTS
 
 
 def show(progress: Progress, outcome: Outcome) -> None:
@@ -67,13 +88,13 @@ def show(progress: Progress, outcome: Outcome) -> None:
 def lines(progress: Progress, outcome: Outcome) -> Iterator[str]:
     tries = progress.tries
     yield (
-        f"{size(progress.start)} became {size(tries.best)}: {tries.count:,} tries in "
+        f"{size(progress.start)} became {size(tries.best)}: {tried(progress)} in "
         f"{progress.took_s:.0f} s."
     )
     if not progress.whole:
         yield "The search was stopped before its end; with more time the run may become smaller."
-    if progress.start.trial.hosts != HOSTS:
-        yield frequencies(progress)
+    if is_real(progress):
+        yield from frequencies(progress)
     before = tries.first.failure if tries.first else ()
     if gone := [code for code in before if code not in outcome.failure]:
         yield f"Not found any more: {', '.join(gone)}."
@@ -85,13 +106,31 @@ def lines(progress: Progress, outcome: Outcome) -> Iterator[str]:
     yield from ("", f"Run: {outcome.run.path}", f"Again: {seatrial()} replay {outcome.run.path}")
 
 
-def frequencies(progress: Progress) -> str:
-    """How often a real run fails, which is not the same every time."""
-    whole, least = (progress.tries.frequency(c) for c in (progress.start, progress.tries.best))
-    return (
-        f"What was given failed {whole[0]} of {whole[1]} times, what is left {least[0]} of"
-        f" {least[1]}."
-    )
+def frequencies(progress: Progress) -> Iterator[str]:
+    """What is known of how often real runs fail.
+
+    Tries of a candidate end with its first failure, so their number is no rate; what is left was
+    tried again for one.
+    """
+    tries = progress.tries
+    given, left = (tries.failed_at(case) for case in (progress.start, tries.best))
+    if Attempt.of(progress.start.lucky(0)) == Attempt.of(tries.best.lucky(0)):
+        yield f"What was given failed at try {given}, and nothing smaller did."
+    else:
+        yield f"What was given failed at try {given}, what is left at try {left} of it."
+    if progress.again.count:
+        yield f"Tried again, what is left {often(progress.again)}."
+    else:
+        why = "" if progress.stopped else ", for the time was over (--within)"
+        yield f"How often what is left fails is not known: it was not tried again{why}."
+
+
+def often(again: Again) -> str:
+    """In words that hold for few tries, too."""
+    if not again.judged:
+        return f"was not judged once: the test bed failed {many(again.lost, 'time')}"
+    lost = f"; the test bed failed {many(again.lost, 'more time')}" if again.lost else ""
+    return f"failed {again.failed:,} of {many(again.judged, 'time')}{lost}"
 
 
 def plan(case: Case) -> str:

@@ -7,7 +7,7 @@ SIGTERM, a closed terminal or because the time is over, keeps the best so far.
 import time
 from collections.abc import Callable
 from contextlib import closing, redirect_stderr
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness import registry
@@ -40,11 +40,26 @@ class Patience:
 
 
 @dataclass
+class Again:
+    """What is left, tried again when nothing gets smaller any more: how often it was judged, how
+    often it failed then, and how often the test bed did, which says nothing of it."""
+
+    judged: int = 0
+    failed: int = 0
+    lost: int = 0
+
+    @property
+    def count(self) -> int:
+        return self.judged + self.lost
+
+
+@dataclass
 class Progress:
     """The search as it goes on. `took_s` of the real clock; `whole`: it came to its end."""
 
     start: Case
     tries: Tries
+    again: Again = field(default_factory=Again)  # on real hosts
     took_s: float = 0.0
     whole: bool = False
     stopped: bool = False  # somebody asked for it

@@ -1,9 +1,11 @@
 """Shrinking a run on real hosts: candidates are run one after another, for real.
 
-The same plan does not fail every time there, so every candidate has several chances, each try of
-the given run and of what is left is counted, and what is to be kept is what the run was convicted
-of. A try is an ordinary run among the others, so that `seatrial heal --all` finds what one that was
-killed has left; it is removed when it is over, unless it is the least that has failed so far.
+The same plan does not fail every time there, so every candidate has several chances, up to its
+first failure, and what is to be kept is what the run was convicted of. How often something fails
+can not be learnt from tries that end with a failure; so what is left when nothing gets smaller any
+more is tried again, as often as a candidate has chances, and of these tries each counts. A try is
+an ordinary run among the others, so that `seatrial heal --all` finds what one that was killed has
+left; it is removed when it is over, unless it is the least that has failed so far.
 """
 
 import shutil
@@ -18,9 +20,11 @@ from harness.errors import BadRequest, BedFailed
 from harness.history import History
 from harness.judge import judge_here
 from harness.rundir import RunDir
+from harness.session import say
 from harness.shrink import Case
 from harness.shrinking import PREFIX, Patience, Progress, check_failed
 from harness.simulation import Outcome
+from harness.stopping import stoppable
 from harness.story import when_s
 from harness.trial import Trial
 from harness.tries import Attempt, Tried, Tries
@@ -48,29 +52,81 @@ def searched(
     """The least that fails like the case, and its run. BadRequest when it does not fail again."""
     name = PREFIX + case.trial.name.removeprefix(PREFIX)
     case = replace(case, trial=replace(case.trial, name=name))
-    progress, kept = Progress(case, Tries(case, patience.luck, wanted)), _Kept()
-    began_s = time.monotonic()
-    for attempt in progress.tries:
+    progress = Progress(case, Tries(case, patience.luck, wanted))
+    search = _Search(progress, wanted, patience, watch, runs, run or _run)
+    with stoppable(progress.stop):
         try:
-            folder, tried = tried_for_real(attempt, runs, run or _run)
-        except KeyboardInterrupt:
+            search.narrow()
+            search.again()
+        except KeyboardInterrupt as stop:
             progress.stop()
-            break
-        if folder:
-            kept.folders[attempt] = folder
-        progress.tries.take(Done(attempt, tried))
-        if wanted not in tried.failure and folder:
-            shutil.rmtree(kept.folders.pop(attempt).path, ignore_errors=True)
-        kept.only(_best(progress.tries, kept))
-        progress.took_s = time.monotonic() - began_s
-        progress.whole = progress.tries.over
-        watch(progress)
-        if progress.whole or progress.took_s >= patience.within_s:
-            break
+            if str(stop):  # what the run has left behind
+                say(f"the run was stopped{stop}")
     if progress.stopped and not progress.tries.proven:
         raise KeyboardInterrupt
     check_failed(progress.tries, case)
-    return progress, _outcome(kept.folders[_best(progress.tries, kept)])
+    return progress, _outcome(search.kept.folders[search.best])
+
+
+@dataclass
+class _Search:
+    """Try after try, until the time is over or somebody stops it."""
+
+    progress: Progress
+    wanted: str
+    patience: Patience
+    watch: Watch
+    runs: Path
+    run: Run
+    kept: _Kept = field(default_factory=_Kept)
+    began_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def best(self) -> Attempt:
+        """The least that failed: the search's own, or while that is the given run, any luck."""
+        best, folders = Attempt.of(self.progress.tries.best), self.kept.folders
+        return best if best in folders else next(reversed(folders), best)
+
+    def narrow(self) -> None:
+        """Until nothing gets smaller."""
+        tries, folders = self.progress.tries, self.kept.folders
+        for attempt in tries:
+            folder, tried = tried_for_real(attempt, self.runs, self.run)
+            if folder:
+                folders[attempt] = folder
+            tries.take(Done(attempt, tried))
+            if self.wanted not in tried.failure and folder:
+                shutil.rmtree(folders.pop(attempt).path, ignore_errors=True)
+            self.kept.only(self.best)
+            self.progress.whole = tries.over
+            self._tell()
+            if tries.over or self._over:
+                return
+
+    def again(self) -> None:
+        """What is left, for how often it fails: the search has come to its end."""
+        if not (self.progress.whole and self.progress.tries.proven):
+            return
+        again = self.progress.again
+        for _ in range(self.patience.luck):
+            if self._over:
+                return
+            folder, tried = tried_for_real(self.best, self.runs, self.run)
+            if folder:
+                again.judged += 1
+                again.failed += self.wanted in tried.failure
+                shutil.rmtree(folder.path, ignore_errors=True)
+            else:
+                again.lost += 1
+            self._tell()
+
+    def _tell(self) -> None:
+        self.progress.took_s = time.monotonic() - self.began_s
+        self.watch(self.progress)
+
+    @property
+    def _over(self) -> bool:
+        return self.progress.stopped or self.progress.took_s >= self.patience.within_s
 
 
 def tried_for_real(attempt: Attempt, runs: Path, run: Run) -> tuple[RunDir | None, Tried]:
@@ -99,14 +155,6 @@ def _about_s(folder: RunDir, verdict: Verdict) -> float | None:
     at_s = when_s(verdict.first)
     began_ns = folder.state().get("load_began_ns", 0)
     return at_s - began_ns / 1e9 if at_s is not None else None
-
-
-def _best(tries: Tries, kept: _Kept) -> Attempt:
-    """The least that failed: the search's own, or while that is the given run any luck of it."""
-    best = Attempt.of(tries.best)
-    if best in kept.folders:
-        return best
-    return next(reversed(kept.folders), best)
 
 
 def _outcome(folder: RunDir) -> Outcome:

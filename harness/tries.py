@@ -81,7 +81,7 @@ class Tries(Iterator[Attempt]):
     def __init__(self, case: Case, most: int, wanted: str = "") -> None:
         """`wanted`: the failure to be kept, of a run that may not fail every time."""
         self.best, self._origin, self._wanted = case, case.trial.seed, wanted
-        self.often: dict[str, list[bool]] = {}  # by case without its luck: did it fail?
+        self._endings: dict[Attempt, list[bool]] = {}  # whatever the luck: did it fail?
         self.over = False
         self.count = 0
         self.first: Tried | None = None  # how the case itself ended
@@ -100,10 +100,13 @@ class Tries(Iterator[Attempt]):
         """The case has failed here."""
         return bool(self.failure) and self.first is not None and self.failure in self.first.failure
 
-    def frequency(self, case: Case) -> tuple[int, int]:
-        """How often a case failed, whatever its luck, and how often it was tried."""
-        endings = self.often.get(str(case.lucky(0)), [])
-        return sum(endings), len(endings)
+    def failed_at(self, case: Case) -> int:
+        """Which try of a case, whatever its luck, was the first that failed, from 1; 0: none was.
+
+        A case that has failed is not tried again, so this says nothing of how often it fails.
+        """
+        endings = self._endings.get(Attempt.of(case.lucky(0)), [])
+        return endings.index(True) + 1 if True in endings else 0
 
     def __next__(self) -> Attempt:
         for attempt, _ in () if self.over else self._open:
@@ -123,11 +126,12 @@ class Tries(Iterator[Attempt]):
             self._go_on(*answer)
 
     def _note(self, attempt: Attempt) -> None:
-        """For how often a case fails."""
+        """For which of its tries a case failed at."""
         for open_, found in self._open:
             if open_ == attempt:
                 failed = bool(self.failure) and self.failure in self._known[attempt].failure
-                self.often.setdefault(str(found.case.lucky(0)), []).append(failed)
+                whatever_luck = Attempt.of(found.case.lucky(0))
+                self._endings.setdefault(whatever_luck, []).append(failed)
                 return
 
     def _answer(self) -> tuple[Found | None] | None:

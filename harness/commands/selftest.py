@@ -23,7 +23,7 @@ def command(
 
     Plans are suites/mutants/MUTANT.toml, on simulated hosts, and MUTANT.HOSTS.toml on real ones.
     Exit code 0 when every mutant was caught and no sound build was blamed, 1 when it was otherwise,
-    2 when that is undecided.
+    2 when that is undecided. Ctrl-C ends it, and the run that is under way then is no evidence.
     """
     from harness.doctor import refuse_unready
     from harness.runs import writable

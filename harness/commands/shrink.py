@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 @click.option(
     "--within", "--time", "within_s", type=Duration(), default="5m", help="End after so long: 5m."
 )
-@click.option("--luck", type=click.IntRange(1, 1000), default=8, help="Chances of a candidate.")
+@click.option(
+    "--luck",
+    type=click.IntRange(1, 1000),
+    default=8,
+    help="Chances of a candidate, and further tries of what is left on real hosts.",
+)
 @click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Simulated worlds at once.")
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
 def command(folder: Path, within_s: float, luck: int, jobs: int, runs: Path) -> int:
@@ -28,8 +33,9 @@ def command(folder: Path, within_s: float, luck: int, jobs: int, runs: Path) -> 
     a run of its own; its plan is printed, and its story. Ctrl-C keeps the best so far, as do
     SIGTERM and a terminal that is closed.
 
-    On real hosts a run does not fail every time: candidates are run one after another, each as
-    often as it has chances, and it is told how often what is left has failed. Give it time:
+    On real hosts a run does not fail every time: candidates are run one after another, each until
+    it fails or has had its chances. What is left when nothing gets smaller any more is run as often
+    again, as long as there is time, and it is told how often it failed then. Give it time:
     --time 1h.
     """
     from harness.openable import stored_run
@@ -60,9 +66,11 @@ def _for_real(run: "RunDir", case: "Case", patience: "Patience", runs: Path) -> 
     from harness.shrink_view import Watched, show
     from harness.shrinking import convicted
     from harness.shrinking_real import searched
+    from harness.stopping import UNHEEDED, stoppable
 
-    with Watched() as watch:
-        progress, outcome = searched(case, convicted(run), patience, watch, runs)
-    render(Ending(outcome.seed, outcome.run, outcome.verdict), Shown())
-    show(progress, outcome)
+    with stoppable(lambda: None, UNHEEDED):  # they come in numbers; the best is to be kept
+        with Watched() as watch:
+            progress, outcome = searched(case, convicted(run), patience, watch, runs)
+        render(Ending(outcome.seed, outcome.run, outcome.verdict), Shown())
+        show(progress, outcome)
     return 0

@@ -1,10 +1,16 @@
 """Self-tests: when a mutant is caught, when it survived, and when nothing is decided."""
 
+import os
+import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from harness import launch
 from harness.errors import BadRequest, UnknownName
+from harness.rundir import RunDir
 from harness.selftest import (
     ALL_CAUGHT,
     BLAMED,
@@ -20,8 +26,12 @@ from harness.selftest import (
     answered,
     cases,
     cheapest,
+    conduct,
     of_hosts,
 )
+from harness.simulation import simulated
+from harness.stopping import stoppable
+from harness.trial import Trial
 
 CASE = Case("bad", "LOST_ACKED", Path("bad.toml"), "simulated", 1.0)
 VALID = Played("valid", why="Valid: all is well")
@@ -109,3 +119,76 @@ def test_the_quick_ones_are_simulated() -> None:
     assert len(quick) == 5
     assert not any(case.is_real for case in quick)
     assert [case for case in everything if case in quick] == list(quick)
+
+
+# ------------------------------------------------------------------------------------ stopped
+
+
+PLAN = """\
+[trial]
+hosts = "simulated"
+duration_s = {duration_s}
+load = {{ rate = 10 }}
+settings = {{ timeScale = 0.1 }}
+nodes = {{ controller = 1, client = 1 }}
+"""
+
+
+def real(folder: Path, duration_s: float) -> Case:
+    """A case that is carried out as real ones are, in a world: nothing is there to catch."""
+    plan = folder / "one-ack.local.toml"
+    plan.write_text(PLAN.format(duration_s=duration_s))
+    return Case("one-ack", "LOST_ACKED", plan, "local", 1.0)
+
+
+def said(course: Course) -> None:
+    """Nobody watches."""
+
+
+def test_ctrl_c_ends_it(tmp_path: Path) -> None:
+    """In the middle of a run, which is no evidence: no other seed and no other case begins."""
+    runs = tmp_path / "runs"
+    course = Course([real(tmp_path, 3600.0)] * 2)
+
+    def pressed(status: Mapping[str, Any]) -> None:
+        if status.get("phase") == "load":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    def run(trial: Trial, plan: str, runs: Path) -> RunDir:
+        return launch.run(trial, plan, pressed, runs)
+
+    with stoppable(course.interrupt):
+        conduct(course, 1, runs, said, run)
+    folders = [path for path in runs.iterdir() if not path.is_symlink()]
+    assert [RunDir(path).state()["interrupted"] for path in folders] == [True]
+    assert course.interrupted
+    assert (course.answers, course.exit_code) == ([], UNDECIDED)
+
+
+def test_ctrl_c_between_two_runs_ends_it(tmp_path: Path) -> None:
+    """While one is judged, say: the next seed does not begin."""
+    course = Course([real(tmp_path, 0.5)])
+
+    def run(trial: Trial, plan: str, runs: Path) -> RunDir:
+        course.interrupt()
+        return simulated(trial, plan, runs / str(trial.seed)).run
+
+    conduct(course, 1, tmp_path / "runs", said, run)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["1"]
+    assert (course.answers, course.exit_code) == ([], UNDECIDED)
+
+
+def test_what_a_killed_run_leaves_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C twice kills the run, which takes nothing down."""
+    course = Course([real(tmp_path, 0.5)])
+
+    def run(trial: Trial, plan: str, runs: Path) -> RunDir:
+        raise KeyboardInterrupt("; what is left is removed by: seatrial heal")
+
+    conduct(course, 1, tmp_path, said, run)
+    assert (course.answers, course.exit_code) == ([], UNDECIDED)
+    assert (
+        "the run was stopped; what is left is removed by: seatrial heal" in capsys.readouterr().err
+    )

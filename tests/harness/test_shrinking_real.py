@@ -1,18 +1,22 @@
 """Shrinking real runs, with simulated worlds in the place of real hosts: they fail by chance only
 where a test says so."""
 
+import signal
 from collections.abc import Iterator
+from dataclasses import replace
+from io import StringIO
 from itertools import count
 from pathlib import Path
 
 import pytest
 import sinking
+from rich.console import Console
 
 from harness.errors import BadRequest, BedFailed
 from harness.registry import nemesis
 from harness.rundir import RunDir
 from harness.shrink import Case
-from harness.shrink_view import frequencies
+from harness.shrink_view import Watched, frequencies, lines
 from harness.shrinking import Patience, Progress
 from harness.shrinking_real import Run, searched
 from harness.simulation import simulated
@@ -47,21 +51,23 @@ def worlds(flaky: int = 0) -> Run:
 
 
 def test_a_run_becomes_smaller_by_real_tries(tmp_path: Path) -> None:
-    """Only the least that failed stays, as a run; how often it failed is told."""
+    """Only the least that failed stays, as a run; how often it fails is not known yet."""
     progress, outcome = searched(CASE, LOST, Patience(60.0, 2), Watch(TRIES), tmp_path, worlds())
     assert LOST in outcome.failure
     assert len(progress.tries.best.plan) < len(CASE.plan)
     assert [path.name for path in tmp_path.iterdir()] == [outcome.run.path.name]
     assert outcome.run.plan_file.read_text() == progress.tries.best.plan_toml
     assert outcome.run.trial().name == "shrunk-sinking"
-    assert "What was given failed 1 of 1 times" in frequencies(progress)
+    given, again = frequencies(progress)
+    assert given == "What was given failed at try 1, what is left at try 1 of it."
+    assert again.endswith("not known: it was not tried again, for the time was over (--within).")
 
 
 def test_what_fails_only_now_and_then_is_tried_again(tmp_path: Path) -> None:
-    """The first try does not fail: the second chance does, and both are counted."""
+    """The first try does not fail: the second chance does, which is told."""
     patience, bed = Patience(60.0, 3), worlds(flaky=TRIES)
     progress, outcome = searched(CASE, LOST, patience, Watch(3), tmp_path, bed)
-    assert progress.tries.frequency(progress.start) == (1, 2)
+    assert progress.tries.failed_at(progress.start) == 2
     assert LOST in outcome.failure
 
 
@@ -97,3 +103,97 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
     assert len(nemesis().load(outcome.run.plan_file.read_text()).faults) == len(CASE.plan)
     with pytest.raises(KeyboardInterrupt):
         searched(CASE, LOST, Patience(60.0, 2), Watch(99), tmp_path / "again", stopped)
+
+
+# ---------------------------------------------------------------- how often what is left fails
+
+REAL = replace(CASE, trial=replace(CASE.trial, hosts="local"))
+FAILS, CALM, BED, STOP = "fails", "calm", "bed", "stop"
+
+
+def endings(*given: str) -> Run:
+    """Runs of a case that nothing can be left out of: how the given one ends, try by try."""
+    left, numbers = iter(given), count(1)
+
+    def run(trial: Trial, plan: str, runs: Path) -> RunDir:
+        if plan != REAL.plan_toml or plain(trial) != plain(REAL.trial):
+            raise BadRequest("what is smaller does not fail")
+        ending = next(left)
+        if ending == BED:
+            raise BedFailed("the hosts are on fire")
+        if ending == STOP:
+            raise KeyboardInterrupt("; what is left is removed by: seatrial heal")
+        plan = plan if ending == FAILS else ""
+        return simulated(replace(trial, hosts="simulated"), plan, runs / f"run-{next(numbers)}").run
+
+    return run
+
+
+def plain(trial: Trial) -> Trial:
+    """Without what changes from try to try."""
+    return replace(trial, name="", seed=0, faults=())
+
+
+def to_the_end(luck: int, runs: Path, *given: str) -> tuple[Progress, list[str]]:
+    """The search, and what is told of how often; no run stays but that which failed."""
+    patience, bed = Patience(60.0, luck), endings(*given)
+    progress, outcome = searched(REAL, LOST, patience, Watch(9999), runs, bed)
+    assert [path.name for path in runs.iterdir()] == [outcome.run.path.name]
+    assert LOST in outcome.failure
+    return progress, list(frequencies(progress))
+
+
+def test_what_is_left_is_tried_again(tmp_path: Path) -> None:
+    """As often as --luck says, and each counts: tries of the search end with the first failure."""
+    progress, told = to_the_end(3, tmp_path, CALM, FAILS, CALM, CALM, FAILS)
+    assert progress.whole
+    assert told == [
+        "What was given failed at try 2, and nothing smaller did.",
+        "Tried again, what is left failed 1 of 3 times.",
+    ]
+
+
+def test_ctrl_c_keeps_what_is_known_of_how_often(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tries until then count."""
+    progress, told = to_the_end(8, tmp_path, FAILS, FAILS, CALM, STOP)
+    assert progress.stopped
+    assert told[1] == "Tried again, what is left failed 1 of 2 times."
+    assert "the run was stopped; what is left is removed by" in capsys.readouterr().err
+
+
+def test_a_bed_that_fails_says_nothing_of_how_often(tmp_path: Path) -> None:
+    """It is told beside it."""
+    _, told = to_the_end(2, tmp_path / "some", FAILS, FAILS, BED)
+    assert told[1].endswith("failed 1 of 1 time; the test bed failed 1 more time.")
+    _, told = to_the_end(1, tmp_path / "none", FAILS, BED)
+    assert told[1].endswith("was not judged once: the test bed failed 1 time.")
+
+
+def test_a_stop_between_two_runs_is_heard(tmp_path: Path) -> None:
+    """While one is judged, which is finished; no other begins."""
+    run, numbers = worlds(), count(1)
+
+    def stopped(trial: Trial, plan: str, runs: Path) -> RunDir:
+        if next(numbers) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return run(trial, plan, runs)
+
+    progress, outcome = searched(CASE, LOST, Patience(60.0, 2), Watch(99), tmp_path, stopped)
+    assert progress.stopped
+    assert progress.tries.count == 2
+    assert LOST in outcome.failure
+
+
+def test_it_is_told_as_it_goes_on(tmp_path: Path) -> None:
+    """At which try something failed; then how often what is left did. All of them are counted."""
+    told, bed = StringIO(), endings(FAILS, FAILS, CALM)
+    with Watched(Console(file=told, width=200)) as watch:
+        progress, outcome = searched(REAL, LOST, Patience(600.0, 2), watch, tmp_path, bed)
+    first, *_, last = told.getvalue().splitlines()
+    assert first.endswith("5 faults in 4 s of load on 6 nodes, failed at try 1 of it, 1 try")
+    count = f"{progress.tries.count + 2} tries"
+    assert last.endswith(f"; tried again, failed 1 of 2 times, {count}")
+    summary = next(lines(progress, outcome))
+    assert f" became 5 faults in 4 s of load on 6 nodes: {count} in " in summary
