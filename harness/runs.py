@@ -77,7 +77,7 @@ def _roomy_folder(trial: Trial, runs: Path) -> Path:
 def _laid_out(trial: Trial, plan: str, run: RunDir, runs: Path) -> None:
     begun(trial, plan, run.path)
     (run.path / BALLAST).write_bytes(os.urandom(BALLAST_BYTES))
-    _point(runs / LATEST, run.path)
+    point_at(run, runs)
 
 
 def begun(trial: Trial, plan: str, folder: Path) -> RunDir:
@@ -198,13 +198,14 @@ def _new_folder(runs: Path, stem: str) -> Path:
             return folder
 
 
-def _point(link: Path, folder: Path) -> None:
+def point_at(run: RunDir, runs: Path) -> None:
     """`latest` leads to the newest run. A file of that name that is no link is left alone."""
+    link = runs / LATEST
     if link.exists() and not link.is_symlink():
         return
     temporary = link.with_name(f".{LATEST}-{os.getpid()}")
     temporary.unlink(missing_ok=True)
-    temporary.symlink_to(folder.name)
+    temporary.symlink_to(run.path.name)
     os.replace(temporary, link)
 
 

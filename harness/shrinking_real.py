@@ -3,7 +3,8 @@
 The same plan does not fail every time there, so every candidate has several chances, up to its
 first failure, and what is to be kept is what the run was convicted of. How often something fails
 can not be learnt from tries that end with a failure; so what is left when nothing gets smaller any
-more is tried again, as often as a candidate has chances, and of these tries each counts. A try is
+more, or when most of the time is over, is tried again, as often as a candidate has chances, and of
+these tries each counts. A try is
 an ordinary run among the others, so that `seatrial heal --all` finds what one that was killed has
 left; it is removed when it is over, unless it is the least that has failed so far.
 """
@@ -20,6 +21,7 @@ from harness.errors import BadRequest, BedFailed
 from harness.history import History
 from harness.judge import judge_here
 from harness.rundir import RunDir
+from harness.runs import point_at
 from harness.session import say
 from harness.shrink import Case
 from harness.shrinking import PREFIX, Patience, Progress, check_failed
@@ -31,6 +33,7 @@ from harness.tries import Attempt, Tried, Tries
 from harness.verdict import Verdict
 from harness.workers import Done
 
+NARROWING = 0.75  # of the time; in the rest what is left is tried again
 Watch = Callable[[Progress], None]
 Run = Callable[[Trial, str, Path], RunDir]  # KeyboardInterrupt: it was stopped
 
@@ -65,7 +68,9 @@ def searched(
     if progress.stopped and not progress.tries.proven:
         raise KeyboardInterrupt
     check_failed(progress.tries, case)
-    return progress, _outcome(search.kept.folders[search.best])
+    left = search.kept.folders[search.best]
+    point_at(left, runs)  # the last try is not there any more
+    return progress, _outcome(left)
 
 
 @dataclass
@@ -100,16 +105,16 @@ class _Search:
             self.kept.only(self.best)
             self.progress.whole = tries.over
             self._tell()
-            if tries.over or self._over:
+            if tries.over or self._over(NARROWING):
                 return
 
     def again(self) -> None:
-        """What is left, for how often it fails: the search has come to its end."""
-        if not (self.progress.whole and self.progress.tries.proven):
+        """What is left, for how often it fails."""
+        if not self.progress.tries.proven:
             return
         again = self.progress.again
         for _ in range(self.patience.luck):
-            if self._over:
+            if self._over():
                 return
             folder, tried = tried_for_real(self.best, self.runs, self.run)
             if folder:
@@ -124,9 +129,9 @@ class _Search:
         self.progress.took_s = time.monotonic() - self.began_s
         self.watch(self.progress)
 
-    @property
-    def _over(self) -> bool:
-        return self.progress.stopped or self.progress.took_s >= self.patience.within_s
+    def _over(self, share: float = 1.0) -> bool:
+        """Whether so much of the time is."""
+        return self.progress.stopped or self.progress.took_s >= share * self.patience.within_s
 
 
 def tried_for_real(attempt: Attempt, runs: Path, run: Run) -> tuple[RunDir | None, Tried]:

@@ -55,7 +55,8 @@ def test_a_run_becomes_smaller_by_real_tries(tmp_path: Path) -> None:
     progress, outcome = searched(CASE, LOST, Patience(60.0, 2), Watch(TRIES), tmp_path, worlds())
     assert LOST in outcome.failure
     assert len(progress.tries.best.plan) < len(CASE.plan)
-    assert [path.name for path in tmp_path.iterdir()] == [outcome.run.path.name]
+    assert {path.resolve() for path in tmp_path.iterdir()} == {outcome.run.path.resolve()}
+    assert (tmp_path / "latest").is_symlink()
     assert outcome.run.plan_file.read_text() == progress.tries.best.plan_toml
     assert outcome.run.trial().name == "shrunk-sinking"
     given, again = frequencies(progress)
@@ -138,7 +139,7 @@ def to_the_end(luck: int, runs: Path, *given: str) -> tuple[Progress, list[str]]
     """The search, and what is told of how often; no run stays but that which failed."""
     patience, bed = Patience(60.0, luck), endings(*given)
     progress, outcome = searched(REAL, LOST, patience, Watch(9999), runs, bed)
-    assert [path.name for path in runs.iterdir()] == [outcome.run.path.name]
+    assert {path.resolve() for path in runs.iterdir()} == {outcome.run.path.resolve()}
     assert LOST in outcome.failure
     return progress, list(frequencies(progress))
 
@@ -151,6 +152,18 @@ def test_what_is_left_is_tried_again(tmp_path: Path) -> None:
         "What was given failed at try 2, and nothing smaller did.",
         "Tried again, what is left failed 1 of 3 times.",
     ]
+
+
+def test_a_search_leaves_time_for_that(tmp_path: Path) -> None:
+    """It ends before its time does, for what it has found by then."""
+
+    def watch(progress: Progress) -> None:
+        progress.took_s = 46.0
+
+    progress, _ = searched(CASE, LOST, Patience(60.0, 2), watch, tmp_path, worlds())
+    assert not progress.whole
+    assert progress.tries.count == 1
+    assert list(frequencies(progress))[1] == "Tried again, what is left failed 2 of 2 times."
 
 
 def test_ctrl_c_keeps_what_is_known_of_how_often(
