@@ -78,7 +78,7 @@ def _numbers(told: Told) -> Table:
     table.add_column(style="dim")
     for number in _words.known(told):
         value = Text(number.value, style=TONES[number.tone] or "bold")
-        table.add_row(f"  {number.name}", value, number.note)
+        table.add_row(Text(f"  {number.name}"), value, Text(number.note))
     return table
 
 

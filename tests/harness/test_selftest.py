@@ -1,8 +1,11 @@
 """Self-tests: when a mutant is caught, when it survived, and when nothing is decided."""
 
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from harness.errors import BadRequest, UnknownName
 from harness.selftest import (
@@ -22,6 +25,7 @@ from harness.selftest import (
     cheapest,
     of_hosts,
 )
+from harness.selftest_view import table
 
 CASE = Case("bad", "LOST_ACKED", Path("bad.toml"), "simulated", 1.0)
 VALID = Played("valid", why="Valid: all is well")
@@ -47,6 +51,13 @@ def test_another_finding_catches_nobody() -> None:
     survived = answer([CRASHED, CRASHED, VALID])
     assert (survived.word, survived.faults) == (SURVIVED, 2)
     assert "no LOST_ACKED" in survived.why
+
+
+def test_brackets_in_the_name_of_a_plan_are_no_markup() -> None:
+    out = StringIO()
+    shown = replace(answer([LOST]), case=replace(CASE, plan=Path("[red]bad.toml")))
+    Console(file=out, width=200).print(table([shown]))
+    assert "[red]bad" in out.getvalue()
 
 
 def test_a_test_bed_that_failed_decides_nothing() -> None:

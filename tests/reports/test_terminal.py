@@ -84,10 +84,13 @@ def test_colour_only_adds(written: Written, lost: Finding) -> None:
 def test_markup_in_a_message_is_text(written: Written, capsys: pytest.CaptureFixture[str]) -> None:
     """Rich markup from a run is printed as it stands."""
     finding = Finding("CORRUPTED", 1, "[red]not[/red] markup", "no-loss", ({"key": "[bold]k"},))
-    terminal.render(written((finding,)))
+    run = written((finding,))
+    run.verdict_file.write_text(run.verdict_file.read_text().replace('"kill"', '"[/kill]"'))
+    terminal.render(run)
     out = capsys.readouterr().out
     assert "[red]not[/red] markup" in out
     assert "[bold]k" in out
+    assert "1 [/kill]" in out
 
 
 def test_explanations_stand_below_the_table(
