@@ -78,11 +78,7 @@ def html(told: Told, links: Sequence[tuple[str, str]] = ()) -> str:
         faults=told.part("the table of faults", lambda: _recovery.rows(told), NONE),
         spreads=told.part("the times to recover", lambda: _recovery.spreads(told), NONE),
         machine=told.part("the machine", lambda: list(_words.machine(told.state)), NONE),
-        availability=told.part(
-            "the availability", lambda: _finite(told.stats("availability")["availability"]), {}
-        )
-        if told.stats("availability").get("faults")
-        else {},
+        availability=told.part("the availability", lambda: _recovery.availability(told), None),
         addresses=sorted((str(k), str(v)) for k, v in told.named("addresses").items()),
         trial=told.part("trial.toml", lambda: _trial(told.run.trial_file), ""),
         plan=_words.clip(told.plan, MOST_TEXT),

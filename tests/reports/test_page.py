@@ -15,7 +15,7 @@ from harness.errors import BadRequest
 from harness.explain import explained
 from harness.rundir import RunDir
 from harness.verdict import Finding, Reason
-from reports import page
+from reports import _recovery, _words, page
 from reports._advice import ADVICE
 from reports._lanes import Scene, lanes
 from reports._run import Told
@@ -314,6 +314,30 @@ def test_a_damaged_folder_is_shown_as_far_as_it_goes(written: Written, name: str
     text = text_of(read(page.render(run)))
     assert "valid Nothing acknowledged was lost" in text
     assert (f"{name} could not be read" in text) == (name != "plan.toml")
+
+
+@pytest.mark.parametrize("odd", [None, "x", [1]])
+def test_numbers_of_another_version_are_shown_as_far_as_they_go(written: Written, odd: Any) -> None:
+    """One that is not there, or is no number, takes nothing but itself, or its sentence, away."""
+    run = written()
+    told = page.read(run)
+    stats: Any = told.stats("availability")
+    for table in (stats["availability"], stats["faults"][0]):
+        for name, value in list(table.items()):
+            del table[name]
+            if odd is not None:
+                table[name] = odd
+            assert _recovery.rows(told)
+            told.part("the availability", lambda: _recovery.availability(told), None)
+            told.part("the numbers", lambda: list(_words.numbers(told)), None)
+            table[name] = value
+    stats["availability"] = {"share": 0.5} if odd is None else odd
+    stats["faults"] = [{**fault, "silence_s": odd} for fault in stats["faults"]]
+    (run.path / "poor.html").write_text(page.html(told))
+    text = text_of(read(run.path / "poor.html"))
+    assert ("Availability under this trial's faults: 50.000 % ." in text) == (odd is None)
+    assert ("the times of the faults could not be read" in text) == (odd is not None)
+    assert "valid Nothing acknowledged was lost" in text
 
 
 def test_torn_journals_are_shown_as_far_as_they_go(written: Written) -> None:
