@@ -2,7 +2,8 @@
 how available the cluster was meanwhile.
 
 The spread is drawn as one dot a fault on a logarithmic scale, the same in every panel, with the
-median as a line: few faults are few dots, and nothing is smoothed into what was not measured.
+median as a line: few faults are few dots, and nothing is smoothed into what was not measured. What
+never came is later than all that did: a cross at the right end, and the median counts it.
 """
 
 import math
@@ -182,11 +183,11 @@ def _spread(
     summary: list[str] = []
     lines = 0
     for kind in kinds:
-        some = [t for t in times if str(t.get("kind", "")) == kind and _number(t.get(name))]
+        some = _lasting([t for t in times if str(t.get("kind", "")) == kind], name)
         if some:
-            shapes += _line(kind, some, name, scale, TOP + lines * ROW)
-            values = [float(t[name]) for t in some]
-            summary.append(f"{kind}: median {seconds(median(values))} of {len(values)}")
+            shapes += _line(kind, some, scale, TOP + lines * ROW)
+            usual = median(value for _, value in some)
+            summary.append(f"{kind}: median {_told(usual)} of {len(some)}{_never(some)}")
             lines += 1
     height = TOP + lines * ROW + AXIS
     words = f"{title}. {'; '.join(summary)}"
@@ -203,23 +204,53 @@ def _spread(
     return Spread(title, about, drawing, words)
 
 
-def _line(
-    kind: str, times: Sequence[Mapping[str, Any]], name: str, scale: "_Scale", y: int
-) -> Iterator[Markup]:
-    """One kind of fault: its name, its dots, its median."""
+Lasting = Sequence[tuple[Any, float]]  # faults, with how long something took
+
+
+def _lasting(times: Sequence[Mapping[str, Any]], name: str) -> Lasting:
+    """Infinite where it never came; of what only may have come later nothing is known."""
+    found = []
+    for time in times:
+        awaited = name == "to_ack_s" or (name == "failure_to_success_s" and time.get("failed"))
+        if _number(time.get(name)):
+            found.append((time.get("fault"), float(time[name])))
+        elif awaited and name in time and time[name] is None:
+            found.append((time.get("fault"), math.inf))
+    return found
+
+
+def _told(value: float) -> str:
+    return seconds(value if math.isfinite(value) else None)
+
+
+def _never(some: Lasting) -> str:
+    count = sum(not math.isfinite(value) for _, value in some)
+    return f", {count} never" if count else ""
+
+
+def _line(kind: str, some: Lasting, scale: "_Scale", y: int) -> Iterator[Markup]:
+    """One kind of fault: its name, its dots, a cross for those that never came, its median."""
     middle = y + ROW / 2
     style = kind if kind in KINDS else "other"
     yield Markup('<text x="0" y="{:.1f}" class="kind">{}</text>').format(middle + 4, kind[:12])
     yield Markup('<path d="M{} {:.1f}H{}" class="rail"/>').format(GUTTER, middle, WIDTH - RIGHT)
-    for time in times:
+    for fault, value in some:
+        if math.isfinite(value):
+            yield Markup(
+                '<circle cx="{:.1f}" cy="{:.1f}" r="4.5" class="dot {}"><title>fault {}: {}</title>'
+                "</circle>"
+            ).format(scale.x(value), middle, style, fault, seconds(value))
+    if never := ", ".join(str(fault) for fault, value in some if not math.isfinite(value)):
         yield Markup(
-            '<circle cx="{:.1f}" cy="{:.1f}" r="4.5" class="dot {}"><title>fault {}: {}</title>'
-            "</circle>"
-        ).format(scale.x(time[name]), middle, style, time.get("fault"), seconds(time[name]))
-    usual = median(float(time[name]) for time in times)
-    yield Markup('<path d="M{:.1f} {:.1f}v14" class="median"/>').format(scale.x(usual), middle - 7)
+            '<path d="M{} {:.1f}l8 8m0-8l-8 8" class="never"><title>fault {}: never</title></path>'
+        ).format(WIDTH - RIGHT - 4, middle - 4, never)
+    usual = median(value for _, value in some)
+    if math.isfinite(usual):
+        yield Markup('<path d="M{:.1f} {:.1f}v14" class="median"/>').format(
+            scale.x(usual), middle - 7
+        )
     yield Markup('<text x="{}" y="{:.1f}" class="value">{}</text>').format(
-        WIDTH, middle + 4, seconds(usual)
+        WIDTH, middle + 4, _told(usual)
     )
 
 

@@ -166,8 +166,11 @@ def _count(told: Told, prefix: str) -> int:
 
 def _lost(told: Told) -> Number:
     lost = sum(_count(told, code) for code in LOST)
-    if any(result.checker == "loss" and result.reasons for result in told.verdict.checkers):
-        return Number("lost", f"{lost:,}?", "not all queues could be read back", "doubt")
+    judged = [result for result in told.verdict.checkers if result.checker == "loss"]
+    if codes := list(dict.fromkeys(reason.code for r in judged for reason in r.reasons)):
+        unread = "NO_FINAL_READ" in codes
+        why = "not all queues could be read back" if unread else f"not sure: {', '.join(codes)}"
+        return Number("lost", f"{lost:,}?", why, "doubt")
     sure = told.verdict.verdict is not Judgement.UNKNOWN
     tone = "bad" if lost else "good" if sure else "doubt"
     return Number("lost", f"{lost:,}", "acknowledged, then gone", tone)
