@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import registry
+from harness.check_command import check_command
 from harness.errors import (
     EXIT_BED_FAILED,
     EXIT_INVALID,
@@ -211,7 +212,7 @@ def report(run: RunDir, formats: Iterable[str]) -> int:
     """Render a stored verdict; each path that was written is printed."""
     renderers = [registry.load("report", name) for name in formats]
     if not run.verdict_file.is_file():
-        raise BadRequest(f"{run.path} has no verdict yet: seatrial check {run.path} makes one")
+        raise BadRequest(f"{run.path} has no verdict yet: {check_command(run)} makes one")
     for render in renderers:
         if (written := render(run)) is not None:
             print(written)

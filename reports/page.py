@@ -83,7 +83,7 @@ def html(told: Told, links: Sequence[tuple[str, str]] = ()) -> str:
         trial=told.part("trial.toml", lambda: _trial(told.run.trial_file), ""),
         plan=_words.clip(told.plan, MOST_TEXT),
         printed=told.part("what nodes printed", lambda: _printed(told), NONE),
-        command_line=rerun_command(told, f"runs/{told.run.path.name}"),
+        command_line=rerun_command(told),
         imported=told.trial.system == IMPORTED,
         data=embedded(_data(told, counted, findings)),
         curves=bool(counted.layers),

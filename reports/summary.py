@@ -50,7 +50,7 @@ def _lines(told: Told) -> Iterator[str]:
     yield from told.part("the faults", lambda: list(_faults(told)), list[str]())
     for doubt in told.doubts[:20]:
         yield f"- {_plain(doubt)}"
-    yield f"Again: `{_code(rerun_command(told, f'runs/{told.run.path.name}'))}`"
+    yield f"Again: `{_code(rerun_command(told))}`"
 
 
 def _finding(checker: str, finding: Finding) -> Iterator[str]:

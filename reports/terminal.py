@@ -18,7 +18,15 @@ from harness.rundir import RunDir
 from harness.typed import seatrial
 from harness.verdict import Finding, Judgement
 from reports import _words
-from reports._run import Told, printable, rank, read, rerun_command
+from reports._run import (
+    Told,
+    explain_command,
+    from_here,
+    printable,
+    rank,
+    read,
+    rerun_command,
+)
 
 STYLES = {
     Judgement.VALID: "bold white on dark_green",
@@ -144,14 +152,8 @@ def _places(told: Told) -> Table:
     table.add_column(justify="right", style="dim")
     table.add_column(overflow="fold")
     if told.run.report_file.is_file():
-        table.add_row("  report", Text(_from_here(told.run.report_file)))
+        table.add_row("  report", Text(from_here(told.run.report_file)))
     if told.verdict.first:
-        table.add_row("  explain", Text(f"{seatrial()} explain {_from_here(told.run.path)}"))
-    table.add_row("  again", Text(rerun_command(told, _from_here(told.run.path), seatrial())))
+        table.add_row("  explain", Text(explain_command(told, seatrial=seatrial())))
+    table.add_row("  again", Text(rerun_command(told, seatrial())))
     return table
-
-
-def _from_here(path: Path) -> str:
-    """The shortest way to say it where the reader is."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -81,11 +81,12 @@ def lane_of(told: Told, name: str) -> list[dict[str, Any]]:
 
 def test_the_verdict_comes_first(written: Written, lost: Finding) -> None:
     """Word and sentence of verdict.json, then the finding with its evidence and its fault."""
-    text = text_of(read(page.render(written((lost,)))))
+    run = written((lost,))
+    text = text_of(read(page.render(run)))
     assert text.index("invalid 3 acknowledged messages were lost.") < text.index("LOST_ACKED")
     assert "orders-1" in text
     assert "during fault 0" in text
-    assert "seatrial replay runs/20261121-101500-demo" in text
+    assert f"seatrial replay {run.path}" in text
 
 
 def test_a_valid_run(written: Written) -> None:
