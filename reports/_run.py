@@ -29,6 +29,7 @@ BROKEN = (  # how reading a damaged or foreign file ends
     *(ArithmeticError, RecursionError),
 )
 
+MOST_DOUBTS = 20  # that are told
 UNTOLD = "trial.toml could not be read"
 
 T = TypeVar("T")
@@ -70,6 +71,11 @@ class Told:
     def untold(self) -> str:
         """Why nobody knows what was tried; empty when it is known."""
         return next((why for why in self.doubts if why.startswith(UNTOLD)), "")
+
+    @property
+    def lacking(self) -> list[str]:
+        """What could not be shown, each once, the first few."""
+        return list(dict.fromkeys(self.doubts))[:MOST_DOUBTS]
 
     @property
     def sentence(self) -> str:

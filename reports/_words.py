@@ -93,11 +93,11 @@ def seconds(value: float | None) -> str:
         return "never"
     if value < 0.01:
         return f"{value * 1000:.2g} ms"
-    if value < 1:
+    if value < 0.9995:  # from here on they are a second, or two minutes, or two days when rounded
         return f"{value * 1000:.0f} ms"
-    if value < 120:
+    if value < 119.5:
         return f"{value:.3g} s"
-    if value >= 48 * 3600:
+    if value >= 48 * 3600 - 0.5:
         return f"{value / 86400:,.1f} days"
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)

@@ -91,7 +91,7 @@ def html(told: Told, links: Sequence[tuple[str, str]] = ()) -> str:
         scripts=carried,
         links=links,
         hashes=[_hash(script) for script in carried],
-        doubts=list(dict.fromkeys(told.doubts))[:20],
+        doubts=told.lacking,
     )
 
 
@@ -135,6 +135,7 @@ def _data(told: Told, counted: Cells, findings: Sequence[_findings.Shown]) -> di
         "behind": behind,
         "functions": _aside(counted),
         "log": told.part("what nodes told", lambda: _lanes.log(told, MOST_LINES), NONE),
+        "told": len(_lanes.telling(told)),
         "findings": [_found(one) for one in findings],
         "faults": [_fault(told, end, fault) for fault in told.faults],
     }

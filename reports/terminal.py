@@ -62,7 +62,7 @@ def show(told: Told, console: Console) -> None:
     for result, finding in told.findings():
         console.print()
         _finding(console, result.checker, finding)
-    for doubt in told.doubts[:20]:
+    for doubt in told.lacking:
         console.print()
         console.print(Padding(Text(printable(doubt), "yellow"), (0, 0, 0, 2), expand=False))
     console.print()

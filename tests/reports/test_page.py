@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,18 @@ import sinking
 
 from harness.errors import BadRequest
 from harness.explain import explained
+from harness.intervals import Event
 from harness.rundir import RunDir
 from harness.verdict import Finding, Reason
 from reports import _recovery, _words, page
 from reports._advice import ADVICE
-from reports._lanes import Scene, lanes
+from reports._lanes import Scene, lanes, log
 from reports._run import Told
 
 Written = Callable[..., RunDir]
 
 HOSTILE = "</script></title><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}"
+S = 1_000_000_000
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
@@ -225,6 +228,22 @@ def test_lanes_are_true_to_time(written: Written) -> None:
     assert [(bar["b"], bar["e"]) for bar in down] == [(7030, 13_100)]
     sizes = lane_of(told, "in sync, a")
     assert [bar["w"][-1] for bar in sizes] == ["1", "3", "1", "2", "3", "1", "2", "3"]
+
+
+def test_a_long_log_reaches_to_the_end_of_the_run(written: Written) -> None:
+    """What connections say goes first; what is left is thinned out, and the page says of what."""
+    run = written()
+    told = page.read(run)
+    events = tuple(Event(n * S, "broker-1", "election", {}) for n in range(2 * page.MOST_LINES))
+    chatter = tuple(Event(n * S, "broker-1", "handshake", {}) for n in range(10))
+    (run.path / "long.html").write_text(page.html(replace(told, events=chatter + events)))
+    data = data_of(run.path / "long.html")
+    times = [row["t"] for row in data["log"]]
+    assert (len(times), data["told"]) == (page.MOST_LINES, len(events) + 10)
+    assert (times[0], times[-1]) == (0, events[-1].t / 1e6)
+    assert max(later - t for t, later in pairwise(times)) <= 3000
+    few = log(replace(told, events=chatter + events[:5]), 10)
+    assert [row["k"] for row in few] == ["election"] * 5
 
 
 def test_two_masters_at_once_are_two_rows(written: Written) -> None:
