@@ -4,6 +4,7 @@ In a terminal a panel is redrawn twice a second; anywhere else there is a line n
 for each seed that failed or was lost.
 """
 
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -356,7 +357,8 @@ def _kept(course: Course, tally: Tally) -> str:
     if len(course.runs) < tally.failed:
         kept = f"{len(course.runs)} are" if course.unkept else f"{KEPT} of a class are"
     failed = many(tally.failed, "seed")
-    return f"{failed} failed, {kept} kept; look into one: {seatrial()} report {first}"
+    look = f"{seatrial()} report {shlex.quote(str(first))}"
+    return f"{failed} failed, {kept} kept; look into one: {look}"
 
 
 def _shown(seeds: tuple[int, ...]) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from harness import registry
 from harness.desk import ask
@@ -33,7 +34,7 @@ FOLDER = "clusters"
 LOOK_EVERY_S = 0.1
 DOWN_WITHIN_S = 60.0
 FOLLOW_EVERY_S = 0.5
-LINE_BYTES = 200  # of a log, about
+LACKING = "without full redundancy"
 
 
 def up(asked: Request, runs: Path) -> int:
@@ -98,13 +99,11 @@ def show_status(run: RunDir, as_json: bool = False) -> int:
     for heading in ("node", "address", "process", "part"):
         table.add_column(heading, overflow="fold")
     for row in answer["nodes"]:
-        table.add_row(row["node"], row["address"], row["state"], _part(row, answer))
+        table.add_row(*map(Text, (row["node"], row["address"], row["state"], _part(row, answer))))
     console = Console(highlight=False)
     console.print(table)
-    console.print(
-        f"{run.trial().system} on {run.trial().hosts} hosts, "
-        + ("with full redundancy" if answer["redundant"] else "[red]without full redundancy[/]"),
-    )
+    redundancy = ("with full redundancy", "") if answer["redundant"] else (LACKING, "red")
+    console.print(Text.assemble(f"{run.trial().system} on {run.trial().hosts} hosts, ", redundancy))
     return EXIT_VALID
 
 
@@ -114,14 +113,18 @@ def show_log(run: RunDir, node: str, file: str, lines: int, follow: bool) -> int
     def read(start: int) -> Mapping[str, Any]:
         return ask(run.path, do="log", node=node, file=file, **{"from": start})
 
-    answer = read(-lines * LINE_BYTES)
-    text = "\n".join(answer["text"].splitlines()[-lines:])
-    print(text, flush=True)
+    answer = read(-lines)
+    end = answer["end"]
     with suppress(KeyboardInterrupt):
-        while follow:
-            time.sleep(FOLLOW_EVERY_S)
+        while True:
+            text = answer["text"]
+            print(text, end="", flush=True)
+            if not text or answer["next"] >= end:  # else one answer could not hold it
+                if not follow:
+                    print(end="" if not text or text.endswith("\n") else "\n")
+                    break
+                time.sleep(FOLLOW_EVERY_S)
             answer = read(answer["next"])
-            print(answer["text"], end="", flush=True)
     return EXIT_VALID
 
 

@@ -24,11 +24,21 @@ MOST_BYTES = 1_000_000  # of a log in one answer
 NO_FILE = 66  # sysexits.h: the input is not there
 PART = f"""
 test -f "$0" || exit {NO_FILE}
+size=$(($(wc -c < "$0")))
 first=$1
-if [ "$first" -lt 0 ]; then first=$(($(wc -c < "$0") + first)); fi
-if [ "$first" -lt 0 ]; then first=0; fi
-echo "$first"
-tail -c "+$((first + 1))" "$0" | head -c "$2"
+if [ "$first" -lt 0 ]; then
+  first=$((size - $(head -c "$size" "$0" | tail -n "$((-first))" | wc -c)))
+fi
+part() {{ tail -c "+$((first + 1))" "$0" | head -c "$length"; }}
+length=$((size - first))
+if [ "$length" -lt 0 ]; then length=0; fi
+if [ "$length" -gt "$2" ]; then
+  length=$2
+  torn=$(($(part | tail -n 1 | wc -c)))
+  if [ "$torn" -lt "$length" ]; then length=$((length - torn)); fi
+fi
+echo "$((first + length)) $size"
+part
 """
 
 Json = Mapping[str, Any]
@@ -124,7 +134,8 @@ class _Clerk:
             return "gone"
 
     async def _log(self, node: str, name: str, start: int) -> Json:
-        """A file of a node's folder, else its log, from a byte on; from its end when negative."""
+        """A file of a node's folder, else its log, from a byte on, or when negative so many last
+        lines of it; as much as one answer holds, in whole lines. `end`: how long the file is."""
         if node not in self._bed.agents:
             raise BadRequest(f"there is no node {node!r}; there are: {', '.join(self._bed.agents)}")
         path = f"{self._bed.hosts.folder(node)}/{name or self._bed.system.log}"
@@ -134,8 +145,9 @@ class _Clerk:
             raise BadRequest(await self._absent(node, name))
         if done.code:
             raise BedFailed(f"the log can not be read: {done.err.strip()}")
-        first, _, text = done.out.partition("\n")
-        return {"text": text, "next": int(first) + len(text.encode())}
+        places, _, text = done.out.partition("\n")
+        after, end = map(int, places.split())
+        return {"text": text, "next": after, "end": end}
 
     async def _absent(self, node: str, name: str) -> str:
         """The sentence about a file that a node has not, with those that it has."""

@@ -21,6 +21,8 @@ from harness.typed import seatrial
 LEAST_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
 Bed = Mapping[str, Any]  # a trial's options of the hosts
 SOME = 5  # things that one refusal names
+WRITTEN = "a run's history and logs are written there"
+ROOM = "seatrial run --runs DIR, with DIR on a disk with room"
 SBIN = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 
 
@@ -117,15 +119,16 @@ def _java() -> Capability:
 
 def _disk(runs: Path) -> Capability:
     """Of the folder that runs are written to, or will be made in."""
-    here = next(p for p in (runs.absolute(), *runs.absolute().parents) if p.is_dir())
+    here = next(p for p in (runs.absolute(), *runs.absolute().parents) if os.path.lexists(p))
+    if not here.is_dir():
+        return Capability("disk", f"{here} is no folder", WRITTEN, ROOM)
     free_bytes = shutil.disk_usage(here).free
     found = f"{free_bytes / 1e9:.1f} GB free under {here}"
-    why = "a run's history and logs are written there"
     if free_bytes >= LEAST_DISK_BYTES and os.access(here, os.W_OK):
-        return Capability("disk", found, why)
+        return Capability("disk", found, WRITTEN)
     if not os.access(here, os.W_OK):
         found = f"{here} is not writable"
-    return Capability("disk", found, why, "seatrial run --runs DIR, with DIR on a disk with room")
+    return Capability("disk", found, WRITTEN, ROOM)
 
 
 def _hosts(kind: str, bed: Bed) -> Iterator[Capability]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.check_command import check_command
 from harness.errors import BadRequest, UnknownName
 from harness.explain_rows import Place, Wanted, last_changes, missing
 from harness.history import History
@@ -57,12 +58,12 @@ class Asked:
 def verdict_of(run: RunDir) -> Verdict:
     """The stored verdict. BadRequest when there is none."""
     if not run.verdict_file.is_file():
-        raise BadRequest(f"{run.path} has no verdict yet: seatrial check {run.path} makes one")
+        raise BadRequest(f"{run.path} has no verdict yet: {check_command(run)} makes one")
     try:
         return Verdict.read(run.verdict_file)
     except (ValueError, KeyError, TypeError) as e:
         why = f"{run.verdict_file} is no verdict ({e})"
-        raise BadRequest(f"{why}: seatrial check {run.path} makes it anew") from e
+        raise BadRequest(f"{why}: {check_command(run)} makes it anew") from e
 
 
 def explainable(verdict: Verdict) -> list[tuple[str, Finding]]:

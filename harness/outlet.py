@@ -38,7 +38,9 @@ class Outlet(io.TextIOWrapper):
 
     def silence(self) -> None:
         """From now on, to nobody."""
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+        nobody = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nobody, self.fileno())
+        os.close(nobody)
 
 
 def open_outlets() -> None:

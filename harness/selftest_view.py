@@ -59,10 +59,10 @@ def table(answers: Sequence[Answer]) -> Table:
         case = answer.case
         shown.add_row(
             case.mutant,
-            case.plan.stem,
+            Text(case.plan.stem),
             str(answer.seed or ""),
-            case.finding,
-            found(answer),
+            Text(case.finding),
+            Text(found(answer)),
             many(answer.faults, "fault"),
             answer.sound or "-",
             Text(answer.word, style=STYLES.get(answer.word, "red")),

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import registry
+from harness.check_command import check_command
 from harness.errors import (
     EXIT_BED_FAILED,
     EXIT_INVALID,
@@ -51,20 +52,29 @@ class Shown:
 @dataclass(frozen=True)
 class Ending:
     """How one run ended. `error`: the test bed failed, so a missing verdict is no verdict.
-    `checked_s`: how long judging took."""
+    `stopped`: somebody did not wait for its verdict, or its page. `checked_s`: how long judging
+    took."""
 
     seed: int
     run: RunDir | None = None
     verdict: Verdict | None = None
     error: str = ""
     checked_s: float = 0.0
+    stopped: str = ""
 
     @property
     def word(self) -> str:
         return self.verdict.verdict if self.verdict else "no verdict"
 
     @property
+    def why(self) -> str:
+        """Why there is no verdict, or none that can be relied on; empty when there is one."""
+        return self.error or self.stopped
+
+    @property
     def interrupted(self) -> bool:
+        if self.stopped:
+            return True
         return self.run is not None and bool(self.run.state().get("interrupted"))
 
     @property
@@ -76,6 +86,8 @@ class Ending:
     def exit_code(self) -> int:
         if self.verdict and self.verdict.verdict is Judgement.INVALID:
             return EXIT_INVALID
+        if self.stopped and not self.error:
+            return EXIT_UNKNOWN
         if self.error or not self.verdict:
             return EXIT_BED_FAILED
         return EXIT_CODES[self.verdict.verdict]
@@ -105,7 +117,12 @@ def run_all(
         refuse(request, runs)
     requests = [request for request in requests for _ in range(repeat)]
     with closing(Engines(master)) as engines:
-        endings = list(_until_stopped(requests, runs, engines, shown))
+        return series(requests, runs, engines, shown)
+
+
+def series(requests: Iterable[Request], runs: Path, engines: "Engines", shown: Shown) -> int:
+    """Several runs, and what they came to: the worst exit code."""
+    endings = list(_until_stopped(requests, runs, engines, shown))
     _show_many(endings, shown)
     return worst(ending.exit_code for ending in endings)
 
@@ -195,7 +212,7 @@ def report(run: RunDir, formats: Iterable[str]) -> int:
     """Render a stored verdict; each path that was written is printed."""
     renderers = [registry.load("report", name) for name in formats]
     if not run.verdict_file.is_file():
-        raise BadRequest(f"{run.path} has no verdict yet: seatrial check {run.path} makes one")
+        raise BadRequest(f"{run.path} has no verdict yet: {check_command(run)} makes one")
     for render in renderers:
         if (written := render(run)) is not None:
             print(written)
@@ -227,11 +244,17 @@ def replayed(run: RunDir) -> Request:
 def _until_stopped(
     requests: Iterable[Request], runs: Path, engines: "Engines", shown: Shown
 ) -> Iterator[Ending]:
-    """Several runs, with a line about each instead of its whole summary. Ctrl-C ends the series."""
+    """Several runs, with a line about each instead of its whole summary. Ctrl-C ends the series,
+    and takes away nothing of what came before it."""
     for request in requests:
-        ending = run_one(request, runs, engines.ready())
-        render(ending, shown)
-        say(f"seed {ending.seed}: {ending.word}{f' ({ending.error})' if ending.error else ''}")
+        ending = Ending(request.trial.seed)
+        try:
+            ending = run_one(request, runs, engines.ready())
+            render(ending, shown)
+        except KeyboardInterrupt as e:
+            before = "its page was made" if ending.verdict else "there was a verdict"
+            ending = replace(ending, stopped=f"stopped before {before}{e}")
+        say(f"seed {ending.seed}: {ending.word}{f' ({ending.why})' if ending.why else ''}")
         yield ending
         if ending.interrupted:
             return
@@ -274,30 +297,33 @@ def _show_many(endings: Sequence[Ending], shown: Shown) -> None:
 def _row(ending: Ending) -> dict[str, object]:
     verdict = json.loads(ending.verdict.to_json()) if ending.verdict else None
     run = str(ending.run.path) if ending.run else None
-    return {"seed": ending.seed, "run": run, "error": ending.error or None, "verdict": verdict}
+    return {"seed": ending.seed, "run": run, "error": ending.why or None, "verdict": verdict}
 
 
 def _table(endings: Sequence[Ending]) -> None:
     """The last thing several runs print."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
+
+    from harness.tally import many
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("seed", "verdict", "findings and reasons", "run"):
         table.add_column(heading, overflow="fold")
     for ending in endings:
         run = ending.run.path.name if ending.run else ""
-        table.add_row(str(ending.seed), ending.word, _codes(ending), run)
+        table.add_row(*map(Text, (str(ending.seed), ending.word, _codes(ending), run)))
     console = Console(highlight=False)
     console.print(table)
     words = [ending.word for ending in endings]
     counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-    console.print(f"{len(endings)} runs: {counts}")
+    console.print(f"{many(len(endings), 'run')}: {counts}")
 
 
 def _codes(ending: Ending) -> str:
     if ending.verdict is None:
-        return ending.error
+        return ending.why
     found = [
         f"{f.code} x{f.count}" for r in ending.verdict.checkers for f in r.findings if f.demand
     ]

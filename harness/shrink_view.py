@@ -3,6 +3,7 @@
 In a terminal the line is redrawn; anywhere else there is one whenever something got smaller.
 """
 
+import shlex
 import sys
 from collections.abc import Iterator
 from types import TracebackType
@@ -103,7 +104,8 @@ def lines(progress: Progress, outcome: Outcome) -> Iterator[str]:
         yield from told(History.open(outcome.run), outcome.verdict)
     else:
         yield f"The law: a world comes to its end. {outcome.why}"
-    yield from ("", f"Run: {outcome.run.path}", f"Again: {seatrial()} replay {outcome.run.path}")
+    again = f"{seatrial()} replay {shlex.quote(str(outcome.run.path))}"
+    yield from ("", f"Run: {outcome.run.path}", f"Again: {again}")
 
 
 def frequencies(progress: Progress) -> Iterator[str]:

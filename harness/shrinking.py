@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness import registry
+from harness.check_command import check_command
 from harness.errors import BadRequest, BedFailed
 from harness.history import History
 from harness.lifeline import alone
@@ -86,14 +87,14 @@ def _failed(run: RunDir) -> bool:
         return bool(verdict.convicting or stood_still(History.open(run), verdict))
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise BadRequest(
-            f"{run.verdict_file} can not be read; seatrial check {run.path} makes it anew"
+            f"{run.verdict_file} can not be read; {check_command(run)} makes it anew"
         ) from e
 
 
 def convicted(run: RunDir) -> str:
     """What a run on real hosts was convicted of. BadRequest when nobody knows."""
     if not run.verdict_file.is_file():
-        raise BadRequest(f"{run.path} has no verdict yet: seatrial check {run.path} makes one")
+        raise BadRequest(f"{run.path} has no verdict yet: {check_command(run)} makes one")
     if codes := Verdict.read(run.verdict_file).convicting:
         return codes[0]
     raise BadRequest(f"{run.path} was convicted of nothing, so there is nothing to shrink")

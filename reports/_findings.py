@@ -13,12 +13,12 @@ from markupsafe import Markup
 
 from harness.explain import Told as Story
 from harness.explain import explained
-from harness.verdict import Finding
+from harness.verdict import Finding, Result
 from reports import _words
 from reports._around import SILENCE, Around, around
 from reports._counterexample import Counterexample, counterexample, drawn
 from reports._lanes import Mark
-from reports._run import Told, rank
+from reports._run import Told, explain_command, rank
 
 ROWS_SHOWN = 6  # evidence rows of a finding; the others unfold
 STORIES = 3  # of a finding
@@ -110,7 +110,7 @@ def shown(told: Told) -> list[Shown]:
         left -= len(names)
         rows = zip(names, finding.evidence, strict=False)
         witnesses = tuple(_witness(told, name, row) for name, row in rows)
-        found.append(_shown(told, number, result.checker, finding, witnesses))
+        found.append(_shown(told, number, first, (result, finding), witnesses))
     return found
 
 
@@ -142,27 +142,35 @@ def _witness(told: Told, name: str, row: Mapping[str, Any]) -> Witness:
 
 
 def _shown(
-    told: Told, number: int, checker: str, finding: Finding, witnesses: tuple[Witness, ...]
+    told: Told,
+    number: int,
+    first: int,
+    found: tuple[Result, Finding],
+    witnesses: tuple[Witness, ...],
 ) -> Shown:
+    """`first`: which number its first witness has among all of its code."""
+    result, finding = found
     message = _words.clip(finding.message, 1200)
     finding = replace(finding, message=message[:1].upper() + message[1:])
     roles = told.named("roles")
     cells = {str(cell) for row in finding.evidence for cell in row.values()}
     return Shown(
         number=number,
-        checker=checker,
+        checker=result.checker,
         finding=finding,
         witnesses=witnesses,
-        explain=f"seatrial explain runs/{told.run.path.name} {finding.code}",
+        explain=explain_command(told, f"{finding.code}:{first}" if first > 1 else finding.code),
         nodes=tuple(sorted(node for node in roles if node in cells)),
-        times=tuple(_moments(finding, witnesses)),
+        times=tuple(_moments(finding, first, witnesses)),
     )
 
 
-def _moments(finding: Finding, witnesses: Sequence[Witness]) -> Iterator[tuple[int, str]]:
+def _moments(
+    finding: Finding, first: int, witnesses: Sequence[Witness]
+) -> Iterator[tuple[int, str]]:
     """When the evidence happened: each row's first moment; else when operations were invoked."""
     told = False
-    for number, row in enumerate(finding.evidence, start=1):
+    for number, row in enumerate(finding.evidence, start=first):
         t = _when(row)
         if t is not None:
             told = True

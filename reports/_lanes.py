@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from harness.intervals import ENDING, SILENCING, FaultInterval
+from harness.intervals import ENDING, SILENCING, Event, FaultInterval
 from harness.roles import ENDS, Span, set_sizes, spans
 from reports._run import Told
 from reports._words import clip
@@ -382,23 +382,27 @@ def _drain(told: Told) -> int:
     return told.phases.get("drain", told.phases.get("collected", told.end))
 
 
+def telling(told: Told) -> list[Event]:
+    """What nodes told in words, in the order of time."""
+    return [event for event in told.events if event.kind and event.kind != PROGRESS]
+
+
 def log(told: Told, most: int) -> list[dict[str, Any]]:
-    """What nodes told, in the order of time; of a very long run, what tells most."""
-    rows = [
-        (event.t, event.node, event.kind, event.fields)
-        for event in told.events
-        if event.kind and event.kind != PROGRESS
-    ]
+    """The same as the page shows it; of a very long run what tells most, from its beginning to its
+    end."""
+    rows = telling(told)
     if len(rows) > most:
-        rows = [row for row in rows if row[2] not in CHATTER][:most]
+        rows = [event for event in rows if event.kind not in CHATTER]
+    if len(rows) > most:
+        rows = [rows[place * (len(rows) - 1) // (most - 1)] for place in range(most)]
     return [
         {
-            "t": ms(t),
-            "n": clip(node, WORD),
-            "k": clip(kind, WORD),
-            "s": clip(said(fields), SENTENCE),
+            "t": ms(event.t),
+            "n": clip(event.node, WORD),
+            "k": clip(event.kind, WORD),
+            "s": clip(said(event.fields), SENTENCE),
         }
-        for t, node, kind, fields in rows
+        for event in rows
     ]
 
 

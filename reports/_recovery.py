@@ -1,7 +1,9 @@
-"""How long each fault hurt: a row for each, by both meanings of RTO, and the spread by kind.
+"""How long each fault hurt: a row for each, by both meanings of RTO, and the spread by kind; and
+how available the cluster was meanwhile.
 
 The spread is drawn as one dot a fault on a logarithmic scale, the same in every panel, with the
-median as a line: few faults are few dots, and nothing is smoothed into what was not measured.
+median as a line: few faults are few dots, and nothing is smoothed into what was not measured. What
+never came is later than all that did: a cross at the right end, and the median counts it.
 """
 
 import math
@@ -13,6 +15,7 @@ from typing import Any
 from markupsafe import Markup
 
 from harness.intervals import FaultInterval
+from harness.tally import many
 from reports._lanes import KINDS, fault_style
 from reports._run import Told
 from reports._words import seconds
@@ -69,7 +72,7 @@ def _row(told: Told, fault: FaultInterval) -> dict[str, Any]:
         "healing_ms": _between(fault.heal, fault.healed, 1e6),
         "begin_s": None if fault.begin is None else fault.begin / 1e9,
         "lasted_s": _between(fault.applied, fault.heal, 1e9),
-        "times": _worst([t for t in _times(told) if t.get("fault") == fault.id]),
+        "times": told.part("the times of the faults", lambda: _hurt(told, fault.id), None),
         "observation": fault.observation,
     }
 
@@ -79,29 +82,78 @@ def _times(told: Told) -> Sequence[Mapping[str, Any]]:
     return times
 
 
-def _worst(times: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of several broker sets the worst; nothing when nothing was measured."""
+@dataclass(frozen=True)
+class Hurt:
+    """A fault's times in words; empty: not measured, or no send failed."""
+
+    to_ack: str
+    late: bool
+    failure_to_success: str
+    silence: str
+    to_full_set: str
+    was_full: bool
+
+
+def _hurt(told: Told, fault: int) -> Hurt | None:
+    """Of several broker sets the worst; None when nothing was measured."""
+    times = [t for t in _times(told) if t.get("fault") == fault]
     if not times:
-        return {}
-    acks = [t.get("to_ack_s") for t in times]
-    late = any(t.get("only_after_healing") for t in times)
-    full = [t.get("to_full_set_s") for t in times]
+        return None
     failures = [t.get("failure_to_success_s") for t in times if t.get("failed")]
     silences = [t["silence_s"] for t in times if t.get("silence_s") is not None]
-    return {
-        "to_ack_s": _greatest(acks),
-        "only_after_healing": late,
-        "failed": any(t.get("failed") for t in times),
-        "failure_to_success_s": _greatest(failures),
-        "silence_s": max(silences, default=None),
-        "to_full_set_s": _greatest(full),
-    }
+    full = _greatest([t.get("to_full_set_s") for t in times])
+    return Hurt(
+        to_ack=seconds(_greatest([t.get("to_ack_s") for t in times])),
+        late=any(t.get("only_after_healing") for t in times),
+        failure_to_success=seconds(_greatest(failures)) if failures else "",
+        silence=seconds(max(silences)) if silences else "",
+        to_full_set="" if full is None else seconds(full),
+        was_full=full == 0,
+    )
 
 
 def _greatest(values: Sequence[float | None]) -> float | None:
     """None, which is never, is the greatest of all."""
     known = [value for value in values if value is not None]
     return max(known) if known and len(known) == len(values) else None
+
+
+@dataclass(frozen=True)
+class Available:
+    """The share of the load that was no outage, and what more is known of it."""
+
+    share: str
+    rest: str
+
+
+def availability(told: Told) -> Available | None:
+    """None where there was no fault, or nobody measured."""
+    stats = told.stats("availability")
+    known = stats.get("availability") or {}
+    share = known.get("share")
+    if share is None or not stats.get("faults"):
+        return None
+    return Available(f"{share * 100:.3f} %", "".join(_rest(known)))
+
+
+def _rest(known: Mapping[str, Any]) -> Iterator[str]:
+    """Numbers that another version does not tell are left out."""
+    if known.get("interval"):
+        low, high = known["interval"]
+        yield f" (95 % interval {low * 100:.2f} to {high * 100:.2f} %)"
+    if known.get("nines") is not None:
+        yield f", {known['nines']:.2f} nines"
+    if known.get("outages") is not None:
+        yield f"; {many(known['outages'], 'outage')}"
+        for name, words in (("outage_over_s", " longer than {}"), ("down_s", ", {} in all")):
+            if known.get(name) is not None:
+                yield words.format(seconds(known[name]))
+    for name, words in (("mttr_s", "MTTR"), ("mtbf_s", "MTBF")):
+        if known.get(name) is not None:
+            yield f", {words} {seconds(known[name])}"
+    yield "."
+    if known.get("per_year_s") is not None:
+        yield f" Were faults as frequent all year: {seconds(known['per_year_s'])} down."
 
 
 def _between(begin: int | None, end: int | None, unit: float) -> float | None:
@@ -131,11 +183,11 @@ def _spread(
     summary: list[str] = []
     lines = 0
     for kind in kinds:
-        some = [t for t in times if str(t.get("kind", "")) == kind and _number(t.get(name))]
+        some = _lasting([t for t in times if str(t.get("kind", "")) == kind], name)
         if some:
-            shapes += _line(kind, some, name, scale, TOP + lines * ROW)
-            values = [float(t[name]) for t in some]
-            summary.append(f"{kind}: median {seconds(median(values))} of {len(values)}")
+            shapes += _line(kind, some, scale, TOP + lines * ROW)
+            usual = median(value for _, value in some)
+            summary.append(f"{kind}: median {_told(usual)} of {len(some)}{_never(some)}")
             lines += 1
     height = TOP + lines * ROW + AXIS
     words = f"{title}. {'; '.join(summary)}"
@@ -152,23 +204,53 @@ def _spread(
     return Spread(title, about, drawing, words)
 
 
-def _line(
-    kind: str, times: Sequence[Mapping[str, Any]], name: str, scale: "_Scale", y: int
-) -> Iterator[Markup]:
-    """One kind of fault: its name, its dots, its median."""
+Lasting = Sequence[tuple[Any, float]]  # faults, with how long something took
+
+
+def _lasting(times: Sequence[Mapping[str, Any]], name: str) -> Lasting:
+    """Infinite where it never came; of what only may have come later nothing is known."""
+    found = []
+    for time in times:
+        awaited = name == "to_ack_s" or (name == "failure_to_success_s" and time.get("failed"))
+        if _number(time.get(name)):
+            found.append((time.get("fault"), float(time[name])))
+        elif awaited and name in time and time[name] is None:
+            found.append((time.get("fault"), math.inf))
+    return found
+
+
+def _told(value: float) -> str:
+    return seconds(value if math.isfinite(value) else None)
+
+
+def _never(some: Lasting) -> str:
+    count = sum(not math.isfinite(value) for _, value in some)
+    return f", {count} never" if count else ""
+
+
+def _line(kind: str, some: Lasting, scale: "_Scale", y: int) -> Iterator[Markup]:
+    """One kind of fault: its name, its dots, a cross for those that never came, its median."""
     middle = y + ROW / 2
     style = kind if kind in KINDS else "other"
     yield Markup('<text x="0" y="{:.1f}" class="kind">{}</text>').format(middle + 4, kind[:12])
     yield Markup('<path d="M{} {:.1f}H{}" class="rail"/>').format(GUTTER, middle, WIDTH - RIGHT)
-    for time in times:
+    for fault, value in some:
+        if math.isfinite(value):
+            yield Markup(
+                '<circle cx="{:.1f}" cy="{:.1f}" r="4.5" class="dot {}"><title>fault {}: {}</title>'
+                "</circle>"
+            ).format(scale.x(value), middle, style, fault, seconds(value))
+    if never := ", ".join(str(fault) for fault, value in some if not math.isfinite(value)):
         yield Markup(
-            '<circle cx="{:.1f}" cy="{:.1f}" r="4.5" class="dot {}"><title>fault {}: {}</title>'
-            "</circle>"
-        ).format(scale.x(time[name]), middle, style, time.get("fault"), seconds(time[name]))
-    usual = median(float(time[name]) for time in times)
-    yield Markup('<path d="M{:.1f} {:.1f}v14" class="median"/>').format(scale.x(usual), middle - 7)
+            '<path d="M{} {:.1f}l8 8m0-8l-8 8" class="never"><title>fault {}: never</title></path>'
+        ).format(WIDTH - RIGHT - 4, middle - 4, never)
+    usual = median(value for _, value in some)
+    if math.isfinite(usual):
+        yield Markup('<path d="M{:.1f} {:.1f}v14" class="median"/>').format(
+            scale.x(usual), middle - 7
+        )
     yield Markup('<text x="{}" y="{:.1f}" class="value">{}</text>').format(
-        WIDTH, middle + 4, seconds(usual)
+        WIDTH, middle + 4, _told(usual)
     )
 
 

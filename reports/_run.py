@@ -6,12 +6,14 @@ the verdict another one, and never ends in a trace.
 """
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harness.check_command import check_command
 from harness.errors import BadRequest, SeatrialError
 from harness.history import History
 from harness.intervals import Event, FaultInterval, events
@@ -27,6 +29,7 @@ BROKEN = (  # how reading a damaged or foreign file ends
     *(ArithmeticError, RecursionError),
 )
 
+MOST_DOUBTS = 20  # that are told
 UNTOLD = "trial.toml could not be read"
 
 T = TypeVar("T")
@@ -68,6 +71,11 @@ class Told:
     def untold(self) -> str:
         """Why nobody knows what was tried; empty when it is known."""
         return next((why for why in self.doubts if why.startswith(UNTOLD)), "")
+
+    @property
+    def lacking(self) -> list[str]:
+        """What could not be shown, each once, the first few."""
+        return list(dict.fromkeys(self.doubts))[:MOST_DOUBTS]
 
     @property
     def sentence(self) -> str:
@@ -188,14 +196,31 @@ def put(path: Path, text: str | bytes) -> Path:
     return path
 
 
-def rerun_command(told: Told, path: str, seatrial: str = "seatrial") -> str:
+def rerun_command(told: Told, seatrial: str = "seatrial") -> str:
     """The command that carries out the same plan again; an imported history is judged again."""
     verb = "check" if told.trial.system == IMPORTED else "replay"
-    return f"{seatrial} {verb} {path}"
+    return f"{seatrial} {verb} {typed(told.run)}"
+
+
+def explain_command(told: Told, finding: str = "", seatrial: str = "seatrial") -> str:
+    """The command that tells the story of a finding, else of the first."""
+    return " ".join(filter(None, (seatrial, "explain", typed(told.run), finding)))
+
+
+def typed(run: RunDir) -> str:
+    """A run as a command names it: from the folder in which the report is made, where it is below
+    it. Who looks at the report elsewhere sees which run it was."""
+    return printable(shlex.quote(from_here(run.path)))
+
+
+def from_here(path: Path) -> str:
+    """The shortest way to say it where the reader is."""
+    here, whole = Path.cwd(), path.absolute()
+    return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
 
 
 def _verdict(run: RunDir) -> Verdict:
-    again = f"seatrial check {run.path}"
+    again = check_command(run)
     if not run.verdict_file.is_file():
         raise BadRequest(f"{run.path} has no verdict yet: {again} makes one")
     try:

@@ -93,11 +93,11 @@ def seconds(value: float | None) -> str:
         return "never"
     if value < 0.01:
         return f"{value * 1000:.2g} ms"
-    if value < 1:
+    if value < 0.9995:  # from here on they are a second, or two minutes, or two days when rounded
         return f"{value * 1000:.0f} ms"
-    if value < 120:
+    if value < 119.5:
         return f"{value:.3g} s"
-    if value >= 48 * 3600:
+    if value >= 48 * 3600 - 0.5:
         return f"{value / 86400:,.1f} days"
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
@@ -166,8 +166,11 @@ def _count(told: Told, prefix: str) -> int:
 
 def _lost(told: Told) -> Number:
     lost = sum(_count(told, code) for code in LOST)
-    if any(result.checker == "loss" and result.reasons for result in told.verdict.checkers):
-        return Number("lost", f"{lost:,}?", "not all queues could be read back", "doubt")
+    judged = [result for result in told.verdict.checkers if result.checker == "loss"]
+    if codes := list(dict.fromkeys(reason.code for r in judged for reason in r.reasons)):
+        unread = "NO_FINAL_READ" in codes
+        why = "not all queues could be read back" if unread else f"not sure: {', '.join(codes)}"
+        return Number("lost", f"{lost:,}?", why, "doubt")
     sure = told.verdict.verdict is not Judgement.UNKNOWN
     tone = "bad" if lost else "good" if sure else "doubt"
     return Number("lost", f"{lost:,}", "acknowledged, then gone", tone)

@@ -54,7 +54,7 @@ def _properties(told: Told) -> Iterable[tuple[str, str]]:
         yield from (("system", trial.system), ("profile", trial.profile), ("hosts", trial.hosts))
         yield from (("workload", trial.workload), ("seed", str(trial.seed)))
     yield "run", told.run.path.name
-    yield "again", rerun_command(told, f"runs/{told.run.path.name}")
+    yield "again", rerun_command(told)
 
 
 def _of_the_run(told: Told) -> list[Reason]:

@@ -78,16 +78,12 @@ def html(told: Told, links: Sequence[tuple[str, str]] = ()) -> str:
         faults=told.part("the table of faults", lambda: _recovery.rows(told), NONE),
         spreads=told.part("the times to recover", lambda: _recovery.spreads(told), NONE),
         machine=told.part("the machine", lambda: list(_words.machine(told.state)), NONE),
-        availability=told.part(
-            "the availability", lambda: _finite(told.stats("availability")["availability"]), {}
-        )
-        if told.stats("availability").get("faults")
-        else {},
+        availability=told.part("the availability", lambda: _recovery.availability(told), None),
         addresses=sorted((str(k), str(v)) for k, v in told.named("addresses").items()),
         trial=told.part("trial.toml", lambda: _trial(told.run.trial_file), ""),
         plan=_words.clip(told.plan, MOST_TEXT),
         printed=told.part("what nodes printed", lambda: _printed(told), NONE),
-        command_line=rerun_command(told, f"runs/{told.run.path.name}"),
+        command_line=rerun_command(told),
         imported=told.trial.system == IMPORTED,
         data=embedded(_data(told, counted, findings)),
         curves=bool(counted.layers),
@@ -95,7 +91,7 @@ def html(told: Told, links: Sequence[tuple[str, str]] = ()) -> str:
         scripts=carried,
         links=links,
         hashes=[_hash(script) for script in carried],
-        doubts=list(dict.fromkeys(told.doubts))[:20],
+        doubts=told.lacking,
     )
 
 
@@ -139,6 +135,7 @@ def _data(told: Told, counted: Cells, findings: Sequence[_findings.Shown]) -> di
         "behind": behind,
         "functions": _aside(counted),
         "log": told.part("what nodes told", lambda: _lanes.log(told, MOST_LINES), NONE),
+        "told": len(_lanes.telling(told)),
         "findings": [_found(one) for one in findings],
         "faults": [_fault(told, end, fault) for fault in told.faults],
     }

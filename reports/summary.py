@@ -5,7 +5,7 @@ shows it.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,14 +43,15 @@ def _lines(told: Told) -> Iterator[str]:
         ("number", "value", "note"),
         [(number.name, number.value, number.note) for number in _words.known(told)],
     )
-    for reason in told.verdict.reasons:
-        yield f"- **{reason.code}** {_plain(_words.full(reason.message))}"
+    yield from _bullets(
+        f"**{reason.code}** {_plain(_words.full(reason.message))}"
+        for reason in told.verdict.reasons
+    )
     for result, finding in told.findings():
         yield from _finding(result.checker, finding)
     yield from told.part("the faults", lambda: list(_faults(told)), list[str]())
-    for doubt in told.doubts[:20]:
-        yield f"- {_plain(doubt)}"
-    yield f"Again: `{_code(rerun_command(told, f'runs/{told.run.path.name}'))}`"
+    yield from _bullets(map(_plain, told.lacking))
+    yield f"Again: `{_code(rerun_command(told))}`"
 
 
 def _finding(checker: str, finding: Finding) -> Iterator[str]:
@@ -90,6 +91,12 @@ def _faults(told: Told) -> Iterator[str]:
     yield ""
 
 
+def _bullets(points: Iterable[str]) -> Iterator[str]:
+    """A list, and the empty line that ends it."""
+    if lines := [f"- {point}" for point in points]:
+        yield from (*lines, "")
+
+
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     yield "| " + " | ".join(map(_plain, names)) + " |"
     yield "|" + " --- |" * len(names)
@@ -100,7 +107,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 def _plain(text: str) -> str:
     """Text that stays text: no markup of its own, no line breaks, no cell borders."""
-    escaped = "".join(f"\\{c}" if c in r"\`*_[]<>|#~" else c for c in text)
+    escaped = "".join(f"\\{c}" if c in r"\`*_[]<>|#~&" else c for c in text)
     return " ".join(escaped.split())
 
 

@@ -18,7 +18,15 @@ from harness.rundir import RunDir
 from harness.typed import seatrial
 from harness.verdict import Finding, Judgement
 from reports import _words
-from reports._run import Told, printable, rank, read, rerun_command
+from reports._run import (
+    Told,
+    explain_command,
+    from_here,
+    printable,
+    rank,
+    read,
+    rerun_command,
+)
 
 STYLES = {
     Judgement.VALID: "bold white on dark_green",
@@ -54,7 +62,7 @@ def show(told: Told, console: Console) -> None:
     for result, finding in told.findings():
         console.print()
         _finding(console, result.checker, finding)
-    for doubt in told.doubts[:20]:
+    for doubt in told.lacking:
         console.print()
         console.print(Padding(Text(printable(doubt), "yellow"), (0, 0, 0, 2), expand=False))
     console.print()
@@ -78,7 +86,7 @@ def _numbers(told: Told) -> Table:
     table.add_column(style="dim")
     for number in _words.known(told):
         value = Text(number.value, style=TONES[number.tone] or "bold")
-        table.add_row(f"  {number.name}", value, number.note)
+        table.add_row(Text(f"  {number.name}"), value, Text(number.note))
     return table
 
 
@@ -144,14 +152,8 @@ def _places(told: Told) -> Table:
     table.add_column(justify="right", style="dim")
     table.add_column(overflow="fold")
     if told.run.report_file.is_file():
-        table.add_row("  report", Text(_from_here(told.run.report_file)))
+        table.add_row("  report", Text(from_here(told.run.report_file)))
     if told.verdict.first:
-        table.add_row("  explain", Text(f"{seatrial()} explain {_from_here(told.run.path)}"))
-    table.add_row("  again", Text(rerun_command(told, _from_here(told.run.path), seatrial())))
+        table.add_row("  explain", Text(explain_command(told, seatrial=seatrial())))
+    table.add_row("  again", Text(rerun_command(told, seatrial())))
     return table
-
-
-def _from_here(path: Path) -> str:
-    """The shortest way to say it where the reader is."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -1,6 +1,7 @@
 """`seatrial import`: a history that another tool recorded, as a run's folder."""
 
 import json
+import shlex
 from pathlib import Path
 
 import click
@@ -37,5 +38,5 @@ def command(file: Path, name: str, out: Path, as_json: bool) -> int:
         told = {"run": str(run.path), "kind": recording.kind, "events": events, "slips": slips}
         print(json.dumps(told, indent=2))
     else:
-        print(f"{events:,} events of {recording.kind}: seatrial check {out}")
+        print(f"{events:,} events of {recording.kind}: seatrial check {shlex.quote(str(out))}")
     return 0

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from harness.errors import BadRequest
 from harness.options import Words
 
 
@@ -12,6 +13,8 @@ from harness.options import Words
 @click.option("--format", "formats", type=Words(), default="page", help="`seatrial list reports`.")
 def command(folder: Path, formats: tuple[str, ...]) -> int:
     """Write the reports of the run in DIR from its verdict.json, which stays as it is."""
+    if not formats:
+        raise BadRequest("--format names no report; name some, or leave it out for the page")
     from harness.openable import stored_run
     from harness.session import report
 

@@ -109,6 +109,8 @@ def command(
     """
     from harness.session import Shown, run_all
 
+    if seeds and flags["seed"] is not None:
+        raise BadRequest("--seed and --seeds both name seeds; write all of them after --seeds")
     asked = request(what, given(flags))
     shown = Shown(as_json=as_json, page=not no_report)
     return run_all(asked, seeds or (asked.trial.seed,), repeat, runs, shown, spark)

@@ -206,16 +206,22 @@ def _said(verdict: Verdict) -> dict[str, Any]:
 def _numbers(verdict: Verdict, trial: Trial | None) -> dict[str, Any]:
     stats = verdict.stats("availability")
     acked = number(stats, "sends", "ok")
-    judged = any(result.checker == "loss" for result in verdict.checkers)
-    found = [f for result in verdict.checkers for f in result.findings]
     load_s = trial.duration_s if trial else 0
     return {
         "acknowledged": acked,
-        "lost": sum(f.count for f in found if f.code == "LOST_ACKED") if judged else None,
+        "lost": _lost(verdict),
         "rto_s": number(stats, "times", "to_ack_s", "p50"),
         "worst_s": number(stats, "times", "to_ack_s", "max"),
         "rate": acked / load_s if acked is not None and load_s > 0 else None,
     }
+
+
+def _lost(verdict: Verdict) -> int | None:
+    """None when nobody knows: a checker that did not come to its end has found nothing, too."""
+    judged = [result for result in verdict.checkers if result.checker == "loss"]
+    lost = sum(f.count for r in verdict.checkers for f in r.findings if f.code == "LOST_ACKED")
+    sure = judged and not any(result.reasons for result in judged)
+    return lost if sure or (judged and lost) else None
 
 
 def number(table: Any, *path: str) -> float | None:

@@ -94,8 +94,9 @@ function drawLog() {
     return row;
   }));
   const all = rows.length === data.log.length ? "" : ` of ${data.log.length.toLocaleString("en")}`;
+  const thin = data.told > data.log.length ? `, thinned out from ${data.told.toLocaleString("en")} of the run` : "";
   const cut = rows.length > rowsShown ? `; the first ${rowsShown} are shown, look closer for more` : "";
-  $("log-count").textContent = `${rows.length.toLocaleString("en")}${all} events in view${cut}`;
+  $("log-count").textContent = `${rows.length.toLocaleString("en")}${all} events in view${thin}${cut}`;
 }
 
 // ---- selecting

@@ -4,6 +4,7 @@
 254 (the request makes no sense) and 255 (the test bed failed) without reading a word.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,9 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+
+from harness.doctor import _disk
+from harness.outlet import Outlet
 
 Script = Callable[..., "CompletedProcess[str]"]
 
@@ -43,6 +47,7 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["run", "--seed", "x"], "'x' is not a valid integer"),
         (["run", "--seeds", "9..1"], "no seed"),
         (["run", "--seeds", "a..b"], "no list of seeds"),
+        (["run", "--seed", "7", "--seeds", "1..2"], "--seed and --seeds both name seeds"),
         (["run", "--duration", "60 parsecs"], "not a duration"),
         (["run", "--nodes", "broker"], "not key=value"),
         (["run", "--nodes", "broker=many", "--faults", ""], "broker"),
@@ -68,6 +73,7 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["run", "--spark", "spark://nowhere"], "there are: local[N], spark://HOST:PORT, yarn"),
         (["check", "s3a://bucket/run"], "mount that storage, or copy the run"),
         (["report", "nowhere"], "nowhere is not a run"),
+        (["report", "nowhere", "--format", ""], "--format names no report"),
         (["explain"], "RUN"),
         (["explain", "nowhere"], "nowhere is not a run"),
         (["replay", "nowhere"], "nowhere is not a run"),
@@ -142,6 +148,16 @@ def test_the_doctor_cuts_nothing(seatrial: Script) -> None:
     assert damage in doctor.stdout
 
 
+@pytest.mark.parametrize("runs", ["a-file", "a-file/below", "a-link"])
+def test_a_folder_of_runs_that_can_be_none(tmp_path: Path, runs: str) -> None:
+    """A file is in its place, or a link to nothing."""
+    (tmp_path / "a-file").write_text("")
+    (tmp_path / "a-link").symlink_to("nowhere")
+    disk = _disk(tmp_path / runs)
+    assert not disk.ready
+    assert disk.found == f"{tmp_path / runs.partition('/')[0]} is no folder"
+
+
 @pytest.mark.bed
 def test_the_doctor_judges_the_folder_that_runs_go_to(seatrial: Script) -> None:
     """`doctor --runs DIR` speaks of DIR, and so does the command that it ends with."""
@@ -208,6 +224,15 @@ def test_where_the_words_go_never_makes_a_1(root: Path, command: str, code: int)
     )
     assert ran.returncode == code
     assert "Traceback" not in ran.stderr
+
+
+def test_silence_costs_no_descriptor(tmp_path: Path) -> None:
+    """However often somebody was not heard."""
+    with Outlet((tmp_path / "said").open("wb")) as outlet:
+        before = len(os.listdir("/proc/self/fd"))
+        outlet.silence()
+        outlet.silence()
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_words_that_nobody_reads_stop_nothing(root: Path) -> None:

@@ -54,7 +54,7 @@ def test_the_report_says_how_to_ask(seatrial: Script, run: RunDir) -> None:
     """The page names the command for each finding."""
     assert seatrial("report", str(run.path)).returncode == 0
     page = run.report_file.read_text()
-    assert f"seatrial explain runs/{run.path.name} LOST_ACKED" in page
+    assert f"seatrial explain {run.path} LOST_ACKED" in page
 
 
 def test_explaining_starts_no_engine(run: RunDir) -> None:

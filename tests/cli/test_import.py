@@ -73,3 +73,10 @@ def test_an_import_that_makes_no_sense_is_254(
     assert line.startswith("seatrial: ")
     assert says in line
     assert not (tmp_path / "run").exists()
+
+
+def test_what_to_type_next_can_be_typed(seatrial: Script, tmp_path: Path) -> None:
+    """The folder is one word, as a shell reads it."""
+    (tmp_path / "a.edn").write_text(SENDS)
+    made = seatrial("import", "a.edn", "--as", "jepsen-kafka", "--out", "two words")
+    assert made.stdout.endswith(": seatrial check 'two words'\n"), made.stderr

@@ -3,10 +3,13 @@
 import os
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from harness import launch
 from harness.errors import BadRequest, UnknownName
@@ -29,6 +32,7 @@ from harness.selftest import (
     conduct,
     of_hosts,
 )
+from harness.selftest_view import table
 from harness.simulation import simulated
 from harness.stopping import stoppable
 from harness.trial import Trial
@@ -57,6 +61,13 @@ def test_another_finding_catches_nobody() -> None:
     survived = answer([CRASHED, CRASHED, VALID])
     assert (survived.word, survived.faults) == (SURVIVED, 2)
     assert "no LOST_ACKED" in survived.why
+
+
+def test_brackets_in_the_name_of_a_plan_are_no_markup() -> None:
+    out = StringIO()
+    shown = replace(answer([LOST]), case=replace(CASE, plan=Path("[red]bad.toml")))
+    Console(file=out, width=200).print(table([shown]))
+    assert "[red]bad" in out.getvalue()
 
 
 def test_a_test_bed_that_failed_decides_nothing() -> None:

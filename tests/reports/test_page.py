@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,18 @@ import sinking
 
 from harness.errors import BadRequest
 from harness.explain import explained
+from harness.intervals import Event
 from harness.rundir import RunDir
 from harness.verdict import Finding, Reason
-from reports import page
+from reports import _recovery, _words, page
 from reports._advice import ADVICE
-from reports._lanes import Scene, lanes
+from reports._lanes import Scene, lanes, log
 from reports._run import Told
 
 Written = Callable[..., RunDir]
 
 HOSTILE = "</script></title><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}"
+S = 1_000_000_000
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
@@ -81,11 +84,12 @@ def lane_of(told: Told, name: str) -> list[dict[str, Any]]:
 
 def test_the_verdict_comes_first(written: Written, lost: Finding) -> None:
     """Word and sentence of verdict.json, then the finding with its evidence and its fault."""
-    text = text_of(read(page.render(written((lost,)))))
+    run = written((lost,))
+    text = text_of(read(page.render(run)))
     assert text.index("invalid 3 acknowledged messages were lost.") < text.index("LOST_ACKED")
     assert "orders-1" in text
     assert "during fault 0" in text
-    assert "seatrial replay runs/20261121-101500-demo" in text
+    assert f"seatrial replay {run.path}" in text
 
 
 def test_a_valid_run(written: Written) -> None:
@@ -226,6 +230,22 @@ def test_lanes_are_true_to_time(written: Written) -> None:
     assert [bar["w"][-1] for bar in sizes] == ["1", "3", "1", "2", "3", "1", "2", "3"]
 
 
+def test_a_long_log_reaches_to_the_end_of_the_run(written: Written) -> None:
+    """What connections say goes first; what is left is thinned out, and the page says of what."""
+    run = written()
+    told = page.read(run)
+    events = tuple(Event(n * S, "broker-1", "election", {}) for n in range(2 * page.MOST_LINES))
+    chatter = tuple(Event(n * S, "broker-1", "handshake", {}) for n in range(10))
+    (run.path / "long.html").write_text(page.html(replace(told, events=chatter + events)))
+    data = data_of(run.path / "long.html")
+    times = [row["t"] for row in data["log"]]
+    assert (len(times), data["told"]) == (page.MOST_LINES, len(events) + 10)
+    assert (times[0], times[-1]) == (0, events[-1].t / 1e6)
+    assert max(later - t for t, later in pairwise(times)) <= 3000
+    few = log(replace(told, events=chatter + events[:5]), 10)
+    assert [row["k"] for row in few] == ["election"] * 5
+
+
 def test_two_masters_at_once_are_two_rows(written: Written) -> None:
     """Nothing is tidied away."""
     told = page.read(written())
@@ -314,6 +334,30 @@ def test_a_damaged_folder_is_shown_as_far_as_it_goes(written: Written, name: str
     text = text_of(read(page.render(run)))
     assert "valid Nothing acknowledged was lost" in text
     assert (f"{name} could not be read" in text) == (name != "plan.toml")
+
+
+@pytest.mark.parametrize("odd", [None, "x", [1]])
+def test_numbers_of_another_version_are_shown_as_far_as_they_go(written: Written, odd: Any) -> None:
+    """One that is not there, or is no number, takes nothing but itself, or its sentence, away."""
+    run = written()
+    told = page.read(run)
+    stats: Any = told.stats("availability")
+    for table in (stats["availability"], stats["faults"][0]):
+        for name, value in list(table.items()):
+            del table[name]
+            if odd is not None:
+                table[name] = odd
+            assert _recovery.rows(told)
+            told.part("the availability", lambda: _recovery.availability(told), None)
+            told.part("the numbers", lambda: list(_words.numbers(told)), None)
+            table[name] = value
+    stats["availability"] = {"share": 0.5} if odd is None else odd
+    stats["faults"] = [{**fault, "silence_s": odd} for fault in stats["faults"]]
+    (run.path / "poor.html").write_text(page.html(told))
+    text = text_of(read(run.path / "poor.html"))
+    assert ("Availability under this trial's faults: 50.000 % ." in text) == (odd is None)
+    assert ("the times of the faults could not be read" in text) == (odd is not None)
+    assert "valid Nothing acknowledged was lost" in text
 
 
 def test_torn_journals_are_shown_as_far_as_they_go(written: Written) -> None:

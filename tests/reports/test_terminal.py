@@ -11,6 +11,7 @@ from harness.rundir import RunDir
 from harness.verdict import Finding
 from reports import summary, terminal
 from reports._run import read
+from reports._words import seconds
 
 Written = Callable[..., RunDir]
 
@@ -84,10 +85,13 @@ def test_colour_only_adds(written: Written, lost: Finding) -> None:
 def test_markup_in_a_message_is_text(written: Written, capsys: pytest.CaptureFixture[str]) -> None:
     """Rich markup from a run is printed as it stands."""
     finding = Finding("CORRUPTED", 1, "[red]not[/red] markup", "no-loss", ({"key": "[bold]k"},))
-    terminal.render(written((finding,)))
+    run = written((finding,))
+    run.verdict_file.write_text(run.verdict_file.read_text().replace('"kill"', '"[/kill]"'))
+    terminal.render(run)
     out = capsys.readouterr().out
     assert "[red]not[/red] markup" in out
     assert "[bold]k" in out
+    assert "1 [/kill]" in out
 
 
 def test_explanations_stand_below_the_table(
@@ -125,6 +129,43 @@ def test_markdown_from_a_run_is_text(written: Written, monkeypatch: pytest.Monke
     text = path.read_text()
     assert "\\<img src=x\\>\\| \\# head" in text
     assert "| a\\|b |" in text
+
+
+def test_what_is_missing_is_told_once(
+    written: Written, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what stands below a list in Markdown is no part of it; an ampersand begins no letter."""
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    run = written(name="demo")
+    verdict = json.loads(run.verdict_file.read_text())
+    verdict |= {"verdict": "unknown", "reasons": [{"code": "NO_LOAD", "message": "a &amp; b"}]}
+    run.verdict_file.write_text(json.dumps(verdict))
+    told = read(run)
+    told.doubts.extend(["the events: torn", "the events: torn"])
+    text = summary.markdown(told)
+    assert text.count("- the events: torn\n") == 1
+    assert "- the events: torn\n\nAgain: `seatrial" in text
+    assert "- **NO_LOAD** a \\&amp; b.\n\n" in text
+    out = StringIO()
+    terminal.show(told, Console(file=out, width=100))
+    assert out.getvalue().count("the events: torn") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.9994, "999 ms"),
+        (0.9996, "1 s"),
+        (119.4, "119 s"),
+        (119.7, "2 min 0 s"),
+        (3599.9, "1 h 0 min"),
+        (172_799.4, "47 h 59 min"),
+        (172_799.9, "2.0 days"),
+        (None, "never"),
+    ],
+)
+def test_a_duration_is_rounded_before_its_unit_is_chosen(value: float | None, words: str) -> None:
+    assert seconds(value) == words
 
 
 def test_reports_change_no_verdict(written: Written, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,80 @@
+"""One number of a run is the same wherever it is told: on its page, in its summary, in the list."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from checkers import availability
+from harness.rundir import RunDir
+from harness.verdict import Finding, Judgement, Reason, Result, Verdict
+from reports import _recovery, _words
+from reports._run import Told, read
+from reports._site.rows import read_row
+
+Written = Callable[..., RunDir]
+
+LATE = Reason("CHECKER_TIMEOUT", "the checker loss did not finish within 600 s")
+UNREAD = Reason("NO_FINAL_READ", "3 messages were acknowledged in queues that nobody read")
+
+
+def with_result(told: Told, result: Result) -> Told:
+    """The same run with one checker's result in place of that checker's own."""
+    others = [r for r in told.verdict.checkers if r.checker != result.checker]
+    return replace(told, verdict=replace(told.verdict, checkers=(result, *others)))
+
+
+@pytest.mark.parametrize(
+    ("reasons", "found", "listed", "told", "note"),
+    [
+        ((), False, 0, "0", "acknowledged, then gone"),
+        ((LATE,), False, None, "0?", "not sure: CHECKER_TIMEOUT"),
+        ((UNREAD,), False, None, "0?", "not all queues could be read back"),
+        ((UNREAD, LATE), True, 3, "3?", "not all queues could be read back"),
+    ],
+)
+def test_what_nobody_could_count_is_not_nothing(
+    written: Written,
+    lost: Finding,
+    reasons: tuple[Reason, ...],
+    found: bool,
+    listed: int | None,
+    told: str,
+    note: str,
+) -> None:
+    """A checker that did not come to its end has found nothing; what it found stands."""
+    run = written()
+    result = Result("loss", (lost,) if found else (), reasons)
+    verdict = Verdict(Judgement.UNKNOWN, "Unknown: it was late.", reasons, (result,))
+    run.verdict_file.write_text(verdict.to_json())
+    (number,) = (n for n in _words.numbers(read(run)) if n.name == "lost")
+    assert (number.value, number.note) == (told, note)
+    assert read_row(run.path).lost == listed
+
+
+@pytest.mark.parametrize(
+    ("times", "usual", "drawn"),
+    [
+        ((1.0, 2.0), "1.5 s", "kill: median 1.5 s of 2"),
+        ((1.0, 2.0, None), "2 s", "kill: median 2 s of 3, 1 never"),
+        ((1.0, None, None), "never", "kill: median never of 3, 2 never"),
+    ],
+)
+def test_a_median_counts_what_never_came(
+    written: Written, times: Sequence[float | None], usual: str, drawn: str
+) -> None:
+    """In the drawing as among the numbers."""
+    told = read(written())
+    stats: Any = told.stats("availability")
+    base = next(fault for fault in stats["faults"] if fault["kind"] == "kill")
+    faults = [{**base, "fault": n, "to_ack_s": time} for n, time in enumerate(times)]
+    table = {**stats, "faults": faults, "times": availability._summary(faults)}
+    told = with_result(told, Result("availability", stats=json.loads(json.dumps(table))))
+    (number,) = (n for n in _words.numbers(told) if n.name == "fault to next acknowledgement")
+    assert number.value == usual
+    spread = _recovery.spreads(told)[0]
+    assert spread.summary.endswith(drawn)
+    assert ('class="never"' in spread.drawing) == (None in times)
+    assert ('class="median"' in spread.drawing) == (usual != "never")
