@@ -11,6 +11,7 @@ import sinking
 
 from harness.errors import BadRequest, UnknownName
 from harness.explain import Told, explained, nothing
+from harness.explain_words import nth
 from harness.history import History
 from harness.journal import Journal
 from harness.judge import judge_here
@@ -216,4 +217,12 @@ def test_a_topic_that_was_forgotten_is_told_by_its_last_changes(tmp_path: Path) 
     assert story.conclusion == (
         "Once a topic was gone whose making had been acknowledged. "
         "Here: its making was acknowledged at 0.003 s."
+    )
+
+
+def test_how_often_is_said_as_people_say_it() -> None:
+    """3rd, not 3th; and all the teens are th."""
+    told = {n: nth(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 103, 111, 1012, 1013, 2023)}
+    assert " ".join(told.values()) == (
+        "1st 2nd 3rd 4th 11th 12th 13th 21st 22nd 103rd 111th 1,012th 1,013th 2,023rd"
     )
