@@ -36,8 +36,9 @@ MOST_FILES = 8
 
 def write(recording: Recording, source: Path, name: str, out: Path) -> RunDir:
     """The folder of a recording. BadRequest when there is something in `out` already."""
-    run = _made(out)
+    _see_that_it_is_free(out)
     rows = rows_of(recording, recording.slips)
+    run = _made(out)
     kind = KINDS[recording.kind]
     run.history.mkdir()
     (run.path / "origin").mkdir()
@@ -69,9 +70,14 @@ def write(recording: Recording, source: Path, name: str, out: Path) -> RunDir:
     return run
 
 
-def _made(out: Path) -> RunDir:
+def _see_that_it_is_free(out: Path) -> None:
+    """BadRequest when it is not, before the work is done for nothing."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BadRequest(f"{out} is not an empty folder; name another with --out")
+
+
+def _made(out: Path) -> RunDir:
+    """The folder, once there is something to put in it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as e:

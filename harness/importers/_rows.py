@@ -128,6 +128,8 @@ def _named(table: pa.Table, recording: Recording, slips: Slips, pairs: Paired) -
     values: Sequence[str] | None = None
     originals: Originals | None = None
     if recording.kind == "messages":
+        nothing = pa.nulls(table.num_rows, pa.int64())  # whatever it is, no message has an arg
+        table = table.set_column(table.column_names.index("arg"), "arg", nothing)
         table, originals = renumbered(table, slips)
     else:
         table, values = _values(table, negative=KINDS[recording.kind].negative)

@@ -78,6 +78,8 @@ def recording(table: pa.Table, path: Path, line: Ints, slips: Slips) -> Recordin
     if len(orphaned):
         what = "rows with pos or mop, and no row of the event itself after them"
         slips.add(Slip("NO_EVENT", int(line[orphaned[0]]), what, gap=True), len(orphaned))
+    if not len(at):
+        raise BadRequest(f"{path} holds no operation: {slips.first[-1]}")
     time = taken["time"].fill_null(UNTIMED).to_numpy(zero_copy_only=False)
     events = Events(line[at], time[at], kind[at], process[at], f[at], np.zeros(len(at), np.bool_))
     order = _order(events)
