@@ -89,10 +89,11 @@ def recording(table: pa.Table, path: Path, line: Ints, slips: Slips) -> Recordin
 
 
 def _times(column: pa.Array) -> Ints:
-    """Times, none below zero, so that only those that are absent are UNTIMED."""
-    first = pc.min(column).as_py()
-    later = column if first is None or first >= 0 else pc.subtract(column, first)
-    times: Ints = later.fill_null(UNTIMED).to_numpy(zero_copy_only=False)
+    """Times, of which only those that are absent are UNTIMED; where one that is told looks like
+    that, all are moved."""
+    alike = pc.any(pc.equal(column, UNTIMED)).as_py()
+    moved = pc.subtract(column, pc.min(column)) if alike else column
+    times: Ints = moved.fill_null(UNTIMED).to_numpy(zero_copy_only=False)
     return times
 
 
