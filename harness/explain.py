@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.errors import BadRequest
 from harness.explain_end import Known, concluded, ending
 from harness.explain_rows import Pass, Row, Wanted, passes, rows_about, stored
-from harness.explain_subject import Asked, asked, others, times_of, verdict_of, wanted_of
+from harness.explain_subject import Asked, asked, history_of, others, times_of, wanted_of
 from harness.explain_words import Names, Step, of_messages, of_operations, of_passes
 from harness.history import History
 from harness.intervals import faults_at
 from harness.operation import F, Type, producer_of, sequence_of
 from harness.rundir import RunDir
+from harness.stored_verdict import BROKEN, verdict_of
 from harness.story import Cast, cluster_told, faults_told
 from harness.verdict import Verdict
 
@@ -98,10 +100,21 @@ def _ids(faults: Sequence[int]) -> str:
 
 
 def explained(run: RunDir, text: str | None = None) -> Told | None:
-    """The story of a finding's witness; None when the run has no finding at all."""
+    """The story of a finding's witness; None when the run has no finding at all. BadRequest when
+    there is nothing that a story could be made of."""
     verdict = verdict_of(run)
     about = asked(verdict, text)
-    return _told(History.open(run), verdict, about) if about else None
+    if about is None:
+        return None
+    history = history_of(run)
+    try:
+        return _told(history, verdict, about)
+    except BROKEN as e:
+        why = " ".join(str(e).split())[:200] or type(e).__name__
+        raise BadRequest(
+            f"{about.name} of {run.path} can not be told, because its evidence, or the history, is"
+            f" damaged or of another version ({why}): seatrial check {run.path} judges it anew"
+        ) from e
 
 
 def _told(history: History, verdict: Verdict, about: Asked) -> Told:

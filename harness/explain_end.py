@@ -14,6 +14,10 @@ from harness.operation import F, Type
 from harness.remarks import PASSED
 from harness.story import Cast
 
+# what evidence says of two entries of a log in an order that real time forbids
+INVERTED = {"there_by_s", "only_invoked_at_s", "queue"}
+INVERTED |= {"value", "lower_value", "offset", "lower_offset"}
+
 
 @dataclass(frozen=True)
 class Known:
@@ -155,7 +159,7 @@ def concluded(known: Known) -> str:
             meaning = known.asked.finding.message.partition("; first: ")[0]
             lead = f"{meaning}. Here: " if {"kind", "what"} & set(row) else ""
             return f"{_full(lead + str(row[name]))}{by_time}"
-    if {"there_by_s", "only_invoked_at_s"} <= set(row):
+    if set(row) >= INVERTED:
         return _inversion(known)
     clauses = CLAUSES.get(code, ())
     value = next(iter(known.wanted.values), None)

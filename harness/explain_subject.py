@@ -10,11 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.check_command import check_command
 from harness.errors import BadRequest, UnknownName
 from harness.explain_rows import Place, Wanted, last_changes, missing
 from harness.history import History
-from harness.reading import whole
+from harness.reading import is_number, shown, whole
 from harness.rundir import RunDir
 from harness.story import LAWS
 from harness.trial import ISOLATION
@@ -25,6 +24,8 @@ TRANSACTION = re.compile(r"\bT(\d+)\b")
 MOST_PLACES, MOST_CHANGES = 6, 10
 IN_CYCLES = ("cycle", "transaction", "other")
 GAPS = ("OFFSET_GAP",)  # in the log of one replica
+NAMES: Mapping[str, type] = {"keys": list, "nodes": list, "values": list, "processes": dict}
+BEGAN = "load_began_ns"
 PLACED = ("OFFSET_CONFLICT", "REPLICAS_DIFFER")  # what stands at one offset
 
 
@@ -55,15 +56,20 @@ class Asked:
         return f"{demand}{f': {LAWS[demand]}' if demand in LAWS else ''}{excused}"
 
 
-def verdict_of(run: RunDir) -> Verdict:
-    """The stored verdict. BadRequest when there is none."""
-    if not run.verdict_file.is_file():
-        raise BadRequest(f"{run.path} has no verdict yet: {check_command(run)} makes one")
-    try:
-        return Verdict.read(run.verdict_file)
-    except (ValueError, KeyError, TypeError) as e:
-        why = f"{run.verdict_file} is no verdict ({e})"
-        raise BadRequest(f"{why}: {check_command(run)} makes it anew") from e
+def history_of(run: RunDir) -> History:
+    """The run's history. BadRequest when its small files are not what stories rely on."""
+    history = History.open(run)
+    for what, kind in NAMES.items():
+        if not isinstance(history.names.get(what, kind()), kind):
+            raise BadRequest(f"{run.path}/names.json: {what!r} {_wrong(history.names[what])}")
+    began = history.state.get(BEGAN, 0)
+    if not is_number(began):
+        raise BadRequest(f"{run.path}/run.json: {BEGAN!r} {_wrong(began)}")
+    return history
+
+
+def _wrong(value: Any) -> str:
+    return f"can not be {shown(str(value))!r}; restore the file from a copy"
 
 
 def explainable(verdict: Verdict) -> list[tuple[str, Finding]]:

@@ -80,8 +80,16 @@ def of_messages(rows: Sequence[Row], names: Names) -> Iterator[Step]:
         yield from (_given(row, names) for row in some[:SEEN_SHOWN])
         if len(some) > SEEN_SHOWN:
             last, who = some[-1], names.process(some[-1]["process"])
-            words = f"{who} is given {names.message(last['value'])} for the {len(some)}th time"
+            what = names.message(last["value"])
+            words = f"{who} is given {what} for the {nth(len(some))} time"
             yield Step(last["t"], 2, words)
+
+
+def nth(number: int) -> str:
+    """`3rd`."""
+    teens = number % 100 in (11, 12, 13)
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{'th' if teens else ending}"
 
 
 def _sent(row: Row, names: Names) -> Step:

@@ -13,22 +13,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.check_command import check_command
-from harness.errors import BadRequest, SeatrialError
 from harness.history import History
 from harness.intervals import Event, FaultInterval, events
 from harness.rundir import RunDir
 from harness.sayable import sayable
+from harness.stored_verdict import BROKEN, verdict_of
 from harness.trial import Trial
-from harness.verdict import Finding, Reason, Result, Verdict
+from harness.verdict import Finding, Result, Verdict
 
 LEAD_NS = 1_000_000_000  # of the picture, before the load
 IMPORTED = "imported"  # in place of a system: the history is another tool's
-BROKEN = (  # how reading a damaged or foreign file ends
-    *(SeatrialError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError),
-    *(ArithmeticError, RecursionError),
-)
-
 MOST_DOUBTS = 20  # that are told
 UNTOLD = "trial.toml could not be read"
 
@@ -117,7 +111,7 @@ def rank(finding: Finding) -> int:
 
 def read(run: RunDir) -> Told:
     """What a run tells. BadRequest when nobody has judged it yet."""
-    verdict = _verdict(run)
+    verdict = verdict_of(run)
     doubts: list[str] = []
     names = _tried(doubts, "names.json", run.names, NOTHING)
     state = _tried(doubts, "run.json", run.state, NOTHING)
@@ -134,40 +128,6 @@ def read(run: RunDir) -> Told:
         plan=_tried(doubts, "plan.toml", lambda: _text(run), ""),
         doubts=doubts,
     )
-
-
-def stored(run: RunDir) -> Verdict:
-    """A stored verdict whose parts are what they should be. One of BROKEN when they are not."""
-    verdict = Verdict.read(run.verdict_file)
-    _are("sentence", (verdict.sentence,), str)
-    reasons = list(verdict.reasons)
-    for result in verdict.checkers:
-        _are("checker", (result.checker,), str)
-        _are("stats", (result.stats,), Mapping)
-        reasons += result.reasons
-        for finding in result.findings:
-            _found(finding)
-    for reason in reasons:
-        _reason(reason)
-    return verdict
-
-
-def _reason(reason: Reason) -> None:
-    _are("reason", (reason.code, reason.message), str)
-
-
-def _found(finding: Finding) -> None:
-    _are("finding", (finding.code, finding.message, finding.demand), str)
-    _are("count", (finding.count,), int)
-    _are("evidence", finding.evidence, Mapping)
-    _are("faults", finding.faults, int)
-
-
-def _are(what: str, values: Sequence[Any], kind: type) -> None:
-    """ValueError when one of the values is of another kind, or a number beyond all counting."""
-    for value in values:
-        if not isinstance(value, kind) or (isinstance(value, int) and not 0 <= value < 2**63):
-            raise ValueError(f"{what} can not be {str(value)[:40]!r}")
 
 
 def printable(value: T) -> T:
@@ -217,16 +177,6 @@ def from_here(path: Path) -> str:
     """The shortest way to say it where the reader is."""
     here, whole = Path.cwd(), path.absolute()
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
-
-
-def _verdict(run: RunDir) -> Verdict:
-    again = check_command(run)
-    if not run.verdict_file.is_file():
-        raise BadRequest(f"{run.path} has no verdict yet: {again} makes one")
-    try:
-        return stored(run)
-    except BROKEN as e:
-        raise BadRequest(f"{run.verdict_file} is no verdict ({e}): {again} makes it anew") from e
 
 
 def _text(run: RunDir) -> str:

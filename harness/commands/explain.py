@@ -18,11 +18,12 @@ def command(folder: Path, finding: str | None, as_json: bool) -> int:
     """
     from harness.explain import explained, nothing
     from harness.openable import stored_run
+    from harness.sayable import sayable
 
     run = stored_run(folder)
     told = explained(run, finding)
     if as_json:
         print(json.dumps(told.plain() if told else {"explainable": []}, indent=2, sort_keys=True))
     else:
-        print("\n".join(told.lines() if told else [nothing(run)]))
+        print(sayable("\n".join(told.lines() if told else [nothing(run)])))
     return 0

@@ -27,9 +27,10 @@ def command(file: Path, name: str, out: Path, as_json: bool) -> int:
     read = registry.load("importer", name)
     recording = read(file)
     run = _folder.write(recording, file, name, out)
-    for slip in recording.slips.first[:MOST_SAID]:
+    said = recording.slips.first[:MOST_SAID]
+    for slip in said:
         say(f"{file} {slip}")
-    hidden = sum(recording.slips.counts.values()) - MOST_SAID
+    hidden = sum(recording.slips.counts.values()) - len(said)
     if hidden > 0:
         say(f"{file}: and {hidden:,} more such lines; {run.path}/run.json has some of each rule")
     events = len(recording.events)

@@ -20,9 +20,11 @@ import pyarrow as pa
 from harness.errors import BadRequest
 from harness.importers._kinds import KINDS, Kind
 from harness.importers._messages import Originals, passed
-from harness.importers._recording import Recording, Remark, Slip, Slips
+from harness.importers._quantities import most_counted
+from harness.importers._recording import LARGEST, Recording, Remark, Slip, Slips
 from harness.importers._rows import Rows, ended_ok, rows_of
 from harness.operation import Type
+from harness.reading import MOST_S
 from harness.remarks import PASSED
 from harness.rundir import RunDir
 from harness.schema import NOTES, SCHEMA_VERSION
@@ -36,8 +38,10 @@ MOST_FILES = 8
 
 def write(recording: Recording, source: Path, name: str, out: Path) -> RunDir:
     """The folder of a recording. BadRequest when there is something in `out` already."""
-    run = _made(out)
+    _see_that_it_is_free(out)
     rows = rows_of(recording, recording.slips)
+    _see_that_it_can_be_judged(rows, recording.kind, source)
+    run = _made(out)
     kind = KINDS[recording.kind]
     run.history.mkdir()
     (run.path / "origin").mkdir()
@@ -69,9 +73,28 @@ def write(recording: Recording, source: Path, name: str, out: Path) -> RunDir:
     return run
 
 
-def _made(out: Path) -> RunDir:
+def _see_that_it_is_free(out: Path) -> None:
+    """BadRequest when it is not, before the work is done for nothing."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BadRequest(f"{out} is not an empty folder; name another with --out")
+
+
+def _see_that_it_can_be_judged(rows: Rows, kind: str, source: Path) -> None:
+    """BadRequest when the numbers in it are more than 64 bits, or a run's time, can hold."""
+    if rows.end > MOST_S * 1e9:
+        raise BadRequest(
+            f"the times in {source} are {rows.end / 1e9:,.0f} s apart, and no run lasts more than"
+            f" {MOST_S:,.0f} s; write all of them in nanoseconds of one clock"
+        )
+    if kind == "counter" and most_counted(rows.ops) > LARGEST:
+        raise BadRequest(
+            f"what {source} adds up to is more than {LARGEST:,}, so nobody can reckon with it here;"
+            " make a file of a part of it"
+        )
+
+
+def _made(out: Path) -> RunDir:
+    """The folder, once there is something to put in it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as e:

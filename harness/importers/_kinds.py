@@ -11,12 +11,14 @@ from harness.operation import F
 
 @dataclass(frozen=True)
 class Kind:
-    """`needs`: of each group of operations at least one completed ok. `negative`: values below
-    zero are numbers; in other kinds they are names like any other."""
+    """`needs`: of each group of operations at least one completed ok. `quantity`: the column, of
+    `value` and `arg`, that is reckoned with, so that nothing but a number will do; what else they
+    hold are names. `unsaid`: which of the two no such operation has; it is passed over."""
 
     checkers: tuple[str, ...]
     needs: tuple[tuple[F, ...], ...]
-    negative: bool = False
+    quantity: str = ""
+    unsaid: tuple[str, ...] = ("arg",)
 
 
 KINDS = {
@@ -24,10 +26,10 @@ KINDS = {
         ("loss", "phantom", "duplicates", "order", "offsets", "linearizable"),
         ((F.SEND,), (F.POLL, F.READ)),
     ),
-    "registers": Kind(("registers",), ((F.PUT, F.CAS, F.APPEND), (F.GET,))),
-    "transactions": Kind(("transactions",), ((F.APPEND, F.PUT), (F.LIST, F.GET))),
+    "registers": Kind(("registers",), ((F.PUT, F.CAS, F.APPEND), (F.GET,)), unsaid=()),
+    "transactions": Kind(("transactions",), ((F.APPEND, F.PUT), (F.LIST, F.GET)), unsaid=()),
     "queue": Kind(("objects",), ((F.ENQUEUE,), (F.DEQUEUE,))),
     "set": Kind(("objects",), ((F.ADD,), (F.LIST,))),
-    "counter": Kind(("objects",), ((F.ADD,), (F.COUNT,)), negative=True),
-    "lock": Kind(("objects",), ((F.ACQUIRE,), (F.RELEASE,))),
+    "counter": Kind(("objects",), ((F.ADD,), (F.COUNT,)), "value"),
+    "lock": Kind(("objects",), ((F.ACQUIRE,), (F.RELEASE,)), "arg", ("value",)),
 }

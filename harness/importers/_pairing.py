@@ -38,7 +38,7 @@ class Paired:
     invoke   for each event the index of its operation's invocation: its own for an invocation,
              NOBODY for an event that is dropped
     orphans  completions that nobody invoked; `invoke` is their own index
-    t        times of the events, which never go back, from 0
+    t        times of the events, which never go back, since the first
     """
 
     invoke: Ints
@@ -156,7 +156,8 @@ def _twice(
 
 
 def times(events: Events, slips: Slips, *, strict: bool = False) -> Ints:
-    """The events' times from 0 on, never going back; `strict`: each later than the one before."""
+    """The events' times since the first, never going back; `strict`: each later than the one
+    before."""
     untimed = events.t == UNTIMED
     if untimed.all():
         return events.line * LINE_NS
@@ -175,4 +176,5 @@ def times(events: Events, slips: Slips, *, strict: bool = False) -> Ints:
         raised[:first] = raised[first] - first + number[:first]
     else:
         raised[:first] = raised[first]
-    return raised - min(0, int(raised[0]))
+    since: Ints = raised - raised[0]
+    return since

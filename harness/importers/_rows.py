@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from harness.importers._kinds import KINDS
 from harness.importers._messages import Originals, renumbered
 from harness.importers._pairing import NOBODY, Alike, Paired, paired
+from harness.importers._quantities import with_numbers
 from harness.importers._recording import SAME, Events, Ints, Recording, Slips
 from harness.operation import F, Type
 from harness.schema import OPS
@@ -129,8 +130,10 @@ def _named(table: pa.Table, recording: Recording, slips: Slips, pairs: Paired) -
     originals: Originals | None = None
     if recording.kind == "messages":
         table, originals = renumbered(table, slips)
-    else:
-        table, values = _values(table, negative=KINDS[recording.kind].negative)
+    elif recording.kind == "counter":
+        table = with_numbers(table, slips)
+    elif not KINDS[recording.kind].quantity:
+        table, values = _values(table)
     line = table.column("line").to_numpy()
     return Rows(_as_ops(table), keys, values, originals, line, pairs.t, int(pairs.t[-1]))
 
@@ -155,11 +158,11 @@ def _keys(column: pa.ChunkedArray) -> tuple[Sequence[str], pa.Array]:
     return [str(key) for key in distinct.to_pylist()], numbers
 
 
-def _values(table: pa.Table, *, negative: bool) -> tuple[pa.Table, Sequence[str] | None]:
-    """Values as they are, when they are numbers that fit; else numbered, with their texts."""
+def _values(table: pa.Table) -> tuple[pa.Table, Sequence[str] | None]:
+    """Values as they are, when they are whole numbers from 0; else numbered, with their texts."""
     value, arg = table.column("value"), table.column("arg")
     numbers = pa.types.is_integer(value.type) and pa.types.is_integer(arg.type)
-    if numbers and (negative or not (_below_zero(value) or _below_zero(arg))):
+    if numbers and not (_below_zero(value) or _below_zero(arg)):
         return table, None
     texts = [column.cast(pa.string()) for column in (value, arg)]
     distinct = pc.drop_null(pc.unique(pa.chunked_array([c for t in texts for c in t.chunks])))

@@ -26,6 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.errors import BadRequest
+from harness.importers._cells import columns_of, said, words
+from harness.importers._kinds import KINDS
+from harness.importers._pairing import NOBODY
 from harness.importers._recording import (
     PARTS,
     SAME,
@@ -39,19 +42,14 @@ from harness.importers._recording import (
 )
 from harness.operation import F, Type
 
-NEEDED = ("process", "type", "f")
-NUMBERS = ("offset", "pos", "mop", "time")
-DIGITS = dict.fromkeys(("offset", "time"), r"^-?\d{1,18}$")
-DIGITS |= dict.fromkeys(("pos", "mop"), r"^\d{1,9}$")
-KNOWN = (*NEEDED, "key", "value", "arg", *NUMBERS)
 TYPES = {kind.name.lower(): int(kind) for kind in Type}
 FS = {f.name.lower(): int(f) for f in F}
 ABOUT = (  # what a history is about, and the kinds of operation it then may have
     ("messages", {F.SEND, F.POLL, F.READ}),
     ("registers", {F.GET, F.PUT, F.CAS, F.APPEND}),
     ("queue", {F.ENQUEUE, F.DEQUEUE}),
-    ("counter", {F.ADD, F.COUNT}),
     ("set", {F.ADD, F.LIST}),
+    ("counter", {F.ADD, F.COUNT}),
     ("lock", {F.ACQUIRE, F.RELEASE}),
     ("transactions", {F.GET, F.PUT, F.APPEND, F.LIST}),
 )
@@ -59,9 +57,9 @@ ABOUT = (  # what a history is about, and the kinds of operation it then may hav
 
 def recording(table: pa.Table, path: Path, line: Ints, slips: Slips) -> Recording:
     """A table's events; its rows stand on these lines of the file."""
-    columns, odd = _columns(table, path, line, slips)
-    kind = _words(columns["type"], TYPES, line, "type", slips)
-    f = _words(columns["f"], FS, line, "f", slips)
+    columns, odd = columns_of(table, path, line, slips)
+    kind = words(columns["type"], TYPES, line, "type", slips)
+    f = words(columns["f"], FS, line, "f", slips)
     process, some = _processes(columns["process"], line, slips)
     good = np.flatnonzero((kind >= 0) & (f >= 0) & some & ~odd)
     if not len(good):
@@ -70,6 +68,7 @@ def recording(table: pa.Table, path: Path, line: Ints, slips: Slips) -> Recordin
     taken = {name: columns[name].take(pa.array(good)) for name in columns}
     line, kind, f, process = line[good], kind[good], f[good], process[good]
     about = _about(f, taken, path)
+    unclear = said(taken, KINDS[about], path, line, slips)
     listed = taken["pos"].is_valid().to_numpy(zero_copy_only=False)
     listed &= (f != F.CAS) | (kind != Type.FAIL)  # a refused cas has a pos of its own
     own = ~(listed | taken["mop"].is_valid().to_numpy(zero_copy_only=False))
@@ -78,12 +77,24 @@ def recording(table: pa.Table, path: Path, line: Ints, slips: Slips) -> Recordin
     if len(orphaned):
         what = "rows with pos or mop, and no row of the event itself after them"
         slips.add(Slip("NO_EVENT", int(line[orphaned[0]]), what, gap=True), len(orphaned))
-    time = taken["time"].fill_null(UNTIMED).to_numpy(zero_copy_only=False)
+    if not len(at):
+        raise BadRequest(f"{path} holds no operation: {slips.first[-1]}")
+    time = _times(taken["time"])
     events = Events(line[at], time[at], kind[at], process[at], f[at], np.zeros(len(at), np.bool_))
     order = _order(events)
     number = np.append(np.argsort(order), -1)  # of each event; -1 stays -1
-    parts = _parts(taken, number[event_of], f, kind)
+    event = np.where(unclear, NOBODY, number[event_of])
+    parts = _parts(taken, event, f, kind)
     return Recording(about, events.take(order), parts, slips)
+
+
+def _times(column: pa.Array) -> Ints:
+    """Times, of which only those that are absent are UNTIMED; where one that is told looks like
+    that, all are moved."""
+    alike = pc.any(pc.equal(column, UNTIMED)).as_py()
+    moved = pc.subtract(column, pc.min(column)) if alike else column
+    times: Ints = moved.fill_null(UNTIMED).to_numpy(zero_copy_only=False)
+    return times
 
 
 def _order(events: Events) -> Ints:
@@ -95,93 +106,6 @@ def _order(events: Events) -> Ints:
     if back.any() or (events.t == UNTIMED).any():
         return np.arange(len(events))
     return np.argsort(events.t, kind="stable")
-
-
-def _columns(
-    table: pa.Table, path: Path, line: Ints, slips: Slips
-) -> tuple[dict[str, pa.Array], Bools]:
-    """The columns by name, and the rows of which a cell can not be read."""
-    missing = [name for name in NEEDED if name not in table.column_names]
-    if missing:
-        there = ", ".join(table.column_names)
-        raise BadRequest(f"{path} has no column {missing[0]!r}; its columns are: {there}")
-    odd = np.zeros(table.num_rows, np.bool_)
-    columns = {}
-    for name in KNOWN:
-        if table.column_names.count(name) > 1:
-            raise BadRequest(f"{path} has more than one column {name!r}")
-        if name not in table.column_names:
-            numbers = name in NUMBERS or name in ("key", "value", "arg")
-            columns[name] = pa.nulls(table.num_rows, pa.int64() if numbers else pa.string())
-            continue
-        column = table.column(name).combine_chunks()
-        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        if name in NUMBERS:
-            column, strange = _numbers(column, name, line, slips)
-            odd |= strange
-        columns[name] = _typed(column, name, path)
-    texts = any(pa.types.is_string(columns[name].type) for name in ("value", "arg"))
-    for name in ("value", "arg") if texts else ():
-        columns[name] = columns[name].cast(pa.string())
-    return columns, odd
-
-
-def _numbers(column: pa.Array, name: str, line: Ints, slips: Slips) -> tuple[pa.Array, Bools]:
-    """A column without the texts that are no numbers, or too large ones; and where those are."""
-    if not pa.types.is_string(column.type):
-        return column, np.zeros(len(column), np.bool_)
-    whole = pc.match_substring_regex(column, DIGITS[name]).fill_null(True)
-    odd: Bools = ~whole.to_numpy(zero_copy_only=False)
-    at = np.flatnonzero(odd)
-    if len(at):
-        what = f"{name} is {column[int(at[0])].as_py()!r}, no whole number, or too large a one"
-        slips.add(Slip("ODD_VALUE", int(line[at[0]]), what, gap=True), len(at))
-    return pc.if_else(whole, column, None), odd
-
-
-def _typed(column: pa.Array, name: str, path: Path) -> pa.Array:
-    """Numbers where there must be some; keys and values as numbers if they all are."""
-    try:
-        return _cast(column, name)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        what = "must hold whole numbers" if name in NUMBERS else "must hold numbers or texts"
-        raise BadRequest(f"{path}: column {name!r} {what} ({e})") from e
-
-
-def _cast(column: pa.Array, name: str) -> pa.Array:
-    if name in NEEDED:
-        return column.cast(pa.string())
-    if name in ("pos", "mop"):
-        return column.cast(pa.int64()).cast(pa.int32())
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    try:
-        numbers = column.cast(pa.int64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        if name in NUMBERS:
-            raise
-        return column.cast(pa.string())
-    text = pa.types.is_string(column.type)
-    return column if text and name not in NUMBERS and not _same(column, numbers) else numbers
-
-
-def _same(text: pa.Array, numbers: pa.Array) -> bool:
-    """Are the texts just these numbers? 007 is not."""
-    same: bool = pc.all(pc.equal(text, numbers.cast(pa.string()))).as_py() is not False
-    return same
-
-
-def _words(column: pa.Array, known: dict[str, int], line: Ints, name: str, slips: Slips) -> Ints:
-    """The numbers of words; -1, and a slip, for one that is not known."""
-    found = pc.index_in(pc.utf8_lower(column), value_set=pa.array(list(known)))
-    at: Ints = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    strange = np.flatnonzero(at < 0)
-    if len(strange):
-        word = column[int(strange[0])].as_py()
-        what = f"{name} is {word!r}, not one of {', '.join(known)}"
-        slips.add(Slip("UNKNOWN_WORD", int(line[strange[0]]), what, gap=True), len(strange))
-    numbers = np.array([*known.values(), -1])
-    return numbers[at]
 
 
 def _processes(column: pa.Array, line: Ints, slips: Slips) -> tuple[Ints, Bools]:

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.csv as pv
 
 from harness.errors import BadRequest
+from harness.importers._cells import KNOWN
 from harness.importers._recording import Ints, Recording, Slip, Slips
 from harness.importers._source import blocks
-from harness.importers._table import KNOWN, recording
+from harness.importers._table import recording
 
 
 def read(path: Path) -> Recording:

@@ -5,14 +5,16 @@ from typing import Any
 
 from harness.importers._decoding import by_rows, odd
 from harness.importers._jepsen import Format, recording
-from harness.importers._recording import Recording, Sheet
+from harness.importers._recording import LARGEST, Recording, Sheet
 from harness.operation import F, Type
 
 
 def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
     if f in ("add", "decrement") or kind == Type.OK:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise odd(value, "a whole number")
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > LARGEST:
+            raise odd(value, f"a whole number, or it is beyond {LARGEST:,}")
         number = -value if f == "decrement" else value
         sheet.add(event, F.COUNT if f == "read" else F.ADD, 0, number)
     else:

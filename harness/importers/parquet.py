@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from harness.errors import BadRequest
+from harness.importers._cells import KNOWN
 from harness.importers._recording import Recording, Slips
-from harness.importers._table import KNOWN, recording
+from harness.importers._table import recording
 
 
 def read(path: Path) -> Recording:

@@ -20,7 +20,7 @@ from harness.bulletin import FILE
 from harness.journal import counted, table_of
 from harness.rundir import RunDir
 from harness.runs import is_running
-from reports._run import BROKEN
+from harness.stored_verdict import BROKEN
 from reports._site.shelf import trouble
 from reports._words import clip
 

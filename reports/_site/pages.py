@@ -24,8 +24,9 @@ from starlette.routing import Route
 from harness.errors import SeatrialError
 from harness.rundir import RunDir
 from harness.runs import LATEST
+from harness.stored_verdict import BROKEN
 from reports import page
-from reports._run import BROKEN, Told, read
+from reports._run import Told, read
 from reports._site import live
 from reports._site.archive import archived
 from reports._site.compare import compared

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from harness.rundir import RunDir
 from harness.runs import is_running
+from harness.stored_verdict import BROKEN, stored
 from harness.trial import Trial
 from harness.verdict import SCHEMA_VERSION, Verdict
-from reports._run import BROKEN, stored
 from reports._site.shelf import Missing, Shelf, trouble
 from reports._words import clip
 

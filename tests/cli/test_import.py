@@ -7,6 +7,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from harness.endings import exit_code
+
 Script = Callable[..., "CompletedProcess[str]"]
 
 SENDS = "".join(
@@ -80,3 +82,25 @@ def test_what_to_type_next_can_be_typed(seatrial: Script, tmp_path: Path) -> Non
     (tmp_path / "a.edn").write_text(SENDS)
     made = seatrial("import", "a.edn", "--as", "jepsen-kafka", "--out", "two words")
     assert made.stdout.endswith(": seatrial check 'two words'\n"), made.stderr
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (["bogus"] * 100, ["line 4: f is 'bogus'", "and 99 more such lines"]),
+        (["bogus"], ["line 4: f is 'bogus'"]),
+        (["bogus"] * 2 + ["ok\n"] * 7, [*["cells"] * 5, "and 4 more such lines"]),
+    ],
+)
+def test_the_lines_that_are_not_said_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: list[str], says: list[str]
+) -> None:
+    """Rows that are told together are one line; all others are counted."""
+    text = "process,type,f,key,value\n1,invoke,put,x,1\n1,ok,put,x,1\n"
+    text += "".join(row if "\n" in row else f"1,invoke,{row},x,1\n" for row in rows)
+    (tmp_path / "t.csv").write_text(text)
+    arguments = ["import", str(tmp_path / "t.csv"), "--as", "csv"]
+    assert exit_code([*arguments, "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == len(says), said
+    assert all(word in line for word, line in zip(says, said, strict=True)), said

@@ -3,14 +3,17 @@
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sinking
 
+from harness.endings import exit_code
 from harness.errors import BadRequest, UnknownName
 from harness.explain import Told, explained, nothing
+from harness.explain_words import nth
 from harness.history import History
 from harness.journal import Journal
 from harness.judge import judge_here
@@ -169,6 +172,61 @@ def test_what_is_damaged_is_read_as_far_as_it_goes(run: RunDir, tmp_path: Path) 
     assert "LOST_ACKED:1" in "\n".join(story.lines())
 
 
+def altered(
+    run: RunDir, folder: Path, evidence: object, files: Mapping[str, object] | None = None
+) -> RunDir:
+    """A copy of the run, of whose first finding this is the evidence, and with these files."""
+    other = RunDir(shutil.copytree(run.path, folder, ignore=shutil.ignore_patterns("nodes")))
+    fields = json.loads(other.verdict_file.read_text())
+    first = next(row for row in fields["checkers"] if row["findings"])["findings"][0]
+    first["evidence"] = evidence or first["evidence"]
+    other.verdict_file.write_text(json.dumps(fields))
+    for name, text in (files or {}).items():
+        (other.path / f"{name}.json").write_text(json.dumps(text))
+    return other
+
+
+@pytest.mark.parametrize(
+    ("evidence", "files", "says"),
+    [
+        ([1], {}, "verdict.json is no verdict .evidence can not be '1'.*: seatrial check"),
+        ([{"value": 2**70}], {}, "LOST_ACKED:1 of .* can not be told, .*: seatrial check"),
+        ([{"op": -(2**70)}], {}, "LOST_ACKED:1 of .* can not be told, .*: seatrial check"),
+        (None, {"names": {"keys": 5}}, "names.json: 'keys' can not be '5'; restore"),
+        (None, {"names": {"processes": []}}, "names.json: 'processes' can not be '..'; restore"),
+        (None, {"run": {"load_began_ns": "x"}}, "run.json: 'load_began_ns' can not be 'x'; res"),
+        (None, {"run": {"load_began_ns": 2**70}}, "run.json: 'load_began_ns' can not be '1180"),
+    ],
+)
+def test_what_no_story_can_be_made_of_is_one_sentence(
+    run: RunDir, tmp_path: Path, evidence: object, files: dict[str, object], says: str
+) -> None:
+    """Damaged, or somebody's joke: it is said what is wrong, and what to do."""
+    with pytest.raises(BadRequest, match=says) as raised:
+        explained(altered(run, tmp_path / "damaged", evidence, files))
+    assert "\n" not in str(raised.value)
+
+
+def test_an_order_that_is_told_in_part_is_told_by_its_checker(run: RunDir, tmp_path: Path) -> None:
+    """The story of two entries of a log needs both; without, what the checker says is left."""
+    row = {"value": 5, "there_by_s": 1.0, "only_invoked_at_s": 2.0}
+    finding = Finding("NOT_LINEARIZABLE", 1, "two messages stand the wrong way", "linear", (row,))
+    other = altered(run, tmp_path / "half", None)
+    verdict = replace(Verdict.read(other.verdict_file), checkers=(Result("l", (finding,)),))
+    other.verdict_file.write_text(verdict.to_json())
+    assert told(other).conclusion == "Two messages stand the wrong way."
+
+
+def test_words_that_command_a_terminal_are_not_printed(
+    run: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run may be from anybody."""
+    other = altered(run, tmp_path / "odd", [{"why": "it \x1b[31mwas\ud800 so"}])
+    assert exit_code(["explain", str(other.path)]) == 0
+    out = capsys.readouterr().out
+    assert "It \ufffd[31mwas\ufffd so" in out
+
+
 def test_a_sealed_history_tells_the_same(run: RunDir, tmp_path: Path) -> None:
     """Journals or Parquet: the story is of what they hold."""
     sealed = RunDir(shutil.copytree(run.path, tmp_path / "sealed"))
@@ -216,4 +274,12 @@ def test_a_topic_that_was_forgotten_is_told_by_its_last_changes(tmp_path: Path) 
     assert story.conclusion == (
         "Once a topic was gone whose making had been acknowledged. "
         "Here: its making was acknowledged at 0.003 s."
+    )
+
+
+def test_how_often_is_said_as_people_say_it() -> None:
+    """3rd, not 3th; and all the teens are th."""
+    told = {n: nth(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 103, 111, 1012, 1013, 2023)}
+    assert " ".join(told.values()) == (
+        "1st 2nd 3rd 4th 11th 12th 13th 21st 22nd 103rd 111th 1,012th 1,013th 2,023rd"
     )

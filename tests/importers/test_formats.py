@@ -361,7 +361,8 @@ def test_parquet(tmp_path: Path, asked: str, kind: str) -> None:
     recording = registry.load("importer", "parquet")(path)
     assert recording.kind == kind
     assert recording.events.line.tolist() == list(range(1, len(rows) + 1))
-    assert recording.parts.column("value").to_pylist() == [row["value"] for row in rows]
+    told = [None if kind == "lock" else row["value"] for row in rows]  # a lock has no values
+    assert recording.parts.column("value").to_pylist() == told
 
 
 def test_every_importer_has_its_test() -> None:

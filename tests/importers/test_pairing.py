@@ -76,10 +76,19 @@ def test_what_breaks_a_rule_is_named_and_harmless(
 def test_times_that_go_back_are_raised() -> None:
     """The order of the lines is the order of events; the first line that went back is named."""
     pairs, slips = judged((INVOKE, 1, 50), (INVOKE, 2, 40), (OK, 1, 60), (OK, 2, 55))
-    assert pairs.t.tolist() == [50, 50, 60, 60]
+    assert pairs.t.tolist() == [0, 0, 10, 10]
     assert slips.counts == {"TIME_WENT_BACK": 2}
     assert slips.first[0].line == 2
     assert not slips.gaps
+
+
+@pytest.mark.parametrize("first", [-7, 0, 1, 1_763_720_000_000_000_005])
+def test_times_are_told_since_the_first(first: int) -> None:
+    """Whatever a clock begins with: the year 1970, the start of a machine, or that of a test."""
+    rows = [(INVOKE, 1, first), (OK, 1, first + 4), (INVOKE, 1, UNTIMED), (OK, 1, first + 20)]
+    pairs, slips = judged(*rows)
+    assert pairs.t.tolist() == [0, 4, 4, 20]
+    assert not slips
 
 
 def test_a_history_without_times_has_its_lines() -> None:

@@ -10,6 +10,7 @@ import pytest
 from harness import registry
 from harness.errors import BadRequest
 from harness.history import History
+from harness.importers import _folder
 from harness.judge import judge_here
 from harness.rundir import RunDir
 from harness.verdict import Judgement
@@ -106,3 +107,37 @@ def test_bytes_that_are_no_text_are_refused(
     with pytest.raises(BadRequest, match="line 2 is not UTF-8"):
         imported("csv", HEAD.encode() + row)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("process,type,f,key,value,mop\na,invoke,append,x,1,0\na,ok,append,x,1,0\n", 2),
+        ("process,type,f,key,value,offset,pos\n\nb,ok,poll,orders,m-1,0,0\n", 3),
+    ],
+)
+def test_rows_without_any_event_are_no_history(imported: Import, text: str, line: int) -> None:
+    """Parts of transactions, or messages of polls, and never the event's own row."""
+    says = f"holds no operation: line {line}: rows with pos or mop, and no row of the event itself"
+    with pytest.raises(BadRequest, match=says):
+        imported("csv", text)
+
+
+def test_what_messages_have_as_arg_is_passed_over(imported: Import) -> None:
+    """A text there is somebody's remark: only registers and locks know an arg."""
+    sent = "a,invoke,send,q,m-1,hello,,,\na,ok,send,q,m-1,hello,0,,\n"
+    seen = "b,invoke,poll,,,,,,\nb,ok,poll,q,m-1,,0,0,\nb,ok,poll,,,,,,\n"
+    run = imported("csv", "process,type,f,key,value,arg,offset,pos,time\n" + sent + seen)
+    assert run.state()["reasons"] == []
+    assert judge_here(History.open(run)).verdict is Judgement.VALID
+
+
+def test_nothing_is_left_of_an_import_that_failed(tmp_path: Path) -> None:
+    """The folder is made when there is something to put in it."""
+    path = tmp_path / "t.csv"
+    path.write_text("process,type,f,key,value\n1,invoke,put,x,1\n1,ok,put,x,1\n")
+    recording = registry.load("importer", "csv")(path)
+    recording.kind = "a kind that nobody knows"
+    with pytest.raises(KeyError):
+        _folder.write(recording, path, "csv", tmp_path / "run")
+    assert not (tmp_path / "run").exists()

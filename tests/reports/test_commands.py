@@ -9,8 +9,9 @@ import pytest
 
 from harness import session
 from harness.errors import BadRequest
-from harness.explain_subject import asked, verdict_of
+from harness.explain_subject import asked
 from harness.rundir import RunDir
+from harness.stored_verdict import verdict_of
 from harness.verdict import Finding
 from reports import _findings, junit, page, summary, terminal
 from reports._run import read

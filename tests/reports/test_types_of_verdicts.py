@@ -10,6 +10,7 @@ import pytest
 
 from harness.endings import ended
 from harness.errors import BadRequest
+from harness.explain import explained
 from harness.rundir import RunDir
 from harness.verdict import Finding
 from reports import _words, badge, junit, page, summary, terminal
@@ -31,6 +32,7 @@ ODD = "\x00\x1b[31m\ud800\ufffe]]><&\"'</failure>"
         {"finding": {"count": float("inf")}},
         {"finding": {"evidence": [None]}},
         {"finding": {"faults": ["0"]}},
+        {"finding": {"permitted": [1]}},
         {"result": {"stats": 7}},
         {"result": {"reasons": [{"code": 1, "message": "x"}]}},
     ],
@@ -38,14 +40,22 @@ ODD = "\x00\x1b[31m\ud800\ufffe]]><&\"'</failure>"
 def test_a_verdict_of_wrong_types_says_what_to_do(
     written: Written, lost: Finding, change: dict[str, Any]
 ) -> None:
-    """It is no verdict, in every format, and in the list of runs too, which stays JSON."""
+    """It is no verdict, in every format and for stories, and in the list of runs too, which stays
+    JSON."""
     run = written((lost,))
     table = json.loads(run.verdict_file.read_text())
     result = next(row for row in table["checkers"] if row["findings"])
     result["findings"][0] |= change.pop("finding", {})
     result |= change.pop("result", {})
     run.verdict_file.write_text(json.dumps(table | change))
-    for render in (badge.render, junit.render, page.render, summary.render, terminal.render):
+    for render in (
+        badge.render,
+        junit.render,
+        page.render,
+        summary.render,
+        terminal.render,
+        explained,
+    ):
         with pytest.raises(BadRequest, match=r"no verdict.*seatrial check"):
             render(run)
     row = read_row(run.path)
