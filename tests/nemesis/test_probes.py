@@ -115,6 +115,24 @@ def test_the_last_merge_wins_whatever_is_slow() -> None:
     assert agents["a"].calls == agents["c"].calls == 0, "a node that no rule touches is left alone"
 
 
+def test_what_was_not_lifted_to_its_end_is_lifted_by_the_next_attempt() -> None:
+    """Broken off before any node was told, as by a stop in the instant of a healing."""
+    nodes = [Node("a", "x", "1.1.1.1"), Node("b", "x", "1.1.1.2")]
+    agents = {node.name: Slow() for node in nodes}
+
+    async def story() -> None:
+        fabric = Fabric(nodes, agents)  # type: ignore[arg-type]
+        await fabric.lay("one", {("a", "b"): CUT})
+        lifting = asyncio.create_task(fabric.lift("one"))
+        await asyncio.sleep(0)
+        lifting.cancel()
+        await asyncio.gather(lifting, return_exceptions=True)
+        await fabric.lift("one")
+
+    asyncio.run(story())
+    assert agents["b"].rules == {}
+
+
 def test_no_link_is_not_seen_cut() -> None:
     """Where a fault has no link of its own there is nothing that it could have done."""
     assert _network.observed([], [], {}).state == "failed"
