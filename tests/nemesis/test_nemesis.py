@@ -11,6 +11,7 @@ import pytest
 from carried import carried_out, planned
 
 from harness.contracts import LinkRule, PlannedFault, Standing
+from harness.errors import BedFailed
 from harness.history import FAULTS
 from nemesis import _plan, as_recorded, carry_out, open_entries
 
@@ -320,11 +321,11 @@ def test_a_full_disk_heals_and_ends_at_once(world: Any, tmp_path: Path, rows: in
     def record(row: Any) -> None:
         world.rows.append(row)
         if len(world.rows) >= rows:
-            raise OSError(28, "No space left on device")
+            raise BedFailed("cannot write the journal: No space left on device")
 
     async def story(world: Any) -> None:
         world.bed = replace(world.bed, record=type("Full", (), {"fault": staticmethod(record)}))
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(BedFailed, match="No space left"):
             await carry_out(plan, world.bed, tmp_path / "ledger", asyncio.Event(), Random(1), 0)
         ended_ns.append(world.bed.now_ns())
 
