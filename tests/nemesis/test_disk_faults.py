@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from clusters.hosts._disk_faults import merged
 from harness import registry
 from harness.contracts import DiskFault, DiskSeen, Observation
 from harness.history import History
@@ -19,7 +20,7 @@ from harness.judge import destroyed_majorities
 from harness.sealing import seal
 from harness.simulation import Outcome, simulated
 from harness.trial import Trial
-from nemesis._disks import as_laid, patience_s, words
+from nemesis._disks import as_laid, hidden, patience_s, words
 
 SOUND = DiskFault("")
 KINDS = ("disk-full", "read-only", "fsync", "unsynced", "wipe", "corrupt")
@@ -252,6 +253,47 @@ def test_what_was_met_is_compared_with_what_is_wanted(
 ) -> None:
     """Of a fault that makes syncs take 0.5 s; a sound disk needs less than that."""
     assert as_laid(seen, wanted, DiskFault("", sync_s=0.5)) is good
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "is_hidden"),
+    [
+        (DiskFault("", full=True), DiskFault("", read_only=True), True),
+        (DiskFault("", read_only=True), DiskFault("", full=True), False),
+        (DiskFault("", full=True), DiskFault("", full=True), False),
+        (DiskFault("", full=True), DiskFault("", sync_s=inf), False),
+        (DiskFault("", sync_s=0.3), DiskFault("", sync_s=1.0), True),
+        (DiskFault("", sync_s=0.3), DiskFault("", sync_s=inf), True),
+        (DiskFault("", sync_s=0.3), DiskFault("", sync_fails=True), False),
+        (DiskFault("", sync_s=1.0), DiskFault("", sync_s=0.3), False),
+        (DiskFault("", sync_fails=True), DiskFault("", sync_s=inf), True),
+        (DiskFault("", sync_fails=True), DiskFault("", sync_s=0.3), False),
+    ],
+)
+def test_what_a_worse_fault_hides_can_not_be_seen(
+    own: DiskFault, others: DiskFault, is_hidden: bool
+) -> None:
+    """The prober meets the other one's effect, with this one or without it."""
+    wanted = merged([own, others])
+    assert wanted
+    assert hidden(wanted, own) is is_hidden
+
+
+def test_a_full_disk_below_a_read_only_one_was_not_seen(tmp_path: Path) -> None:
+    """All writes fail because of the other; and of syncs that fail late both faults are seen."""
+    plan = "".join(
+        f'[[fault]]\nkind = "{kind}"\nat_s = {at_s}\nfor_s = 2.0\ntarget = "nameserver"\n{more}'
+        for kind, at_s, more in (
+            ("read-only", 1.0, ""),
+            ("disk-full", 2.0, ""),
+            ("fsync", 6.0, 'params = { how = "fail" }\n'),
+            ("fsync", 6.5, 'params = { how = "slow", delay_s = 0.2 }\n'),
+        )
+    )
+    trial = Trial(hosts="simulated", short_faults=True, duration_s=10.0, load={"rate": 20.0})
+    played = simulated(trial, plan, tmp_path / "run")
+    assert [row["state"] for row in rows(played)] == ["installed", "failed"] + ["installed"] * 2
+    assert all(row["healed"] for row in rows(played))
 
 
 @pytest.mark.parametrize(
