@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault, ProcessState
 from harness.scene import Scene
-from nemesis._processes import Hold, check, drawn  # noqa: F401 - part of what a fault offers
+from nemesis._processes import Hold, among, check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, each, reached
 
 GONE_WITHIN_S = 2.0
@@ -45,7 +45,10 @@ class Kill:
 
     async def __aenter__(self) -> "Kill":
         self._hold.take()
-        await each(*map(self._kill, self._victims))
+        try:
+            await each(*map(self._kill, self._victims))
+        finally:
+            self.targets = among(self.targets, self._killed)
         self._hold.keep(self._ran)
         return self
 

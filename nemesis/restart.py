@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault
 from harness.scene import Param, Scene
-from nemesis._processes import TARGETS, check  # noqa: F401 - part of what a fault offers
+from nemesis._processes import TARGETS, among, check  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, reached
 from nemesis.kill import BACK_WITHIN_S, Kill
 
@@ -91,6 +91,7 @@ class Round(Restart):
 
     async def __aenter__(self) -> "Round":
         self._turns = await self._hold.take_who_runs(self._bed)
+        self.targets = among(self.targets, self._turns)
         self._until_ns = self._bed.now_ns() + self._for_s * NS
         # in a context of its own: what it calls later is not what entering took
         self._round = asyncio.create_task(self._go_round(), context=Context())

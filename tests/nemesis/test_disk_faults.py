@@ -159,6 +159,29 @@ def test_a_node_that_ended_on_its_disk_is_nobody_elses_victim(tmp_path: Path) ->
     assert "NOT HEALED" not in played.run.log.read_text()
 
 
+def test_only_disks_that_were_damaged_count_as_destroyed(tmp_path: Path) -> None:
+    """Of a wipe and a corruption that found a victim's process ended by itself, and of one whose
+    pattern met no file."""
+    trial = Trial(hosts="simulated", short_faults=True, duration_s=12.0, load={"rate": 20.0})
+    plan = '[[fault]]\nkind = "fsync"\nat_s = 1.0\nfor_s = 6.0\ntarget = "broker-1"\n'
+    plan += 'params = { how = "fail" }\n' + "".join(
+        f'[[fault]]\nkind = "{kind}"\nat_s = {at_s}\nfor_s = 1.0\ntarget = "{target}"\n{more}'
+        for kind, at_s, target, more in (
+            ("corrupt", 2.0, "broker-1", ""),
+            ("wipe", 3.0, "broker-1, broker-2", ""),
+            ("corrupt", 9.0, "broker-3", 'params = { files = "none/*" }\n'),
+            ("corrupt", 10.0, "broker-3", 'params = { files = "commitlog/*" }\n'),
+        )
+    )
+    played = simulated(trial.with_({"profile": "sync-flush"}), plan, tmp_path / "run")
+    seal(played.run)
+    _, never, wipe, missed, met = History.open(played.run).faults
+    assert (never.state, never.names, never.destroyed) == ("failed", (), ())
+    assert (wipe.state, wipe.names, wipe.destroyed) == ("partial", ("broker-2",), ("broker-2",))
+    assert (missed.state, missed.names, missed.destroyed) == ("failed", ("broker-3",), ())
+    assert (met.state, met.destroyed) == ("installed", ("broker-3",))
+
+
 def test_one_that_was_started_on_a_bad_disk_is_started_again(tmp_path: Path) -> None:
     """A kill that ends earlier starts the node on a disk that fails it."""
     plan = (
@@ -221,9 +244,11 @@ def test_disks_of_brokers_that_left_count_too() -> None:
         return set(destroyed_majorities(faults, roles))
 
     left = fault("membership", "broker-1", copies=["broker-1"])
-    assert beyond(left, fault("wipe", "broker-2")) == {"membership", "wipe"}
+    assert beyond(left, fault("wipe", "broker-2", copies=["broker-2"])) == {"membership", "wipe"}
     assert not beyond(left)
-    assert not beyond(fault("membership", "broker-1"), fault("wipe", "broker-2")), "a kept disk"
+    emptied = fault("wipe", "broker-2", copies=["broker-2"])
+    assert not beyond(fault("membership", "broker-1"), emptied), "a kept disk"
+    assert not beyond(left, fault("wipe", "broker-2")), "it did not get that far"
 
 
 # ------------------------------------------------------------------------------------ pure parts

@@ -78,6 +78,21 @@ def test_a_process_has_one_tormentor(world: Any, tmp_path: Path, kind: str) -> N
     assert world.sound
 
 
+@pytest.mark.parametrize("kind", ["kill", "pause", *KINDS])
+def test_the_row_names_those_who_were_hit(world: Any, tmp_path: Path, kind: str) -> None:
+    """Not who had ended before; and a fault that hit nobody names nobody, to later ones neither."""
+    world.agents["broker-1"].end(70)
+    plan = planned(
+        PlannedFault(kind, 1.0, 5.0, "broker-1, broker-2"),
+        PlannedFault(kind, 1.5, 2.0, "broker-1"),
+        PlannedFault("loss", 2.0, 2.0, "fault-0"),
+    )
+    carried_out(world, plan, tmp_path)
+    hit = [json.loads(world.last(number)["targets"]) for number in range(3)]
+    assert hit == [{"slave": ["broker-2"]}, {}, {"slave": ["broker-2"]}]
+    assert world.last(1)["state"] == "failed"
+
+
 def test_a_restarted_process_was_asked(world: Any, tmp_path: Path) -> None:
     """It ended by itself, with an exit code of its own."""
     carried_out(world, planned(PlannedFault("restart", 1.0, 5.0, "broker-3")), tmp_path)
