@@ -107,16 +107,18 @@ class Corrupt(Destroying):
         await each(*map(self._repaired, tuple(self._killed)))
 
     async def _repaired(self, node: str) -> None:
-        """Who does not run gets an empty disk."""
+        """Who was started on its files and does not run gets an empty disk."""
+        if node not in self._began_again:
+            return await self._start(node)
         state = await self._state(node)
         if state.state in ("exited", "absent"):
-            if node in self._began_again:
-                self._refused.setdefault(node, state.code)
-                self.changes[node] = {
-                    **self.changes[node],
-                    "emptied": await damaged(self._bed, node, {"do": "wipe"}),
-                }
+            self._refused.setdefault(node, state.code)
+            self.changes[node] = {
+                **self.changes[node],
+                "emptied": await damaged(self._bed, node, {"do": "wipe"}),
+            }
             await self._begin_again(node)
+        return None
 
     async def observe_healed(self) -> Observation:
         """It runs, and has been given time to refuse."""

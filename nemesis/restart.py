@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from random import Random
-from signal import SIGKILL, SIGTERM
+from signal import SIGTERM
 from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault
@@ -62,20 +62,8 @@ class Restart(Kill):
 
     gone_within_s = CLEAN_WITHIN_S
 
-    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
-        super().__init__(scene, victims)
-        self._asked: set[str] = set()
-
     async def _end(self, node: str) -> None:
         await self._bed.agents[node].signal(self._bed.system.process(node), SIGTERM)
-        self._asked.add(node)
-
-    async def _start(self, node: str) -> None:
-        """One that was asked and does not end is made to."""
-        await self._wait(self._gone, node, self.gone_within_s)
-        if node in self._asked and not await self._gone(node):
-            await self._bed.agents[node].signal(self._bed.system.process(node), SIGKILL)
-        await super()._start(node)
 
 
 class Round(Restart):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from signal import SIGTERM
+from signal import SIGKILL, SIGTERM
 from typing import Any
 
 import pytest
@@ -109,6 +109,38 @@ def test_one_that_will_not_end_is_made_to(world: Any, tmp_path: Path) -> None:
     assert world.log == ["start broker-3"]
     assert world.last(0)["healed"]
     assert world.sound
+
+
+def test_a_member_that_will_not_end_is_made_to(world: Any, tmp_path: Path) -> None:
+    """One that was asked to leave, and would end of that after all, when nobody looks any more."""
+
+    async def nothing(*_: Any) -> None: ...
+
+    async def enrolled(*_: Any) -> bool:
+        return True
+
+    system = world.bed.system
+    system.members = system.stopped_first = ("broker",)
+    system.can = frozenset({"members"})
+    system.dismiss = system.enrol = nothing
+    system.enrolled, system.start_newcomer = enrolled, system.start_node
+    world.agents["broker-3"].deaf.add(SIGTERM)
+    one = PlannedFault("membership", 1.0, 15.0, "broker-3", {"disk": "kept"})
+    carried_out(world, planned(one), tmp_path)
+    assert (world.last(0)["state"], world.log) == ("failed", ["start broker-3"])
+    assert world.last(0)["healed"]
+    assert world.sound
+
+
+def test_one_that_can_not_be_ended_is_not_healed(world: Any, tmp_path: Path) -> None:
+    """Its end may still come, and nobody would start it again then."""
+    world.agents["broker-3"].deaf |= {SIGTERM, SIGKILL}
+    carried_out(world, planned(PlannedFault("kill", 1.0, 15.0, "broker-3")), tmp_path)
+    assert world.last(0)["state"] == "failed"
+    assert world.last(0)["healed"] is None
+    assert world.alarms == [
+        "NOT HEALED: fault 0 (kill on broker-3): broker-3 was told to end, and has not"
+    ]
 
 
 def test_a_rolling_restart_waits_until_the_cluster_is_whole(world: Any, tmp_path: Path) -> None:
