@@ -124,11 +124,19 @@ class DiskTrouble:
             ended = (await self._state(node)).state in ENDED
             if ended and node not in self._held:
                 self._ended.add(node)
-                await self._bed.system.start_node(self._bed, node)
+                await self._started(node)
                 return False
             return not ended
 
         await reached(self._bed, runs, self._bed.now_ns() + BACK_WITHIN_S * NS, LOOK_EVERY_S)
+
+    async def _started(self, node: str) -> None:
+        """Held meanwhile, so that no other fault that ends now starts it, too."""
+        self._held.add(node)
+        try:
+            await self._bed.system.start_node(self._bed, node)
+        finally:
+            self._held.discard(node)
 
     async def _has_run(self, node: str) -> bool:
         """Since it began: all the time, or started by whoever had ended it."""

@@ -2,6 +2,7 @@
 is healed, and the cluster is whole afterwards. What the prober met is compared with what is wanted.
 """
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -14,13 +15,16 @@ import pytest
 from clusters.hosts._disk_faults import merged
 from harness import registry
 from harness.contracts import DiskFault, DiskSeen, Observation
+from harness.errors import BedFailed
 from harness.history import History
 from harness.intervals import FaultInterval
 from harness.judge import destroyed_majorities
+from harness.scene import Scene
 from harness.sealing import seal
 from harness.simulation import Outcome, simulated
 from harness.trial import Trial
-from nemesis._disks import as_laid, hidden, patience_s, words
+from nemesis._disks import DiskTrouble, as_laid, hidden, patience_s, words
+from nemesis._fabric import Fabric
 
 SOUND = DiskFault("")
 KINDS = ("disk-full", "read-only", "fsync", "unsynced", "wipe", "corrupt")
@@ -157,6 +161,48 @@ def test_a_node_that_ended_on_its_disk_is_nobody_elses_victim(tmp_path: Path) ->
     why = [json.loads(row["observation"])["error"] for row in later]
     assert why == ["broker-1 did not run, so there was nobody to hit"] * 3
     assert "NOT HEALED" not in played.run.log.read_text()
+
+
+def test_two_that_end_together_start_a_node_once(world: Any) -> None:
+    """It ended on a disk that both had spoilt, and both find it so; starting it takes its time."""
+    agent = world.agents["broker-1"]
+    start, begun = world.bed.system.start_node, []
+
+    async def disk(_owner: str, _fault: DiskFault | None) -> None: ...
+
+    async def wanted() -> None: ...
+
+    async def seen(_below: str, _patience_s: float) -> DiskSeen:
+        return DiskSeen("", "", 0.001)
+
+    async def slowly(bed: Any, node: str) -> None:
+        begun.append(node)
+        await asyncio.sleep(0.05)
+        if agent.process == "running":
+            raise BedFailed(f"{node}: it is running already")
+        await start(bed, node)
+
+    async def story(world: Any) -> list[Observation]:
+        agent.disk, agent.disk_wanted, agent.disk_seen = disk, wanted, seen
+        world.bed.system.data, world.bed.system.start_node = "store", slowly
+        world.bed.hosts.folder = lambda _node: "/x"
+        fabric = Fabric(world.bed.nodes, world.agents)
+        held: set[str] = set()
+        scene = Scene(world.bed, fabric, lambda *_: (), lambda n: n.role, held, Random(1))
+        victims = [world.bed.node("broker-1")]
+        two = [
+            DiskTrouble(scene, "fsync", victims, DiskFault("", sync_fails=True)),
+            DiskTrouble(scene, "disk-full", victims, DiskFault("", full=True)),
+        ]
+        for trouble in two:
+            await trouble.__aenter__()
+        agent.end(70)
+        for trouble in two:
+            await trouble.__aexit__()
+        return await asyncio.gather(*(trouble.observe_healed() for trouble in two))
+
+    assert [seen.state for seen in world.run(story)] == ["installed", "installed"]
+    assert (agent.process, begun) == ("running", ["broker-1"])
 
 
 def test_only_disks_that_were_damaged_count_as_destroyed(tmp_path: Path) -> None:
