@@ -13,7 +13,7 @@ from carried import carried_out, planned
 from harness.contracts import LinkRule, PlannedFault, Standing
 from harness.errors import BedFailed
 from harness.history import FAULTS
-from nemesis import _plan, as_recorded, carry_out, open_entries
+from nemesis import _plan, carry_out, open_entries
 
 S = 1_000_000_000
 ISOLATE_THEN_KILL = Path(__file__).resolve().parents[2] / "suites/plans/isolate-then-kill.toml"
@@ -395,27 +395,6 @@ def test_the_same_seed_hits_the_same_nodes(world: Any, tmp_path: Path) -> None:
         carried_out(again, plan, tmp_path / folder)
         histories.append(again.rows)
     assert histories[0] == histories[1]
-
-
-def test_as_recorded_hits_the_same_victims(world: Any, tmp_path: Path) -> None:
-    """Also when, by selector, somebody else would be hit by now."""
-    plan = planned(
-        fault("kill", 1.0, 2.0, "master"),
-        fault("partition", 4.0, 2.0, "", params={"shape": "halves"}),
-        fault("loss", 7.0, 2.0, "one slave", params={"from": "master", "direction": "both"}),
-        fault("pause", 10.0, 2.0, "minority"),
-    )
-    carried_out(world, plan, tmp_path)
-    again = type(world)()
-    again.standing = replace(
-        again.standing, masters={"set-1": "broker-3"}, slaves=("broker-1", "broker-2")
-    )
-    recorded = planned(*as_recorded(plan, world.rows))
-    carried_out(again, recorded, tmp_path)
-    for number in range(4):
-        before, now = (json.loads(w.last(number)["observation"])["effect"] for w in (world, again))
-        assert before.get("cut") == now.get("cut")
-        assert names_hit(world.last(number)) == names_hit(again.last(number))
 
 
 def names_hit(row: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from harness.contracts import Flight, LinkRule, PlannedFault
 from harness.errors import BadRequest
 from harness.scene import CUT, Effect
-from nemesis import _plan, as_recorded, carry_out, lacking
+from nemesis import _plan, carry_out, lacking
 from nemesis._flights import Measured, per_s
 from nemesis.bandwidth import HEADERS_BYTES, probe_bytes, probes
 from nemesis.delay import in_time, is_late
@@ -334,20 +334,6 @@ def test_flapping_that_is_seldom_seen_is_partial(world: Any, tmp_path: Path) -> 
     carried_out(world, tmp_path, FLAPPING)
     assert world.last(0)["state"] == "partial"
     assert "times" in json.loads(world.last(0)["observation"])["broke_off"]
-
-
-@pytest.mark.parametrize("one", [DELAY, NARROW, FLAPPING], ids=lambda one: one.kind)
-def test_as_recorded_hits_the_same_links(world: Any, tmp_path: Path, one: PlannedFault) -> None:
-    """Though others play the parts by then."""
-    plan = (replace(one, target="one slave", params={**one.params, "from": "controller"}),)
-    plan = _plan.load(_plan.dump(plan)).faults
-    carried_out(world, tmp_path, *plan)
-    again = type(world)()
-    again.standing = replace(again.standing, slaves=("broker-1",), masters={"set-1": "broker-2"})
-    carried_out(again, tmp_path, *as_recorded(plan, world.rows))
-    before, now = effect_of(world, 0), effect_of(again, 0)
-    assert before.get("cut") == now.get("cut")
-    assert before.get("paced") == now.get("paced")
 
 
 def test_nodes_that_can_not_hold_packets_back_are_named(world: Any) -> None:
