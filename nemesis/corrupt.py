@@ -87,9 +87,9 @@ class Corrupt(Destroying):
         refused = ", ".join(sorted(self._refused))
         does = f"{refused} refused to start" if refused else "all started with them"
         measured = f"{changed} bytes changed; {does}"
-        whole = len(good) == len(self._victims)
-        state = "installed" if whole else "partial" if good else "failed"
-        return self._telling(Observation(state, evidence, measured))
+        if len(good) == len(self._victims):
+            return self._telling(Observation("installed", evidence, measured))
+        return self._telling(Observation("partial" if good else "failed", evidence, measured))
 
     async def _settled(self, node: str) -> None:
         until_ns = self._bed.now_ns() + SETTLE_S * NS

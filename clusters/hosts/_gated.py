@@ -99,7 +99,8 @@ class GatedAgent:
         """What the warden answers to an order, which is made when its turn has come."""
         async with self._turn:
             self._number += 1
-            said = self._said = asyncio.get_running_loop().create_future()
+            said: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            self._said = said
             await self._agent.tell(PROCESS, json.dumps({"order": self._number, **order()}))
             try:
                 async with asyncio.timeout(within_s):
