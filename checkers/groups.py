@@ -5,8 +5,8 @@ Each group's offset is changed by one process. After a reset was acknowledged it
 reset to, and every commit that was acknowledged since raises it; a change of unknown outcome may
 happen at any later time, and allows what it would bring about. How many messages a group that asked
 would have been given again (the original's copies are up to ten seconds old, spec 10.3) is counted:
-`redelivered`. Without a reset it is none. With gaps among the operations nobody is convicted, since a
-change that is missing explains whatever is seen.
+`redelivered`. Without a reset it is none. With gaps among the operations nobody is convicted, since
+a change that is missing explains whatever is seen.
 """
 
 from collections.abc import Iterator, Sequence

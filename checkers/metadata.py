@@ -6,8 +6,8 @@ Each topic is changed by one process, so its last acknowledged change says what 
 change of unknown outcome may happen at any later time and excuses what it would bring about. A lock
 is held for certain from the moment its holder knows of it until the lease that he was told of ends,
 counted from when he asked, or until he asks to give it back; the shortest overlap of two convicts.
-Group offsets are the checker `groups`'s. With gaps among the operations nobody is convicted, since a
-change that is missing explains whatever is seen.
+Group offsets are the checker `groups`'s. With gaps among the operations nobody is convicted, since
+a change that is missing explains whatever is seen.
 """
 
 from collections.abc import Iterator, Sequence
