@@ -222,6 +222,21 @@ def test_who_says_so_is_not_convicted_twice(written: Any) -> None:
     both = [event(4, f"broker-{n}", "role", role="master", brokerId=n, epoch=2) for n in (1, 2)]
     history = acked(written, [*SOUND, (7, 2, 0)], [*RAISED, *both])
     assert not masters.check(history, Trial(), None).findings
+    assert not masters.check(history, Trial(checkers=("masters", "invariants")), None).findings
+    [finding] = masters.check(history, Trial(checkers=("masters",)), None).findings
+    assert finding.code == "EPOCH_SHARED", "nobody asks for the other"
+
+
+@pytest.mark.parametrize(
+    ("checkers", "codes"), [((), []), (("masters",), ["ELECTED_OUTSIDE"]), (("invariants",), [])]
+)
+def test_laws_that_were_watched_count_where_they_are_judged(
+    written: Any, checkers: tuple[str, ...], codes: list[str]
+) -> None:
+    """ELECTED_OUTSIDE is a law of simulated worlds, too."""
+    told = [*RAISED, election(3, 2, 3, [1, 2]), event(4, "", "laws-watched", looked={})]
+    result = masters.check(acked(written, SOUND, told), Trial(checkers=checkers), None)
+    assert [finding.code for finding in result.findings] == codes
 
 
 def test_two_writers_at_once_are_measured(written: Any) -> None:
