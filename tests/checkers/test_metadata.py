@@ -23,6 +23,7 @@ from harness.operation import NONE, F, Type
 from harness.rundir import RunDir
 from harness.trial import Trial
 from harness.verdict import Judgement
+from harness.workloads import messages, topics
 
 MS = 1_000_000
 MARKS = {"?": Type.INFO, "-": Type.FAIL}
@@ -119,6 +120,11 @@ def test_locks(text: str, times: int) -> None:
     """QUEUE_OWNED_TWICE: two holders at once, each certain of it."""
     breaches = list(metadata.of_lock(told(text)))
     assert [breach.code for breach in breaches] == ["QUEUE_OWNED_TWICE"] * times
+
+
+def test_messages_beside_topics_are_judged_as_messages_are() -> None:
+    """Its contract demands the same of them; the same checkers ask."""
+    assert set(topics.CHECKERS) == {*messages.CHECKERS, "metadata", "groups"}
 
 
 WORDS = st.sampled_from(["create", "delete", "create?", "delete?", "create-", "look"])
