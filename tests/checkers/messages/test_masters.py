@@ -24,7 +24,7 @@ def event(at: float, node: str, kind: str, **fields: Any) -> Event:
     return Event(int(at * S), node, kind, fields)
 
 
-def election(at: float, epoch: int, winner: int, before: list[int], **more: Any) -> Event:
+def election(at: float, epoch: int, winner: int | None, before: list[int], **more: Any) -> Event:
     fields: Mapping[str, Any] = {"brokerName": "set-1", "epoch": epoch, "masterId": winner}
     fields = {**fields, "set": [winner], "previousSet": before, "unclean": False, **more}
     return event(at, "controller-1", "election", **fields)
@@ -72,6 +72,39 @@ def test_a_silent_master_is_replaced() -> None:
     assert left_alone([*RAISED, election(12, 2, 2, [1, 2, 3])], hung) == 0
     assert left_alone([*RAISED, election(15.5, 2, 2, [1, 2, 3])], hung) == 1
     assert left_alone(RAISED, hung) == 1
+
+
+@pytest.mark.parametrize(
+    ("elections", "count"),
+    [
+        ([(12, None, [1, 2, 3])], 1),  # held, and nobody was elected
+        ([(12, None, [1, 2, 3]), (14, 2, [2])], 0),
+        ([(12, 1, [1])], 1),  # the silent one again
+        ([(9.9, None, [1, 2, 3])], 1),  # who was master before is to be replaced
+        ([(9.9, None, [1])], 0),  # nobody else may be elected
+        ([(12, 4, [4, 2])], 1),  # nobody knows who that is, and there is one who could be
+        ([(12, 4, [4])], 0),
+    ],
+)
+def test_only_a_living_winner_replaces_a_master(
+    elections: list[tuple[float, int | None, list[int]]], count: int
+) -> None:
+    """That an election was held is not enough."""
+    held = [
+        election(at, 2 + n, winner, [1, 2, 3], set=who)
+        for n, (at, winner, who) in enumerate(elections)
+    ]
+    assert left_alone([*RAISED, *held], fault(0, 10, 20, "broker-1")) == count
+
+
+@pytest.mark.parametrize(("winner", "count"), [(2, 0), (3, 0), (None, 1)])
+def test_who_falls_silent_with_the_master_may_be_elected_before_it_is_missed(
+    winner: int | None, count: int
+) -> None:
+    """The set is the winner alone then, so that no other may be elected, lawfully."""
+    members = [winner] if winner else [1, 2, 3]
+    told = [*RAISED, election(12, 2, winner, [1, 2, 3], set=members)]
+    assert left_alone(told, fault(0, 10, 20, "broker-1", "broker-2")) == count
 
 
 def test_each_set_has_a_broker_1() -> None:
