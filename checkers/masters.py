@@ -45,7 +45,8 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     found = [*_shared(acked, names, known, history)]
     if not laws or not any(event.kind == WATCHED for event in told):
         found += _finding("ELECTED_OUTSIDE", outside(told), faults, INTEGRITY)
-    found += _finding("ROUTE_WENT_BACK", went_back(told), faults, INTEGRITY)
+    if "events" not in history.gaps:  # it may have started again in between
+        found += _finding("ROUTE_WENT_BACK", went_back(told), faults, INTEGRITY)
     if seen.load and history.complete:
         alone = headless(told, faults, seen.roles, patience, seen.load.end)
         found += _finding("HEADLESS", alone, faults, RECOVERS)

@@ -198,6 +198,21 @@ def test_a_nameserver_shows_the_newest_master() -> None:
     assert len(list(went_back([route(2, 2), gone, route(4, 1)]))) == 1
 
 
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_life_that_is_not_recorded_convicts_no_nameserver(written: Any, torn: bool) -> None:
+    """The event of its new start may be what the record lacks; nothing else would explain it."""
+    history = acked(written, SOUND, [*RAISED, route(3, 2), route(4, 1)])
+    journal = Journal(history.run.journal, "events" if torn else "faults", "other")
+    journal.append((1, "", "start", "{}") if torn else (0, "pause", *[None] * 12))
+    journal.close()
+    for path in history.run.journal.glob("*-other-*.arrows"):
+        path.unlink()
+    history = History.open(history.run)
+    assert not history.complete
+    codes = [finding.code for finding in masters.check(history, Trial(), None).findings]
+    assert codes == ([] if torn else ["ROUTE_WENT_BACK"])
+
+
 # --------------------------------------------------------------------------- who acknowledged
 
 
