@@ -101,13 +101,13 @@ def _nothing(written: frozenset[str], found: Copies, names: Mapping[str, Any]) -
         where = f" of {', '.join(unread)}" if unread else ""
         yield Reason(
             "NOTHING_COMPARED",
-            f"No entry of the log{where} was read from two replicas at the end, so nothing is known "
-            "of whether they hold the same; harness.log says why they could not be read",
+            f"No entry of the log{where} was read from two replicas at the end, so nothing is "
+            "known of whether they hold the same; harness.log says why they could not be read",
         )
 
 
 def _unseen(history: History, looks: Sequence[Event], written: frozenset[str]) -> Iterator[Reason]:
-    """Of a run that was to be looked at between its faults, and never was, or not each set of it."""
+    """Of a run that was to be looked at between its faults, and never was, or not each set."""
     seen = {name for look in looks for name in _two(look)}
     unseen = sorted(written - seen)
     if "simulated" in history.state or (seen and not unseen):

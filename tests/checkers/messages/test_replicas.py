@@ -58,6 +58,16 @@ def test_one_offset_with_two_messages_convicts(written: Any, files: int, other: 
     assert finding.evidence == ({"queue": "orders-0", "offset": 5, "value": 15},)
 
 
+@pytest.mark.parametrize("values", [(15, 99), (99, 15)])
+def test_the_evidence_is_the_same_whichever_file_comes_first(
+    written: Any, values: tuple[int, int]
+) -> None:
+    """Of two messages at one offset the smaller one is told."""
+    rows: list[ROW] = [(node, 0, 5, value, 1, value) for node, value in enumerate(values)]
+    [finding] = judged(history(written, rows, files=2)).findings
+    assert finding.evidence == ({"queue": "orders-0", "offset": 5, "value": 15},)
+
+
 LOOK = '{"stretch": %d, "sets": {"a": {"digests": {"broker-1": "x", "broker-2": "%s"}}}}'
 
 
