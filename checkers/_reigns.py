@@ -58,12 +58,12 @@ def standings(told: Sequence[Event], before: int) -> dict[str, Standing]:
             continue
         if event.kind == "election":
             winner = fields.get("masterId")
-            members = tuple(int(i) for i in fields.get("set", ()))
-            if winner is None:  # who was master before is still the one to be replaced
-                winner = sets[name].master if name in sets else None
+            members = tuple(int(i) for i in fields.get("set") or () if i is not None)
+            if winner is None and name in sets:  # who was master before is still to be replaced
+                winner, members = sets[name].master, members or sets[name].members
             sets[name] = Standing(None if winner is None else int(winner), members)
         elif event.kind == "set" and name in sets:
-            members = tuple(int(i) for i in fields.get("set", ()))
+            members = tuple(int(i) for i in fields.get("set") or () if i is not None)
             sets[name] = Standing(sets[name].master, members)
     return {name: Standing(s.master, s.members, nodes[name]) for name, s in sets.items()}
 

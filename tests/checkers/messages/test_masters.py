@@ -78,6 +78,7 @@ def test_a_silent_master_is_replaced() -> None:
     ("elections", "count"),
     [
         ([(12, None, [1, 2, 3])], 1),  # held, and nobody was elected
+        ([(12, None, [])], 1),  # its set stays what it was
         ([(12, None, [1, 2, 3]), (14, 2, [2])], 0),
         ([(12, 1, [1])], 1),  # the silent one again
         ([(9.9, None, [1, 2, 3])], 1),  # who was master before is to be replaced
