@@ -31,8 +31,9 @@ FINAL_READS = {  # who shows what was written
     F.ADD: (F.LIST, F.COUNT),
     F.APPEND: (F.LIST, F.GET),
 }
-INSTALLED, MISSING, UNOBSERVED, IDLE, UNNOTICED = (
+INSTALLED, HIDDEN, MISSING, UNOBSERVED, IDLE, UNNOTICED = (
     "counts",
+    "had no effect of its own",
     "has no outcome",
     "was not observed",
     "had no load inside",
@@ -68,15 +69,17 @@ def judge(known: Facts) -> Result:
     reasons = tuple(_reasons(known, outcomes))
     stats = _stats(known, outcomes) | {"effective": effective(known)}
     if outcomes and not reasons:
-        stats["proved"] = _proved(stats["counted"], len(outcomes))
+        stats["proved"] = _proved(outcomes)
     return Result("coverage", reasons=reasons, stats=stats)
 
 
-def _proved(counted: int, planned: int) -> str:
-    if counted == planned:
+def _proved(outcomes: tuple[Outcome, ...]) -> str:
+    planned, worth = len(outcomes), Counter(o.worth for o in outcomes)
+    if worth[INSTALLED] == planned:
         what = f"all {planned} planned faults were" if planned > 1 else "the planned fault was"
         return f"{what} seen at work"
-    return f"{counted} of {planned} planned faults were seen at work"
+    told = f"{worth[INSTALLED]} of {planned} planned faults were seen at work"
+    return f"{told}, {worth[HIDDEN]} had no effect of their own" if worth[HIDDEN] else told
 
 
 def _reasons(known: Facts, outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
@@ -110,11 +113,12 @@ def _final_read(known: Facts) -> bool:
 
 
 def _fault_reasons(outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
-    """One reason for each way in which too many faults do not count."""
-    worthless: Counter[str] = Counter(o.worth for o in outcomes if o.worth != INSTALLED)
-    counted = [o for o in outcomes if o.worth == INSTALLED]
-    enough = len(counted) >= ENOUGH * len(outcomes)
-    kinds = {o.kind for o in outcomes} - {o.kind for o in counted}
+    """One reason for each way in which too many faults do not count. One that others hid was seen
+    by whoever looked: it is no evidence, and no reason to doubt the rest."""
+    worthless: Counter[str] = Counter(o.worth for o in outcomes if o.worth in ADVICE)
+    seen = [o for o in outcomes if o.worth in (INSTALLED, HIDDEN)]
+    enough = len(seen) >= ENOUGH * len(outcomes)
+    kinds = {o.kind for o in outcomes} - {o.kind for o in seen}
     for worth, (code, advice) in ADVICE.items():
         guilty = [o for o in outcomes if o.worth == worth]
         alone = any(o.kind in kinds for o in guilty)
@@ -170,10 +174,18 @@ def _outcomes(known: Facts) -> Iterator[Outcome]:
     """Every fault that the plan or the history knows of."""
     recorded = {fault.id: fault for fault in known.outline.faults}
     kinds = dict(enumerate(known.outline.planned))
+    idle = _idle(known)
     for number in sorted(recorded.keys() | kinds.keys()):
         fault = recorded.get(number)
         kind = fault.kind if fault else kinds[number]
-        yield Outcome(number, kind, _worth(known, fault))
+        worth = _worth(known, fault)
+        yield Outcome(number, kind, HIDDEN if worth == INSTALLED and number in idle else worth)
+
+
+def _idle(known: Facts) -> frozenset[int]:
+    """Ids of the faults that had no effect of their own."""
+    faults, end = known.outline.faults, known.outline.end
+    return idle_links(faults, end) | idle_disks(faults, end)
 
 
 def _worth(known: Facts, fault: FaultInterval | None) -> str:
@@ -195,9 +207,7 @@ def effective(known: Facts) -> dict[str, int]:
     an operation was open at some moment of the time in which they were in force. A consumer that
     waits at the end of its queue is none."""
     counted: Counter[str] = Counter()
-    in_flight = known.answers.in_flight
-    faults, end = known.outline.faults, known.outline.end
-    idle = idle_links(faults, end) | idle_disks(faults, end)
+    in_flight, idle = known.answers.in_flight, _idle(known)
     for number, fault in enumerate(known.outline.applied):
         if fault.state == "installed" and in_flight[number] > 0 and fault.id not in idle:
             counted[fault.kind] += 1

@@ -315,7 +315,8 @@ class Injection(Protocol):
     """One fault in the world. Entering applies it, leaving heals it, whatever happened: leaving
     must work after an entering that was interrupted, and again, whether it had failed or not."""
 
-    # part or role -> names of the nodes it resolved to; none: nobody plays the part just now
+    # part or role -> names of the nodes it resolved to; none: nobody plays the part just now. After
+    # entering only those that it really hit
     targets: Mapping[str, Sequence[str]]
 
     async def __aenter__(self) -> "Injection": ...

@@ -24,7 +24,7 @@ EXCUSING = (
     *(*SPOILING, "corrupt"),
     *("starve-descriptors", "starve-memory"),
 )
-# ... that take from a node's disk what had been synced; `membership` from those that it tells of
+# ... that take from a node's disk what had been synced: from those that they tell of
 DESTROYING = ("corrupt", "membership", "wipe")
 LOST_COPIES = "lost_copies"  # in what a fault saw of its effect: nodes whose copies are gone
 
@@ -50,16 +50,19 @@ class FaultInterval:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The nodes it was aimed at, in order, once each."""
+        """The nodes it hit, in order, once each; those it was aimed at, as long as nobody knows."""
         return tuple(dict.fromkeys(n for group in self.targets.values() for n in group))
 
     @property
     def destroyed(self) -> tuple[str, ...]:
         """The nodes from whose disks it took what had been synced."""
-        if self.kind == "membership":
-            told = (self.observation.get(when) or {} for when in ("effect", "healing"))
-            return tuple(sorted({name for seen in told for name in seen.get(LOST_COPIES, ())}))
-        return self.names if self.kind in DESTROYING else ()
+        if self.kind not in DESTROYING:
+            return ()
+        told = (self.observation.get(when) or {} for when in ("effect", "healing"))
+        copies = [seen[LOST_COPIES] for seen in told if LOST_COPIES in seen]
+        if copies or self.kind == "membership":
+            return tuple(sorted({name for names in copies for name in names}))
+        return self.names  # nobody could look
 
     @property
     def in_turn(self) -> bool:

@@ -14,10 +14,10 @@ the other (`_fabric`). Faults reach nodes through an agent's few verbs and nothi
 fault works on every kind of host that has the verbs it `NEEDS`.
 
 The front door: `planned` is a trial's plan, checked (`draw` or `load`, then `check`), `swarm` a
-dense one for campaigns, `shown` one that shows each kind, `dump` saves it, `carry_out` does it,
-`as_recorded` is one that hits the same victims again; `lacking` says why nodes can not do a plan,
-`measured` what a fault came to, and `open_entries` are the faults that a crashed run left in the
-world, if there is no `ledger_damage`. `set_apart` lays what is between zones before anything else.
+dense one for campaigns, `shown` one that shows each kind, `dump` saves it, `carry_out` does it;
+`lacking` says why nodes can not do a plan, `measured` what a fault came to, and `open_entries` are
+the faults that a crashed run left in the world, if there is no `ledger_damage`. `set_apart` lays
+what is between zones before anything else.
 """
 
 from nemesis._distances import set_apart
@@ -25,7 +25,6 @@ from nemesis._ledger import Entry, Ledger, ledger_damage, open_entries
 from nemesis._measured import measured
 from nemesis._nemesis import carry_out
 from nemesis._plan import Plan, check, check_kinds, draw, dump, load, longest_s, planned
-from nemesis._recorded import as_recorded
 from nemesis._shown import Shown, shown
 from nemesis._swarm import swarm
 from nemesis._unable import lacking
@@ -35,7 +34,6 @@ __all__ = [
     "Ledger",
     "Plan",
     "Shown",
-    "as_recorded",
     "carry_out",
     "check",
     "check_kinds",

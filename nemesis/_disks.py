@@ -5,8 +5,9 @@ and asks for a sync, and tells which errors it met and how long the sync took. A
 itself on such a disk; healing starts it again, unless another fault has hold of it and will.
 
 Faults of disks merge where they meet: the worst of what all want is in force, and what the prober
-meets is compared with that. A slow sync is one that is slower than it was before, whatever the disk
-is like by itself.
+meets is compared with that. Where a worse fault of the same kind hides one, nobody saw that one at
+work: all writes to a read-only disk fail, be it full or not. A slow sync is one that is slower than
+it was before, whatever the disk is like by itself.
 
 While another fault has hold of a node, nobody can say whether it came back: its healing is looked
 for when the other has let go.
@@ -43,6 +44,7 @@ class DiskTrouble:
         self._fault = fault
         self._owner = f"{kind} {scene.random.getrandbits(48):x}"
         self._seen: dict[str, DiskSeen] = {}
+        self._hidden: set[str] = set()  # where a worse fault was all that could be seen
         self._before_s: dict[str, float] = {}  # what a sync took by itself
         self._dead: dict[str, int] = {}  # whose process had ended when it began: its id
         self._ended: set[str] = set()  # whose process was started again
@@ -62,7 +64,7 @@ class DiskTrouble:
 
     async def observe(self) -> Observation:
         good = await self._looked_at(SEEN_WITHIN_S)
-        return self._observation(good)
+        return self._observation([node for node in good if node not in self._hidden])
 
     async def observe_healed(self) -> Observation:
         while True:
@@ -106,6 +108,7 @@ class DiskTrouble:
         async def as_wanted() -> bool:
             agent = _agent(self._bed, node)
             wanted = await agent.disk_wanted() or DiskFault("")
+            (self._hidden.add if hidden(wanted, self._fault) else self._hidden.discard)(node)
             seen = self._seen[node] = await agent.disk_seen(
                 data_of(self._bed, node), patience_s(wanted)
             )
@@ -121,11 +124,19 @@ class DiskTrouble:
             ended = (await self._state(node)).state in ENDED
             if ended and node not in self._held:
                 self._ended.add(node)
-                await self._bed.system.start_node(self._bed, node)
+                await self._started(node)
                 return False
             return not ended
 
         await reached(self._bed, runs, self._bed.now_ns() + BACK_WITHIN_S * NS, LOOK_EVERY_S)
+
+    async def _started(self, node: str) -> None:
+        """Held meanwhile, so that no other fault that ends now starts it, too."""
+        self._held.add(node)
+        try:
+            await self._bed.system.start_node(self._bed, node)
+        finally:
+            self._held.discard(node)
 
     async def _has_run(self, node: str) -> bool:
         """Since it began: all the time, or started by whoever had ended it."""
@@ -140,6 +151,8 @@ class DiskTrouble:
         }
         if self._before_s:
             evidence["sync_s_before"] = self._before_s
+        if self._hidden:
+            evidence["hidden_by_worse"] = sorted(self._hidden)
         if self._ended:
             evidence["started_again"] = sorted(self._ended)
         measured = "; ".join(dict.fromkeys(map(words, self._seen.values())))
@@ -162,6 +175,15 @@ def as_laid(seen: DiskSeen, wanted: DiskFault, own: DiskFault, before_s: float =
     if wanted.sync_s:
         return seen.sync_s >= wanted.sync_s and longer_s >= SURE * wanted.sync_s
     return longer_s < SURE * (own.sync_s or inf)
+
+
+def hidden(wanted: DiskFault, own: DiskFault) -> bool:
+    """Whether a prober would meet the same without the own fault, for a worse one of the same kind
+    is in force: nobody can see it then."""
+    refused = own.full and wanted.read_only and not own.read_only
+    slower = 0 < own.sync_s < wanted.sync_s
+    unanswered = own.sync_fails and own.sync_s < inf == wanted.sync_s
+    return refused or slower or unanswered
 
 
 def patience_s(wanted: DiskFault) -> float:

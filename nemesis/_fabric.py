@@ -12,7 +12,7 @@ of it, a delay comes on top of it, and when all is healed it is all that is left
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from functools import reduce
 from types import MappingProxyType
 
@@ -33,6 +33,7 @@ class Fabric:
         self.ways_s: MutableMapping[Link, float] = {}
         self._distances = distances
         self._laid: dict[object, Mapping[Link, Effect]] = {}
+        self._touched: dict[object, set[str]] = {}  # nodes that may have rules of a fault
         # None: a change was begun and not confirmed, so nobody knows
         self._in_force: dict[str, tuple[LinkRule, ...] | None] = {
             node.name: self._merged(node.name) for node in nodes
@@ -42,13 +43,15 @@ class Fabric:
 
     async def lay(self, owner: object, effects: Mapping[Link, Effect]) -> None:
         """Put a fault's effects in force, on all nodes at once."""
-        before = self._laid.get(owner, {})
         self._laid[owner] = dict(effects)
-        await self._renew((*before, *effects))
+        self._touched.setdefault(owner, set()).update(sink for _, sink in effects)
+        await self._renew(owner)
 
     async def lift(self, owner: object) -> None:
         """Take a fault's effects away; what others laid stays. May be repeated when it failed."""
-        await self._renew(self._laid.pop(owner, {}))
+        self._laid.pop(owner, None)
+        await self._renew(owner)
+        self._touched.pop(owner, None)
 
     def effect(self, link: Link) -> Effect:
         """What is wrong with the link, as all faults together want it."""
@@ -63,12 +66,10 @@ class Fabric:
         """Rises when the node's rules begin to be replaced, and when that is over."""
         return self._version[node]
 
-    async def _renew(self, changed: Collection[Link]) -> None:
-        """The nodes behind these links, and those of which nobody knows."""
-        doubtful = (name for name, rules in self._in_force.items() if rules is None)
-        sinks = sorted({*(sink for _, sink in changed), *doubtful})
-        stale = [name for name in sinks if self._in_force[name] != self._merged(name)]
-        await each(*map(self._renew_one, stale))
+    async def _renew(self, owner: object) -> None:
+        """The nodes that it ever touched: an attempt before this one may have been broken off. No
+        others, of which one that can not be reached would be in the way of every fault."""
+        await each(*map(self._renew_one, sorted(self._touched.get(owner, ()))))
 
     async def _renew_one(self, sink: str) -> None:
         """One at a time on each node, so that the last merge computed is the last installed."""

@@ -131,7 +131,9 @@ class Healer:
         self._told(self._ledger.close_entry, interval.number)
 
     def _told(self, tell: Callable[[Any], None], what: Any) -> None:
+        """A journal that its disk refuses is `BedFailed`, and a ledger an OSError: nothing of that
+        keeps anybody broken."""
         try:
             tell(what)
-        except OSError as e:
+        except (BedFailed, OSError) as e:
             self._broken.append(e)

@@ -6,6 +6,7 @@ so each is synced to disk; where they die with it (local, simulated) nothing has
 ledger only tells the tale.
 """
 
+import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -52,7 +53,13 @@ class Ledger:
             os.write(self._fd, b"\n")
 
     def _write(self, row: Mapping[str, Any]) -> None:
-        os.write(self._fd, json.dumps(row).encode() + b"\n")
+        """All of it, or nothing: OSError when the disk takes no more, or only a part."""
+        line = json.dumps(row).encode() + b"\n"
+        end = os.fstat(self._fd).st_size
+        if os.write(self._fd, line) < len(line):
+            os.ftruncate(self._fd, end)
+            why = os.strerror(errno.ENOSPC)
+            raise OSError(errno.ENOSPC, f"{why}: the ledger took a part of a line")
         if self._durable:
             os.fsync(self._fd)
 

@@ -11,7 +11,7 @@ from typing import Any
 from harness.contracts import Node, Observation
 from harness.errors import BedFailed
 from harness.scene import Scene
-from nemesis._processes import Hold
+from nemesis._processes import Hold, among
 from nemesis._there import there
 from nemesis._waiting import NS, each, reached
 
@@ -35,7 +35,10 @@ class Limited:
 
     async def __aenter__(self) -> "Limited":
         self._hold.take()
-        await each(*map(self._take, self._victims))
+        try:
+            await each(*map(self._take, self._victims))
+        finally:
+            self.targets = among(self.targets, self._pid)
         self._hold.keep([node for node in self._victims if node in self._pid])
         return self
 

@@ -13,7 +13,7 @@ that is gone) is that fault's state, not the end of the others.
 
 import asyncio
 from collections import ChainMap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
@@ -225,19 +225,20 @@ class _Nemesis:
 
     async def _apply(self, interval: Interval) -> None:
         injection = await self._aimed(interval)
-        interval.row["targets"] = as_json(injection.targets)
-        if not injection.targets:
+        names = self._hit(interval, injection.targets)
+        if not names:
             self._fail(interval, self._why_nobody(interval))
             self._never_was(interval)
             return
-        names = [name for names in injection.targets.values() for name in names]
-        self.victims[_word(interval)] = names
         planned = interval.planned
         self.ledger.intend(Entry(interval.number, planned.kind, names, dict(planned.params)))
         interval.injection = injection
         self.begun.append(interval)
-        with timing(interval.evidence.setdefault("applied_ms", {})):
-            await injection.__aenter__()
+        try:
+            with timing(interval.evidence.setdefault("applied_ms", {})):
+                await injection.__aenter__()
+        finally:
+            self._hit(interval, injection.targets)
         self._mark(interval, applied=self.bed.now_ns())
         self._settle(interval)
 
@@ -257,10 +258,17 @@ class _Nemesis:
             return "there is no link between those that it aims at"
         return "nobody played the part that it aims at"
 
+    def _hit(self, interval: Interval, targets: Mapping[str, Sequence[str]]) -> Sequence[str]:
+        """Whom it is aimed at, or, as soon as that is known, whom it hit; their names."""
+        interval.row["targets"] = as_json(targets)
+        names = [name for names in targets.values() for name in names]
+        self.victims[_word(interval)] = names
+        return names
+
     def _hit_nobody(self, interval: Interval) -> None:
         """It was aimed, and changed nothing."""
         interval.injection = None
-        self.victims[_word(interval)] = ()
+        self._hit(interval, {})
         self.ledger.close_entry(interval.number)
 
     def _never_was(self, interval: Interval) -> None:

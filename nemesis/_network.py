@@ -1,14 +1,15 @@
 """A fault of the network, laid in the fabric and seen by probes.
 
 Besides its own links it watches the other links between the nodes it touches: what no fault cuts
-must stay open, or the fault is only `partial`.
+must stay open, or the fault is only `partial`. Of its own links only those count on which no other
+fault does more of the same: there the probes would fare alike without it.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.contracts import CLIENT, Node, Observation, PlannedFault
-from harness.scene import Effect, Link, Scene
+from harness.scene import NOTHING, Effect, Link, Scene
 from nemesis import _links, _targets
 from nemesis._probes import Sighting, sight
 
@@ -45,7 +46,8 @@ class LinkFault:
         sightings = await sight(self._scene, self._watched())
         own = [sighting for sighting in sightings if sighting.link in self.effects]
         others = [s for s in sightings if s.link not in self.effects and s.open]
-        return observed(own, others, {self.told: self._by_sink()})
+        hidden = [s for s in own if outdone(self.effects[s.link], Effect(s.drop))]
+        return observed(own, others, {self.told: self._by_sink()}, hidden)
 
     def _watched(self) -> set[Link]:
         touched = {name for link in self.effects for name in link}
@@ -94,17 +96,36 @@ def chosen(planned: PlannedFault, scene: Scene) -> tuple[Sequence[Node], Sequenc
     return victims, sorted(links)
 
 
+def outdone(own: Effect, wanted: Effect) -> bool:
+    """Whether of all that a fault does to a link, others do more: nobody can see that one there."""
+    if own == NOTHING:
+        return False
+    harms = zip(own._fields, own, wanted, strict=True)
+    return all(_more(name, theirs, ours) for name, ours, theirs in harms if ours)
+
+
+def _more(name: str, theirs: float, ours: float) -> bool:
+    """More of this harm: of a rate, less."""
+    return theirs < ours if name.endswith("bytes_per_s") else theirs > ours
+
+
 def observed(
-    own: Sequence[Sighting], others: Sequence[Sighting], more: Mapping[str, Any]
+    own: Sequence[Sighting],
+    others: Sequence[Sighting],
+    more: Mapping[str, Any],
+    hidden: Sequence[Sighting] = (),
 ) -> Observation:
-    """Installed when every link does what its rules say, failed when none of the fault's does."""
+    """Installed when every link does what its rules say, failed when none of the fault's does of
+    which that can be said: not of those that worse faults hide."""
     lossy = sum(0 < sighting.drop < 1 for sighting in own)
-    good = [sighting for sighting in own if sighting.as_laid(max(1, lossy))]
+    as_laid = [sighting for sighting in own if sighting.as_laid(max(1, lossy))]
     passing = [sighting for sighting in others if sighting.as_laid()]
-    odd = [s for s in (*own, *others) if s not in good and s not in passing]
+    odd = [s for s in (*own, *others) if s not in as_laid and s not in passing]
+    good = [sighting for sighting in as_laid if sighting not in hidden]
     evidence = {
         "links": len(own),
         "links_as_laid": len(good),
+        "links_hidden_by_others": len(hidden),
         "probes": sum(sighting.sent for sighting in own),
         "arrived": sum(sighting.arrived for sighting in own),
         "dropped": sum(sighting.counted for sighting in own),
@@ -116,7 +137,7 @@ def observed(
         ],
         **more,
     }
-    if own and not odd:
+    if own and not odd and not hidden:
         return Observation("installed", evidence)
     return Observation("partial" if good else "failed", evidence)
 

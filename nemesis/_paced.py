@@ -2,7 +2,8 @@
 
 Such a fault looks at its links before it is applied, to know what it adds (`_flights`). A link that
 another fault has cut can not be measured, and silence is no evidence of a delay: the fault was not
-seen there. Its healing is looked for when the other has let go of the link.
+seen there. Its healing is looked for when the other has let go of the link. Nor was it seen where
+another delays more, or leaves less room.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 from harness.contracts import Node, Observation
 from harness.scene import Effect, Link, Scene
 from nemesis._flights import Measured, by_clocks, naturals
-from nemesis._network import LinkFault
+from nemesis._network import LinkFault, outdone
 from nemesis._probes import Sighting, sight
 from nemesis._waiting import NS, reached
 
@@ -49,7 +50,7 @@ class PacedFault(LinkFault):
             while any(self.scene.links.effect(link).drop >= 1 for link in self.effects):
                 await self.scene.bed.sleep(LOOK_EVERY_S)
             own = await self._seen(healed=True)
-            if not self.hidden(own):
+            if not self.hidden(own, healed=True):
                 return self._told(own, (), healed=True)
 
     # ------------------------------------------------------------- for the kinds to fill in
@@ -62,9 +63,14 @@ class PacedFault(LinkFault):
         """Those not hidden that are not as the rules in force say or, healed, are as they were."""
         raise NotImplementedError
 
-    def hidden(self, measured: Sequence[Measured]) -> Sequence[Measured]:
-        """Those of which nothing can be seen, since another fault cuts them."""
-        return [each for each in measured if each.hidden]
+    def hidden(self, measured: Sequence[Measured], healed: bool) -> Sequence[Measured]:
+        """Those of which nothing can be seen, since another fault cuts them; nor, while this one is
+        in force, where others do more of the same."""
+        return [
+            each
+            for each in measured
+            if each.hidden or (not healed and outdone(self.effects[each.link], each.wanted))
+        ]
 
     def figures(self, measured: Sequence[Measured]) -> tuple[Mapping[str, Any], str]:
         """What was measured, as evidence and in words."""
@@ -92,7 +98,7 @@ class PacedFault(LinkFault):
     def _told(
         self, own: Sequence[Measured], others: Sequence[Sighting], healed: bool
     ) -> Observation:
-        odd, hidden = self.odd(own, healed), self.hidden(own)
+        odd, hidden = self.odd(own, healed), self.hidden(own, healed)
         good = len(own) - len(odd) - len(hidden)
         closed = [other for other in others if not other.as_laid()]
         figures, words = self.figures(own)
@@ -100,7 +106,7 @@ class PacedFault(LinkFault):
         evidence = {
             "links": len(own),
             "links_as_laid": good,
-            "links_cut_by_others": len(hidden),
+            "links_hidden_by_others": len(hidden),
             "probes": sum(measured.sent for measured in own),
             "arrived": sum(len(measured.flights) for measured in own),
             "open_links": len(others),

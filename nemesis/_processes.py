@@ -6,7 +6,7 @@ in force.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -33,6 +33,12 @@ def check(planned: PlannedFault) -> None:
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
     """A target by lot; `targets` restrict whom it may hit."""
     return random.choice(targets or TARGETS), {}
+
+
+def among(targets: Mapping[str, Sequence[str]], hit: Collection[str]) -> dict[str, list[str]]:
+    """An injection's targets, as far as they were hit."""
+    parts = {part: [name for name in names if name in hit] for part, names in targets.items()}
+    return {part: names for part, names in parts.items() if names}
 
 
 class NeverInForce(BedFailed):

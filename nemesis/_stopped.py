@@ -7,10 +7,12 @@ folder of the node's data; its configuration and its event log stay.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from harness.contracts import Bed, Node, Observation
 from harness.errors import BedFailed
+from harness.intervals import LOST_COPIES
 from harness.scene import Scene
 from nemesis._disks import data_of
 from nemesis.kill import Kill
@@ -25,6 +27,7 @@ class Stopped(Kill):
     def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
         super().__init__(scene, victims)
         self.changes: dict[str, Mapping[str, Any]] = {}  # what became of each node's files
+        self._begun_changes: set[str] = set()  # of whom that may not be known
 
     async def _kill(self, node: str) -> None:
         await super()._kill(node)
@@ -33,6 +36,7 @@ class Stopped(Kill):
         await self._wait(self._gone, node, self.gone_within_s)
         if not await self._gone(node):
             raise BedFailed(f"{node} was not seen to end, so its files were left alone")
+        self._begun_changes.add(node)
         self.changes[node] = await self._change(node)
 
     async def _change(self, node: str) -> Mapping[str, Any]:
@@ -51,6 +55,23 @@ class Stopped(Kill):
         if seen.state == "installed" and len(good) == len(self._victims):
             return Observation("installed", evidence, measured)
         return Observation("partial" if good else "failed", evidence, measured)
+
+
+class Destroying(Stopped):
+    """Nodes killed, and what had been synced is taken from their disks. Tells of whom."""
+
+    def _lost_copies(self) -> list[str]:
+        """Also of whom nobody knows what became of the files, as when an answer was lost."""
+        return sorted(self._begun_changes)
+
+    def _telling(self, seen: Observation) -> Observation:
+        return replace(seen, evidence={**seen.evidence, LOST_COPIES: self._lost_copies()})
+
+    async def _told(self, measured: str) -> Observation:
+        return self._telling(await super()._told(measured))
+
+    async def observe_healed(self) -> Observation:
+        return self._telling(await super().observe_healed())  # if applying it failed halfway, too
 
 
 async def damaged(bed: Bed, node: str, order: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -103,15 +103,19 @@ class Bandwidth(PacedFault):
         return [
             each
             for group in self._grouped(measured)
-            if not all(each.hidden for each in group)
+            if not self._is_hidden(group, healed)
             if not (self._wide(group) if healed else self._narrow(group))
             for each in group
         ]
 
-    def hidden(self, measured: Sequence[Measured]) -> Sequence[Measured]:
-        """One open link shows the rate that it shares with others."""
+    def hidden(self, measured: Sequence[Measured], healed: bool) -> Sequence[Measured]:
         groups = self._grouped(measured)
-        return [each for group in groups if all(m.hidden for m in group) for each in group]
+        return [each for group in groups if self._is_hidden(group, healed) for each in group]
+
+    def _is_hidden(self, group: Sequence[Measured], healed: bool) -> bool:
+        """One open link shows the rate that it shares with others."""
+        outdone = not healed and _wanted(group) < self._rate
+        return outdone or all(each.hidden for each in group)
 
     def figures(self, measured: Sequence[Measured]) -> tuple[Mapping[str, Any], str]:
         rates = sorted(per_s(group) for group in self._grouped(measured))

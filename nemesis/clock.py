@@ -17,7 +17,7 @@ from harness.contracts import Node, Observation, PlannedFault
 from harness.errors import BadRequest, BedFailed
 from harness.scene import Param, Scene
 from nemesis import _processes
-from nemesis._processes import TARGETS, Hold
+from nemesis._processes import TARGETS, Hold, among
 from nemesis._there import there
 from nemesis._waiting import NS, each
 
@@ -78,6 +78,7 @@ class Clock:
 
     async def __aenter__(self) -> "Clock":
         self._wrong = await self._hold.take_who_runs(self._bed)
+        self.targets = among(self.targets, self._wrong)
         self._since_ns = self._bed.now_ns()
         ahead_ns = round(self._skew_s * NS)
         await each(*(self._do(node, "set", ahead_ns, self._rate) for node in self._wrong))

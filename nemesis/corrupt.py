@@ -16,7 +16,7 @@ from typing import Any
 from harness.contracts import Node, Observation, PlannedFault
 from harness.scene import Param, Scene
 from nemesis._processes import check  # noqa: F401 - part of what a fault offers
-from nemesis._stopped import Stopped, damaged
+from nemesis._stopped import Destroying, damaged
 from nemesis._waiting import NS, each, reached
 
 TARGETS = ("one slave", "one broker", "minority broker")
@@ -43,7 +43,7 @@ def fault(planned: PlannedFault, scene: Scene) -> "Corrupt":
     return Corrupt(scene, scene.aim(planned.target, spare=scene.held), planned.params)
 
 
-class Corrupt(Stopped):
+class Corrupt(Destroying):
     """Nodes that run, or refuse to, on damaged files."""
 
     def __init__(self, scene: Scene, victims: Sequence[Node], params: Mapping[str, Any]) -> None:
@@ -73,6 +73,11 @@ class Corrupt(Stopped):
     def _changed(self, node: str) -> bool:
         return bool(self.changes[node]["changed"] > 0)
 
+    def _lost_copies(self) -> list[str]:
+        """Not of whom no byte was changed, as when the pattern met no file."""
+        spared = {n for n in self.changes if not self._changed(n)} - self._refused.keys()
+        return [node for node in super()._lost_copies() if node not in spared]
+
     async def observe(self) -> Observation:
         """The bytes were seen changed; and whether the node goes on with them."""
         await each(*map(self._settled, self._victims))
@@ -83,8 +88,8 @@ class Corrupt(Stopped):
         does = f"{refused} refused to start" if refused else "all started with them"
         measured = f"{changed} bytes changed; {does}"
         if len(good) == len(self._victims):
-            return Observation("installed", evidence, measured)
-        return Observation("partial" if good else "failed", evidence, measured)
+            return self._telling(Observation("installed", evidence, measured))
+        return self._telling(Observation("partial" if good else "failed", evidence, measured))
 
     async def _settled(self, node: str) -> None:
         until_ns = self._bed.now_ns() + SETTLE_S * NS
@@ -102,16 +107,18 @@ class Corrupt(Stopped):
         await each(*map(self._repaired, tuple(self._killed)))
 
     async def _repaired(self, node: str) -> None:
-        """Who does not run gets an empty disk."""
+        """Who was started on its files and does not run gets an empty disk."""
+        if node not in self._began_again:
+            return await self._start(node)
         state = await self._state(node)
         if state.state in ("exited", "absent"):
-            if node in self._began_again:
-                self._refused.setdefault(node, state.code)
-                self.changes[node] = {
-                    **self.changes[node],
-                    "emptied": await damaged(self._bed, node, {"do": "wipe"}),
-                }
+            self._refused.setdefault(node, state.code)
+            self.changes[node] = {
+                **self.changes[node],
+                "emptied": await damaged(self._bed, node, {"do": "wipe"}),
+            }
             await self._begin_again(node)
+        return None
 
     async def observe_healed(self) -> Observation:
         """It runs, and has been given time to refuse."""

@@ -91,10 +91,11 @@ class Delay(PacedFault):
         return await fly(self.scene, list(self.effects), self.naturals_ns, count)
 
     def odd(self, measured: Sequence[Measured], healed: bool) -> Sequence[Measured]:
+        hidden = self.hidden(measured, healed)
         return [
             each
             for each in measured
-            if not each.hidden
+            if each not in hidden
             if not (in_time(each, self.effects[each.link]) if healed else is_late(each))
         ]
 

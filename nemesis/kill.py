@@ -11,8 +11,9 @@ from signal import SIGKILL
 from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault, ProcessState
+from harness.errors import BedFailed
 from harness.scene import Scene
-from nemesis._processes import Hold, check, drawn  # noqa: F401 - part of what a fault offers
+from nemesis._processes import Hold, among, check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, each, reached
 
 GONE_WITHIN_S = 2.0
@@ -40,12 +41,16 @@ class Kill:
         self._hold = Hold(scene.held, self._victims)
         self._ran: list[str] = []
         self._killed: dict[str, int] = {}  # node -> the process id it had
+        self._asked: set[str] = set()  # who was told to end
         self._begun: set[str] = set()  # who was started again by us
         self.broke_off = ""
 
     async def __aenter__(self) -> "Kill":
         self._hold.take()
-        await each(*map(self._kill, self._victims))
+        try:
+            await each(*map(self._kill, self._victims))
+        finally:
+            self.targets = among(self.targets, self._killed)
         self._hold.keep(self._ran)
         return self
 
@@ -56,6 +61,7 @@ class Kill:
             self._ran.append(node)
             self._killed[node] = state.pid
             await self._end(node)
+            self._asked.add(node)
 
     async def _end(self, node: str) -> None:
         await self._bed.agents[node].signal(self._bed.system.process(node), SIGKILL)
@@ -64,11 +70,17 @@ class Kill:
         await each(*map(self._start, tuple(self._killed)))
 
     async def _start(self, node: str) -> None:
+        """One that was told to end and does not is made to."""
         await self._wait(self._gone, node, self.gone_within_s)
+        if node in self._asked and not await self._gone(node):
+            await self._bed.agents[node].signal(self._bed.system.process(node), SIGKILL)
+            await self._wait(self._gone, node, self.gone_within_s)
         state = await self._state(node)
         if state.state in ("exited", "absent"):
             self._begun.add(node)
             await self._begin_again(node)
+        elif state.pid == self._killed[node] and node in self._asked:
+            raise BedFailed(f"{node} was told to end, and has not")
         elif state.pid == self._killed[node]:
             del self._killed[node]  # the signal was never sent: entering was interrupted
         elif node not in self._begun:

@@ -14,17 +14,17 @@ nobody forgets is `wipe`.)
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from signal import SIGTERM
 from typing import Any, cast
 
 from harness.contracts import CLIENT, Node, Observation, PlannedFault
-from harness.intervals import LOST_COPIES
 from harness.members import Membered
 from harness.scene import Param, Scene
 from nemesis import _targets
 from nemesis._processes import check  # noqa: F401 - part of what a fault offers
-from nemesis._stopped import Stopped, damaged
+from nemesis._stopped import Destroying, damaged
 from nemesis._waiting import NS, each, reached
 from nemesis.restart import CLEAN_WITHIN_S
 
@@ -73,7 +73,7 @@ def fault(planned: PlannedFault, scene: Scene) -> "Membership":
     return Membership(scene, hit, planned.params["disk"] == KEPT)
 
 
-class Membership(Stopped):
+class Membership(Destroying):
     """Nodes dismissed and gone, until it is left."""
 
     gone_within_s = CLEAN_WITHIN_S
@@ -118,12 +118,11 @@ class Membership(Stopped):
     async def observe(self) -> Observation:
         left = [n for n in self._victims if not await self._system.enrolled(self._bed, n)]
         told = await self._told(f"{len(left)} of {len(self._victims)} are no members any more")
-        evidence = {**told.evidence, LOST_COPIES: self._lost_copies()}
         state = told.state if len(left) == len(self._victims) else "partial" if left else "failed"
-        return Observation(state, evidence, told.measured)
+        return replace(told, state=state)
 
     def _lost_copies(self) -> list[str]:
-        return sorted(self._stopped_first & self.changes.keys() - self._keeping)
+        return sorted(self._stopped_first & self._begun_changes - self._keeping)
 
     async def observe_healed(self) -> Observation:
         deadline_ns = self._bed.now_ns() + ENROLLED_WITHIN_S * NS
@@ -132,10 +131,9 @@ class Membership(Stopped):
             back = [n for n in self._ran if await self._system.enrolled(self._bed, n)]
         finally:
             seen = await super().observe_healed()
-        evidence = {**seen.evidence, LOST_COPIES: self._lost_copies()}  # if it failed halfway, too
         if len(back) == len(self._ran):
-            return Observation(seen.state, evidence, seen.measured)
-        return Observation("failed", {**evidence, "members": back})
+            return seen
+        return Observation("failed", {**seen.evidence, "members": back})
 
     async def _seen_enrolled(self, node: str, deadline_ns: float) -> None:
         async def enrolled() -> bool:

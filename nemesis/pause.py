@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault
 from harness.scene import Scene
-from nemesis._processes import Hold, check, drawn  # noqa: F401 - part of what a fault offers
+from nemesis._processes import Hold, among, check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, each, reached
 
 WITHIN_S = 2.0
@@ -45,6 +45,7 @@ class Pause:
 
     async def __aenter__(self) -> "Pause":
         self._paused = await self._hold.take_who_runs(self._bed)
+        self.targets = among(self.targets, self._paused)
         await self._signal(SIGSTOP)
         return self
 

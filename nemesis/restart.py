@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from random import Random
-from signal import SIGKILL, SIGTERM
+from signal import SIGTERM
 from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault
 from harness.scene import Param, Scene
-from nemesis._processes import TARGETS, check  # noqa: F401 - part of what a fault offers
+from nemesis._processes import TARGETS, among, check  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, reached
 from nemesis.kill import BACK_WITHIN_S, Kill
 
@@ -62,20 +62,8 @@ class Restart(Kill):
 
     gone_within_s = CLEAN_WITHIN_S
 
-    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
-        super().__init__(scene, victims)
-        self._asked: set[str] = set()
-
     async def _end(self, node: str) -> None:
         await self._bed.agents[node].signal(self._bed.system.process(node), SIGTERM)
-        self._asked.add(node)
-
-    async def _start(self, node: str) -> None:
-        """One that was asked and does not end is made to."""
-        await self._wait(self._gone, node, self.gone_within_s)
-        if node in self._asked and not await self._gone(node):
-            await self._bed.agents[node].signal(self._bed.system.process(node), SIGKILL)
-        await super()._start(node)
 
 
 class Round(Restart):
@@ -91,6 +79,7 @@ class Round(Restart):
 
     async def __aenter__(self) -> "Round":
         self._turns = await self._hold.take_who_runs(self._bed)
+        self.targets = among(self.targets, self._turns)
         self._until_ns = self._bed.now_ns() + self._for_s * NS
         # in a context of its own: what it calls later is not what entering took
         self._round = asyncio.create_task(self._go_round(), context=Context())

@@ -16,7 +16,7 @@ from typing import Any
 from harness.contracts import Node, Observation, PlannedFault
 from harness.errors import in_words
 from harness.scene import Param, Scene
-from nemesis._processes import TARGETS, Hold, check  # noqa: F401 - part of what a fault offers
+from nemesis._processes import TARGETS, Hold, among, check  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, each, reached
 
 LOOKS = 60  # at each victim, to tell its share
@@ -64,6 +64,7 @@ class Starved:
 
     async def __aenter__(self) -> "Starved":
         self._starved = await self._hold.take_who_runs(self._bed)
+        self.targets = among(self.targets, self._starved)
         # in a context of their own: what they call later is not what entering took
         self._turns = [
             asyncio.create_task(self._take_turns(node), context=Context()) for node in self._starved

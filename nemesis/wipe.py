@@ -12,7 +12,7 @@ from typing import Any
 from harness.contracts import Observation, PlannedFault
 from harness.scene import Scene
 from nemesis._processes import check  # noqa: F401 - part of what a fault offers
-from nemesis._stopped import Stopped, damaged
+from nemesis._stopped import Destroying, damaged
 
 TARGETS = ("one slave", "one broker", "master", "minority broker")
 
@@ -30,7 +30,7 @@ def fault(planned: PlannedFault, scene: Scene) -> "Wipe":
     return Wipe(scene, scene.aim(planned.target, spare=scene.held))
 
 
-class Wipe(Stopped):
+class Wipe(Destroying):
     """Nodes dead and empty, until it is left."""
 
     async def _change(self, node: str) -> Mapping[str, Any]:

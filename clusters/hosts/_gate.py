@@ -13,6 +13,7 @@ hands to io_uring, goes past it.
 Given a folder, the warden keeps a ledger of what is changed below it and not synced
 (`_unsynced.py`), so that it can be taken away once the node is dead: {"lose": SEED}, answered with
 what was at stake and what is gone; {"settle": true} says that what is there now is to stay.
+An order may have a number, {"order": 7, ...}, and its answer begins with it: `7 obeyed`.
 
 Any other order says what holds below one folder: {"below": ..., "full": ..., "read_only": ...,
 "sync_fails": ..., "sync_s": ...}, seconds, or null for a sync that hangs; an empty one, nothing.
@@ -155,11 +156,11 @@ class Order:
 @dataclass
 class Warden:
     """Who is asked about every call. `held`: syncs, with when they may go on. `losing`: orders to
-    lose what is unsynced, each with until when to wait for the last process to be gone, and the
-    seed; there are two when nobody waited for the first one's answer."""
+    lose what is unsynced, each with until when to wait for the last process to be gone, the seed,
+    and its number; there are two when nobody waited for the first one's answer."""
 
     ledger: Ledger | None = None
-    losing: list[tuple[float, int]] = field(default_factory=list)
+    losing: list[tuple[float, int, int]] = field(default_factory=list)
     orders: int = 0  # the descriptor that they come from; -1: from nobody any more
     order: Order = field(default_factory=Order)
     listeners: set[int] = field(default_factory=set)
@@ -203,20 +204,22 @@ class Warden:
             self._obey(Order())
 
     def _heed(self, order: dict[str, Any]) -> None:
+        number = order.pop("order", 0)
         if "lose" in order:
-            self.losing.append((time.monotonic() + DEAD_WITHIN_S, order["lose"]))
+            self.losing.append((time.monotonic() + DEAD_WITHIN_S, order["lose"], number))
             return
         if "settle" not in order:
             self._obey(Order(**order))
         elif self.ledger:
             self.ledger.settle()
-        print("obeyed", flush=True)
+        print(f"{number} obeyed", flush=True)
 
     def _lose(self) -> None:
         """As soon as nobody is behind the gate, whom older kernels do not tell to be gone."""
         while self.losing and (not self.listeners or self.losing[0][0] <= time.monotonic()):
-            _, seed = self.losing.pop(0)
-            print(json.dumps(self.ledger.lose(seed) if self.ledger else {}), flush=True)
+            _, seed, number = self.losing.pop(0)
+            told = json.dumps(self.ledger.lose(seed) if self.ledger else {})
+            print(f"{number} {told}", flush=True)
 
     def _obey(self, order: Order) -> None:
         """From now on; what is held up is decided anew."""
@@ -264,18 +267,23 @@ class Warden:
         order = self.order
         if call.name != "msync" and not is_below(call, order.below):
             return self._pass(call)
-        if order.sync_fails:
-            return _answer(call, errno.EIO)
         delay_s = float("inf") if order.sync_s is None else order.sync_s
         if not delay_s:
-            return self._pass(call)
+            return self._sync(call)
         self.seen += 1
         heapq.heappush(self.held, (time.monotonic() + delay_s, self.seen, call))
         return None
 
     def _let_go(self) -> None:
         while self.held and self.held[0][0] <= time.monotonic():
-            self._pass(heapq.heappop(self.held)[2])
+            self._sync(heapq.heappop(self.held)[2])
+
+    def _sync(self, call: Call) -> None:
+        """Its time has come. What holds now held already when it began, or was decided anew."""
+        if self.order.sync_fails:
+            _answer(call, errno.EIO)
+        else:
+            self._pass(call)
 
     def _pass(self, call: Call) -> None:
         if self.ledger:
@@ -297,7 +305,7 @@ def watch(name: str, below: str = "") -> None:
         door.bind(f"\0{name}")
         door.listen()
         _try_filter()
-        print("ready", flush=True)
+        print("0 ready", flush=True)
         Warden(_ledger(below)).serve(door)
 
 
@@ -333,8 +341,9 @@ def attempt(name: str, folder: str, patience_s: float) -> dict[str, Any]:
 
 
 def _write(path: str) -> str:
+    """The name of the error that is met, if any."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        fd = _made(path)
     except OSError as e:
         return errno.errorcode[e.errno or 0]
     try:
@@ -343,8 +352,19 @@ def _write(path: str) -> str:
         return errno.errorcode[e.errno or 0]
     finally:
         os.close(fd)
-        os.unlink(path)
+        with suppress(OSError):  # read-only by now
+            os.unlink(path)
     return ""
+
+
+def _made(path: str) -> int:
+    """A new file; one that an earlier try had to leave goes first."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+    try:
+        return os.open(path, flags, 0o600)
+    except FileExistsError:
+        os.unlink(path)
+        return os.open(path, flags, 0o600)
 
 
 def _sync(folder: str, told: dict[str, Any]) -> None:

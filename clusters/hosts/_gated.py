@@ -54,14 +54,13 @@ class GatedAgent:
     ) -> None:
         self._unsynced = unsynced  # the folder whose changes are kept in mind until a sync
         self._started: set[str] = set()  # names of processes behind the gate
-        self._said = ""
+        self._number = 0  # of the last order; an answer to an earlier one is nobody's any more
         self._node, self._agent, self._folder = node, agent, folder
         self._name = f"seatrial-gate-{crc32(folder.encode()):08x}"
         self._gate = [python.executable, "-I", "-S", f"{python.packages}/{SCRIPT}"]
         self._spoilt: dict[str, DiskFault] = {}  # what each fault wants of the disk
         self._turn = asyncio.Lock()  # the last order given is the one that stays
-        self._obeyed = asyncio.Semaphore(0)
-        self._late = 0  # answers to come that nobody waits for any more
+        self._said: asyncio.Future[str] | None = None  # the answer to it
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
         call: Callable[..., Awaitable[Any]] = getattr(self._agent, verb)
@@ -72,14 +71,15 @@ class GatedAgent:
         log = f"{self._folder}/{LOG}"
         watching = [*self._gate, "watch", self._name]
         watching += [f"{self._folder}/{self._unsynced}"] if self._unsynced else []
+        listening = self._said = asyncio.get_running_loop().create_future()
         await self._agent.start(PROCESS, watching, log=log, on_line=self._heard)
-        listening = asyncio.ensure_future(self._obeyed.acquire())
         ended = asyncio.ensure_future(self._agent.exited(PROCESS))
         both = (listening, ended)
         await asyncio.wait(both, timeout=READY_WITHIN_S, return_when=asyncio.FIRST_COMPLETED)
-        for task in both:
-            task.cancel()
-        if not listening.done():
+        listens = listening.done()
+        for waiting in both:
+            waiting.cancel()
+        if not listens:
             raise BedFailed(f"{self._node} has no gate to its disk: {await self._last_words()}")
 
     async def start(self, name: str, argv: Sequence[str], **given: Any) -> int:
@@ -98,15 +98,16 @@ class GatedAgent:
     ) -> str:
         """What the warden answers to an order, which is made when its turn has come."""
         async with self._turn:
-            await self._agent.tell(PROCESS, json.dumps(order()))
+            self._number += 1
+            said: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            self._said = said
+            await self._agent.tell(PROCESS, json.dumps({"order": self._number, **order()}))
             try:
                 async with asyncio.timeout(within_s):
-                    await self._obeyed.acquire()
+                    return await said
             except TimeoutError:
-                self._late += 1
                 why = f"the gate to its disk did not obey within {within_s:g} s"
                 raise BedFailed(f"{self._node}: {why}") from None
-            return self._said
 
     async def forget_unsynced(self, seed: int) -> Forgotten:
         for name in sorted(self._started):
@@ -134,12 +135,10 @@ class GatedAgent:
         return DiskSeen(told["write"], told["sync"], told["sync_s"] if told["sync_s"] >= 0 else inf)
 
     def _heard(self, line: str) -> None:
-        """It listens, or it has obeyed."""
-        if self._late:
-            self._late -= 1
-            return
-        self._said = line
-        self._obeyed.release()
+        """It listens, or it has obeyed the order of that number, for which nobody may wait now."""
+        number, _, said = line.partition(" ")
+        if number == str(self._number) and self._said and not self._said.done():
+            self._said.set_result(said)
 
     async def _last_words(self) -> str:
         try:

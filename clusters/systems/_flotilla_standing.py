@@ -65,7 +65,11 @@ def _latest(described: Described, broker_set: BrokerSet) -> _Claim:
 
 
 def _own_claims(described: Described, broker_set: BrokerSet) -> list[_Claim]:
-    ids = {}
+    """A master names the members of its set by number. Whose number it is, controllers tell also of
+    those who say nothing now."""
+    ids: dict[int, str] = {}
+    for row in _rows(described, broker_set):
+        ids |= _ids(row, broker_set)
     for node in broker_set.nodes:
         said = described.get(node)
         if said:
@@ -79,17 +83,25 @@ def _own_claims(described: Described, broker_set: BrokerSet) -> list[_Claim]:
 
 def _controllers_claims(described: Described, broker_set: BrokerSet) -> list[_Claim]:
     claims = []
-    for said in described.values():
-        row = said["sets"].get(broker_set.name) if said and said["role"] == "controller" else None
-        if row:
-            ids = {
-                int(number): broker_set.addresses.get(member["addr"], "")
-                for number, member in row["members"].items()
-            }
-            master = ids.get(row["masterId"], "")
-            in_set = _named(row["set"], ids)
-            claims.append(_Claim(row["masterEpoch"], row["setEpoch"], master, in_set))
+    for row in _rows(described, broker_set):
+        ids = _ids(row, broker_set)
+        master, in_set = ids.get(row["masterId"], ""), _named(row["set"], ids)
+        claims.append(_Claim(row["masterEpoch"], row["setEpoch"], master, in_set))
     return claims
+
+
+def _rows(described: Described, broker_set: BrokerSet) -> list[Mapping[str, Any]]:
+    """What each controller says of the set."""
+    said = [each["sets"] for each in described.values() if each and each["role"] == "controller"]
+    return [sets[broker_set.name] for sets in said if sets.get(broker_set.name)]
+
+
+def _ids(row: Mapping[str, Any], broker_set: BrokerSet) -> dict[int, str]:
+    """Who has which number, as a controller says."""
+    return {
+        int(number): broker_set.addresses.get(member["addr"], "")
+        for number, member in row["members"].items()
+    }
 
 
 def _named(numbers: Sequence[int], ids: Mapping[int, str]) -> frozenset[str]:

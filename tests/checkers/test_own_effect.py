@@ -1,5 +1,6 @@
 """A fault counts only for what it did itself."""
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -119,6 +120,45 @@ def test_a_fault_without_an_effect_of_its_own_does_not_count(sound: Sketch) -> N
     assert coverage.judge(sound.facts()).stats["effective"] == {"kill": 1, "partition": 1}
 
 
+def paced(number: int, begin: int, heal: int | None, links: Any, **params: Any) -> FaultInterval:
+    told: dict[str, list[str]] = {}
+    for source, sink in links:
+        told.setdefault(sink, []).append(source)
+    kind = "delay" if "bytes_per_s" not in params else "bandwidth"
+    effect = {"effect": {"paced": told}}
+    at = {"applied": begin, "heal": heal, "state": "installed"}
+    return FaultInterval(number, kind, params, observation=effect, **at)
+
+
+def test_what_hides_a_delay_or_a_narrow_link() -> None:
+    """A cut, a silent end, more of the same; not another harm, nor a part of the time."""
+    link = ("a", "b")
+    late = paced(1, 2, 8, [link], delay_s=0.1, jitter_s=0.0)
+    narrow = paced(2, 2, 8, [link], bytes_per_s=1e5, per="link")
+    assert idle_links([late, narrow], END) == set()
+    assert idle_links([link_fault(0, 0, 9, [link]), late, narrow], END) == {1, 2}
+    assert idle_links([silence(0, 0, 9, "b"), late, narrow], END) == {1, 2}
+    assert idle_links([link_fault(0, 0, 7, [link]), late, narrow], END) == set()
+    assert idle_links([link_fault(0, 0, 9, [link], 0.9), late, narrow], END) == set()
+    assert idle_links([link_fault(0, 3, 7, [link]), late, narrow], END) == set()
+    longer, wider = paced(3, 0, 9, [link], delay_s=0.2), paced(4, 0, 9, [link], bytes_per_s=1e6)
+    assert idle_links([longer, wider, late, narrow], END) == {1}
+    uneven = paced(5, 2, 8, [link], delay_s=0.1, jitter_s=0.1)
+    assert idle_links([longer, uneven], END) == set(), "the other delays all packets alike"
+    card = paced(6, 2, 8, [link], bytes_per_s=1e4, per="node")
+    assert idle_links([narrow, card], END) == set()
+
+
+def test_one_that_comes_and_goes_hides_nothing() -> None:
+    """While it is gone the others are there; it is hidden as others are."""
+    link = ("a", "b")
+    flapping = replace(link_fault(0, 0, 9, [link]), params={"on_s": 1.0, "off_s": 1.0})
+    others = [link_fault(1, 2, 8, [link]), paced(2, 2, 8, [link], delay_s=0.1)]
+    for other in others:
+        assert idle_links([flapping, other], END) == set()
+    assert idle_links([link_fault(1, 0, 9, [link]), replace(flapping, id=2)], END) == {2}
+
+
 def disk(number: int, begin: int, heal: int | None, *nodes: str, **how: Any) -> FaultInterval:
     how = {"kind": "disk-full", "state": "installed"} | how
     return FaultInterval(number, targets={"broker": nodes}, applied=begin, heal=heal, **how)
@@ -164,3 +204,29 @@ def test_a_disk_of_a_dead_node_does_not_count(sound: Sketch) -> None:
     assert coverage.judge(sound.facts()).stats["effective"] == {"kill": 1}
     sound.fault("disk-full", 20, 22, targets=targets)
     assert coverage.judge(sound.facts()).stats["effective"] == {"disk-full": 1, "kill": 1}
+
+
+def test_faults_that_one_hides_are_told_and_prove_nothing(sound: Sketch) -> None:
+    """All on a node that is dead meanwhile; that is no reason to doubt what the others showed."""
+    links = {"broker-1": ["controller-1"]}
+    hit = {"broker": ("broker-1",)}
+    sound.fault("disk-full", 11, 15, targets=hit)
+    late = {"delay_s": 0.1}
+    sound.fault("delay", 11, 15, targets=hit, params=late, observation={"effect": {"paced": links}})
+    sound.fault("partition", 11, 15, targets=hit, observation={"effect": {"cut": links}})
+    result = coverage.judge(sound.facts())
+    assert not result.reasons
+    assert (result.stats["counted"], result.stats["planned"]) == (1, 4)
+    assert set(result.stats["worth"].values()) == {"counts", "had no effect of its own"}
+    proved = "1 of 4 planned faults were seen at work, 3 had no effect of their own"
+    assert result.stats["proved"] == proved
+    sound.fault("delay", 20, 22, params=late, observation={"effect": {"paced": links}})
+    assert coverage.judge(sound.facts()).stats["counted_by_kind"] == {"delay": 1, "kill": 1}
+
+
+def test_who_was_hidden_does_not_make_up_for_who_was_not_seen(sound: Sketch) -> None:
+    """Too few were seen, whatever others hid; and nobody saw one of that kind."""
+    sound.fault("disk-full", 11, 15, targets={"broker": ("broker-1",)})
+    sound.fault("pause", 20, 22, state="failed")
+    reasons = coverage.judge(sound.facts()).reasons
+    assert [reason.code for reason in reasons] == ["FAULT_NOT_OBSERVED"]

@@ -4,12 +4,10 @@ A program of any kind may be behind it; here it is a shell of Python that does w
 warden and the programs are real, and so is the kernel's filter.
 """
 
-import asyncio
 import errno
 import itertools
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -20,11 +18,7 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import _agent, _gate, _gate_calls, _gated
-from clusters.hosts._gated import GatedAgent
-from clusters.hosts._pipe import Connection, PipeAgent
-from harness.contracts import Forgotten, Python
-from harness.errors import BedFailed
+from clusters.hosts import _gate, _gate_calls
 
 HELD_S = 0.3
 GATE = [sys.executable, "-I", "-S", _gate.__file__]
@@ -57,7 +51,7 @@ class Fence:
         self.folder, self.name = folder, f"seatrial-test-{os.getpid()}-{id(self):x}"
         self.programs: list[subprocess.Popen[str]] = []
         self.warden = self._begun("watch", self.name, *ledger)
-        assert self._line(self.warden) == "ready"
+        assert self._line(self.warden) == "0 ready"
 
     def program(self, *argv: str) -> "subprocess.Popen[str]":
         program = self._begun("enter", self.name, "--", *(argv or (sys.executable, "-c", OBEDIENT)))
@@ -67,7 +61,7 @@ class Fence:
     def order(self, **order: Any) -> None:
         whole = {"below": str(self.folder), **order} if order else {}
         self._say(self.warden, json.dumps(whole))
-        assert self._line(self.warden) == "obeyed"
+        assert self._line(self.warden) == "0 obeyed"
 
     def loses_all(self, files: int, names: int) -> dict[str, Any]:
         """What the warden tells once the programs are dead and all that was at stake is gone."""
@@ -75,7 +69,7 @@ class Fence:
             program.kill()
             program.wait()
         self._say(self.warden, json.dumps({"lose": unlucky(files, names)}))
-        told: dict[str, Any] = json.loads(self._line(self.warden))
+        told: dict[str, Any] = json.loads(self._line(self.warden).removeprefix("0 "))
         assert (told["files"], told["names"]) == (files, names), told
         return told
 
@@ -226,6 +220,9 @@ def test_syncs_fail_are_slow_and_hang(fence: Fence) -> None:
     assert answer == "None"
     assert seconds >= HELD_S
     assert fence.tried()["sync_s"] >= HELD_S
+    fence.order(sync_s=HELD_S, sync_fails=True)
+    answer, seconds = fence.does(program, SYNC)
+    assert (answer, seconds >= HELD_S) == ("EIO", True), "late, and in vain"
     fence.order(sync_s=None)
     assert fence.tried(patience_s=0.2)["sync_s"] == -1
     answers: list[tuple[str, float]] = []
@@ -379,7 +376,7 @@ def test_what_was_done_from_elsewhere_is_settled(ledger: Fence) -> None:
     program = ledger.program()
     ledger.does(program, WRITE)
     ledger._say(ledger.warden, json.dumps({"settle": True}))
-    assert ledger._line(ledger.warden) == "obeyed"
+    assert ledger._line(ledger.warden) == "0 obeyed"
     ledger.loses_all(files=0, names=0)
     assert (ledger.folder / "f").read_bytes() == b"x" * 100
 
@@ -427,46 +424,21 @@ def test_who_is_killed_while_his_words_are_read_has_none(tmp_path: Path) -> None
     assert not _gate_calls.is_below(call, str(tmp_path))
 
 
-async def asked_again(agent: PipeAgent, folder: Path, patch: pytest.MonkeyPatch) -> Forgotten:
-    """What a node forgets when it is asked once more: twice it was in vain, for the gate was
-    stopped."""
-    python = Python(sys.executable, str(Path(_gate.__file__).parents[2]))
-    gated = GatedAgent("a", agent, python, str(folder), "store")
-    await gated.put_up()
-    await gated.start("writer", ["sh", "-c", "echo x > f"], cwd=str(folder / "store"))
-    await gated.exited("writer")
-    await gated.signal(_gated.PROCESS, signal.SIGSTOP)
-    with patch.context() as hasty:
-        hasty.setattr(_gated, "LOSES_WITHIN_S", 0.01)
-        for _ in range(2):
-            with pytest.raises(BedFailed, match="a: the gate to its disk did not obey within"):
-                await gated.forget_unsynced(1)
-    await gated.signal(_gated.PROCESS, signal.SIGCONT)
-    return await gated.forget_unsynced(1)
-
-
-def test_a_late_answer_is_not_taken_for_the_next(
+def test_what_the_prober_left_is_no_fault_of_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks again, of a node that has lost all it could, is not told of the first loss."""
-    (tmp_path / "store").mkdir()
-    argv = [sys.executable, "-I", "-S", _agent.__file__]
+    """The disk became read-only between its writing and its removing, and is sound again."""
+    probe = tmp_path / "probe"
 
-    async def scene() -> Forgotten:
-        connection = Connection("a", *ends)
-        await connection.open()
-        try:
-            return await asked_again(connection.agent, tmp_path, monkeypatch)
-        finally:
-            assert await connection.hang_up(30)
+    def refused(_path: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
 
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin
-        assert process.stdout
-        ends = os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())
-        process.stdin.close()
-        told = asyncio.run(scene())
-    assert (told.files, told.names) == (0, 0)
+    with monkeypatch.context() as read_only:
+        read_only.setattr(os, "unlink", refused)
+        assert _gate._write(str(probe)) == ""
+        assert probe.exists()
+    assert _gate._write(str(probe)) == ""
+    assert not probe.exists()
 
 
 def test_the_filter_asks_about_every_call_that_it_knows() -> None:

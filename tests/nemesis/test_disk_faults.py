@@ -2,6 +2,7 @@
 is healed, and the cluster is whole afterwards. What the prober met is compared with what is wanted.
 """
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -11,15 +12,19 @@ from typing import Any
 
 import pytest
 
+from clusters.hosts._disk_faults import merged
 from harness import registry
 from harness.contracts import DiskFault, DiskSeen, Observation
+from harness.errors import BedFailed
 from harness.history import History
 from harness.intervals import FaultInterval
 from harness.judge import destroyed_majorities
+from harness.scene import Scene
 from harness.sealing import seal
 from harness.simulation import Outcome, simulated
 from harness.trial import Trial
-from nemesis._disks import as_laid, patience_s, words
+from nemesis._disks import DiskTrouble, as_laid, hidden, patience_s, words
+from nemesis._fabric import Fabric
 
 SOUND = DiskFault("")
 KINDS = ("disk-full", "read-only", "fsync", "unsynced", "wipe", "corrupt")
@@ -158,6 +163,71 @@ def test_a_node_that_ended_on_its_disk_is_nobody_elses_victim(tmp_path: Path) ->
     assert "NOT HEALED" not in played.run.log.read_text()
 
 
+def test_two_that_end_together_start_a_node_once(world: Any) -> None:
+    """It ended on a disk that both had spoilt, and both find it so; starting it takes its time."""
+    agent = world.agents["broker-1"]
+    start, begun = world.bed.system.start_node, []
+
+    async def disk(_owner: str, _fault: DiskFault | None) -> None: ...
+
+    async def wanted() -> None: ...
+
+    async def seen(_below: str, _patience_s: float) -> DiskSeen:
+        return DiskSeen("", "", 0.001)
+
+    async def slowly(bed: Any, node: str) -> None:
+        begun.append(node)
+        await asyncio.sleep(0.05)
+        if agent.process == "running":
+            raise BedFailed(f"{node}: it is running already")
+        await start(bed, node)
+
+    async def story(world: Any) -> list[Observation]:
+        agent.disk, agent.disk_wanted, agent.disk_seen = disk, wanted, seen
+        world.bed.system.data, world.bed.system.start_node = "store", slowly
+        world.bed.hosts.folder = lambda _node: "/x"
+        fabric = Fabric(world.bed.nodes, world.agents)
+        held: set[str] = set()
+        scene = Scene(world.bed, fabric, lambda *_: (), lambda n: n.role, held, Random(1))
+        victims = [world.bed.node("broker-1")]
+        two = [
+            DiskTrouble(scene, "fsync", victims, DiskFault("", sync_fails=True)),
+            DiskTrouble(scene, "disk-full", victims, DiskFault("", full=True)),
+        ]
+        for trouble in two:
+            await trouble.__aenter__()
+        agent.end(70)
+        for trouble in two:
+            await trouble.__aexit__()
+        return await asyncio.gather(*(trouble.observe_healed() for trouble in two))
+
+    assert [seen.state for seen in world.run(story)] == ["installed", "installed"]
+    assert (agent.process, begun) == ("running", ["broker-1"])
+
+
+def test_only_disks_that_were_damaged_count_as_destroyed(tmp_path: Path) -> None:
+    """Of a wipe and a corruption that found a victim's process ended by itself, and of one whose
+    pattern met no file."""
+    trial = Trial(hosts="simulated", short_faults=True, duration_s=12.0, load={"rate": 20.0})
+    plan = '[[fault]]\nkind = "fsync"\nat_s = 1.0\nfor_s = 6.0\ntarget = "broker-1"\n'
+    plan += 'params = { how = "fail" }\n' + "".join(
+        f'[[fault]]\nkind = "{kind}"\nat_s = {at_s}\nfor_s = 1.0\ntarget = "{target}"\n{more}'
+        for kind, at_s, target, more in (
+            ("corrupt", 2.0, "broker-1", ""),
+            ("wipe", 3.0, "broker-1, broker-2", ""),
+            ("corrupt", 9.0, "broker-3", 'params = { files = "none/*" }\n'),
+            ("corrupt", 10.0, "broker-3", 'params = { files = "commitlog/*" }\n'),
+        )
+    )
+    played = simulated(trial.with_({"profile": "sync-flush"}), plan, tmp_path / "run")
+    seal(played.run)
+    _, never, wipe, missed, met = History.open(played.run).faults
+    assert (never.state, never.names, never.destroyed) == ("failed", (), ())
+    assert (wipe.state, wipe.names, wipe.destroyed) == ("partial", ("broker-2",), ("broker-2",))
+    assert (missed.state, missed.names, missed.destroyed) == ("failed", ("broker-3",), ())
+    assert (met.state, met.destroyed) == ("installed", ("broker-3",))
+
+
 def test_one_that_was_started_on_a_bad_disk_is_started_again(tmp_path: Path) -> None:
     """A kill that ends earlier starts the node on a disk that fails it."""
     plan = (
@@ -237,9 +307,11 @@ def test_disks_of_brokers_that_left_count_too() -> None:
         return set(destroyed_majorities(faults, roles))
 
     left = fault("membership", "broker-1", copies=["broker-1"])
-    assert beyond(left, fault("wipe", "broker-2")) == {"membership", "wipe"}
+    assert beyond(left, fault("wipe", "broker-2", copies=["broker-2"])) == {"membership", "wipe"}
     assert not beyond(left)
-    assert not beyond(fault("membership", "broker-1"), fault("wipe", "broker-2")), "a kept disk"
+    emptied = fault("wipe", "broker-2", copies=["broker-2"])
+    assert not beyond(fault("membership", "broker-1"), emptied), "a kept disk"
+    assert not beyond(left, fault("wipe", "broker-2")), "it did not get that far"
 
 
 # ------------------------------------------------------------------------------------ pure parts
@@ -269,6 +341,47 @@ def test_what_was_met_is_compared_with_what_is_wanted(
 ) -> None:
     """Of a fault that makes syncs take 0.5 s; a sound disk needs less than that."""
     assert as_laid(seen, wanted, DiskFault("", sync_s=0.5)) is good
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "is_hidden"),
+    [
+        (DiskFault("", full=True), DiskFault("", read_only=True), True),
+        (DiskFault("", read_only=True), DiskFault("", full=True), False),
+        (DiskFault("", full=True), DiskFault("", full=True), False),
+        (DiskFault("", full=True), DiskFault("", sync_s=inf), False),
+        (DiskFault("", sync_s=0.3), DiskFault("", sync_s=1.0), True),
+        (DiskFault("", sync_s=0.3), DiskFault("", sync_s=inf), True),
+        (DiskFault("", sync_s=0.3), DiskFault("", sync_fails=True), False),
+        (DiskFault("", sync_s=1.0), DiskFault("", sync_s=0.3), False),
+        (DiskFault("", sync_fails=True), DiskFault("", sync_s=inf), True),
+        (DiskFault("", sync_fails=True), DiskFault("", sync_s=0.3), False),
+    ],
+)
+def test_what_a_worse_fault_hides_can_not_be_seen(
+    own: DiskFault, others: DiskFault, is_hidden: bool
+) -> None:
+    """The prober meets the other one's effect, with this one or without it."""
+    wanted = merged([own, others])
+    assert wanted
+    assert hidden(wanted, own) is is_hidden
+
+
+def test_a_full_disk_below_a_read_only_one_was_not_seen(tmp_path: Path) -> None:
+    """All writes fail because of the other; and of syncs that fail late both faults are seen."""
+    plan = "".join(
+        f'[[fault]]\nkind = "{kind}"\nat_s = {at_s}\nfor_s = 2.0\ntarget = "nameserver"\n{more}'
+        for kind, at_s, more in (
+            ("read-only", 1.0, ""),
+            ("disk-full", 2.0, ""),
+            ("fsync", 6.0, 'params = { how = "fail" }\n'),
+            ("fsync", 6.5, 'params = { how = "slow", delay_s = 0.2 }\n'),
+        )
+    )
+    trial = Trial(hosts="simulated", short_faults=True, duration_s=10.0, load={"rate": 20.0})
+    played = simulated(trial, plan, tmp_path / "run")
+    assert [row["state"] for row in rows(played)] == ["installed", "failed"] + ["installed"] * 2
+    assert all(row["healed"] for row in rows(played))
 
 
 @pytest.mark.parametrize(

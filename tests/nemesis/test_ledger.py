@@ -1,5 +1,6 @@
 """The ledger: what is still in the world."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,26 @@ def test_what_follows_a_torn_line_is_read(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b'{"is": "intent", "id": 1, "ki')
     Ledger(path).close_entry(0)
     assert open_entries(path) == ()
+    assert not ledger_damage(path)
+
+
+def test_a_line_that_the_disk_takes_in_part_is_no_intent(tmp_path: Path) -> None:
+    """As at the end of a full disk: whoever asked is told, nothing is left of it, and what is
+    written later can be read."""
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.intend(CUT)
+    before = path.read_bytes()
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, unlimited[1]))
+    try:
+        with pytest.raises(OSError, match="ledger"):
+            ledger.intend(KILL)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert path.read_bytes() == before
+    ledger.intend(KILL)
+    assert open_entries(path) == (KILL, CUT)
     assert not ledger_damage(path)
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.contracts import Node
+from harness.errors import BedFailed
 from harness.scene import CUT, Effect
 from nemesis import _network
 from nemesis._fabric import Fabric
@@ -95,6 +96,13 @@ class Slow:
         self.rules = {rule.source: rule.drop for rule in rules}
 
 
+class Lost(Slow):
+    """An agent that nobody can reach."""
+
+    async def links(self, rules: Any) -> None:
+        raise BedFailed("no answer")
+
+
 def test_the_last_merge_wins_whatever_is_slow() -> None:
     """Faults that come and go at once leave what the last of them wants."""
     nodes = [Node("a", "x", "1.1.1.1"), Node("b", "x", "1.1.1.2"), Node("c", "x", "1.1.1.3")]
@@ -113,6 +121,43 @@ def test_the_last_merge_wins_whatever_is_slow() -> None:
     asyncio.run(story())
     assert agents["b"].rules == {}
     assert agents["a"].calls == agents["c"].calls == 0, "a node that no rule touches is left alone"
+
+
+def test_what_was_not_lifted_to_its_end_is_lifted_by_the_next_attempt() -> None:
+    """Broken off before any node was told, as by a stop in the instant of a healing."""
+    nodes = [Node("a", "x", "1.1.1.1"), Node("b", "x", "1.1.1.2")]
+    agents = {node.name: Slow() for node in nodes}
+
+    async def story() -> None:
+        fabric = Fabric(nodes, agents)  # type: ignore[arg-type]
+        await fabric.lay("one", {("a", "b"): CUT})
+        lifting = asyncio.create_task(fabric.lift("one"))
+        await asyncio.sleep(0)
+        lifting.cancel()
+        await asyncio.gather(lifting, return_exceptions=True)
+        await fabric.lift("one")
+
+    asyncio.run(story())
+    assert agents["b"].rules == {}
+
+
+def test_a_node_that_can_not_be_told_is_in_the_way_of_its_own_faults_only() -> None:
+    """Those of other nodes are laid and lifted all the same."""
+    nodes = [Node("a", "x", "1.1.1.1"), Node("b", "x", "1.1.1.2")]
+    agents = {"a": Slow(), "b": Lost()}
+
+    async def story() -> None:
+        fabric = Fabric(nodes, agents)  # type: ignore[arg-type]
+        with pytest.raises(BedFailed):
+            await fabric.lay("one", {("a", "b"): CUT})
+        await fabric.lay("two", {("b", "a"): CUT})
+        assert agents["a"].rules == {"1.1.1.2": 1.0}
+        await fabric.lift("two")
+        with pytest.raises(BedFailed):
+            await fabric.lift("one")
+
+    asyncio.run(story())
+    assert agents["a"].rules == {}
 
 
 def test_no_link_is_not_seen_cut() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from signal import SIGTERM
+from signal import SIGKILL, SIGTERM
 from typing import Any
 
 import pytest
@@ -78,6 +78,21 @@ def test_a_process_has_one_tormentor(world: Any, tmp_path: Path, kind: str) -> N
     assert world.sound
 
 
+@pytest.mark.parametrize("kind", ["kill", "pause", *KINDS])
+def test_the_row_names_those_who_were_hit(world: Any, tmp_path: Path, kind: str) -> None:
+    """Not who had ended before; and a fault that hit nobody names nobody, to later ones neither."""
+    world.agents["broker-1"].end(70)
+    plan = planned(
+        PlannedFault(kind, 1.0, 5.0, "broker-1, broker-2"),
+        PlannedFault(kind, 1.5, 2.0, "broker-1"),
+        PlannedFault("loss", 2.0, 2.0, "fault-0"),
+    )
+    carried_out(world, plan, tmp_path)
+    hit = [json.loads(world.last(number)["targets"]) for number in range(3)]
+    assert hit == [{"slave": ["broker-2"]}, {}, {"slave": ["broker-2"]}]
+    assert world.last(1)["state"] == "failed"
+
+
 def test_a_restarted_process_was_asked(world: Any, tmp_path: Path) -> None:
     """It ended by itself, with an exit code of its own."""
     carried_out(world, planned(PlannedFault("restart", 1.0, 5.0, "broker-3")), tmp_path)
@@ -94,6 +109,38 @@ def test_one_that_will_not_end_is_made_to(world: Any, tmp_path: Path) -> None:
     assert world.log == ["start broker-3"]
     assert world.last(0)["healed"]
     assert world.sound
+
+
+def test_a_member_that_will_not_end_is_made_to(world: Any, tmp_path: Path) -> None:
+    """One that was asked to leave, and would end of that after all, when nobody looks any more."""
+
+    async def nothing(*_: Any) -> None: ...
+
+    async def enrolled(*_: Any) -> bool:
+        return True
+
+    system = world.bed.system
+    system.members = system.stopped_first = ("broker",)
+    system.can = frozenset({"members"})
+    system.dismiss = system.enrol = nothing
+    system.enrolled, system.start_newcomer = enrolled, system.start_node
+    world.agents["broker-3"].deaf.add(SIGTERM)
+    one = PlannedFault("membership", 1.0, 15.0, "broker-3", {"disk": "kept"})
+    carried_out(world, planned(one), tmp_path)
+    assert (world.last(0)["state"], world.log) == ("failed", ["start broker-3"])
+    assert world.last(0)["healed"]
+    assert world.sound
+
+
+def test_one_that_can_not_be_ended_is_not_healed(world: Any, tmp_path: Path) -> None:
+    """Its end may still come, and nobody would start it again then."""
+    world.agents["broker-3"].deaf |= {SIGTERM, SIGKILL}
+    carried_out(world, planned(PlannedFault("kill", 1.0, 15.0, "broker-3")), tmp_path)
+    assert world.last(0)["state"] == "failed"
+    assert world.last(0)["healed"] is None
+    assert world.alarms == [
+        "NOT HEALED: fault 0 (kill on broker-3): broker-3 was told to end, and has not"
+    ]
 
 
 def test_a_rolling_restart_waits_until_the_cluster_is_whole(world: Any, tmp_path: Path) -> None:

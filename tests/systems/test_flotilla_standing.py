@@ -68,6 +68,20 @@ def test_a_whole_cluster_is_redundant() -> None:
     assert missing(now, [SET]) == ""
 
 
+@pytest.mark.parametrize(("members", "set_epoch"), [([1, 2, 3], 2), ([1, 2], 1)])
+def test_who_says_nothing_stays_in_the_set(members: list[int], set_epoch: int) -> None:
+    """A paused or dead slave, as long as nobody has taken it out: the master knows its number only,
+    and the controllers whose number it is, be they behind or not."""
+    said = {
+        "broker_1": broker(1, "master", 3, [1, 2, 3], 2),
+        "controller_1": controller(1, 3, members, set_epoch, state="leader"),
+        "broker_3": None,
+    }
+    now = look(**WHOLE | said)
+    assert (now.in_set, now.out_of_set) == (NODES, ())
+    assert not now.redundant
+
+
 def test_of_two_masters_the_later_epoch_is_master() -> None:
     """There is no lease: a deposed master that nobody told still says that it is one."""
     now = look(
