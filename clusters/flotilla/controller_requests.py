@@ -251,9 +251,9 @@ def prudent(scene: Scene, decision: Decision) -> Decision:
 def _last(row: BrokerSet) -> str:
     last = ", ".join(map(str, row.sync_set))
     return (
-        f"nobody else is in the SyncStateSet than {last}: bring it back with its disk, or give up what "
-        "only it has, and start the controllers with enableElectUncleanMaster = true until there is "
-        "another master"
+        f"nobody else is in the SyncStateSet than {last}: bring it back with its disk, or give up "
+        "what only it has, and start the controllers with enableElectUncleanMaster = true until "
+        "there is another master"
     )
 
 
