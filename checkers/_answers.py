@@ -34,8 +34,8 @@ class Answers:
         self.ask = ask
         self._columns = {name: table.column(name).to_numpy() for name in table.column_names}
 
-    def total(self, f: F, kind: Type) -> int:
-        return self._sum(self._where(What.OPS, f=f, type=kind))
+    def total(self, f: F, kind: Type, group: int | None = None) -> int:
+        return self._sum(self._where(What.OPS, f=f, type=kind, set=group))
 
     def messages(self, f: F) -> int:
         """Messages that polls of this kind returned."""

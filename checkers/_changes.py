@@ -57,6 +57,7 @@ class Changes:
     of_key: Mapping[int, Sequence[Did]]
     names: Mapping[str, Any]
     faults: tuple[FaultInterval, ...]
+    whole: bool = True  # no operation that was recorded is missing
 
     def of(self, *kinds: F) -> Mapping[int, Sequence[Did]]:
         """The keys that had such operations, with these alone."""
@@ -67,7 +68,23 @@ class Changes:
         keys = self.names.get("keys", ())
         return str(keys[key]) if 0 <= key < len(keys) else f"key {key}"
 
-    def finding(self, code: str, breaches: Iterable[Breach], meaning: str) -> Iterator[Finding]:
+    def judged(
+        self, breaches: Sequence[Breach], meanings: Mapping[str, str]
+    ) -> tuple[list[Finding], list[Reason]]:
+        """A finding for each code that was breached. Where an operation may be missing, the change
+        that explains a breach may be the one, so that they are a reason."""
+        if breaches and not self.whole:
+            first = breaches[0]
+            what = "1 contradiction" if len(breaches) == 1 else f"{len(breaches):,} contradictions"
+            why = (
+                f"{what} may be the record's fault, which has gaps; first: {self.name(first.key)}: "
+                f"{first.why}; run it again"
+            )
+            return [], [Reason("OPERATIONS_UNRECORDED", why)]
+        told = (self._finding(code, breaches, meaning) for code, meaning in meanings.items())
+        return [finding for some in told for finding in some], []
+
+    def _finding(self, code: str, breaches: Iterable[Breach], meaning: str) -> Iterator[Finding]:
         """Of this code, if there is any such breach. `meaning`: with a place for their number."""
         mine = sorted((b for b in breaches if b.code == code), key=lambda b: (b.t, b.key))
         if not mine:
@@ -125,7 +142,7 @@ def _changes(history: History) -> Changes:
         key: tuple(sorted(row, key=lambda did: (did.begun, did.process)))
         for key, row in sorted(of_key.items())
     }
-    return Changes(ordered, history.names, history.faults)
+    return Changes(ordered, history.names, history.faults, "ops" not in history.gaps)
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:

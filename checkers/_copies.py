@@ -45,7 +45,8 @@ class Copies:
 
     files: int
     compared: int = 0
-    twice: bool = False  # at least one entry was read from two replicas
+    keys: frozenset[int] = frozenset()  # of which an entry was read
+    twice: frozenset[int] = frozenset()  # ... from two replicas
     lacking: int = 0
     differing: int = 0
     doubled: int = 0
@@ -130,11 +131,16 @@ def compare(replicas: Sequence[int]) -> Callable[[Batches], Batches]:
 
     def merge(partials: Batches) -> Batches:
         for number, block in merged(partials, ENTRY_FIELDS, absorb):
-            key = min(number >> (OFFSET_BITS - BLOCK_BITS), len(replicas) - 1)
+            key = min(_key(number), len(replicas) - 1)
             report = json.dumps(_report(number, block, replicas[key]))
             yield pa.record_batch([[number], [report]], schema=REPORT)
 
     return merge
+
+
+def _key(number: int) -> int:
+    """Of a block's entries."""
+    return number >> (OFFSET_BITS - BLOCK_BITS)
 
 
 def _report(number: int, block: Block, replicas: int) -> dict[str, Any]:
@@ -186,7 +192,8 @@ def add_up(files: int, reports: list[tuple[int, dict[str, Any]]]) -> Copies:
     return Copies(
         files,
         counts["compared"],
-        counts["twice"] > 0,
+        frozenset(_key(number) for number, report in reports if report["compared"]),
+        frozenset(_key(number) for number, report in reports if report["twice"]),
         counts["lacking"],
         counts["differing"],
         counts["doubled"],
@@ -199,7 +206,7 @@ def add_up(files: int, reports: list[tuple[int, dict[str, Any]]]) -> Copies:
 def _missing(reports: list[tuple[int, dict[str, Any]]]) -> tuple[tuple[int, int, int], ...]:
     extents: dict[tuple[int, int], list[int]] = {}
     for number, report in reports:
-        key = number >> (OFFSET_BITS - BLOCK_BITS)
+        key = _key(number)
         for node, first, last, held in report["extents"]:
             known = extents.setdefault((key, node), [first, last, 0])
             known[1], known[2] = last, known[2] + held

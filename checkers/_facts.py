@@ -52,7 +52,7 @@ class Outline:
     sets: tuple[str, ...] = ("",)  # names of the broker sets; one without a name if there is one
     dealt: Mapping[str, Dealt] = field(default_factory=dict)  # what lives in each, where known
     interrupted: bool = False
-    complete: bool = True  # nothing that was recorded is missing
+    gaps: frozenset[str] = frozenset()  # tables of which something recorded may be missing
     cut_short: tuple[Reason, ...] = ()  # what the test bed lost, so that the run ended early
 
     @cached_property
@@ -192,7 +192,7 @@ def outline(history: History, trial: Trial) -> Outline:
         sets=sets,
         dealt=dealt_sets(history.names),
         interrupted=bool(history.interrupted),
-        complete=history.complete,
+        gaps=history.gaps,
         cut_short=history.cut_short,
     )
 

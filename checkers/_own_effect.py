@@ -43,11 +43,11 @@ def idle_links(faults: Sequence[FaultInterval], end: int) -> frozenset[int]:
     for fault, window in _installed(faults, end):
         if fault.silences:
             for name in fault.names:
-                silent[name].append(Stay(window.begin, window.end, CUT, SILENT))
+                silent[name].append(_stay(window, CUT, SILENT))
         elif links := tuple(links_of(fault)):
             asked.add(fault.id)
             for link in links:
-                laid[link].append(_stay(fault, window))
+                laid[link].append(_stay(window, drop_of(fault), fault.id))
     return frozenset(asked - set(_effective(laid, silent)))
 
 
@@ -96,8 +96,9 @@ def drop_of(fault: FaultInterval) -> float:
     return float(fault.params.get("probability", CUT))
 
 
-def _stay(fault: FaultInterval, window: Window) -> Stay:
-    return Stay(window.begin, max(window.begin + 1, window.end), drop_of(fault), fault.id)
+def _stay(window: Window, drop: float, fault: int) -> Stay:
+    """Never of no length, for that has no end."""
+    return Stay(window.begin, max(window.begin + 1, window.end), drop, fault)
 
 
 def _effective(laid: Mapping[Link, list[Stay]], silent: Mapping[str, list[Stay]]) -> Iterator[int]:

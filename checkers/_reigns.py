@@ -24,7 +24,8 @@ LIVES = frozenset({"start", *ENDS})
 
 @dataclass(frozen=True)
 class Standing:
-    """A set as it was last told of: its master, its SyncStateSet, and which node has which id."""
+    """A set as it was last told of: its last master, its SyncStateSet, and which node has which
+    id."""
 
     master: int | None = None
     members: tuple[int, ...] = ()
@@ -57,10 +58,12 @@ def standings(told: Sequence[Event], before: int) -> dict[str, Standing]:
             continue
         if event.kind == "election":
             winner = fields.get("masterId")
-            members = tuple(int(i) for i in fields.get("set", ()))
+            members = tuple(int(i) for i in fields.get("set") or () if i is not None)
+            if winner is None and name in sets:  # who was master before is still to be replaced
+                winner, members = sets[name].master, members or sets[name].members
             sets[name] = Standing(None if winner is None else int(winner), members)
         elif event.kind == "set" and name in sets:
-            members = tuple(int(i) for i in fields.get("set", ()))
+            members = tuple(int(i) for i in fields.get("set") or () if i is not None)
             sets[name] = Standing(sets[name].master, members)
     return {name: Standing(s.master, s.members, nodes[name]) for name, s in sets.items()}
 
@@ -97,7 +100,11 @@ def headless(
     end: int,
 ) -> Iterator[Incident]:
     """Sets that got no new master in time, although nothing was in the way: the old one silent, a
-    member of its set and most controllers untouched, and no other fault in force."""
+    member of its set and most controllers untouched, and no other fault in force.
+
+    An election of nobody, or of somebody silent, makes no master. Where another silent one was
+    elected before anybody could know, and is the whole set now, nobody may be elected any more.
+    """
     by_id = {fault.id: fault for fault in faults}
     controllers = {node for node, role in roles.items() if role == "controller"}
     for window, ids in stretches(faults, end):
@@ -110,13 +117,23 @@ def headless(
             or 2 * len(controllers - silent) <= len(controllers)
         ):
             continue
+        until = window.begin + patience
         for name, standing in standings(told, window.begin).items():
-            others = {standing.nodes.get(i, "") for i in standing.members} - {"", *silent}
-            elected = _elections(told, name, window.begin, window.begin + patience)
-            if standing.name in silent and others and not elected:
+            if standing.name not in silent or not _living(standing, silent):
+                continue
+            winners = _winners(told, name, window.begin, until)
+            if any(standing.nodes.get(number, "") not in {"", *silent} for number in winners):
+                continue
+            later = standings(told, until + 1)[name]
+            if _living(later, silent) or standing.master in winners:
                 who, took_s = standing.name, patience / 1e9
                 why = f"{name} had no master but {who}, which was silent, after {took_s:g} s"
-                yield Incident(window.begin + patience, who, why)
+                yield Incident(until, who, why)
+
+
+def _living(standing: Standing, silent: set[str]) -> set[str]:
+    """Members of the set that may be elected."""
+    return {standing.nodes.get(number, "") for number in standing.members} - {"", *silent}
 
 
 def _silences(fault: FaultInterval, window: Window) -> bool:
@@ -130,14 +147,16 @@ def _silences(fault: FaultInterval, window: Window) -> bool:
     )
 
 
-def _elections(told: Sequence[Event], name: str, begin: int, end: int) -> list[Event]:
-    return [
-        event
+def _winners(told: Sequence[Event], name: str, begin: int, end: int) -> set[int]:
+    """Whom this set elected in that time, by their ids; an election may elect nobody."""
+    ids = {
+        event.fields.get("masterId")
         for event in told
         if event.kind == "election"
         and event.fields.get("brokerName") == name
         and begin <= event.t <= end
-    ]
+    }
+    return {int(number) for number in ids if number is not None}
 
 
 def needless(

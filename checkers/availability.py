@@ -129,7 +129,7 @@ def _asking(known: Facts) -> Window | None:
     after the last acknowledgement: at most the load's end, when it was never heard of again. Where
     a part of the record is missing, so may be its answer."""
     sending = known.answers.sending
-    in_vain = known.answers.in_vain(never=known.outline.complete)
+    in_vain = known.answers.in_vain(never="ops" not in known.outline.gaps)
     if sending is None or in_vain is None:
         return sending
     load = known.outline.load

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers._facts import Facts, Outline, facts
-from checkers._own_effect import idle_disks, idle_links
+from checkers._own_effect import idle_disks, idle_links, links_of
 from harness.history import History
 from harness.intervals import Event, FaultInterval, in_force, overlap
 from harness.operation import F, Type
@@ -226,26 +226,31 @@ def silences_master(fault: FaultInterval) -> bool:
 
 def unelectable(fault: FaultInterval, outline: Outline) -> bool:
     """Could nobody elect a master, for at least half of the time? This fault or others had taken
-    the majority of the controllers, or all brokers were silent: then there is nobody to elect, and
-    controllers do not take the silence of all for everybody's death."""
+    the majority of the controllers, or all brokers: then there is nobody to elect, and controllers
+    do not take the silence of all for everybody's death. Taken is who is silent, or has lost too
+    many links to speak with most of the controllers."""
     window = in_force(fault, outline.end)
     if window is None:
         return False
-    cut_off = set(fault.names) if fault.silences else set()
-    silent = set(cut_off)
-    for there, other in zip(outline.force, outline.applied, strict=True):
-        if 2 * overlap(window, there) < window.end - window.begin or other.id == fault.id:
-            continue
-        if other.silences or other.kind == "partition":
-            cut_off |= set(other.names)
-            silent |= set(other.names) if other.silences else set()
+    there = [fault] + [
+        other
+        for when, other in zip(outline.force, outline.applied, strict=True)
+        if 2 * overlap(window, when) >= window.end - window.begin and other.id != fault.id
+    ]
+    silent = {name for each in there if each.silences for name in each.names}
+    cut = {link for each in there if each.kind == "partition" for link in links_of(each)}
     controllers = {node for node, role in outline.roles.items() if role == "controller"}
     brokers = {node for node, role in outline.roles.items() if role == "broker"}
     if hit := sets_of_master(fault, outline):
         brokers = {node for name in hit for node in outline.dealt[name].nodes}
-    return 2 * len(controllers - cut_off) <= len(controllers) or (
-        bool(brokers) and brokers <= silent
-    )
+
+    def speaks(node: str) -> bool:
+        """With most controllers, itself among them, both ways."""
+        heard = {c for c in controllers - silent if not {(node, c), (c, node)} & cut}
+        return node not in silent and 2 * len(heard) > len(controllers)
+
+    able = sum(map(speaks, controllers))
+    return 2 * able <= len(controllers) or (bool(brokers) and not any(map(speaks, brokers)))
 
 
 def sets_of_master(fault: FaultInterval, outline: Outline) -> frozenset[str]:

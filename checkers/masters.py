@@ -8,7 +8,7 @@ elected while nothing is wrong (`NEEDLESS_ELECTION`; it only informs where time 
 machine may stall unseen). A nameserver shows no older master after a newer one (`ROUTE_WENT_BACK`).
 
 The laws that are watched in simulated worlds (`invariants`) say some of this too: what they are
-asked about there is left to them.
+asked about there is left to them, where they are judged.
 """
 
 from collections import defaultdict
@@ -40,10 +40,13 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     names, set_of_key = broker_sets(history.names, told)
     acked = placed(writers(history, set_of_key, spark), names, told, history)
     stats: dict[str, Any] = {"writers": len(acked), "overlap_s": round(overlap(acked) / 1e9, 6)}
-    found = [*_shared(acked, names, told, history)]
-    if not any(event.kind == WATCHED for event in told):
+    laws = _told_by_laws(trial)
+    known = _mastered_twice(told) if laws and len(names) == 1 else frozenset()
+    found = [*_shared(acked, names, known, history)]
+    if not laws or not any(event.kind == WATCHED for event in told):
         found += _finding("ELECTED_OUTSIDE", outside(told), faults, INTEGRITY)
-    found += _finding("ROUTE_WENT_BACK", went_back(told), faults, INTEGRITY)
+    if "events" not in history.gaps:  # it may have started again in between
+        found += _finding("ROUTE_WENT_BACK", went_back(told), faults, INTEGRITY)
     if seen.load and history.complete:
         alone = headless(told, faults, seen.roles, patience, seen.load.end)
         found += _finding("HEADLESS", alone, faults, RECOVERS)
@@ -92,13 +95,12 @@ def placed(
 
 
 def _shared(
-    acked: Sequence[Writer], names: Sequence[str], told: Sequence[Event], history: History
+    acked: Sequence[Writer], names: Sequence[str], known: frozenset[int], history: History
 ) -> Iterator[Finding]:
-    """Epochs in which several brokers acknowledged, unless their own words say it already."""
+    """Epochs in which several brokers acknowledged; not those that are `known` already."""
     by_epoch: dict[tuple[int, int], list[Writer]] = defaultdict(list)
     for writer in acked:
         by_epoch[writer.set, writer.epoch].append(writer)
-    known = _mastered_twice(told) if len(names) == 1 else frozenset()
     shared = [e for e, who in by_epoch.items() if len(who) > 1 and e[1] not in known]
     if not shared:
         return
@@ -115,6 +117,11 @@ def _shared(
     what = "1 epoch" if len(shared) == 1 else f"{len(shared):,} epochs"
     message = f"in {what} more than one broker acknowledged"
     yield Finding("EPOCH_SHARED", len(shared), message, INTEGRITY, rows)
+
+
+def _told_by_laws(trial: Trial) -> bool:
+    """Will what the nodes themselves tell be judged elsewhere?"""
+    return not trial.checkers or "invariants" in trial.checkers
 
 
 def _mastered_twice(told: Sequence[Event]) -> frozenset[int]:

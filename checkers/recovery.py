@@ -16,6 +16,11 @@ still.
 A node whose disk the nemesis spoils may end rather than go on, for that is what nodes should do who
 can no longer keep a promise: until the fault was healed, and after damage to its files for good.
 
+Where a part of the record is missing, nobody is convicted by what it may have said: an event of a
+full set, an answer, a fault that could not be undone or that excuses a crash. What no lost row can
+explain convicts all the same: a set that was not whole when the runner asked, unanswered sends
+where all operations are there, a crash under a plan without faults of disks or memory.
+
 A node that the test bed lost, because its host died or its disk was full, is nobody's crash, and
 the run was ended before the cluster had its time to recover. A dying host ends its processes first
 and is missed only when nobody has heard of it for long, so what happened to the node within a
@@ -23,6 +28,8 @@ minute before it was lost is not held against the system either.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from checkers._facts import Facts, Outline, facts, full_set_at, latest
@@ -33,7 +40,7 @@ from harness.operation import F, Type
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
 
-DEMAND = "recovers"
+DEMAND, UNRECORDED = "recovers", "RECOVERY_UNRECORDED"
 EVIDENCE_ROWS = 10
 KILLED, TERMINATED = (-9, 137), (0, -15, 143)
 ONE_CRASH_NS = 5_000_000_000  # a fatal event and the exit that follows it are one crash
@@ -50,14 +57,18 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
 
 def judge(known: Facts) -> Result:
     """Crashes are judged always; recovery when the run got that far."""
-    findings = list(_crashes(known.outline))
-    reasons: list[Reason] = []
+    crashes = list(_crashes(known.outline))
+    doubtful = _excusable(known.outline)
+    findings = [] if doubtful else list(crashes)
+    reasons = [_perhaps_excused(crash) for crash in crashes] if doubtful else []
     stats: dict[str, Any] = {"crashes": sum(f.count for f in findings)}
     if not known.outline.interrupted and known.outline.load is not None:
         if known.outline.healed is None:
             reasons.append(_healing_unseen(known.outline))
         if (since := known.outline.alone_since) is not None:
-            findings += _unrecovered(known, since)
+            certain, perhaps = _lacking(known, since)
+            findings += _unrecovered(known, since, certain)
+            reasons += _perhaps_recovered(perhaps)
             stats |= _times(known, since)
             if not findings and not reasons:
                 stats["proved"] = "the cluster came back by itself after everything was healed"
@@ -77,50 +88,94 @@ def _healing_unseen(outline: Outline) -> Reason:
 # ------------------------------------------------------------------------------------ recovery
 
 
-def _unrecovered(known: Facts, healed: int) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class Lack:
+    """What a broker set lacked at the deadline. `rests_on`: tables without which nobody knows."""
+
+    set: str
+    what: str
+    came: int | None
+    rests_on: frozenset[str]
+
+
+def _lacking(known: Facts, healed: int) -> tuple[list[Lack], list[Lack]]:
+    """What the broker sets lacked for certain, and what a gap in the record may hide. A fault that
+    could not be undone would excuse everything."""
+    outline, found = known.outline, list[Lack]()
+    deadline = healed + round(outline.trial.recover_within_s * 1e9)
+    for number, name in enumerate(outline.sets):
+        found += _without_full_set(outline, name, healed, deadline)
+        group = number if outline.set_of_key else None
+        found += _unanswered(known, name or "all", group, deadline)
+    if NO_SET in outline.set_of_key:
+        found += _unanswered(known, "none", NO_SET, deadline)
+    if list(_unended(outline)):
+        return [], found
+    certain = [lack for lack in found if not lack.rests_on & outline.gaps]
+    return certain, [lack for lack in found if lack not in certain]
+
+
+def _unended(outline: Outline) -> Iterator[tuple[str, FaultInterval | None]]:
+    """Kinds of planned faults whose healing is not recorded, where the record of faults has gaps,
+    and what is known of each; one of no kind where nobody knows the plan."""
+    if "faults" not in outline.gaps:
+        return
+    recorded = {fault.id: fault for fault in outline.faults}
+    for number, kind in enumerate(outline.planned):
+        fault = recorded.get(number)
+        if fault is None or fault.healed is None:
+            yield kind, fault
+    if not outline.planned:
+        yield "", None
+
+
+def _unrecovered(known: Facts, healed: int, lacking: Sequence[Lack]) -> Iterator[Finding]:
     """One finding for all broker sets that did not come back."""
-    within_s = known.outline.trial.recover_within_s
-    deadline = healed + round(within_s * 1e9)
-    lacking = [
-        (name or "all", *lack)
-        for number, name in enumerate(known.outline.sets)
-        for lack in _missing(known, number, name, healed, deadline)
-    ]
-    if NO_SET in known.outline.set_of_key:
-        lacking += [("none", *lack) for lack in _unanswered(known, NO_SET, deadline)]
-    rows = [
-        {"set": name, "missing": what, "healed_s": _s(healed), **detail}
-        for name, what, detail in lacking
-    ]
-    sets = {row["set"] for row in rows}
-    if rows:
-        what = ", ".join(dict.fromkeys(str(row["missing"]) for row in rows))
+    if lacking:
+        rows = (
+            {"set": lack.set, "missing": lack.what, "healed_s": _s(healed), **_at(lack.came)}
+            for lack in lacking
+        )
         yield Finding(
             code="NOT_RECOVERED",
-            count=len(sets),
+            count=len({lack.set for lack in lacking}),
             message=(
-                f"{len(sets)} broker set{'s' if len(sets) > 1 else ''} did not recover within "
-                f"{within_s:g} s after everything was healed: no {what}"
+                f"{_did_not_recover(lacking)} within {known.outline.trial.recover_within_s:g} s "
+                f"after everything was healed: no {_what(lacking)}"
             ),
             demand=DEMAND,
-            evidence=tuple(rows[:EVIDENCE_ROWS]),
+            evidence=tuple(islice(rows, EVIDENCE_ROWS)),
             faults=tuple(f.id for f in known.outline.faults if f.begin is not None)[-1:],
         )
 
 
-def _missing(
-    known: Facts, number: int, name: str, healed: int, deadline: int
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What this broker set lacks at the deadline."""
-    full = redundant_at(known.outline, name, healed)
-    if (full is None and not _seen_redundant(known.outline)) or (full or 0) > deadline:
-        yield "master with its full SyncStateSet", _at(full)
-    yield from _unanswered(known, number if known.outline.set_of_key else None, deadline)
+def _perhaps_recovered(lacking: Sequence[Lack]) -> Iterator[Reason]:
+    if lacking:
+        yield Reason(
+            UNRECORDED,
+            f"{_did_not_recover(lacking)} in time (no {_what(lacking)}) as far as the record goes, "
+            "but that has gaps; run it again",
+        )
 
 
-def _unanswered(
-    known: Facts, group: int | None, deadline: int
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _did_not_recover(lacking: Sequence[Lack]) -> str:
+    sets = len({lack.set for lack in lacking})
+    return f"{sets} broker set{'s' if sets > 1 else ''} did not recover"
+
+
+def _what(lacking: Sequence[Lack]) -> str:
+    return ", ".join(dict.fromkeys(lack.what for lack in lacking))
+
+
+def _without_full_set(outline: Outline, name: str, healed: int, deadline: int) -> Iterator[Lack]:
+    full, seen = redundant_at(outline, name, healed), _seen_redundant(outline)
+    if (full is None and not seen) or (full or 0) > deadline:
+        asked = full is None and seen is False  # the nodes themselves said so
+        rests_on = frozenset() if asked else frozenset({"events"})
+        yield Lack(name or "all", "master with its full SyncStateSet", full, rests_on)
+
+
+def _unanswered(known: Facts, name: str, group: int | None, deadline: int) -> Iterator[Lack]:
     """What was asked of this broker set in time, and not answered in time. Who reads can be given
     nothing where nobody sent. A workload without sends has operations of its own."""
     demands = [("acknowledged operation", OWN, OWN)]
@@ -130,7 +185,7 @@ def _unanswered(
         came = known.answers.answer(known.healed_mark, fs, group)
         late = came is None or came > deadline
         if late and _tried(known, fs, group) and _tried(known, needed, group):
-            yield what, _at(came)
+            yield Lack(name, what, came, frozenset({"ops"}))
 
 
 def redundant_at(outline: Outline, name: str, since: int) -> int | None:
@@ -170,7 +225,9 @@ def _tried(known: Facts, fs: Sequence[F], group: int | None) -> bool:
         return False
     if any(answers.in_window(window, f, Type.INVOKE, group) for f in fs):
         return True
-    return known.outline.complete and any(answers.left_open(window, f, group) > 0 for f in fs)
+    return "ops" not in known.outline.gaps and any(
+        answers.left_open(window, f, group) > 0 for f in fs
+    )
 
 
 def _times(known: Facts, healed: int) -> Mapping[str, Any]:
@@ -224,6 +281,18 @@ def _is_crash(event: Event, outline: Outline) -> bool:
     return not _lost_by_the_bed(event, outline) and not _failed_by_its_disk(event, outline)
 
 
+def _excusable(outline: Outline) -> bool:
+    """Whether a part of the record is missing that may excuse a crash: the beginning of a fault
+    under which a node may end, or the word that the test bed lost it."""
+    unbegun = {kind for kind, fault in _unended(outline) if fault is None or fault.begin is None}
+    return bool(unbegun & {"", *EXCUSING}) or bool(outline.cut_short and "events" in outline.gaps)
+
+
+def _perhaps_excused(crash: Finding) -> Reason:
+    but = "what excuses that may be in the part of the record that is missing; run it again"
+    return Reason(UNRECORDED, f"{crash.message}; but {but}")
+
+
 def _lost_by_the_bed(event: Event, outline: Outline) -> bool:
     """Not a minute before its node was lost, or after."""
     return any(
@@ -253,7 +322,7 @@ def _planned_exit(event: Event, outline: Outline) -> bool:
     """Killed by the nemesis, or stopped by us at the end."""
     code = event.fields.get("code", 0)
     stopping = "drain" in outline.phases and event.t >= outline.phases["drain"]
-    if not outline.complete and code in (*TERMINATED, *KILLED):
+    if outline.gaps & {"faults", "notes"} and code in (*TERMINATED, *KILLED):
         return True  # who ended it may be what is missing
     if code in TERMINATED or (stopping and code in KILLED):
         return stopping or _asked_to_end(event, outline)

@@ -8,7 +8,8 @@ counts as different too. One replica that holds two messages at an offset is a m
 A fork is lawful while a deposed master has not yet been told. So nothing is concluded unless the
 runner saw full redundancy at the end. An entry that a replica lacks convicts nobody, since copying
 may lag behind; it is counted. A run that came back, and of which no entry is there twice, shows
-nothing either way, and says so: somebody failed to read the replicas' logs.
+nothing either way, and says so: somebody failed to read the replicas' logs. Of several broker sets
+each has to show it for itself, if anything was written to it; so it is with looks in between.
 
 Where the runner looked in between (`harness.comparing`), the digests that it was given must be the
 same at every look (`DIGESTS_DIFFER`): replicas that had parted and were brought together again
@@ -25,10 +26,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers._copies import Copies, Row, copies
-from checkers._facts import broker_sets
+from checkers._facts import broker_sets, facts
 from checkers._reigns import set_of_node
+from harness.dealing import Dealt, dealt_sets
 from harness.history import History
 from harness.intervals import Event, events
+from harness.operation import F, Type
 from harness.remarks import NOT_COMPARED
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTEGRITY = "integrity"
+WRITES = (F.SEND, F.APPEND)
 MOST_EPOCHS = MOST_LOOKS = 20
 
 
@@ -47,32 +51,67 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     findings = [*_parted(told), *_unlike(looks)]
     replicas = sum(role == "broker" for role in history.names.get("roles", {}).values())
     several = replicas > len(sets)
-    unseen = _unseen(history, looks) if several and trial.compare_replicas else ()
-    seen = {"looks": len(looks)} if looks else {}
-    if not _came_back(history, told):
-        return Result("replicas", tuple(findings), unseen, {"compared": 0, **seen})
-    found = copies(history, spark)
-    stats: dict[str, Any] = {"compared": found.compared, **seen}
+    back = _came_back(history, told)
+    found = copies(history, spark) if back else Copies(0)
+    written = _written(history, trial, spark, found) if several else frozenset()
+    reasons: list[Reason] = []
+    if several and back:
+        reasons += _nothing(written, found, history.names)
+    if several and trial.compare_replicas:
+        reasons += _unseen(history, looks, written)
+    stats: dict[str, Any] = {"compared": found.compared}
+    stats |= {"looks": len(looks)} if looks else {}
     if found.files:
         stats["lacking"] = found.lacking
     if found.differing:
         findings.append(_finding(found, history))
-    nothing = several and not found.twice and not found.differing
-    return Result("replicas", tuple(findings), (*_nothing(nothing), *unseen), stats)
+    return Result("replicas", tuple(findings), tuple(reasons), stats)
 
 
-def _nothing(so: bool) -> tuple[Reason, ...]:
-    why = (
-        "No entry of the log was read from two replicas at the end, so nothing is known of whether "
-        "they hold the same; harness.log says why they could not be read"
+def _written(
+    history: History, trial: Trial, spark: "SparkSession | None", found: Copies
+) -> frozenset[str]:
+    """Of several broker sets those of several replicas in which there is an entry: it was read, or
+    acknowledged."""
+    dealt = dealt_sets(history.names)
+    if len(dealt) < 2:
+        return frozenset()
+    answers = facts(history, trial, spark).answers
+    return frozenset(
+        name
+        for number, (name, of) in enumerate(dealt.items())
+        if len(of.nodes) > 1
+        and (
+            _keys(of, history.names) & found.keys
+            or any(answers.total(f, Type.OK, number) for f in WRITES)
+        )
     )
-    return (Reason("NOTHING_COMPARED", why),) if so else ()
 
 
-def _unseen(history: History, looks: Sequence[Event]) -> tuple[Reason, ...]:
-    """Of a run that was to be looked at between its faults, and never was."""
-    if "simulated" in history.state or any(_two(look) for look in looks):
-        return ()
+def _keys(of: Dealt, names: Mapping[str, Any]) -> frozenset[int]:
+    """The numbers of the keys that live in this set."""
+    return frozenset(n for n, key in enumerate(names.get("keys", ())) if key in of.keys)
+
+
+def _nothing(written: frozenset[str], found: Copies, names: Mapping[str, Any]) -> Iterator[Reason]:
+    """Each set shows for itself whether its replicas hold the same."""
+    dealt = dealt_sets(names)
+    unread = sorted(name for name in written if not _keys(dealt[name], names) & found.twice)
+    if unread or not found.twice:
+        where = f" of {', '.join(unread)}" if unread else ""
+        yield Reason(
+            "NOTHING_COMPARED",
+            f"No entry of the log{where} was read from two replicas at the end, so nothing is "
+            "known of whether they hold the same; harness.log says why they could not be read",
+        )
+
+
+def _unseen(history: History, looks: Sequence[Event], written: frozenset[str]) -> Iterator[Reason]:
+    """Of a run that was to be looked at between its faults, and never was, or not each set."""
+    seen = {name for look in looks for name in _two(look)}
+    unseen = sorted(written - seen)
+    if "simulated" in history.state or (seen and not unseen):
+        return
     tries = [note.text.partition(" ")[2] for note in history.notes(NOT_COMPARED)]
     why = (
         f"the last try failed, in {tries[-1]}"
@@ -80,13 +119,16 @@ def _unseen(history: History, looks: Sequence[Event]) -> tuple[Reason, ...]:
         else "its cluster was never whole there, or had nothing to compare; make the times between "
         "faults longer"
     )
-    told = "The replicas were never compared between faults, which compare_replicas asks for"
-    return (Reason("REPLICAS_NOT_COMPARED", f"{told}: {why}"),)
+    whose = f" of {', '.join(unseen)}" if unseen else ""
+    asked = "were never compared between faults, which compare_replicas asks for"
+    yield Reason("REPLICAS_NOT_COMPARED", f"The replicas{whose} {asked}: {why}")
 
 
-def _two(look: Event) -> bool:
-    """Whether it shows two replicas of one set."""
-    return any(len(of["digests"]) > 1 for of in look.fields.get("sets", {}).values())
+def _two(look: Event) -> Iterator[str]:
+    """The sets of which it shows two replicas."""
+    for name, of in look.fields.get("sets", {}).items():
+        if len(of["digests"]) > 1:
+            yield name
 
 
 def _came_back(history: History, told: Sequence[Event]) -> bool:

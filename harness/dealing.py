@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from harness.contracts import Node, System
+from harness.contracts import CLIENT, Node, System
+
+WITHOUT_DATA = (CLIENT, "nameserver")  # roles whose nodes keep nothing that was acknowledged
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ def numbers_of_keys(names: Mapping[str, Any]) -> list[int]:
 
 
 def replica_groups(names: Mapping[str, Any]) -> dict[str, str]:
-    """Whom each node shares its data with: a broker with its set, any other with its role."""
+    """Whom each node shares its data with: a broker with its set, any other with its role. A
+    nameserver knows what others tell it, and has no data to share."""
     sets = {node: name for name, of in dealt_sets(names).items() for node in of.nodes}
-    return {node: sets.get(node, role) for node, role in names.get("roles", {}).items()}
+    roles: Mapping[str, str] = names.get("roles", {})
+    return {n: sets.get(n, role) for n, role in roles.items() if role not in WITHOUT_DATA}

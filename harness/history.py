@@ -141,16 +141,24 @@ class History:
         """The run came to its end, and every writer closed its journal."""
         return bool(self.state.get("ended", False))
 
-    @cached_property
+    @property
     def complete(self) -> bool:
-        """Everything that was recorded is here, so that what is not here did not happen.
+        """Everything that was recorded is here, so that what is not here did not happen."""
+        return not self.gaps
+
+    @cached_property
+    def gaps(self) -> frozenset[str]:
+        """Tables of which something that was recorded may be missing.
 
         A client node that died for good may have taken with it what its crew did last; a file that
         was imported may have had lines that could not be read.
         """
+        if not self.ended or self.state.get("gaps"):
+            return frozenset(TABLES)
         roles = self.names.get("roles", {})
         crew_gone = any(roles.get(node) == CLIENT for node in self._lost(GONE))
-        return self.ended and not self.damage and not crew_gone and not self.state.get("gaps")
+        torn = {table_of(damage.path) for damage in self._inspected[1]}
+        return frozenset(torn | ({"ops", "notes"} if crew_gone else set()))
 
     @property
     def interrupted(self) -> bool:

@@ -172,27 +172,25 @@ def outside_kinds(history: History, trial: Trial) -> tuple[str, ...]:
 def destroyed_majorities(
     faults: Sequence[FaultInterval], groups: Mapping[str, str]
 ) -> frozenset[str]:
-    """Kinds of the faults that, with others at the same time, took from most nodes of some group
+    """Kinds of the faults that together, at one moment, had taken from most nodes of some group
     what was on their disks: of a broker set, or a role. No replication survives that, so no
     contract can claim it."""
     destroying = [fault for fault in faults if fault.destroyed]
     of = Counter(groups.values())
+    kinds: set[str] = set()
+    for last in destroying:
+        there = [fault for fault in destroying if _there_when(last, fault)]
+        hit = Counter(groups.get(name, "") for name in {n for f in there for n in f.destroyed})
+        lost = {group for group, count in hit.items() if group and 2 * count > of[group]}
+        kinds |= {f.kind for f in there if lost & {groups.get(n, "") for n in f.destroyed}}
+    return frozenset(kinds)
 
-    def majority(fault: FaultInterval) -> bool:
-        names = {name for other in destroying if _meet(fault, other) for name in other.destroyed}
-        hit = Counter(groups.get(name, "") for name in names)
-        return any(group and 2 * count > of[group] for group, count in hit.items())
 
-    return frozenset(fault.kind for fault in destroying if majority(fault))
-
-
-def _meet(one: FaultInterval, other: FaultInterval) -> bool:
-    """Whether both were in the world at some time; one that nobody saw healed stays there."""
-    if one.begin is None or other.begin is None:
-        return one is other
-    return (other.healed is None or one.begin <= other.healed) and (
-        one.healed is None or other.begin <= one.healed
-    )
+def _there_when(last: FaultInterval, fault: FaultInterval) -> bool:
+    """Whether it was in the world when the last one began; what nobody saw healed stays there."""
+    if last.begin is None or fault.begin is None:
+        return fault is last
+    return fault.begin <= last.begin and (fault.healed is None or last.begin <= fault.healed)
 
 
 def permitted(result: Result, trial: Trial, outside: Sequence[str]) -> Result:

@@ -48,6 +48,7 @@ ADVICE = {
     "OBJECTS_NOT_DECIDED": f"{UNIQUE} Count in equal steps; give a process a new number after a "
     "time-out.",
     "OPERATIONS_UNRECORDED": RUN_AGAIN,
+    "RECOVERY_UNRECORDED": RUN_AGAIN,
     "SENDING_UNRECORDED": RUN_AGAIN,
     "CHECKER_FAILED": "Check it again (seatrial check); report the crash.",
     "CHECKER_TIMEOUT": "Check it again (seatrial check), on more cores.",

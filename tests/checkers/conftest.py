@@ -15,7 +15,7 @@ from checkers._timeline import cells
 from harness.dealing import Dealt
 from harness.intervals import Event, FaultInterval, Window
 from harness.operation import F, Type
-from harness.schema import OPS
+from harness.schema import OPS, TABLES
 from harness.trial import Trial
 from harness.verdict import Reason
 
@@ -39,7 +39,8 @@ class Sketch:
     planned: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     interrupted: bool = False
-    complete: bool = True
+    complete: bool = True  # else anything may be missing
+    gaps: tuple[str, ...] = ()  # tables of which something is
     cut_short: tuple[Reason, ...] = ()
     sets: tuple[str, ...] = ("",)
     dealt: dict[str, Dealt] = field(default_factory=dict)
@@ -111,7 +112,7 @@ class Sketch:
             events=tuple(sorted(self.events, key=lambda e: e.t)),
             roles=self.roles,
             interrupted=self.interrupted,
-            complete=self.complete,
+            gaps=frozenset(self.gaps if self.complete else TABLES),
             cut_short=self.cut_short,
             sets=self.sets,
             dealt=self.dealt,

@@ -25,6 +25,7 @@ def test_what_a_system_deals_is_read_again() -> None:
     assert dealt_sets(named) == {"a": A, "b": B}
     assert sets_named(object(), (), ()) == {}  # type: ignore[arg-type]
     roles = {"broker-1": "broker", "controller-1": "controller", "broker-9": "broker"}
+    roles |= {"nameserver-1": "nameserver", "client-1": "client"}
     assert replica_groups({"roles": roles, **named}) == {
         "broker-1": "a",
         "controller-1": "controller",

@@ -164,6 +164,47 @@ def test_nobody_can_be_elected(
     assert codes(sound) == (set() if excused else {"MASTER_FAULT_UNSEEN"})
 
 
+C1, C2, C3 = CONTROLLERS = ("controller-1", "controller-2", "controller-3")
+SLAVES = ("broker-2", "broker-3")
+
+
+@pytest.mark.parametrize(
+    ("shape", "sides", "both_ways", "excused"),
+    [
+        ("between", [("client-1",), CONTROLLERS], True, False),  # they elect without clients
+        ("one", [(C1,), (C2, C3, *SLAVES)], True, False),
+        ("halves", [(C1, *SLAVES), (C2, C3)], True, True),  # slaves speak with one of three
+        ("halves", [(C1,), (C2, C3)], True, False),
+        ("ring", [(C1,), (C3,)], True, False),  # each has a majority by way of the second
+        ("isolate", [(C1,), (C2,), (C3,)], True, True),
+        ("isolate", [(C1,), (C2,), (C3,)], False, True),  # who is not answered gets no votes
+        ("between", [SLAVES, CONTROLLERS], True, True),  # nobody is heard who may be elected
+        ("between", [SLAVES[:1], CONTROLLERS], True, False),
+    ],
+)
+def test_partitions_keep_controllers_from_electing_by_what_they_cut(
+    sound: Sketch,
+    shape: str,
+    sides: list[tuple[str, ...]],
+    both_ways: bool,
+    excused: bool,
+) -> None:
+    """Not by whom they name: of most shapes that is everybody who takes part."""
+    sound.roles |= dict.fromkeys(CONTROLLERS, "controller")
+    sound.faults[0] = replace(sound.faults[0], selector="master", kind="pause")
+    sound.planned[0] = "pause"
+    sound.events = [e for e in sound.events if e.t < 9e9 or e.t > 17e9]
+    cut: dict[str, list[str]] = {}
+    for number, here in enumerate(sides):
+        there = sides[number + 1 :] + (sides[:number] if both_ways else [])
+        for sink in here:
+            cut[sink] = [source for side in there for source in side]
+    seen = {"effect": {"cut": cut}}
+    targets = {"server": tuple(node for side in sides for node in side)}
+    sound.fault("partition", 9, 17, params={"shape": shape}, targets=targets, observation=seen)
+    assert codes(sound) == (set() if excused else {"MASTER_FAULT_UNSEEN"})
+
+
 @pytest.mark.parametrize(("controllers", "excused"), [(2, True), (1, False)])
 def test_one_fault_may_take_the_master_and_its_judges(
     sound: Sketch, controllers: int, excused: bool

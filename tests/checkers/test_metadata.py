@@ -6,8 +6,10 @@ asks for the offset. `lock 1` takes process 1 a lock for 30 ms; `unlock 1` gives
 operation takes 1 ms; `+20` lets 20 ms pass.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +22,8 @@ from harness.journal import Journal
 from harness.operation import NONE, F, Type
 from harness.rundir import RunDir
 from harness.trial import Trial
+from harness.verdict import Judgement
+from harness.workloads import messages, topics
 
 MS = 1_000_000
 MARKS = {"?": Type.INFO, "-": Type.FAIL}
@@ -118,6 +122,11 @@ def test_locks(text: str, times: int) -> None:
     assert [breach.code for breach in breaches] == ["QUEUE_OWNED_TWICE"] * times
 
 
+def test_messages_beside_topics_are_judged_as_messages_are() -> None:
+    """Its contract demands the same of them; the same checkers ask."""
+    assert set(topics.CHECKERS) == {*messages.CHECKERS, "metadata", "groups"}
+
+
 WORDS = st.sampled_from(["create", "delete", "create?", "delete?", "create-", "look"])
 
 
@@ -170,8 +179,9 @@ def test_a_sound_store_of_offsets_convicts_nobody(
 # ------------------------------------------------------------------------------- from recorded rows
 
 
-def recorded(folder: Path, *lines: tuple[int, str]) -> History:
-    """A run in which each of these keys had this history."""
+def recorded(folder: Path, *lines: tuple[int, str], faults: Sequence[Any] = ()) -> History:
+    """A run in which each of these keys had this history. `faults`: when each began, and which
+    never did."""
     folder.mkdir(exist_ok=True)
     run = RunDir(folder)
     run.trial_file.write_text(Trial().to_toml())
@@ -194,6 +204,12 @@ def recorded(folder: Path, *lines: tuple[int, str]) -> History:
     notes = Journal(run.journal, "notes", "runner")
     notes.append((0, NONE, NONE, "drain"))
     notes.close()
+    table = Journal(run.journal, "faults", "runner")
+    for n, begin in enumerate(faults):
+        healed = None if begin is None else begin + 1
+        times = (0, 0, begin, begin, begin, healed, healed)
+        table.append((n, "pause", "{}", "slave", "{}", *times, "installed", "{}"))
+    table.close()
     return History.open(run)
 
 
@@ -207,6 +223,37 @@ def test_findings_name_what_was_lost_and_by_whom_it_was_missed(tmp_path: Path) -
     result = groups.check(history, Trial(), None)
     assert [finding.code for finding in result.findings] == ["GROUP_WENT_BACK"]
     assert result.stats["redelivered"] == 2
+
+
+def test_nothing_is_proved_beside_a_finding(tmp_path: Path) -> None:
+    """Changes that outlived every failover are told of where all of them did."""
+    kept = recorded(tmp_path / "kept", (0, "create see"), (1, "commit 5 at 5"))
+    broken = recorded(tmp_path / "broken", (0, "create gone"), (1, "commit 5 at 3"))
+    for checker in (metadata, groups):
+        assert "1 acknowledged" in checker.check(kept, Trial(), None).stats["proved"]
+        assert "proved" not in checker.check(broken, Trial(), None).stats
+
+
+def test_a_finding_names_the_fault_before_it(tmp_path: Path) -> None:
+    """The last that had begun by then, where none was in force; not one that never began."""
+    history = recorded(tmp_path, (0, "create +5 gone"), faults=(MS, None, 100 * MS))
+    (lost,) = metadata.check(history, Trial(), None).findings
+    assert lost.faults == (0,)
+
+
+@pytest.mark.parametrize("checker", [metadata, groups])
+def test_a_change_that_is_missing_convicts_nobody(tmp_path: Path, checker: ModuleType) -> None:
+    """The delete, or the reset, that explains what was seen may be what the record lacks; what no
+    operation is missing from convicts, whatever else is."""
+    run = recorded(tmp_path, (0, "create gone"), (1, "commit 5 at 3"), faults=(MS,)).run
+    (run.journal / "faults-runner-000.arrows").unlink()
+    assert History.open(run).gaps == {"faults"}
+    assert len(checker.check(History.open(run), Trial(), None).findings) == 1
+    run.update_state(gaps=True)
+    result = checker.check(History.open(run), Trial(), None)
+    assert (result.findings, result.judgement) == ((), Judgement.UNKNOWN)
+    assert "OPERATIONS_UNRECORDED" in [reason.code for reason in result.reasons]
+    assert "proved" not in result.stats
 
 
 def test_what_nobody_looked_at_in_the_end_proves_nothing(tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ def test_what_covers_a_fault() -> None:
     assert idle_links([link_fault(0, 0, 9, [link]), link_fault(1, 2, 8, [link, other])], 9) == set()
     assert idle_links([silence(0, 0, None, "a"), link_fault(1, 2, None, [link])], END) == {1}
     assert idle_links([silence(0, 0, 9, "c"), cut], END) == set()
+    assert idle_links([silence(0, 1, 1, "a"), cut], END) == set(), "one of no length has an end"
     losses = [link_fault(0, 0, 9, [link], 0.5), link_fault(1, 2, 8, [link], 0.8)]
     assert idle_links(losses, END) == set()
     assert idle_links([losses[0], link_fault(1, 2, 8, [link], 0.2)], END) == {1}

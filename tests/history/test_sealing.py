@@ -91,6 +91,7 @@ def test_a_file_that_is_missing_is_damage(tmp_path: Path, sealed: bool) -> None:
         path.unlink()
     history = History.open(run)
     assert not history.complete
+    assert history.gaps == {"ops"}
     (reason,) = history.damage
     assert "ops-client-1-000" in reason.message
     assert "its writer counted 1000 rows" in reason.message

@@ -207,6 +207,23 @@ def test_damage_to_most_disks_is_no_promise_broken() -> None:
     assert not beyond(wiped("broker-1", "broker-2", kind="kill"))
 
 
+@pytest.mark.parametrize(("until", "lost"), [(100, False), (None, False), (55, True)])
+def test_only_disks_that_were_gone_together_are_a_majority(until: int | None, lost: bool) -> None:
+    """Of five, one is gone for long and two one after the other: never more than two at a time.
+    A third one that begins while another two are gone is one too many."""
+
+    def wiped(number: int, begin: int, healed: int | None) -> FaultInterval:
+        targets = {"x": (f"broker-{number}",)}
+        return FaultInterval(number, "wipe", targets=targets, begin=begin, healed=healed)
+
+    groups = {f"broker-{number}": "set-1" for number in range(1, 6)}
+    faults = [wiped(1, 0, until), wiped(2, 10, 20), wiped(3, 50, 60)]
+    if lost:
+        faults.append(wiped(4, 52, 53))
+    assert destroyed_majorities(faults, groups) == ({"wipe"} if lost else set())
+    assert destroyed_majorities(faults[::-1], groups) == ({"wipe"} if lost else set())
+
+
 def test_disks_of_brokers_that_left_count_too() -> None:
     """Those that were seen emptied: not a disk that was kept, nor what a controller knew."""
     roles = {f"broker-{number}": "broker" for number in (1, 2, 3)}

@@ -216,7 +216,12 @@ def test_a_fault_that_could_not_be_healed_makes_the_run_unknown(
 
 @pytest.mark.parametrize(
     ("wiped", "beyond"),
-    [(("broker-1", "broker-2"), ("wipe of a majority",)), (("broker-1", "broker-4"), ())],
+    [
+        (("broker-1", "broker-2"), ("wipe of a majority",)),
+        (("broker-1", "broker-4"), ()),
+        (("controller-1",), ("wipe of a majority",)),
+        (("nameserver-1",), ()),  # the only one, and it knows nothing that others do not
+    ],
 )
 def test_damage_to_most_disks_of_a_broker_set_is_no_promise_broken(
     written: Callable[..., History], wiped: tuple[str, ...], beyond: tuple[str, ...]
@@ -228,6 +233,8 @@ def test_damage_to_most_disks_of_a_broker_set_is_no_promise_broken(
     brokers = [f"broker-{number}" for number in range(1, 7)]
     dealt = {"set-1": brokers[:3], "set-2": brokers[3:]}
     sets = {name: {"nodes": nodes, "full": 3, "keys": []} for name, nodes in dealt.items()}
-    run.write_names({"keys": [], "roles": dict.fromkeys(brokers, "broker"), "sets": sets})
+    roles = dict.fromkeys(brokers, "broker")
+    roles |= {"controller-1": "controller", "nameserver-1": "nameserver"}
+    run.write_names({"keys": [], "roles": roles, "sets": sets})
     trial = Trial(survives=(*Trial().survives, "wipe"))
     assert judge.outside_kinds(History.open(run), trial) == beyond

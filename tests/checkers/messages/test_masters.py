@@ -24,7 +24,7 @@ def event(at: float, node: str, kind: str, **fields: Any) -> Event:
     return Event(int(at * S), node, kind, fields)
 
 
-def election(at: float, epoch: int, winner: int, before: list[int], **more: Any) -> Event:
+def election(at: float, epoch: int, winner: int | None, before: list[int], **more: Any) -> Event:
     fields: Mapping[str, Any] = {"brokerName": "set-1", "epoch": epoch, "masterId": winner}
     fields = {**fields, "set": [winner], "previousSet": before, "unclean": False, **more}
     return event(at, "controller-1", "election", **fields)
@@ -72,6 +72,40 @@ def test_a_silent_master_is_replaced() -> None:
     assert left_alone([*RAISED, election(12, 2, 2, [1, 2, 3])], hung) == 0
     assert left_alone([*RAISED, election(15.5, 2, 2, [1, 2, 3])], hung) == 1
     assert left_alone(RAISED, hung) == 1
+
+
+@pytest.mark.parametrize(
+    ("elections", "count"),
+    [
+        ([(12, None, [1, 2, 3])], 1),  # held, and nobody was elected
+        ([(12, None, [])], 1),  # its set stays what it was
+        ([(12, None, [1, 2, 3]), (14, 2, [2])], 0),
+        ([(12, 1, [1])], 1),  # the silent one again
+        ([(9.9, None, [1, 2, 3])], 1),  # who was master before is to be replaced
+        ([(9.9, None, [1])], 0),  # nobody else may be elected
+        ([(12, 4, [4, 2])], 1),  # nobody knows who that is, and there is one who could be
+        ([(12, 4, [4])], 0),
+    ],
+)
+def test_only_a_living_winner_replaces_a_master(
+    elections: list[tuple[float, int | None, list[int]]], count: int
+) -> None:
+    """That an election was held is not enough."""
+    held = [
+        election(at, 2 + n, winner, [1, 2, 3], set=who)
+        for n, (at, winner, who) in enumerate(elections)
+    ]
+    assert left_alone([*RAISED, *held], fault(0, 10, 20, "broker-1")) == count
+
+
+@pytest.mark.parametrize(("winner", "count"), [(2, 0), (3, 0), (None, 1)])
+def test_who_falls_silent_with_the_master_may_be_elected_before_it_is_missed(
+    winner: int | None, count: int
+) -> None:
+    """The set is the winner alone then, so that no other may be elected, lawfully."""
+    members = [winner] if winner else [1, 2, 3]
+    told = [*RAISED, election(12, 2, winner, [1, 2, 3], set=members)]
+    assert left_alone(told, fault(0, 10, 20, "broker-1", "broker-2")) == count
 
 
 def test_each_set_has_a_broker_1() -> None:
@@ -165,6 +199,21 @@ def test_a_nameserver_shows_the_newest_master() -> None:
     assert len(list(went_back([route(2, 2), gone, route(4, 1)]))) == 1
 
 
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_life_that_is_not_recorded_convicts_no_nameserver(written: Any, torn: bool) -> None:
+    """The event of its new start may be what the record lacks; nothing else would explain it."""
+    history = acked(written, SOUND, [*RAISED, route(3, 2), route(4, 1)])
+    journal = Journal(history.run.journal, "events" if torn else "faults", "other")
+    journal.append((1, "", "start", "{}") if torn else (0, "pause", *[None] * 12))
+    journal.close()
+    for path in history.run.journal.glob("*-other-*.arrows"):
+        path.unlink()
+    history = History.open(history.run)
+    assert not history.complete
+    codes = [finding.code for finding in masters.check(history, Trial(), None).findings]
+    assert codes == ([] if torn else ["ROUTE_WENT_BACK"])
+
+
 # --------------------------------------------------------------------------- who acknowledged
 
 
@@ -222,6 +271,21 @@ def test_who_says_so_is_not_convicted_twice(written: Any) -> None:
     both = [event(4, f"broker-{n}", "role", role="master", brokerId=n, epoch=2) for n in (1, 2)]
     history = acked(written, [*SOUND, (7, 2, 0)], [*RAISED, *both])
     assert not masters.check(history, Trial(), None).findings
+    assert not masters.check(history, Trial(checkers=("masters", "invariants")), None).findings
+    [finding] = masters.check(history, Trial(checkers=("masters",)), None).findings
+    assert finding.code == "EPOCH_SHARED", "nobody asks for the other"
+
+
+@pytest.mark.parametrize(
+    ("checkers", "codes"), [((), []), (("masters",), ["ELECTED_OUTSIDE"]), (("invariants",), [])]
+)
+def test_laws_that_were_watched_count_where_they_are_judged(
+    written: Any, checkers: tuple[str, ...], codes: list[str]
+) -> None:
+    """ELECTED_OUTSIDE is a law of simulated worlds, too."""
+    told = [*RAISED, election(3, 2, 3, [1, 2]), event(4, "", "laws-watched", looked={})]
+    result = masters.check(acked(written, SOUND, told), Trial(checkers=checkers), None)
+    assert [finding.code for finding in result.findings] == codes
 
 
 def test_two_writers_at_once_are_measured(written: Any) -> None:

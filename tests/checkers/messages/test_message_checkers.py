@@ -185,6 +185,15 @@ def test_a_loss_names_the_faults_it_falls_in(written: Any) -> None:
     assert result.stats["lost_by_fault"] == {"0": 2}
 
 
+def test_unread_messages_name_the_faults_that_they_were_acknowledged_in(written: Any) -> None:
+    """Not those of messages that the group was given, nor what came after."""
+    faults = [fault(0, "kill", 5, 20), fault(1, "kill", 30, 41), fault(2, "kill", 50, 60)]
+    sends = "send 1 ok@0 [10..15]\nsend 2 ok@1 [20..35]\nsend 3 ok@2 [42..44]"
+    seen = "read 1@0 2@1 3@2 [70..75]\npoll 1@0 [52..55]\ndrained"
+    (finding,) = judged("loss", written(f"{sends}\n{seen}", faults=faults)).findings
+    assert (finding.code, finding.count, finding.faults) == ("UNREAD_ACKED", 2, (1,))
+
+
 def test_a_loss_that_no_fault_lasts_at_is_of_the_next_one(written: Any) -> None:
     """What was acknowledged just before a kill; RPO is the time from the first to the kill."""
     faults = [fault(0, "kill", 45, 60), fault(1, "kill", 90, 95)]

@@ -58,6 +58,16 @@ def test_one_offset_with_two_messages_convicts(written: Any, files: int, other: 
     assert finding.evidence == ({"queue": "orders-0", "offset": 5, "value": 15},)
 
 
+@pytest.mark.parametrize("values", [(15, 99), (99, 15)])
+def test_the_evidence_is_the_same_whichever_file_comes_first(
+    written: Any, values: tuple[int, int]
+) -> None:
+    """Of two messages at one offset the smaller one is told."""
+    rows: list[ROW] = [(node, 0, 5, value, 1, value) for node, value in enumerate(values)]
+    [finding] = judged(history(written, rows, files=2)).findings
+    assert finding.evidence == ({"queue": "orders-0", "offset": 5, "value": 15},)
+
+
 LOOK = '{"stretch": %d, "sets": {"a": {"digests": {"broker-1": "x", "broker-2": "%s"}}}}'
 
 
@@ -132,6 +142,59 @@ def test_another_broker_set_has_other_entries(written: Any) -> None:
     roles = dict.fromkeys(nodes, "broker")
     told.run.write_names({**told.names, "nodes": nodes, "roles": roles, "sets": sets})
     assert judged(History.open(told.run)).stats == {"compared": 6, "lacking": 0}
+
+
+OTHERS: list[ROW] = [(node, 1, 0, 15, 1, 77) for node in (2, 3)]
+
+
+def two_sets(written: Any, rows: list[ROW], text: str = "") -> History:
+    """A run of two sets of two replicas, with a queue each; `text`: what clients did."""
+    run = written(text).run
+    _write(run, "replicas", "runner-0", rows)
+    _write(run, "events", "runner", [BACK])
+    sets = {
+        "a": {"nodes": ["broker-1", "broker-2"], "full": 2, "keys": ["orders-0"]},
+        "b": {"nodes": ["broker-3", "broker-4"], "full": 2, "keys": ["orders-1"]},
+    }
+    nodes = [f"broker-{n}" for n in (1, 2, 3, 4)]
+    roles = dict.fromkeys(nodes, "broker")
+    run.write_names({**run.names(), "nodes": nodes, "roles": roles, "sets": sets})
+    return History.open(run)
+
+
+@pytest.mark.parametrize(
+    ("rows", "text", "says"),
+    [
+        ([*SAME, *OTHERS], "", ""),
+        ([*SAME, *OTHERS[:1]], "", "log of b was"),
+        (SAME, "send 5 q1 ok@0", "log of b was"),  # there must be one, and nobody was read
+        (SAME, "send 5 q1 info", ""),  # nothing was written to it
+        ([], "send 5 q1 ok@0", "log of b was"),
+        ([], "", "log was"),
+        ([SAME[0], *OTHERS[:1]], "", "log of a, b was"),
+    ],
+)
+def test_each_broker_set_is_compared(written: Any, rows: list[ROW], text: str, says: str) -> None:
+    """What another set's replicas hold shows nothing of its own."""
+    reasons = judged(two_sets(written, rows, text)).reasons
+    assert [reason.code for reason in reasons] == ["NOTHING_COMPARED"] * bool(says)
+    assert all(f"No entry of the {says} read" in reason.message for reason in reasons)
+
+
+def test_each_broker_set_is_looked_at_in_between(written: Any) -> None:
+    """One that nothing was written to need not be; nor all of them at one look."""
+    asked = Trial(compare_replicas=True)
+    look = '{"sets": {"%s": {"digests": {"x": "1", "y": "1"}}}}'
+    history = two_sets(written, [*SAME, *OTHERS])
+    _write(history.run, "events", "looks-a", [(1, "", "compared", look % "a")])
+    [reason] = replicas.check(History.open(history.run), asked, None).reasons
+    assert reason.code == "REPLICAS_NOT_COMPARED"
+    assert reason.message.startswith("The replicas of b were never compared between faults")
+    _write(history.run, "events", "looks-b", [(2, "", "compared", look % "b")])
+    assert not replicas.check(History.open(history.run), asked, None).reasons
+    idle = two_sets(written, SAME)
+    _write(idle.run, "events", "looks-a", [(1, "", "compared", look % "a")])
+    assert not replicas.check(History.open(idle.run), asked, None).reasons
 
 
 def test_nothing_is_concluded_before_the_cluster_came_back(written: Any) -> None:
