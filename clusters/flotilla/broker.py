@@ -301,6 +301,7 @@ class Broker:
 
     def _closed(self, connection: Connection, why: str) -> None:
         self._groups.closed(connection)
+        self._pulls.closed(connection)
         if connection.refused:
             self._events.write("refused", peer=connection.peer, why=why)
 

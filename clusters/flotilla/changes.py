@@ -31,7 +31,7 @@ from typing import NamedTuple
 from .catalog import Catalog, Change, Version
 from .config import Config
 from .net import Tasks
-from .pace import Bell
+from .pace import Bell, Signal
 from .wire import MAX_FRAME, Json, Status, to_json
 
 MOST_REMEMBERED = 256  # batches; a slave that is further behind is given everything
@@ -72,7 +72,7 @@ class Changes:
         self._history: deque[Batch] = deque(maxlen=MOST_REMEMBERED)
         self._waiting: list[tuple[tuple[Change, ...], asyncio.Future[Status]]] = []
         self._under_way: list[asyncio.Future[Status]] = []
-        self._news = asyncio.Event()  # set for an instant
+        self._news = Signal()
         self._bell = Bell()
         self._over = False
         self.settled = not self.strict
@@ -124,7 +124,7 @@ class Changes:
             _settle(done, Status.SLAVE_NOT_AVAILABLE)
         for _, done in self._waiting:
             _settle(done, Status.SERVICE_NOT_AVAILABLE)
-        self._tell_news()
+        self._news.give()
 
     # as the original
 
@@ -178,7 +178,7 @@ class Changes:
     def _offer(self, changes: tuple[Change, ...]) -> None:
         base, self._offered = self._offered, self._offered.next()
         self._history.append(Batch(base, self._offered, changes, _size_bytes(changes)))
-        self._tell_news()
+        self._news.give()
 
     def _since(self, held: Version) -> Json:
         """Up to the newest version, or as far as a frame takes it: the slave asks again."""
@@ -197,10 +197,6 @@ class Changes:
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._news.wait()
-
-    def _tell_news(self) -> None:
-        self._news.set()
-        self._news.clear()
 
 
 def _size_bytes(changes: tuple[Change, ...]) -> int:

@@ -233,6 +233,30 @@ def clean_broker_data(scene: Scene, fields: Json) -> Decision:
     return Decision({}, (CleanBrokerData(name, broker_ids),))
 
 
+def prudent(scene: Scene, decision: Decision) -> Decision:
+    """The decision, unless it would forget the last of a SyncStateSet that others are left of: then
+    nobody could be elected for ever.
+
+    For a leader, before anything is logged. It is no part of the decisions: those are computed
+    from logs of jraft controllers again, and must come to the same as they did.
+    """
+    for event in decision.events:
+        if isinstance(event, CleanBrokerData) and not scene.unclean:
+            before, after = scene.state[event.name], apply_all(scene.state, [event])[event.name]
+            if before.sync_set and after.members and not after.sync_set:
+                return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, _last(before))
+    return decision
+
+
+def _last(row: BrokerSet) -> str:
+    last = ", ".join(map(str, row.sync_set))
+    return (
+        f"nobody else is in the SyncStateSet than {last}: bring it back with its disk, or give up "
+        "what only it has, and start the controllers with enableElectUncleanMaster = true until "
+        "there is another master"
+    )
+
+
 def kv_get(scene: Scene, fields: Json) -> Decision:
     namespace, key = str(fields["namespace"]), str(fields["key"])
     return Decision({"value": value_of(scene.registers, namespace, key)})

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from .agreed import Taken, decide
-from .controller_requests import Scene, replace_master
+from .controller_requests import Decision, Scene, prudent, replace_master
 from .docket import Docket
 from .flavour import Ground, second_look
 from .liveness import Heartbeat, Key
@@ -47,7 +47,7 @@ class Dledger:
             except NotLeader:
                 return self._ground.not_leader()
             return decide(op, fields, self.scene()).reply
-        return await self._docket.submit(lambda: decide(op, fields, self.scene()))
+        return await self._docket.submit(lambda: self._decide(op, fields))
 
     async def replace(self, name: str, trigger: str) -> Json:
         if not self._ground.leads():
@@ -71,6 +71,10 @@ class Dledger:
                 self.gone(key, "expired")
 
         second_look(self._ground, late, expire)
+
+    def _decide(self, op: Op, fields: Json) -> Decision:
+        scene = self.scene()
+        return prudent(scene, decide(op, fields, scene))
 
     def took(self, taken: Taken) -> None: ...
 

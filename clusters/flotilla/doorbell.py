@@ -5,6 +5,9 @@ timeout. But a living one also closes connections, for instance after a call of 
 time limit, and must not lose its mastership for it. So the door bell is rung: a process that is
 gone refuses the connection within a millisecond, a living one answers PING. The connection that
 answered is kept and watched in place of the closed one.
+
+Whatever else keeps the bell from ringing says nothing of the other side: a peer that is too slow, a
+way that is cut, no file descriptor left here. Heartbeats will tell.
 """
 
 from collections.abc import Callable
@@ -37,10 +40,8 @@ class Doorbell:
         try:
             connection = await dial(address, watch, self._timeout_s)
             await connection.call(Op.PING, to_json({}), self._timeout_s)
-        except CallTimeout:
-            return  # somebody is there and too slow: its heartbeats will tell
-        except (Unreachable, ConnectionLost):
-            if cares():
+        except (Unreachable, CallTimeout, ConnectionLost) as e:
+            if is_end(e) and cares():
                 gone()
             return
         if connection.is_open:
@@ -56,6 +57,13 @@ class Doorbell:
             its_watch.on_closed = None
             older.close()
         self._kept[address] = connection, watch
+
+
+def is_end(failure: Exception) -> bool:
+    """Does a failed ring mean that the process is gone? A refusal does, and a connection that ends
+    before the answer."""
+    refused = isinstance(failure.__cause__, ConnectionError)
+    return refused or isinstance(failure, ConnectionLost)
 
 
 @dataclass

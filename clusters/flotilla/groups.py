@@ -30,10 +30,16 @@ class Groups:
     def table(self) -> Table:
         return {Op.GROUP_HEARTBEAT: self._heartbeat}
 
+    def __len__(self) -> int:
+        """How many groups have members."""
+        return len(self._members)
+
     def closed(self, connection: Connection) -> None:
-        for members in self._members.values():
+        for group, members in list(self._members.items()):
             for client in [c for c, m in members.items() if m.connection is connection]:
                 del members[client]
+            if not members:
+                del self._members[group]
 
     async def _heartbeat(self, connection: Connection, fields: Json) -> Json:
         group, client = str(fields["group"]), str(fields["client"])

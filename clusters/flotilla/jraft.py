@@ -21,7 +21,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .agreed import Command, Taken, decide, scene
-from .controller_requests import READS, Scene
+from .controller_requests import READS, Scene, prudent
 from .flavour import Ground, answer_of, second_look
 from .liveness import Heartbeat, Key, Sparing
 from .net import refusal
@@ -54,6 +54,8 @@ class Jraft:
             return await self._read(op, fields)
         if nested(fields, LEVELS):
             return refusal(Status.INVALID_REQUEST, f"more than {LEVELS} levels of JSON")
+        if op == Op.CLEAN_BROKER_DATA and (why := self._objection(op, fields)):
+            return why
         return await self._answered("request", [int(op), fields])
 
     async def replace(self, name: str, trigger: str) -> Json:
@@ -102,6 +104,13 @@ class Jraft:
         self._unsaid.clear()
 
     # inside
+
+    def _objection(self, op: Op, fields: Json) -> Json:
+        """Why we do not even log it; empty: we do."""
+        scene = self.scene()
+        decision = decide(op, fields, scene)
+        allowed = prudent(scene, decision)
+        return {} if allowed is decision else allowed.reply
 
     def _propose(self, kind: str, content: Any = None, why: str = "") -> "asyncio.Future[Any]":
         if self._unsaid:

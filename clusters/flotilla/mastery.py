@@ -10,7 +10,8 @@ ended, the controllers answered. The timer only finds members that have fallen s
 A change of the set is one conversation with the controllers at a time. Until its outcome is
 certain the union of both sets counts. An answer that never came is asked for again, with the same
 proposal, which the controllers take as the same request; only a refusal that comes so late that no
-earlier attempt can still be in a controllers' log ends it.
+earlier attempt can still be in a controllers' log ends it. Whom the controllers do not let in keeps
+nobody else out, nor in (`newcomers`).
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from .controllers import Controllers, NoLeader, Uncertain
 from .events import EventLog
 from .ha_master import HaMaster
 from .net import Tasks
+from .newcomers import UNWANTED, Newcomers
 from .pace import Bell, Every
 from .quorum import in_step
 from .replica import Replica
@@ -58,7 +60,8 @@ class Mastery:
         self._over = False
         self._retry = Bell()
         self._quiet_until = 0.0
-        self._refused: tuple[tuple[int, ...], str] = ((), "")
+        self._newcomers = Newcomers()
+        self._refusals: set[tuple[tuple[int, ...], str]] = set()  # of this set; each is told once
         self._check = Every(context.config.check_sync_state_set_s, self._look_at_members)
 
     # what the broker asks
@@ -125,6 +128,8 @@ class Mastery:
         if set_epoch <= self.state.epoch:
             return
         self.state = self.state.install(members, set_epoch)
+        self._newcomers.admit(members)
+        self._refusals = set()
         if self._c.config.semi_sync and self.state.slaves:
             self.state = self.state.close()
         self._c.events.write("set", set=list(self.state.members), setEpoch=set_epoch, why=why)
@@ -219,10 +224,16 @@ class Mastery:
             and not self._out_of_step(slave)
             and self._ready(slave, ack, start)
         ]
-        if len(keep) < len(self.state.slaves) and not self._c.config.semi_sync:
-            ready = []  # who must leave does not wait for who may not enter
-        chosen = self._designated(keep, ready) if self._c.config.semi_sync else (*keep, *ready)
+        chosen = self._chosen(keep, ready)
         return tuple(sorted({self.state.me, *chosen}))
+
+    def _chosen(self, keep: Sequence[int], ready: Sequence[int]) -> Sequence[int]:
+        """Who must leave does not wait for who may not enter."""
+        leaving = len(keep) < len(self.state.slaves)
+        if self._c.config.semi_sync:
+            exchanged = self._newcomers.unsuspected(ready)
+            return self._designated(keep, exchanged if leaving else self._newcomers.in_turn(ready))
+        return keep if leaving else (*keep, *self._newcomers.in_turn(ready))
 
     def _designated(self, members: Sequence[int], ready: Sequence[int]) -> tuple[int, ...]:
         known = {slave: self._c.ha.progress(slave) for slave in (*members, *ready)}
@@ -271,6 +282,8 @@ class Mastery:
                     asked_at - uncertain_at > self._settled_after_s()
                 )
                 if await self._nothing_changed(set_epoch) and settled:
+                    if reply["code"] in UNWANTED:
+                        self._newcomers.refuse(set(wanted) - set(self.state.members))
                     self._give_up(wanted, set_epoch, str(reply.get("remark", "")))
             if self._pending(wanted, set_epoch):
                 await self._retry.wait(self._c.config.broker_heartbeat_interval_s / 4)
@@ -313,8 +326,8 @@ class Mastery:
         if not self._pending(wanted, set_epoch):
             return
         self.state = self.state.settle()
-        if (wanted, why) != self._refused:
-            self._refused = (wanted, why)
+        if (wanted, why) not in self._refusals:
+            self._refusals.add((wanted, why))
             self._c.events.write("set-refused", set=list(wanted), setEpoch=set_epoch, why=why)
         pause_s = self._c.config.broker_heartbeat_interval_s / 4
         self._quiet_until = self._loop.time() + pause_s

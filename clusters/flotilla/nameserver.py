@@ -23,10 +23,11 @@ from .ports import Ports, life_of
 from .routes import MASTER, Registration, RouteTable, Sign, Stale
 from .rules import Rules
 from .tuning import Tuning
-from .wire import Json, Op, Status, to_json
+from .wire import MAX_FRAME, Json, Op, Status, to_json
 
 LOOKS = 4  # the table is searched for the silent this many times in a timeout
 TELL_WITHIN_S = 0.3  # the original's limit for a notice
+_ROOM = 1024  # bytes of a frame that are not the route
 
 
 async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str], None]) -> None:
@@ -151,17 +152,24 @@ class Nameserver:
         return {"members": {str(i): addr for i, addr in members.items()}}
 
     async def _route(self, connection: Connection, fields: Json) -> Json:
-        """All topics are many, and change seldom: who has them is told of brokers only."""
-        topic = fields.get("topic")
+        """All topics are many, and change seldom: who has them is told of brokers only. Who does
+        not ask for a part, as older clients, gets all topics if they fit into one answer."""
+        topic, part = fields.get("topic"), fields.get("part")
         if topic is not None:
             return self._routes.route(str(topic))
-        as_of, route = f"{self._life}.{self._routes.topics_version}", self._routes.route(None)
+        as_of, parts = f"{self._life}.{self._routes.topics_version}", self._routes.parts
+        route = {**self._routes.route(None, part), "topicsAsOf": as_of}
         if fields.get("topicsAsOf") == as_of:
             del route["topics"]
-        return {**route, "topicsAsOf": as_of}
+            return route
+        if part is None and parts > 1 and len(to_json(route)) > MAX_FRAME - _ROOM:
+            why = f"all topics take {parts} answers: ask for each part, or for one topic"
+            return refusal(Status.INVALID_REQUEST, why)
+        return {**route, "parts": parts}
 
     async def _describe(self, connection: Connection, fields: Json) -> Json:
-        return {"role": "nameserver", "node": self._config.node, **self._routes.route(None)}
+        """As far as topics fit."""
+        return {"role": "nameserver", "node": self._config.node, **self._routes.route(None, 0)}
 
     async def _ping(self, connection: Connection, fields: Json) -> Json:
         return {}

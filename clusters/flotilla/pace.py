@@ -1,10 +1,12 @@
-"""Time without sleeping: a bell that can be rung early, and a call that repeats.
+"""Time without sleeping: a bell that can be rung early, a signal to all, a call that repeats.
 
 Everything here runs on the event loop's own timers, so it follows a virtual clock as well.
 """
 
 import asyncio
 from collections.abc import Callable
+
+LONGEST_WAIT_S = 30.0  # that a peer may ask for, until there is something to tell it
 
 
 class Bell:
@@ -38,6 +40,20 @@ class Bell:
     def _expire(waiter: asyncio.Future[bool]) -> None:
         if not waiter.done():
             waiter.set_result(False)
+
+
+class Signal:
+    """A wait of many that ends when the next one is given; an earlier one is nobody's."""
+
+    def __init__(self) -> None:
+        self._given = asyncio.Event()
+
+    def give(self) -> None:
+        self._given.set()
+        self._given.clear()
+
+    async def wait(self) -> None:
+        await self._given.wait()
 
 
 class Every:

@@ -1,8 +1,9 @@
 """Pulls: what consumers may read now, and pulls that wait for the next message of a queue.
 
-A pull behind the end of its queue waits as long as it asked to, and is answered as soon as the
-queue grows, or with PULL_NOT_FOUND. Offsets outside the queue are answered PULL_OFFSET_MOVED. Of a
-topic that was deleted nothing is read any more, though its messages are still in the log.
+A pull behind the end of its queue waits as long as it asked to, for half a minute at most, and is
+answered as soon as the queue grows, or with PULL_NOT_FOUND; with its connection it ends. Offsets
+outside the queue are answered PULL_OFFSET_MOVED. Of a topic that was deleted nothing is read any
+more, though its messages are still in the log.
 
 With `slaveReadEnable` slaves answer as well, as far as they know that messages are confirmed. A
 consumer that is so far behind that what it reads is in no page cache any more (by more than
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from .catalog import Catalog
 from .config import Config
 from .net import Connection
+from .pace import LONGEST_WAIT_S
 from .store.consume_queue import Key
 from .store.message_store import MessageStore
 from .wire import Message, Op, Pull, Pulled, Status
@@ -61,6 +63,10 @@ class Pulls:
         self._parked: dict[Key, dict[int, _Parked]] = {}
         self._next = 0
 
+    def __len__(self) -> int:
+        """How many wait."""
+        return sum(map(len, self._parked.values()))
+
     def serve(self, pull: Pull, connection: Connection, request: int) -> None:
         pulled = self._read(pull)
         if pulled.status is Status.PULL_NOT_FOUND and pull.wait_ms:
@@ -82,6 +88,14 @@ class Pulls:
             for p in row.values():
                 p.timer.cancel()
                 p.connection.reply(Op.PULL, p.request, unavailable(p.pull).pack())
+
+    def closed(self, connection: Connection) -> None:
+        """Nobody waits there any more."""
+        for key, row in list(self._parked.items()):
+            for number in [n for n, parked in row.items() if parked.connection is connection]:
+                row.pop(number).timer.cancel()
+            if not row:
+                del self._parked[key]
 
     def _read(self, pull: Pull) -> Pulled:
         if (unknown := self._unknown(pull)) is not None:
@@ -122,7 +136,8 @@ class Pulls:
     def _park(self, pull: Pull, connection: Connection, request: int) -> None:
         key = (pull.topic.encode(), pull.queue)
         self._next += 1
-        timer = self._loop.call_later(pull.wait_ms / 1000, self._expire, key, self._next)
+        wait_s = min(pull.wait_ms / 1000, LONGEST_WAIT_S)
+        timer = self._loop.call_later(wait_s, self._expire, key, self._next)
         parked = _Parked(pull, connection, request, timer)
         self._parked.setdefault(key, {})[self._next] = parked
 

@@ -11,9 +11,8 @@ from . import catalog, topic_limits
 from .catalog import Place, Version
 from .desk import Desk, Table, not_master
 from .net import Connection, refusal
+from .pace import LONGEST_WAIT_S
 from .wire import Json, Op, Senseless, Status
-
-_LONGEST_WAIT_S = 30.0
 
 
 class Queues:
@@ -65,7 +64,7 @@ class Queues:
         if missing := [name for name in ("brokerId", "addr", "waitMs") if name not in fields]:
             raise Senseless(f"{missing[0]} is missing")
         slave, held = int(fields["brokerId"]), Version.of(fields["version"])
-        wait_s = min(float(fields["waitMs"]) / 1000, _LONGEST_WAIT_S)
+        wait_s = min(float(fields["waitMs"]) / 1000, LONGEST_WAIT_S)
         news = (
             None
             if reign is None

@@ -25,15 +25,19 @@ fault of our own network (the article's avalanche); the original waits 120 s wit
 reason. Here a nameserver that hears less than half of its brokers removes nobody before that time,
 and when it hears again, each has its whole timeout once more to be heard. A process that is known
 to be gone is removed in either case: this is about silence only.
+
+All topics of many broker sets may be more than a frame takes. So they are told in parts, each of
+which fits, and nearly always there is one.
 """
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .wire import Json
+from .wire import MAX_FRAME, Json, to_json
 
 MASTER = 0
+MOST_BYTES = MAX_FRAME // 4  # of the topics in one answer; who the brokers are comes on top
 
 
 def displaces(registered: int, newcomer: int) -> bool:
@@ -98,6 +102,20 @@ class _Group:
         return {i: b for i, b in self.brokers.items() if b.registration.addr != addr}
 
 
+def _parted(topics: Mapping[str, list[Json]]) -> Iterator[dict[str, list[Json]]]:
+    """The topics in order, no more together than fit; there is always a first part."""
+    part: dict[str, list[Json]] = {}
+    left_bytes = MOST_BYTES
+    for topic, rows in topics.items():
+        size_bytes = len(to_json({topic: rows}))
+        if part and size_bytes > left_bytes:
+            yield part
+            part, left_bytes = {}, MOST_BYTES
+        part[topic] = rows
+        left_bytes -= size_bytes
+    yield part
+
+
 class RouteTable:
     """`patience_s`: after this time silence counts, however many are silent."""
 
@@ -115,7 +133,7 @@ class RouteTable:
         self._newest: dict[str, int] = {}  # set -> its newest master's epoch, heard of by anyone
         self._beats: dict[str, tuple[int, int]] = {}  # address -> life, its last count
         self.topics_version = 0  # another one whenever who serves which topics changes
-        self._topics: dict[str, list[Json]] | None = None  # all of them, until then
+        self._parts: list[dict[str, list[Json]]] | None = None  # of all topics, until then
 
     def register(self, new: Registration, via: Hashable, now: float) -> Registration | None:
         """Enter a broker; the set's master if there is one. Stale: it was refused."""
@@ -182,9 +200,15 @@ class RouteTable:
         group = self._groups.get(name)
         return group.version if group else 0
 
-    def route(self, topic: str | None) -> Json:
-        """Who serves a topic, or all topics."""
-        topics = self._of_topic(topic) if topic is not None else self._of_all_topics()
+    @property
+    def parts(self) -> int:
+        """How many it takes to tell all topics; at least one."""
+        return len(self._of_all_topics())
+
+    def route(self, topic: str | None, part: int | None = None) -> Json:
+        """Who serves a topic, or all topics, or one part of those, which is empty if there is no
+        such part."""
+        topics = self._of_topic(topic) if topic is not None else self._of_part(part)
         serving = {row["brokerName"] for row in topics.get(topic, ())} if topic is not None else {}
         brokers = {
             name: self._addresses(group)
@@ -201,14 +225,20 @@ class RouteTable:
         ]
         return {topic: rows} if rows else {}
 
-    def _of_all_topics(self) -> dict[str, list[Json]]:
-        if self._topics is None:
-            self._topics = {}
+    def _of_part(self, part: int | None) -> dict[str, list[Json]]:
+        parts = self._of_all_topics()
+        told = parts if part is None else parts[part : part + 1] if part >= 0 else []
+        return told[0] if len(told) == 1 else {t: rows for some in told for t, rows in some.items()}
+
+    def _of_all_topics(self) -> list[dict[str, list[Json]]]:
+        if self._parts is None:
+            topics: dict[str, list[Json]] = {}
             for name, group in sorted(self._groups.items()):
                 for topic, queues in sorted(group.topics.items()):
                     row = {"brokerName": name, "queues": queues}
-                    self._topics.setdefault(topic, []).append(row)
-        return self._topics
+                    topics.setdefault(topic, []).append(row)
+            self._parts = list(_parted(topics))
+        return self._parts
 
     def _serve(self, group: _Group, topics: Mapping[str, int]) -> None:
         if group.topics != topics:
@@ -217,7 +247,7 @@ class RouteTable:
 
     def _topics_changed(self) -> None:
         self.topics_version += 1
-        self._topics = None
+        self._parts = None
 
     def _addresses(self, group: _Group) -> Json:
         addrs = {str(i): b.registration.addr for i, b in sorted(group.brokers.items())}

@@ -116,7 +116,7 @@ SHAPES: Mapping[int, Shape] = {
         "beat?": whole,
     },
     Op.NAMESERVER_HEARTBEAT: _SIGN,
-    Op.ROUTE: {"topic?": or_null(text)},
+    Op.ROUTE: {"topic?": or_null(text), "part?": whole},
     Op.MEMBER_GROUP: {"brokerName": text},
     Op.NOTIFY_MIN_BROKER_ID: {},
     Op.CONTROLLER_METADATA: {},

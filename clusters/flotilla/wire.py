@@ -84,7 +84,8 @@ class Op(IntEnum):
     REGISTER_BROKER = 32  # cluster, brokerName, brokerId, addr, haAddr, stateVersion, timeoutMs,
     #                       topics: {name: queues}, life, beat -> masterAddr, masterHaAddr
     # anyone -> nameserver
-    ROUTE = 34  # topic (null: all), topicsAsOf -> topics: {name: [{brokerName, queues}]},
+    ROUTE = 34  # topic (null: all), topicsAsOf, part (from 0, of all topics) ->
+    #             topics: {name: [{brokerName, queues}]}, parts (how many),
     #             brokers: {brokerName: {cluster, addrs: {brokerId: addr}, stateVersion}},
     #             topicsAsOf; no topics for who asks for all and has them as of now
     MEMBER_GROUP = 35  # brokerName -> members: {brokerId: addr}

@@ -143,6 +143,8 @@ class Laws:
             matches: Sequence[int], term_at: Callable[[int], int | None], term: int
         ) -> int:
             index = decide(matches, term_at, term)
+            if len(matches) == 1:
+                return index  # a lone voter's may not be on any disk: what it takes is looked at
             if term != life.term:
                 life.term, life.committed = term, 0
             if index > life.committed:

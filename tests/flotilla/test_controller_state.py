@@ -15,6 +15,7 @@ from clusters.flotilla.controller_requests import (
     elect_master,
     get_replica_info,
     next_broker_id,
+    prudent,
     register,
     replace_master,
     sync_state_data,
@@ -457,6 +458,29 @@ def test_a_set_is_cleaned_when_nobody_of_it_lives() -> None:
     fields = {"brokerName": "b", "cleanLiving": True}
     assert clean_broker_data(scene(state(), **dead), fields).events
     assert not clean_broker_data(scene(state(), b1=DEAD, b2=DEAD), fields).events
+
+
+@pytest.mark.parametrize(
+    ("sync_set", "ids", "unclean", "allowed"),
+    [
+        ((1,), [1], False, False),
+        ((1,), [1], True, True),
+        ((1,), [2, 3], False, True),
+        ((1, 2), [1, 2], False, False),
+        ((1, 2), [1], False, True),
+        ((), [1], False, True),
+        ((1,), [], False, True),
+    ],
+)
+def test_a_leader_forgets_the_last_member_only_with_the_set(
+    sync_set: tuple[int, ...], ids: list[int], unclean: bool, allowed: bool
+) -> None:
+    """Spec 4.6: of the others nobody may ever be elected. What is in a log already is not asked."""
+    dead = {"b1": DEAD, "b2": DEAD, "b3": DEAD}
+    at = scene(state(master=None, sync_set=sync_set), unclean=unclean, **dead)
+    decision = clean_broker_data(at, {"brokerName": "b", "brokerIds": ids})
+    assert decision.events
+    assert (code(prudent(at, decision)) is Status.SUCCESS) is allowed
 
 
 def test_nobody_is_cleaned_on_ignorance() -> None:

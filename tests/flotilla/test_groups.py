@@ -39,3 +39,22 @@ def test_a_lease_ends_unless_it_is_taken_again() -> None:
     leases.give_back(place, "b")
     assert leases.take(place, "a", 120.0)
     leases.give_back(("g", "t", 9), "")  # nobody has it, and nobody's name is that
+
+
+def test_leases_that_ran_out_are_forgotten() -> None:
+    """However many there were; those in force stay whoever comes."""
+    leases, kept = Leases(60.0), ("g", "t", 0)
+    for number in range(5_000):
+        now = number * 30.0
+        assert leases.take(kept, "a", now)
+        assert leases.take((f"g{number}", "t", 0), "b", now)
+        assert not leases.take(kept, "b", now)
+    assert len(leases) < 2_000
+
+
+def test_no_lease_in_force_is_forgotten() -> None:
+    """Many at one time."""
+    leases = Leases(60.0)
+    for number in range(5_000):
+        assert leases.take(("g", "t", number), "a", 0.0)
+    assert not any(leases.take(("g", "t", number), "b", 59.0) for number in range(5_000))

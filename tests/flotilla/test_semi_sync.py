@@ -137,3 +137,28 @@ def test_a_dead_slave_is_replaced_and_a_lone_master_finds_one_again(seed: int) -
         assert acknowledged(results) <= set(await sailor.read_all())
 
     Fleet(seed, "semi-sync", {"minInSyncReplicas": 1}).sail(scenario)
+
+
+def test_a_dead_slave_leaves_though_no_other_one_may_enter() -> None:
+    """A set that may be its master alone, beside a slave that the controllers do not hear: the
+    exchange is refused, so the dead one goes by itself."""
+
+    async def scenario(sailor: Sailor) -> None:
+        stage = await Stage.of(sailor)
+        await asyncio.sleep(5)  # both have long been in step: none is exchanged for the other
+        dying = await designated(stage)
+        [silent] = [name for name in stage.slaves if name != dying]
+        number = (await stage.describe(silent))["controllerBrokerId"]
+
+        async def taken_for_dead() -> bool:
+            told = [row for c in stage.controllers for row in stage.fleet.events(c, "expired")]
+            return any(row["brokerId"] == number for row in told)
+
+        with stage.parted((silent,), stage.controllers):
+            await eventually(taken_for_dead)
+            await sailor.kill(dying)
+            await stage.until_members(stage.master)
+            assert (await stage.send()).status is Status.SUCCESS
+        await stage.until_members(stage.master, silent)
+
+    Fleet(1, "semi-sync", {"minInSyncReplicas": 1}).sail(scenario)

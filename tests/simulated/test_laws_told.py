@@ -1,6 +1,6 @@
 """The laws of the inside, line by line: what event logs and decisions show broken, and what not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +8,11 @@ import pytest
 from simulated_fleet import BROKER_SET, Fleet
 
 from clusters.flotilla.epochs import EpochTable
+from clusters.flotilla.raft.core import Raft, Timing
+from clusters.flotilla.raft.journal import Journal
+from clusters.flotilla.raft.membership import Configuration
 from clusters.flotilla.raft.messages import Entry, Kind
+from clusters.flotilla.raft.votes import Vote
 from clusters.flotilla.rules import RULES
 from clusters.systems._flotilla_acked import Acknowledged
 from clusters.systems._flotilla_laws import Law, Laws
@@ -48,6 +52,44 @@ def test_committed_entries_that_change(laws: Laws) -> None:
     assert second([3, 3, 3], [0, 1, 2, 2].__getitem__, 2) == 3
     assert [broken.law for broken in laws.broken] == [Law.COMMITTED_CHANGED]
     assert laws.broken[0].fields == {"index": 2, "was": 1, "term": 2}
+
+
+class Lone:
+    """The only controller, in one of its lives, with what its disk has."""
+
+    def __init__(self, laws: Laws, boot: int, vote: Vote | None, kept: Sequence[Entry]) -> None:
+        self._rules = laws.rules("controller-1", boot, RULES)
+        journal = Journal(Configuration({"controller-1": "h:1"}), entries=kept)
+        self.raft = Raft(
+            "controller-1", journal, Timing(1, 6), lambda a, b: a, self._rules, 0.0, vote=vote
+        )
+        self.raft.tick(100.0)
+        self.carry_out()
+
+    def propose(self, data: bytes) -> None:
+        self.raft.propose(100.1, data)
+
+    def carry_out(self) -> None:
+        """As the driver does: what is committed is taken once it is on the disk."""
+        for index, entry in self.raft.take().committed:
+            self._rules.committed_entry(index, entry)
+
+
+def test_what_a_lone_controller_has_not_written_may_change(laws: Laws) -> None:
+    """Its commit travels behind the write: an entry that a power cut took was nobody's yet. What
+    it took, it takes in each life."""
+    first = Lone(laws, 1, None, ())
+    first.propose(b"kept")
+    first.carry_out()
+    kept = list(first.raft.log.since(1))
+    first.propose(b"never written")
+    second = Lone(laws, 2, first.raft.vote, kept)
+    second.propose(b"other")
+    second.carry_out()
+    assert not laws.broken
+    third = Lone(laws, 3, second.raft.vote, kept)
+    third.carry_out()
+    assert [broken.law for broken in laws.broken] == [Law.COMMITTED_CHANGED]
 
 
 def applying(laws: Laws, node: str, boot: int = 1) -> Callable[..., Entry]:

@@ -1,9 +1,11 @@
-"""A slave that replicates, and that the controllers do not hear, holds no other one in the set."""
+"""A slave that replicates, and that the controllers do not hear, holds no other one in the set, and
+keeps no other one out of it."""
 
 import pytest
 from quorum_stage import Stage
 from simulated_fleet import Fleet, Sailor, eventually
 
+from clusters.flotilla.newcomers import Newcomers
 from clusters.flotilla.wire import Status
 
 
@@ -39,3 +41,43 @@ def test_the_dead_leave_beside_one_that_the_controllers_do_not_hear(member: bool
             await stage.until_members(*left)
 
     Fleet(3, profile="allack-min1").sail(scenario)
+
+
+def test_others_enter_beside_one_that_the_controllers_do_not_hear() -> None:
+    """Both slaves of a lone master are ready, and one of them may not enter: the other one does."""
+
+    async def scenario(sailor: Sailor) -> None:
+        stage = await Stage.of(sailor)
+        silent, other = stage.slaves
+
+        async def may_not_enter() -> bool:
+            return bool(stage.fleet.events(stage.master, "set-refused"))
+
+        with stage.parted((silent,), stage.controllers):
+            with stage.parted((silent,), [stage.master]):
+                await stage.until_members(stage.master, other)
+            await eventually(may_not_enter)
+            await sailor.kill(other)
+            await stage.until_members(stage.master)
+            await sailor.start(other)
+            await stage.until_members(stage.master, other)
+            assert (await stage.send()).status is Status.SUCCESS
+        await stage.until_members(stage.master, silent, other)
+
+    Fleet(3, profile="allack-min2").sail(scenario)
+
+
+def test_whose_turn_it_is() -> None:
+    """All together, until a refusal; then whoever was not refused, and at last one at a time."""
+    newcomers = Newcomers()
+    assert newcomers.in_turn([2, 3]) == [2, 3]
+    newcomers.refuse([2, 3])
+    assert newcomers.in_turn([2, 3, 4, 5]) == [4, 5]
+    assert newcomers.in_turn([2, 3]) == [2]
+    newcomers.refuse([2])
+    assert newcomers.in_turn([2, 3]) == [3]
+    assert newcomers.in_turn([2]) == [2]
+    newcomers.admit([1, 3])
+    newcomers.refuse([2])
+    assert newcomers.in_turn([2, 3]) == [3]
+    assert newcomers.in_turn([]) == []

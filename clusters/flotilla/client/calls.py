@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 
 from clusters.flotilla.net import CallTimeout, ConnectionLost, Unreachable
+from clusters.flotilla.pace import Signal
 from clusters.flotilla.wire import Json, Op, Status, from_json, to_json
 
 from .links import Links
@@ -37,8 +38,8 @@ class Calls:
         self.timeout_s = settings.request_timeout_s
         self._routes = routes
         self._links = links
-        self._changed = asyncio.Event()  # set for an instant
-        routes.on_change.append(self._wake)
+        self._changed = Signal()
+        routes.on_change.append(self._changed.give)
 
     async def of_queue(self, topic: str, queue: int, op: Op, fields: Json) -> Json:
         place = await self.place(topic, queue)
@@ -98,10 +99,6 @@ class Calls:
         """Wait until a route may have changed."""
         self._routes.refresh()
         await self._changed.wait()
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed.clear()
 
 
 def malformed(address: str, error: Exception) -> Refused:

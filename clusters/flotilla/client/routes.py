@@ -14,7 +14,8 @@ route. Where of two that tell the same stateVersion only one knows a master, the
 
 All topics are many and change seldom. A nameserver that is told as of when we have its topics
 leaves them out if they are the same, and its answer is completed with what it told then: it means
-what the whole one would have meant.
+what the whole one would have meant. Where they do not fit into one answer, they are asked for in
+parts; if they change in between, that was no answer.
 
 A topic's queues are numbered through all its broker sets, in the order of their names.
 """
@@ -230,11 +231,9 @@ class Routes:
 
         `also`: besides another one's.
         """
-        timeout_s = self._settings.request_timeout_s
         as_of, topics = self._told.get(address, ("", None))
-        fields = {"topic": None} | ({"topicsAsOf": as_of} if as_of else {})
         try:
-            reply = await self._pool.ask(address, Op.ROUTE, fields, timeout_s)
+            reply = await self._answer(address, as_of)
             if reply["code"] != Status.SUCCESS:
                 return None
             if as_of and reply.get("topicsAsOf") == as_of:
@@ -247,6 +246,19 @@ class Routes:
             return None
         except (Unreachable, ConnectionLost, ValueError, KeyError, TypeError, AttributeError):
             return None
+
+    async def _answer(self, address: str, as_of: str) -> Json:
+        """A nameserver's, with all parts of its topics. ValueError: they changed meanwhile."""
+        timeout_s = self._settings.request_timeout_s
+        fields = {"topic": None, "part": 0} | ({"topicsAsOf": as_of} if as_of else {})
+        reply = await self._pool.ask(address, Op.ROUTE, fields, timeout_s)
+        for part in range(1, int(reply.get("parts", 1))):
+            fields = {"topic": None, "part": part}
+            more = await self._pool.ask(address, Op.ROUTE, fields, timeout_s)
+            if more["topicsAsOf"] != reply["topicsAsOf"]:
+                raise ValueError("the topics have changed")
+            reply["topics"] |= more["topics"]
+        return reply
 
     def _install(self, table: Table) -> None:
         before, self._table = self._table, table
