@@ -94,8 +94,13 @@ class Part:
 
 def judged(history: History, spark: "SparkSession | None") -> Found:
     """The verdict on every key."""
-    run = history.run
-    return added_up(by_bucket(history, spark, COLUMNS, selected, lambda: Judging(run).told))
+    run, spread = history.run, spread_out(history)
+    return added_up(by_bucket(history, spark, COLUMNS, selected, lambda: Judging(run, spread).told))
+
+
+def spread_out(history: History) -> bool:
+    """Is any operation stamped early and late, so that those of one process seem to overlap?"""
+    return any(history.spread_ns(writer) for writer in history.writers("ops"))
 
 
 def selected(batch: pa.RecordBatch, place: int) -> Rows:
@@ -116,8 +121,8 @@ def _column(batch: pa.RecordBatch, name: str) -> Ints:
     return numbers
 
 
-def parts_of(rows: Rows, names: Sequence[str] | None) -> Iterator[Part]:
-    """The keys of each kind. `names`: texts of values, if they have any."""
+def parts_of(rows: Rows, names: Sequence[str] | None, spread: bool = False) -> Iterator[Part]:
+    """The keys of each kind. `names`: texts of values, if they have any. `spread`: as above."""
     order = np.argsort(rows["place"], kind="stable")
     rows = {name: column[order] for name, column in rows.items()}
     appended, listed = (
@@ -125,17 +130,17 @@ def parts_of(rows: Rows, names: Sequence[str] | None) -> Iterator[Part]:
     )
     string = appended & ~listed
     if (~appended & ~listed).any():
-        yield _part(REGISTER, rows, ~appended & ~listed, names)
+        yield _part(REGISTER, rows, ~appended & ~listed, names, spread)
     if string.any():
-        yield _part(STRING, rows, string, names)
+        yield _part(STRING, rows, string, names, spread)
 
 
-def _part(kind: str, rows: Rows, mine: Bools, names: Sequence[str] | None) -> Part:
+def _part(kind: str, rows: Rows, mine: Bools, names: Sequence[str] | None, spread: bool) -> Part:
     columns = [rows[name][mine].astype(d) for name, d in zip(Columns._fields, DTYPES, strict=True)]
     table, texts = Columns(*columns), list[str]()
     if names is not None or kind == STRING:
         table, texts = _numbered(table, names or ())
-    encoded = encode(table)
+    encoded = encode(table, pipelined=spread)
     places = rows["place"][mine]
     flaws = tuple(replace(flaw, row=int(places[flaw.row])) for flaw in encoded.flaws)
     return Part(kind, encoded.batch, texts, flaws)
@@ -156,15 +161,16 @@ def _numbered(table: Columns, names: Sequence[str]) -> tuple[Columns, list[str]]
 class Judging:
     """What one task knows while it judges one bucket after the other."""
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunDir, spread: bool) -> None:
         self._names: Sequence[str] | None = run.names().get("values")
+        self._spread = spread
         self._until = monotonic() + SECONDS
 
     def told(self, rows: Rows) -> Line:
         """The verdicts on a bucket's keys, as numbers."""
         line: Line = {"keys": {REGISTER: 0, STRING: 0}, "illegal": [], "open": [], "flaws": []}
         line |= dict.fromkeys(("operations", "observed", "searched", "steps", "flawed"), 0)
-        for part in parts_of(rows, self._names):
+        for part in parts_of(rows, self._names, self._spread):
             line["keys"][part.kind] = len(part.batch.keys)
             line["operations"] += len(part.batch.ops)
             line["observed"] += _observed(part.batch.ops)

@@ -168,6 +168,22 @@ def test_a_row_that_breaks_a_rule_is_named(tmp_path: Path) -> None:
     assert (result.judgement, codes(result)) == (Judgement.INVALID, ["HISTORY_MALFORMED"])
 
 
+def test_one_after_the_other_on_a_clock_that_is_off(tmp_path: Path) -> None:
+    """Calls are stamped early and returns late, by the error: then one process's operations overlap
+    though they did not. On a clock that is right that breaks a rule."""
+    rows = [
+        (0, 1, 1, Type.INVOKE, PUT, 0, 1, None, None),
+        (30, 1, 2, Type.INVOKE, GET, 0, None, None, None),
+        (40, 1, 1, Type.OK, PUT, 0, 1, None, None),
+        (70, 1, 2, Type.OK, GET, 0, 1, None, None),
+    ]
+    here = history(tmp_path, rows)
+    assert codes(registers.check(here, Trial(), None)) == ["HISTORY_MALFORMED"]
+    here.run.update_state(clocks={"w0": {"offset_ns": 7, "error_ns": 5}})
+    result = registers.check(History.open(here.run), Trial(), None)
+    assert (result.judgement, codes(result)) == (Judgement.VALID, [])
+
+
 def test_rows_of_transactions_are_others_business(tmp_path: Path) -> None:
     """Their whole has no key, which is no flaw, and their parts are not judged here."""
     here = history(tmp_path, told((PUT, 1), (GET, 1)))
