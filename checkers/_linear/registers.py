@@ -6,7 +6,7 @@ own, so that what is said of a key does not depend on its neighbours. Only time 
 shared: a bucket may use half of what is left of its task's time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers._cycles.arrays import Bools, Ints
+from checkers._final import Readers, readers
 from checkers._linear.batch import (
     ABSENT,
     APPEND,
@@ -35,7 +36,7 @@ from checkers._linear.judge import REGISTER, STRING, Budget, judge
 from checkers._linear.pairing import Columns
 from checkers._survey import SAMPLE
 from harness.history import History
-from harness.operation import F
+from harness.operation import F, Type
 from harness.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (*Columns._fields, "mop", "place")
 OURS = np.array([*KINDS, F.LIST])
+WRITES = (F.PUT, F.CAS, F.APPEND)
 DTYPES = (  # for which kernels are compiled
     *(np.int64, np.int32, np.int64, np.int8, np.int8, np.int32),
     *(np.int64, np.int64, np.int32),
@@ -68,8 +70,9 @@ class Open(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """What is known of all keys. `observed`: operations that tell what a key held. `flaws`: the
-    first few, with places as rows."""
+    """What is known of all keys. `observed`: operations that tell what a key held. `unread`: keys
+    to which a write was acknowledged, and that no reader read at the end. `flaws`: the first few,
+    with places as rows."""
 
     keys: dict[str, int]
     operations: int
@@ -77,6 +80,7 @@ class Found:
     searched: int
     steps: int
     illegal: tuple[int, ...]
+    unread: tuple[int, ...]
     open: tuple[Open, ...]
     flaws: tuple[Flaw, ...]
     flawed: int
@@ -94,8 +98,12 @@ class Part:
 
 def judged(history: History, spark: "SparkSession | None") -> Found:
     """The verdict on every key."""
-    run, spread = history.run, spread_out(history)
-    return added_up(by_bucket(history, spark, COLUMNS, selected, lambda: Judging(run, spread).told))
+    run, spread, final = history.run, spread_out(history), readers(history)
+
+    def tell() -> Callable[[Rows], Line]:
+        return Judging(run, spread, final).told
+
+    return added_up(by_bucket(history, spark, COLUMNS, selected, tell))
 
 
 def spread_out(history: History) -> bool:
@@ -161,14 +169,15 @@ def _numbered(table: Columns, names: Sequence[str]) -> tuple[Columns, list[str]]
 class Judging:
     """What one task knows while it judges one bucket after the other."""
 
-    def __init__(self, run: RunDir, spread: bool) -> None:
+    def __init__(self, run: RunDir, spread: bool, final: Readers) -> None:
         self._names: Sequence[str] | None = run.names().get("values")
-        self._spread = spread
+        self._spread, self._final = spread, final
         self._until = monotonic() + SECONDS
 
     def told(self, rows: Rows) -> Line:
         """The verdicts on a bucket's keys, as numbers."""
         line: Line = {"keys": {REGISTER: 0, STRING: 0}, "illegal": [], "open": [], "flaws": []}
+        line["unread"] = unread_of(rows, self._final)
         line |= dict.fromkeys(("operations", "observed", "searched", "steps", "flawed"), 0)
         for part in parts_of(rows, self._names, self._spread):
             line["keys"][part.kind] = len(part.batch.keys)
@@ -192,6 +201,17 @@ class Judging:
         line["illegal"] += batch.keys[found.verdicts == ILLEGAL].tolist()
         undecided = np.flatnonzero(found.verdicts == UNKNOWN)
         line["open"] += _open(some(batch, undecided), SPENT, found.passed[undecided])
+
+
+def unread_of(rows: Rows, final: Readers) -> list[int]:
+    """Keys to which a write was acknowledged, and that no reader was told of at the end."""
+    if not final.processes:
+        return []
+    ok = rows["type"] == Type.OK
+    written = ok & np.isin(rows["f"], WRITES)
+    read = ok & np.isin(rows["f"], (F.GET, F.LIST)) & final.among(rows["process"])
+    unread: list[int] = np.setdiff1d(rows["key"][written], rows["key"][read]).tolist()
+    return unread
 
 
 def _observed(ops: Array) -> int:
@@ -260,6 +280,7 @@ def added_up(lines: Sequence[Line]) -> Found:
         searched=total("searched"),
         steps=total("steps"),
         illegal=tuple(sorted(key for line in lines for key in line["illegal"])),
+        unread=tuple(sorted(key for line in lines for key in line["unread"])),
         open=tuple(sorted(Open(*row) for line in lines for row in line["open"])),
         flaws=tuple(sorted(flaws)[:SAMPLE]),
         flawed=total("flawed"),
