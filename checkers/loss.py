@@ -209,6 +209,13 @@ def _reasons(found: Survey) -> Iterator[Reason]:
             "more time to recover (recover_within_s)",
         )
 
+    if overdue := found.count("overdue"):
+        yield Reason(
+            "NO_FINAL_READ",
+            f"{_messages(overdue)} acknowledged after the final phase had begun, when who read to "
+            "the end may have come too early for them; run it again, or find out why sends take "
+            "so long",
+        )
     if len(found.groups) > MOST_GROUPS:
         yield Reason(
             "GROUPS_NOT_JUDGED",
