@@ -6,6 +6,7 @@ INFO, as everywhere: nobody knows whether it happened, or when it will.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -113,20 +114,24 @@ def changes(history: History) -> Changes:
     return found
 
 
-def unseen(of_key: Mapping[int, Sequence[Did]], f: F, since: int | None, what: str) -> list[Reason]:
-    """A reason when something was changed, and not looked at in the final phase."""
+def unseen(history: History, of_key: Mapping[int, Sequence[Did]], f: F, what: str) -> list[Reason]:
+    """A reason when something was changed, and not looked at in the final phase. A look may be
+    stamped early, where clocks may be off; then it counts if nothing was changed after it."""
+    since = history.phases().get("drain")
+    early = max(map(history.spread_ns, history.writers("ops")), default=0)
     blind = [
-        key
-        for key, row in of_key.items()
-        if not any(
-            did.f is f and did.type is Type.OK and since is not None and did.begun >= since
-            for did in row
-        )
+        key for key, row in of_key.items() if since is None or not _looked_at(row, f, since - early)
     ]
     if not blind:
         return []
     why = f"{len(blind)} of {len(of_key)} {what} were not looked at in the final phase"
     return [Reason("NO_FINAL_LOOK", f"{why}; let the run finish, or raise recover_within_s")]
+
+
+def _looked_at(row: Sequence[Did], f: F, since: int) -> bool:
+    """Is there an answer to a look that began then or later, after the last change?"""
+    looks = takewhile(lambda did: did.f is f and did.begun >= since, reversed(row))
+    return any(did.type is Type.OK for did in looks)
 
 
 def _changes(history: History) -> Changes:

@@ -50,6 +50,7 @@ class Seen(IntFlag):
     STORED = 512  # in some replica's log at the end
     PART = 1024  # sent in a transaction of unknown outcome
     GIVEN_TWICE = 2048  # given to one group more than once
+    OVERDUE = 4096  # acknowledged so late that who read to the end may have come too early
 
 
 GROUP_BIT = 16  # group g's deliveries are bit GROUP_BIT + g
@@ -116,6 +117,7 @@ class Scope:
     imported   recorded by others: there is no fresh reader, and every consumer counts as one
     displaced  acknowledged at offsets at which others were seen: no loss, but two at one offset
     committed  of unknown outcome, in a transaction of which another part was seen
+    until      when the final phase began, if sends were still open then; else None
     """
 
     drained: frozenset[int] = frozenset()
@@ -126,6 +128,7 @@ class Scope:
     imported: bool = False
     displaced: Members = NOBODY
     committed: Members = NOBODY
+    until: int | None = None
 
 
 def place_of(key: Ints, offset: Ints) -> Ints:
@@ -171,13 +174,23 @@ def differ(a: Ints, b: Ints) -> Bools:
 # ----------------------------------------------------------------------------------- observing
 
 
-def observe(blocks: Blocks, rows: Rows, groups: Ints, *, imported: bool = False) -> None:
-    """Add rows of the history. `groups[p]` is the group of process p, or -1."""
+def observe(
+    blocks: Blocks,
+    rows: Rows,
+    groups: Ints,
+    *,
+    imported: bool = False,
+    until: int | None = None,
+) -> None:
+    """Add rows of the history. `groups[p]` is the group of process p, or -1; `until` is the
+    scope's."""
     number, place, news = np.empty((3, len(rows.value)), np.int64)
     asked = (rows.key, rows.offset, rows.type, rows.f, rows.attempts, rows.process)
     _tell(rows.value, *asked, groups, NEWS[imported], imported, number, place, news)
     if imported:
         news |= np.where((news & INFO != 0) & (rows.mop >= 0), int(Seen.PART), 0)
+    if until is not None:
+        news |= np.where((news & int(Seen.ACKED) != 0) & (rows.t > until), int(Seen.OVERDUE), 0)
     _add(blocks, number, place, news)
 
 
@@ -297,6 +310,7 @@ class Classes:
     perhaps_lost: Bools  # the same, where the fresh reader did not read everything
     unread: dict[int, Bools]  # in the log, and never given to a group that read to the end
     ungiven: dict[int, Bools]  # the same of a group that did not say so: it may still be on its way
+    overdue: Bools  # lost or unread, were it not for an acknowledgement after the final phase began
     never_sent: Bools
     refused: Bools  # certainly failed, and seen
     vanished: Bools  # seen, and in no replica's log at the end
@@ -325,16 +339,19 @@ def classify(number: int, block: Block, scope: Scope) -> Classes:
     reached = drained | _passed(key, offset_of(block["place"]), scope)
     displaced = acked & ~found & scope.displaced.within(number)
     missing = ~found & ~displaced
-    lost = acked & missing & reached
+    punctual = ~has(flags, Seen.OVERDUE)
+    lost = acked & missing & reached & punctual
     torn = scope.committed.within(number) & ~acked & missing & reached
     refused, never_sent = seen & has(flags, Seen.FAILED), seen & ~invoked
     unread = _unread(flags, key, acked & read, scope)
+    skipped = np.any([missed & asked for missed, asked in unread.values()], axis=0)
     return Classes(
         found=found,
         lost=lost,
         perhaps_lost=acked & missing & ~reached,
-        unread={group: missed & asked for group, (missed, asked) in unread.items()},
+        unread={group: missed & asked & punctual for group, (missed, asked) in unread.items()},
         ungiven={group: missed & ~asked for group, (missed, asked) in unread.items()},
+        overdue=~punctual & ((acked & missing & reached) | skipped),
         never_sent=never_sent,
         refused=refused,
         vanished=seen & invoked & ~has(flags, Seen.STORED) & ~lost & scope.replicas,

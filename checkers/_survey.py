@@ -29,6 +29,7 @@ from checkers._blocks import (
     merged,
 )
 from checkers._doubts import Doubts, look
+from checkers._final import given_up
 from checkers._messages import (
     GROUP_BIT,
     MESSAGE_FIELDS,
@@ -59,7 +60,7 @@ from checkers._units import (
     units_of,
 )
 from harness.history import DRAINED, NOT_DRAINED, History, Note
-from harness.remarks import PASSED
+from harness.remarks import OPEN_OPERATIONS, PASSED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,6 +174,7 @@ def scope_of(history: History) -> tuple[tuple[str, ...], Scope]:
         replicas=history.complete and _all_replicas(history),
         groups=_members(history, notes, number),
         imported="imported" in history.state,
+        until=history.phases().get("drain") if given_up(history, OPEN_OPERATIONS) else None,
     )
 
 
@@ -225,9 +227,10 @@ def scan_with(scope: Scope) -> Callable[[Unit], Batches]:
         table, paths = unit
         blocks = Blocks(MESSAGE_FIELDS)
         columns = (*ASKED, "mop") if scope.imported else ASKED
+        columns = columns if scope.until is None else (*columns, "t")
         for rows in stored(paths, columns) if table == "ops" else arrays(paths, HELD):
             if table == "ops":
-                observe(blocks, Rows(rows), groups, imported=scope.imported)
+                observe(blocks, Rows(rows), groups, imported=scope.imported, until=scope.until)
             else:
                 observe_replica(blocks, *(rows[name] for name in HELD))
             if len(blocks) > MOST_BLOCKS:

@@ -51,7 +51,7 @@ def _reasons(history: History, asked: Any, committed: int) -> Iterator[Reason]:
             "no offset of a group was acknowledged that was asked for again, so none could go back"
         )
         yield Reason("NO_OFFSETS", why)
-    yield from unseen(asked, F.QUERY, history.phases().get("drain"), "groups")
+    yield from unseen(history, asked, F.QUERY, "groups")
 
 
 def of_group(row: Sequence[Did]) -> Iterator[Breach]:

@@ -18,12 +18,13 @@ echo: the evidence says how many there were.
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from checkers._final import given_up
 from checkers._logbook import logbook
 from checkers._messages import MOST_GROUPS
 from checkers._survey import SAMPLE, Survey, survey
 from checkers._witness import Witness, seconds, witness
 from harness.history import History
-from harness.remarks import FINAL_PHASE, GAVE_UP
+from harness.remarks import FINAL_PHASE
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
 
@@ -208,6 +209,13 @@ def _reasons(found: Survey) -> Iterator[Reason]:
             "more time to recover (recover_within_s)",
         )
 
+    if overdue := found.count("overdue"):
+        yield Reason(
+            "NO_FINAL_READ",
+            f"{_messages(overdue)} acknowledged after the final phase had begun, when who read to "
+            "the end may have come too early for them; run it again, or find out why sends take "
+            "so long",
+        )
     if len(found.groups) > MOST_GROUPS:
         yield Reason(
             "GROUPS_NOT_JUDGED",
@@ -231,13 +239,12 @@ def _ungiven(found: Survey) -> Iterator[Reason]:
 
 def _given_up(history: History) -> Iterator[Reason]:
     """Not everybody came to the end of the final phase, and who did not may have said nothing."""
-    for note in history.notes(GAVE_UP.split()[0]):
-        if note.text.startswith(f"{GAVE_UP} {FINAL_PHASE}"):
-            yield Reason(
-                "NO_FINAL_READ",
-                f"the runner {note.text}, so nobody knows whether every group would be given "
-                "everything; let it have less to read, or find out why it is so slow",
-            )
+    for text in given_up(history, FINAL_PHASE):
+        yield Reason(
+            "NO_FINAL_READ",
+            f"the runner {text}, so nobody knows whether every group would be given "
+            "everything; let it have less to read, or find out why it is so slow",
+        )
 
 
 def _messages(count: int) -> str:

@@ -49,7 +49,7 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
 def _reasons(history: History, topics: Any, changed: int) -> Iterator[Reason]:
     if not changed:
         yield Reason("NO_CHANGES", "no change of a topic was acknowledged, so none could be lost")
-    yield from unseen(topics, F.SEE, history.phases().get("drain"), "topics")
+    yield from unseen(history, topics, F.SEE, "topics")
 
 
 def _acknowledged(rows: Any, *kinds: F) -> int:

@@ -10,18 +10,22 @@ did.
 
 Where writes repeat values, deciding can take exponential time. Then a budget ends it, and the key
 is not decided (`REGISTERS_NOT_DECIDED`): the trial is unknown, unless another key is illegal. With
-gaps in the record nobody is convicted, because a missing write explains whatever is read.
+gaps in the record nobody is convicted, because a missing write explains whatever is read. In a run
+of ours each key that was written is read at the end by somebody fresh, or the run is unknown
+(`OBJECTS_NOT_READ`): what is seen while the load goes on may be gone later.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from checkers._final import given_up
 from checkers._linear.buckets import place_of
 from checkers._linear.encoding import RULES
 from checkers._linear.registers import MIXED, SPENT, TOO_LONG, Found, Open, judged
 from checkers._linear.stories import Story, stories
 from checkers._survey import SAMPLE
 from harness.history import History
+from harness.remarks import FINAL_PHASE
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
 
@@ -79,6 +83,20 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
         )
     if found.flawed:
         yield Reason("HISTORY_MALFORMED", _flawed(found, history))
+    if found.unread:
+        yield Reason(
+            "OBJECTS_NOT_READ",
+            f"{_keys(len(found.unread))}, {_named(history, found.unread[0])} among them, "
+            f"{'was' if len(found.unread) == 1 else 'were'} written and not read at the end by "
+            "anybody fresh, so what was written may be gone; let the run finish, or give it more "
+            "time to recover (recover_within_s)",
+        )
+    for text in given_up(history, FINAL_PHASE):
+        yield Reason(
+            "NO_FINAL_READ",
+            f"the runner {text}, so not every register may have been read; let it have fewer, or "
+            "find out why it is so slow",
+        )
     if found.open:
         yield Reason("REGISTERS_NOT_DECIDED", _undecided(found.open, history))
     if found.illegal and not history.complete:

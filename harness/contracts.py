@@ -137,6 +137,16 @@ class Hosts(Protocol):
 
 
 @runtime_checkable
+class Timed(Protocol):
+    """Hosts that compare clocks of nodes, which may not stay as they were when they were raised."""
+
+    async def clocks_again(self) -> Mapping[str, Clock]:
+        """What those clocks read now that have an error, give or take how far this comparison is
+        off; `clock` stays as it was. BedFailed when a node does not answer."""
+        ...
+
+
+@runtime_checkable
 class Gating(Protocol):
     """Hosts that can `disk` and `unsynced` only for processes that run behind a gate."""
 

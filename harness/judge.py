@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from harness import registry
+from harness.clocks import DOUBTFUL, doubts, undated
 from harness.dealing import replica_groups
 from harness.errors import BedFailed
 from harness.history import History
@@ -148,6 +149,8 @@ def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verd
     if "imported" in history.state:
         results = with_originals(results, history.run, history.names)
     own = tuple(_own_reasons(history))
+    if DOUBTFUL in _codes(own):
+        results = tuple(map(undated, results))
     said = _codes(own)
     known = said | CONSEQUENT if said & CUT_SHORT else said
     theirs = [r for result in results for r in result.reasons if r.code not in known]
@@ -211,6 +214,7 @@ def _own_reasons(history: History) -> Iterable[Reason]:
     if history.state.get("interrupted") or not history.ended:
         how = "was interrupted" if history.ended else "did not come to its end"
         yield Reason("INTERRUPTED", f"the run {how}, so it proves nothing; run it again")
+    yield from doubts(history.state)
     yield from history.damage
     if not history.cut_short:
         yield from not_healed(history.faults)

@@ -5,7 +5,7 @@ What each of them does, and how long it may take, `harness.voyage` knows.
 
 from typing import TYPE_CHECKING
 
-from harness.remarks import FINAL_PHASE
+from harness.remarks import FINAL_PHASE, OPEN_OPERATIONS
 
 if TYPE_CHECKING:
     from harness.voyage import Voyage  # which starts threads, and the runner must not have any yet
@@ -28,7 +28,7 @@ async def run(voyage: "Voyage") -> None:
             await voyage.loaded_and_broken(bed)
             voyage.mark("healed")
             await voyage.recovered(bed)
-            async with voyage.may(STOP_WITHIN_S, HURRY_S, "ending all open operations"):
+            async with voyage.may(STOP_WITHIN_S, HURRY_S, OPEN_OPERATIONS):
                 await crews.stop()
             voyage.mark("drain", load_ended_ns=voyage.now_ns())
             async with voyage.may(DRAIN_WITHIN_S, HURRY_S, FINAL_PHASE):

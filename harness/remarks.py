@@ -11,7 +11,8 @@ PASSED = "PASSED"  # {"key": 3, "to": 1200}: somebody read that far, and had all
 # what a process of an imported history reads from, {"keys": [0, 5]}; what it lost; a new client
 ASSIGN, SUBSCRIBE, REBALANCE, CRASH = "ASSIGN", "SUBSCRIBE", "REBALANCE", "CRASH"
 NOT_COMPARED = "NOT_COMPARED"  # "stretch 3: why": a look between faults that failed
-GAVE_UP, FINAL_PHASE = "gave up on", "the final phase"  # of the runner, on a part of the trial
+GAVE_UP = "gave up on"  # of the runner, on a part of the trial
+OPEN_OPERATIONS, FINAL_PHASE = "ending all open operations", "the final phase"  # two of them
 NODE_GONE, DISK_FULL = "NODE_GONE", "DISK_FULL"  # of the runner, and codes of reasons
 
 GONE, FULL = "gone", "full"  # how the bed loses a node: events of its, and keys of run.json

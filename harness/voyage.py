@@ -14,13 +14,13 @@ import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from harness import registry
+from harness import clocks, registry
 from harness.comparing import Calm, comparing
-from harness.contracts import CLIENT, Agent, Bed, Clock, Gating, Hosts, Node, System, Workload
+from harness.contracts import CLIENT, Agent, Bed, Gating, Hosts, Node, System, Timed, Workload
 from harness.crews import Crews
 from harness.dealing import sets_named
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, NodeGone, SeatrialError
@@ -40,6 +40,7 @@ PLAN_GRACE_S = 60.0  # for observations that take long
 HEAL_WITHIN_S = 20.0  # after an early end
 RECOVER_HURRY_S = 3.0  # the same
 LOOK_EVERY_S = 0.1
+CLOCKS_WITHIN_S = 10.0
 GATED = frozenset({"disk", "unsynced"})  # needs of faults that a gate meets
 COLLECTED = "collected"  # the phase after which there is nothing more to record
 
@@ -125,7 +126,7 @@ class Voyage:
         )
         self.record.name([node.name for node in nodes], self.workload.keys)
         self.run.write_names(_names(bed, self.workload))
-        self.run.update_state(**_clocks(nodes, self.hosts))
+        self.run.update_state(**clocks.told(nodes, self.hosts))
         return bed
 
     async def started(self, bed: Bed) -> None:
@@ -194,8 +195,16 @@ class Voyage:
             self._recovery(redundant, began_ns)
 
     async def collected(self, bed: Bed) -> None:
-        """What the system has to tell is in the history."""
+        """How the clocks kept, and what the system has to tell, is in the history."""
+        if isinstance(self.hosts, Timed) and "clocks" in self.run.state():
+            await self._compared(self.hosts)
         await self.system.collect(bed)
+
+    async def _compared(self, hosts: Timed) -> None:
+        """With run.json, once the last operation is recorded."""
+        async with self.may(CLOCKS_WITHIN_S, CLOCKS_WITHIN_S, "comparing the clocks again"):
+            now = await hosts.clocks_again()
+            self.run.update_state(clocks=clocks.compared(self.run.state()["clocks"], now))
 
     def _recovery(self, redundant: bool, began_ns: int) -> None:
         now_ns = self.now_ns()
@@ -362,19 +371,6 @@ def _unhandled() -> "asyncio.Future[None]":
 
     loop.set_exception_handler(failed)
     return broken
-
-
-def _clocks(nodes: Sequence[Node], hosts: Hosts) -> dict[str, Any]:
-    """For run.json: the nodes' clocks, where any differs from ours."""
-    clocks = {node.name: hosts.clock(node.name) for node in nodes}
-    if all(clock == Clock() for clock in clocks.values()):
-        return {}
-    return {"clocks": {name: _told(clock) for name, clock in clocks.items()}}
-
-
-def _told(clock: Clock) -> dict[str, Any]:
-    right = {"rate": Clock().rate}  # goes without saying
-    return {key: value for key, value in asdict(clock).items() if right.get(key) != value}
 
 
 async def _broken(failure: "asyncio.Future[None]") -> None:

@@ -29,6 +29,7 @@ ADVICE = {
     "MASTER_FAULT_UNSEEN": "Make the fault longer than the time it takes to detect it.",
     "NO_FINAL_READ": NOT_BACK,
     "OBJECTS_NOT_READ": NOT_BACK,
+    "CLOCKS_DOUBTFUL": "See that no machine is suspended and no clock slewed; run it again.",
     "LAWS_NOT_WATCHED": "Run it again; report it if that does not help.",
     "LAWS_UNSEEN": "Look at the nodes' logs, and whether a disk was full.",
     "REPLICAS_NOT_COMPARED": "Make the quiet times longer; it says why the last look failed.",

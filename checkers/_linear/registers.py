@@ -6,7 +6,7 @@ own, so that what is said of a key does not depend on its neighbours. Only time 
 shared: a bucket may use half of what is left of its task's time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers._cycles.arrays import Bools, Ints
+from checkers._final import Readers, readers
 from checkers._linear.batch import (
     ABSENT,
     APPEND,
@@ -35,7 +36,7 @@ from checkers._linear.judge import REGISTER, STRING, Budget, judge
 from checkers._linear.pairing import Columns
 from checkers._survey import SAMPLE
 from harness.history import History
-from harness.operation import F
+from harness.operation import F, Type
 from harness.rundir import RunDir
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (*Columns._fields, "mop", "place")
 OURS = np.array([*KINDS, F.LIST])
+WRITES = (F.PUT, F.CAS, F.APPEND)
 DTYPES = (  # for which kernels are compiled
     *(np.int64, np.int32, np.int64, np.int8, np.int8, np.int32),
     *(np.int64, np.int64, np.int32),
@@ -68,8 +70,9 @@ class Open(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """What is known of all keys. `observed`: operations that tell what a key held. `flaws`: the
-    first few, with places as rows."""
+    """What is known of all keys. `observed`: operations that tell what a key held. `unread`: keys
+    to which a write was acknowledged, and that no reader read at the end. `flaws`: the first few,
+    with places as rows."""
 
     keys: dict[str, int]
     operations: int
@@ -77,6 +80,7 @@ class Found:
     searched: int
     steps: int
     illegal: tuple[int, ...]
+    unread: tuple[int, ...]
     open: tuple[Open, ...]
     flaws: tuple[Flaw, ...]
     flawed: int
@@ -94,8 +98,17 @@ class Part:
 
 def judged(history: History, spark: "SparkSession | None") -> Found:
     """The verdict on every key."""
-    run = history.run
-    return added_up(by_bucket(history, spark, COLUMNS, selected, lambda: Judging(run).told))
+    run, spread, final = history.run, spread_out(history), readers(history)
+
+    def tell() -> Callable[[Rows], Line]:
+        return Judging(run, spread, final).told
+
+    return added_up(by_bucket(history, spark, COLUMNS, selected, tell))
+
+
+def spread_out(history: History) -> bool:
+    """Is any operation stamped early and late, so that those of one process seem to overlap?"""
+    return any(history.spread_ns(writer) for writer in history.writers("ops"))
 
 
 def selected(batch: pa.RecordBatch, place: int) -> Rows:
@@ -116,8 +129,8 @@ def _column(batch: pa.RecordBatch, name: str) -> Ints:
     return numbers
 
 
-def parts_of(rows: Rows, names: Sequence[str] | None) -> Iterator[Part]:
-    """The keys of each kind. `names`: texts of values, if they have any."""
+def parts_of(rows: Rows, names: Sequence[str] | None, spread: bool = False) -> Iterator[Part]:
+    """The keys of each kind. `names`: texts of values, if they have any. `spread`: as above."""
     order = np.argsort(rows["place"], kind="stable")
     rows = {name: column[order] for name, column in rows.items()}
     appended, listed = (
@@ -125,17 +138,17 @@ def parts_of(rows: Rows, names: Sequence[str] | None) -> Iterator[Part]:
     )
     string = appended & ~listed
     if (~appended & ~listed).any():
-        yield _part(REGISTER, rows, ~appended & ~listed, names)
+        yield _part(REGISTER, rows, ~appended & ~listed, names, spread)
     if string.any():
-        yield _part(STRING, rows, string, names)
+        yield _part(STRING, rows, string, names, spread)
 
 
-def _part(kind: str, rows: Rows, mine: Bools, names: Sequence[str] | None) -> Part:
+def _part(kind: str, rows: Rows, mine: Bools, names: Sequence[str] | None, spread: bool) -> Part:
     columns = [rows[name][mine].astype(d) for name, d in zip(Columns._fields, DTYPES, strict=True)]
     table, texts = Columns(*columns), list[str]()
     if names is not None or kind == STRING:
         table, texts = _numbered(table, names or ())
-    encoded = encode(table)
+    encoded = encode(table, pipelined=spread)
     places = rows["place"][mine]
     flaws = tuple(replace(flaw, row=int(places[flaw.row])) for flaw in encoded.flaws)
     return Part(kind, encoded.batch, texts, flaws)
@@ -156,15 +169,17 @@ def _numbered(table: Columns, names: Sequence[str]) -> tuple[Columns, list[str]]
 class Judging:
     """What one task knows while it judges one bucket after the other."""
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunDir, spread: bool, final: Readers) -> None:
         self._names: Sequence[str] | None = run.names().get("values")
+        self._spread, self._final = spread, final
         self._until = monotonic() + SECONDS
 
     def told(self, rows: Rows) -> Line:
         """The verdicts on a bucket's keys, as numbers."""
         line: Line = {"keys": {REGISTER: 0, STRING: 0}, "illegal": [], "open": [], "flaws": []}
+        line["unread"] = unread_of(rows, self._final)
         line |= dict.fromkeys(("operations", "observed", "searched", "steps", "flawed"), 0)
-        for part in parts_of(rows, self._names):
+        for part in parts_of(rows, self._names, self._spread):
             line["keys"][part.kind] = len(part.batch.keys)
             line["operations"] += len(part.batch.ops)
             line["observed"] += _observed(part.batch.ops)
@@ -186,6 +201,17 @@ class Judging:
         line["illegal"] += batch.keys[found.verdicts == ILLEGAL].tolist()
         undecided = np.flatnonzero(found.verdicts == UNKNOWN)
         line["open"] += _open(some(batch, undecided), SPENT, found.passed[undecided])
+
+
+def unread_of(rows: Rows, final: Readers) -> list[int]:
+    """Keys to which a write was acknowledged, and that no reader was told of at the end."""
+    if not final.processes:
+        return []
+    ok = rows["type"] == Type.OK
+    written = ok & np.isin(rows["f"], WRITES)
+    read = ok & np.isin(rows["f"], (F.GET, F.LIST)) & final.among(rows["process"])
+    unread: list[int] = np.setdiff1d(rows["key"][written], rows["key"][read]).tolist()
+    return unread
 
 
 def _observed(ops: Array) -> int:
@@ -254,6 +280,7 @@ def added_up(lines: Sequence[Line]) -> Found:
         searched=total("searched"),
         steps=total("steps"),
         illegal=tuple(sorted(key for line in lines for key in line["illegal"])),
+        unread=tuple(sorted(key for line in lines for key in line["unread"])),
         open=tuple(sorted(Open(*row) for line in lines for row in line["open"])),
         flaws=tuple(sorted(flaws)[:SAMPLE]),
         flawed=total("flawed"),

@@ -13,7 +13,15 @@ from checkers._linear.buckets import Line, Rows, by_bucket
 from checkers._linear.explain import EMPTY, WORDS, Counterexample, explain
 from checkers._linear.judge import Budget, judge
 from checkers._linear.models import NOTHING, Operation
-from checkers._linear.registers import COLUMNS, FAILURES, SECONDS, Part, parts_of, selected
+from checkers._linear.registers import (
+    COLUMNS,
+    FAILURES,
+    SECONDS,
+    Part,
+    parts_of,
+    selected,
+    spread_out,
+)
 from checkers._witness import seconds
 from harness.history import History
 from harness.operation import Type
@@ -44,14 +52,16 @@ class Story:
 
 def stories(history: History, spark: "SparkSession | None", keys: Sequence[int]) -> list[Story]:
     """The contradictions in a few illegal keys, in the order of keys."""
-    run, wanted = history.run, np.array(sorted(keys))
+    run, wanted, spread = history.run, np.array(sorted(keys)), spread_out(history)
 
     def select(batch: pa.RecordBatch, place: int) -> Rows:
         rows = selected(batch, place)
         mine = np.isin(rows["key"], wanted)
         return {name: column[mine] for name, column in rows.items()}
 
-    lines = by_bucket(history, spark, COLUMNS, select, lambda: Explaining(run, len(wanted)).told)
+    lines = by_bucket(
+        history, spark, COLUMNS, select, lambda: Explaining(run, len(wanted), spread).told
+    )
     found = [Story(**fields) for line in lines for fields in line["stories"]]
     return sorted(found, key=lambda story: story.key)
 
@@ -59,7 +69,8 @@ def stories(history: History, spark: "SparkSession | None", keys: Sequence[int])
 class Explaining:
     """What one task knows while it explains one bucket after the other."""
 
-    def __init__(self, run: RunDir, count: int) -> None:
+    def __init__(self, run: RunDir, count: int, spread: bool) -> None:
+        self._spread = spread
         self._names: Sequence[str] | None = run.names().get("values")
         self._effort = EFFORT // max(1, count)
 
@@ -67,7 +78,7 @@ class Explaining:
         return {
             "stories": [
                 asdict(story)
-                for part in parts_of(rows, self._names)
+                for part in parts_of(rows, self._names, self._spread)
                 for story in self._stories(part, rows)
             ]
         }

@@ -2,7 +2,9 @@
 
 On the same kernel both read the same clock. Elsewhere the node is asked what its clock reads, many
 times; the quickest answer bounds the offset best, to half of the time it took (Cristian 1989). From
-then on the clocks may drift apart, which the error allows for.
+then on the clocks may drift apart, which the error allows for. A clock that NTP slews, or that
+stood still with its machine, drifts further, which is found out when it is compared again
+(`harness.clocks`).
 """
 
 import time
@@ -12,6 +14,7 @@ from typing import Any
 from clusters.hosts import _agent
 from clusters.hosts._pipe import PipeAgent
 from harness.contracts import Clock
+from harness.together import together
 from harness.trial import Trial
 
 ASKED = 20
@@ -29,8 +32,24 @@ async def compared(agent: PipeAgent, identity: Mapping[str, Any], for_s: float) 
     """The clock of a node whose `hello` was `identity`; good for so many seconds from now."""
     if identity["clock"] == _agent.clock():
         return SAME
-    best = min([await _reading(agent) for _ in range(ASKED)], key=lambda clock: clock.error_ns)
-    return Clock(best.offset_ns, best.error_ns + round(for_s * 1e9 * DRIFT))
+    now = await _now(agent)
+    return Clock(now.offset_ns, now.error_ns + round(for_s * 1e9 * DRIFT))
+
+
+async def again(agents: Mapping[str, PipeAgent], clocks: Mapping[str, Clock]) -> dict[str, Clock]:
+    """Those of these clocks that are not ours, as they are now."""
+    now: dict[str, Clock] = {}
+
+    async def ask(node: str) -> None:
+        now[node] = await _now(agents[node])
+
+    await together(*(ask(node) for node, clock in clocks.items() if clock.error_ns))
+    return now
+
+
+async def _now(agent: PipeAgent) -> Clock:
+    """The quickest of many answers."""
+    return min([await _reading(agent) for _ in range(ASKED)], key=lambda clock: clock.error_ns)
 
 
 async def _reading(agent: PipeAgent) -> Clock:

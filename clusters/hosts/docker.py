@@ -107,6 +107,7 @@ class DockerHosts:
         self._options = options(trial.bed)
         self._run = folder
         self._clocks: dict[str, Clock] = {}
+        self._agents: dict[str, PipeAgent] = {}
         self._whole_s = _clocks.whole_s(trial)
 
     def enter(self) -> None:
@@ -147,6 +148,9 @@ class DockerHosts:
     def clock(self, node: str) -> Clock:
         return self._clocks[node]
 
+    async def clocks_again(self) -> Mapping[str, Clock]:
+        return await _clocks.again(self._agents, self._clocks)
+
     # ------------------------------------------------------------------------------- raising
 
     async def _raised(
@@ -170,6 +174,7 @@ class DockerHosts:
 
     async def _man(self, berth: "_Berth") -> None:
         self._clocks[berth.node] = await berth.manned(self._whole_s)
+        self._agents[berth.node] = berth.agent
 
     def _prepared(
         self, client: DockerClient, nodes: int, say: Say

@@ -150,6 +150,10 @@ class SshHosts:
     def clock(self, node: str) -> Clock:
         return self._berths[node].clock
 
+    async def clocks_again(self) -> Mapping[str, Clock]:
+        agents = {name: berth.agent for name, berth in self._berths.items()}
+        return await _clocks.again(agents, {name: self.clock(name) for name in agents})
+
     async def _raised(
         self, fleet: Fleet, nodes: Sequence[Node], placed: Mapping[str, Host]
     ) -> None:

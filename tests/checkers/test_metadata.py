@@ -179,7 +179,9 @@ def test_a_sound_store_of_offsets_convicts_nobody(
 # ------------------------------------------------------------------------------- from recorded rows
 
 
-def recorded(folder: Path, *lines: tuple[int, str], faults: Sequence[Any] = ()) -> History:
+def recorded(
+    folder: Path, *lines: tuple[int, str], faults: Sequence[Any] = (), drain: int = 0
+) -> History:
     """A run in which each of these keys had this history. `faults`: when each began, and which
     never did."""
     folder.mkdir(exist_ok=True)
@@ -202,7 +204,7 @@ def recorded(folder: Path, *lines: tuple[int, str], faults: Sequence[Any] = ()) 
             number += 1
     journal.close()
     notes = Journal(run.journal, "notes", "runner")
-    notes.append((0, NONE, NONE, "drain"))
+    notes.append((drain, NONE, NONE, "drain"))
     notes.close()
     table = Journal(run.journal, "faults", "runner")
     for n, begin in enumerate(faults):
@@ -264,3 +266,23 @@ def test_what_nobody_looked_at_in_the_end_proves_nothing(tmp_path: Path) -> None
     idle = recorded(tmp_path / "idle", (0, "create? see"))
     assert [r.code for r in metadata.check(idle, Trial(), None).reasons] == ["NO_CHANGES"]
     assert [r.code for r in groups.check(idle, Trial(), None).reasons] == ["NO_OFFSETS"]
+
+
+def test_looks_of_clients_whose_clocks_are_off_are_stamped_early(tmp_path: Path) -> None:
+    """By up to twice the error, so also before the final phase; then nothing is changed after."""
+    rows = (0, "create +3 see"), (1, "commit 5 +3 at 5")
+    sound = recorded(tmp_path / "sound", *rows, drain=6 * MS).run
+    checkers = (metadata, groups)
+    codes = ["NO_FINAL_LOOK"]
+    for checker in checkers:
+        assert [r.code for r in checker.check(History.open(sound), Trial(), None).reasons] == codes
+    for error_ns, reasons in ((MS, []), (MS // 2, codes)):
+        sound.update_state(clocks={"client-1": {"offset_ns": 7, "error_ns": error_ns}})
+        for checker in checkers:
+            found = checker.check(History.open(sound), Trial(), None).reasons
+            assert [r.code for r in found] == reasons
+    changed = (0, "create see create"), (1, "commit 5 at 5 commit 6")
+    blind = recorded(tmp_path / "blind", *changed, drain=MS).run
+    blind.update_state(clocks={"client-1": {"offset_ns": 7, "error_ns": MS}})
+    for checker in checkers:
+        assert [r.code for r in checker.check(History.open(blind), Trial(), None).reasons] == codes

@@ -333,12 +333,14 @@ def end_by_force(sailing: Sailing, words: str) -> None:
 @pytest.mark.parametrize("error_ms", [0, 5])
 def test_nodes_may_share_neither_files_nor_clocks(sail: Sail, error_ms: int) -> None:
     """Crews on bare nodes, ahead of us by minutes: the same story, the same journal, our clock."""
-    sailing = sail(KILL, hosts="apart", bed={"error_ms": error_ms})
+    sailing = sail(KILL, hosts="apart", bed={"error_ms": error_ms, "moved_ms": 9})
     assert sailing.end() == 0
     run = sailing.run
     state = run.state()
     assert phases(run) == STORY
-    assert state["clocks"]["client-1"] == {"offset_ns": 200 * 10**9, "error_ns": error_ms * 10**6}
+    off = {"off_ns": 9_001_000} if error_ms else {}
+    error = {"offset_ns": 200 * 10**9, "error_ns": error_ms * 10**6}
+    assert state["clocks"]["client-1"] == error | off
     types = Counter(row["type"] for row in rows(run, "ops") if row["pos"] is None)
     assert types[Type.INVOKE] == types[Type.OK] + types[Type.FAIL] + types[Type.INFO] > 100
     for client in ("client-1", "client-2"):
@@ -352,6 +354,8 @@ def test_nodes_may_share_neither_files_nor_clocks(sail: Sail, error_ms: int) -> 
     assert acknowledged
     assert acknowledged <= {row["value"] for row in rows(run, "replicas")}
     assert json.loads(rows(run, "faults")[-1]["observation"])["applied_ms"].keys() == {"buoy-1"}
+    if error_ms:
+        assert reasons(run)[0] == ["CLOCKS_DOUBTFUL"]
 
 
 SMALL_DISK = """

@@ -358,12 +358,15 @@ def test_a_clock_of_its_own_is_compared(run: RunDir, lab: SshLab) -> None:
     later = ["unshare", "--time", "--monotonic", str(AHEAD_S), "--"]
     host.run(*later, *SSHD)
 
-    async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> Clock:
-        return hosts.clock("a")
+    async def scene(
+        hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents
+    ) -> tuple[Clock, Clock]:
+        return hosts.clock("a"), (await hosts.clocks_again())["a"]
 
-    clock = play(run, {"inventory": str(lab.inventory([host]))}, scene, NODES[:1])
+    clock, again = play(run, {"inventory": str(lab.inventory([host]))}, scene, NODES[:1])
     assert 0 < clock.error_ns < 1e9
     assert abs(clock.offset_ns - AHEAD_S * 1e9) <= clock.error_ns
+    assert abs(again.offset_ns - AHEAD_S * 1e9) <= again.error_ns
 
 
 def test_whoever_is_not_root_needs_sudo_and_no_more(run: RunDir, lab: SshLab) -> None:

@@ -18,6 +18,7 @@ from harness import registry
 from harness.history import History
 from harness.importers import _folder
 from harness.importers._kinds import KINDS
+from harness.journal import Journal
 from harness.judge import judge_here
 from harness.operation import F, Type
 from harness.schema import OPS
@@ -166,6 +167,55 @@ def test_a_row_that_breaks_a_rule_is_named(tmp_path: Path) -> None:
     )
     result = judged(tmp_path / "illegal", [*told((PUT, 1), (GET, 2)), lonely])
     assert (result.judgement, codes(result)) == (Judgement.INVALID, ["HISTORY_MALFORMED"])
+
+
+def test_one_after_the_other_on_a_clock_that_is_off(tmp_path: Path) -> None:
+    """Calls are stamped early and returns late, by the error: then one process's operations overlap
+    though they did not. On a clock that is right that breaks a rule."""
+    rows = [
+        (0, 1, 1, Type.INVOKE, PUT, 0, 1, None, None),
+        (30, 1, 2, Type.INVOKE, GET, 0, None, None, None),
+        (40, 1, 1, Type.OK, PUT, 0, 1, None, None),
+        (70, 1, 2, Type.OK, GET, 0, 1, None, None),
+    ]
+    here = history(tmp_path, rows)
+    assert codes(registers.check(here, Trial(), None)) == ["HISTORY_MALFORMED"]
+    here.run.update_state(clocks={"w0": {"offset_ns": 7, "error_ns": 5}})
+    result = registers.check(History.open(here.run), Trial(), None)
+    assert (result.judgement, codes(result)) == (Judgement.VALID, [])
+
+
+def test_registers_that_no_reader_read_at_the_end_prove_nothing(tmp_path: Path) -> None:
+    """In a run of ours: what was acknowledged and is seen by the load alone may be gone by the end.
+    A client that comes again has another number."""
+    rows = [
+        *told((PUT, 1), (GET, 1)),
+        *told((PUT, 1), (CAS, 1, 2), (GET, 2), key=64),
+        *told((GET, None), key=7),
+    ]
+    dicts = [dict(zip(NAMES, row, strict=True)) for row in rows]
+    for row in dicts:
+        row["process"] = {0: 0, 1: 1, 64_002: 4, 7_000: 2}.get(row["op"], 3)
+    roles = {"0": "client 0", "1": "reader 0 on client-1", "2": "watcher 0"}
+    read = ops_run(tmp_path / "read", dicts, processes=roles)
+    assert registers.check(read, Trial(), None).judgement is Judgement.VALID
+    for row in dicts:
+        row["process"] = {64_002: 5, 7_000: 7}.get(row["op"], row["process"])
+    blind = ops_run(tmp_path / "blind", dicts, processes=roles)
+    result = registers.check(blind, Trial(), None)
+    assert (result.judgement, codes(result)) == (Judgement.UNKNOWN, ["OBJECTS_NOT_READ"])
+    assert result.reasons[0].message.startswith("1 key, k64 among them, was written and not read")
+    blind.run.update_state(imported={"file": "history.edn"})
+    elsewhere = registers.check(History.open(blind.run), Trial(), None)
+    assert elsewhere.judgement is Judgement.VALID
+
+
+def test_a_final_phase_that_was_given_up_proves_nothing(tmp_path: Path) -> None:
+    here = history(tmp_path, told((PUT, 1), (GET, 1)))
+    notes = Journal(here.run.journal, "notes", "runner")
+    notes.append((9, None, None, "gave up on the final phase after 120 s"))
+    notes.close()
+    assert codes(registers.check(History.open(here.run), Trial(), None)) == ["NO_FINAL_READ"]
 
 
 def test_rows_of_transactions_are_others_business(tmp_path: Path) -> None:

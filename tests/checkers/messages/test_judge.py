@@ -44,6 +44,24 @@ def test_a_finding_that_the_contract_demands_against_is_invalid(sound: History) 
     assert verdict.sentence == "Invalid: 3 messages were acknowledged and then lost."
 
 
+def test_where_a_clock_moved_nothing_that_rests_on_time_convicts(sound: History) -> None:
+    """Compared again after the last operation: further off than its error, or not asked; what is
+    lost is lost on any clock."""
+    clock = {"offset_ns": 10**9, "error_ns": 5_000_000}
+    stale = Finding("NOT_LINEARIZABLE", 1, "no order explains the reads", "linearizable")
+    for off_ns, doubtful in ((4_999_999, False), (5_000_001, True), (None, True)):
+        sound.run.update_state(clocks={"client-1": {**clock, "off_ns": off_ns}})
+        history = History.open(sound.run)
+        found = [Result("registers", (stale,)), Result("loss")]
+        verdict = judge.concluded(found, history, Trial())
+        assert verdict.verdict is (Judgement.UNKNOWN if doubtful else Judgement.INVALID)
+        assert [r.code for r in verdict.reasons] == ["CLOCKS_DOUBTFUL"] * doubtful
+        assert verdict.checkers[0].findings[0].code == "NOT_LINEARIZABLE"
+        assert concluded(history, LOST).verdict is Judgement.INVALID
+    sound.run.update_state(clocks={"client-1": clock})
+    assert not judge.concluded([], History.open(sound.run), Trial()).reasons
+
+
 def test_a_weaker_contract_permits_and_says_so(sound: History) -> None:
     """Permitted only because the trial says so, and the sentence tells it."""
     contract = tuple(demand for demand in DEMANDS if demand != "no-loss")

@@ -141,9 +141,39 @@ def test_a_final_phase_that_was_given_up_proves_nothing(written: Any) -> None:
     assert "gave up on the final phase after 120 s" in reason.message
 
 
-def _note(history: History, text: str) -> None:
+def test_what_was_acknowledged_after_the_last_look_is_not_lost(written: Any) -> None:
+    """Where sends were still open in the final phase, who read to the end may have come too early
+    for them; what had been acknowledged before is lost all the same, and what was seen is there."""
+    told = """
+        send 1 ok@0 [1..5]
+        send 2 ok@1 [6..70]
+        send 3 ok@2 [7..71]
+        poll 1@0 [50..51]
+        read 1@0 2@1 [52..60]
+        drained [61..62]
+    """
+    history = written(told)
+    assert convicts(judged("loss", history)) == {"LOST_ACKED": 1, "UNREAD_ACKED": 1}
+    _note(history, "drain", 40)
+    _note(history, "gave up on ending all open operations after 30 s", 39)
+    result = judged("loss", History.open(history.run))
+    assert not result.findings
+    (reason,) = result.reasons
+    assert (reason.code, reason.message.split(",")[0]) == (
+        "NO_FINAL_READ",
+        "2 messages were acknowledged after the final phase had begun",
+    )
+    early = written(told.replace("[7..71]", "[7..30]").replace("1@0 2@1 [52", "1@0 [52"))
+    _note(early, "drain", 40)
+    _note(early, "gave up on ending all open operations: client-1 is gone", 39)
+    result = judged("loss", History.open(early.run))
+    assert convicts(result) == {"LOST_ACKED": 1}
+    assert result.findings[0].evidence[0]["value"] == 3
+
+
+def _note(history: History, text: str, at_ms: int = 90) -> None:
     notes = Journal(history.run.journal, "notes", "runner")
-    notes.append((90_000_000, None, None, text))
+    notes.append((at_ms * 1_000_000, None, None, text))
     notes.close()
 
 
