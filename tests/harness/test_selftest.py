@@ -159,7 +159,7 @@ def said(course: Course) -> None:
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     """In the middle of a run, which is no evidence: no other seed and no other case begins."""
     runs = tmp_path / "runs"
-    course = Course([real(tmp_path, 3600.0)] * 2)
+    course = Course([real(tmp_path, 600.0)] * 2)
 
     def pressed(status: Mapping[str, Any]) -> None:
         if status.get("phase") == "load":
