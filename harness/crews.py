@@ -54,6 +54,7 @@ class Crew:
         self._life, self._next_first, self._epoch_ns = Life(), 0, 0
         self._began_s = 0.0
         self._down = False  # crashed, and not begun again
+        self._crashed_life = -1  # the last that was told to die
         self._crash: asyncio.Future[int] | None = None
         self._before: Mapping[str, Any] = {}  # what earlier lives counted
 
@@ -61,7 +62,7 @@ class Crew:
         """Start the process and wait until its client is open."""
         beside_us = self._bed.hosts.shares_files and not self._clock.error_ns
         await (self._start_beside_us() if beside_us else self._start_apart())
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = asyncio.create_task(self._watch(self._life.number))
         await self._answer("ready")
 
     async def _start_beside_us(self) -> None:
@@ -119,7 +120,7 @@ class Crew:
         """It dies on the spot, after its last row; the process id that it had."""
         if self._gone or self._down:
             return 0
-        self._down = True
+        self._down, self._crashed_life = True, self._life.number
         self._crash = asyncio.ensure_future(self._crashed())
         return await asyncio.shield(self._crash)  # once asked for, it is not half done
 
@@ -151,11 +152,11 @@ class Crew:
         """What it counted, in all its lives."""
         return _added(self._before, self.stats)
 
-    async def _watch(self) -> None:
-        """Until the process ends, which nobody but us may ask of it."""
+    async def _watch(self, life: int) -> None:
+        """Until the process of this life ends, which nobody but us may ask of it."""
         try:
             code = await self._agent.exited(NAME)
-            if self._quitting or self._down:
+            if self._quitting or life <= self._crashed_life:
                 return
             await self._agent.state(NAME)  # an agent that leaves ends us first, and is then gone
             self._fail(
@@ -192,9 +193,7 @@ class Crew:
             except TimeoutError:
                 await self._agent.signal(NAME, signal.SIGKILL)
                 await self._agent.exited(NAME)
-                self._not_closed(
-                    f"it was busy {QUIT_WITHIN_S:g} s after it was told to go"
-                )
+                self._not_closed(f"it was busy {QUIT_WITHIN_S:g} s after it was told to go")
             else:
                 if code:
                     self._not_closed(f"it ended with exit code {code}")

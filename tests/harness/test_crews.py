@@ -85,6 +85,20 @@ def test_what_a_life_counted_is_counted_once(tmp_path: Path) -> None:
     assert told(story, tmp_path) == [100, 100, 100, 110]
 
 
+def test_a_new_life_that_dies_without_a_word_is_noticed(tmp_path: Path) -> None:
+    """Nobody waits for it until the plan's time is over."""
+
+    async def story(crew: Crew, agent: Agent) -> list[float]:
+        await crew.crash()
+        agent.started = lambda: agent.die(1)  # type: ignore[method-assign]
+        async with asyncio.timeout(20):
+            with pytest.raises(BedFailed, match="ended by itself"):
+                await crew.begin_again()
+        return []
+
+    told(story, tmp_path)
+
+
 class Leaving(Agent):
     """Told to quit, it ends with this code; None: it is busy, and has to be killed. A deaf one
     ended a moment before."""
