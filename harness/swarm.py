@@ -59,15 +59,17 @@ def _load(trial: Trial, own: Random) -> dict[str, Any]:
     """Drawn again until it fits what is set: ordered sends want a queue for each producer."""
     make = registry.load("workload", trial.workload)
     swarm = getattr(registry.module("workload", trial.workload), "swarm", None)
-    for draw in range(DRAWS if swarm else 0):
+    if swarm is None:
+        return dict(trial.load)
+    for draws_left in reversed(range(DRAWS)):
         load = {**swarm(own), **trial.load}
         try:
             make(replace(trial, load=load)).check_options()
             return load
         except BadRequest:
-            if draw == DRAWS - 1:
+            if not draws_left:
                 raise
-    return dict(trial.load)
+    raise AssertionError("unreachable")
 
 
 def _drawn(kind: str, name: str, random: Random, *told: Any) -> dict[str, Any]:
