@@ -10,7 +10,7 @@ to it in JSON lines:
     {"do": "stop"}                  begin nothing new; answered when nothing is open any more
     {"do": "drain"}                 the final phase; answered when it is over
     {"do": "crash"}                 die at once; what was done is in the journal, nobody else hears
-    {"do": "quit"}                  close and go
+    {"do": "quit"}                  close and go, whatever was asked for before
 
     {"is": "ready" | "loading" | "stopped" | "drained"}    {"is": "failed", "why": sentence}
     {"is": "crashing", "first": F}  the last word; no process of this crew had the number F or more
@@ -52,6 +52,7 @@ from harness.dealing import numbers_of_keys
 from harness.errors import EXIT_BAD_REQUEST, EXIT_BED_FAILED, SeatrialError, in_words
 from harness.operation import NONE, Completion, F, Type
 from harness.registry import load
+from harness.remarks import DRAINED
 from harness.row_stream import RowStream, integers, texts
 from harness.rundir import RunDir
 from harness.trial import Trial
@@ -215,6 +216,10 @@ class Crew:
             self.tally.polled += 1
 
     def note(self, text: str, process: int = NONE, op: int = NONE) -> None:
+        """That all was read is written after what was read: a kill between the two costs the note,
+        never the rows it speaks of."""
+        if text.startswith(DRAINED):
+            self._ops.flush()
         self._notes.append((self._clock_ns() - self._earliest_ns, process, op, text))
 
     def flush(self) -> None:
@@ -230,7 +235,8 @@ class Crew:
 
 
 class Session(asyncio.Protocol):
-    """A crew's life: does what the lines on standard input say, one thing after the other."""
+    """A crew's life: does what the lines on standard input say, one thing after the other, but
+    for `quit`, which waits for nothing."""
 
     def __init__(
         self,
@@ -245,6 +251,7 @@ class Session(asyncio.Protocol):
         self._orders: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
         self._load: asyncio.Task[None] | None = None
         self._stats: asyncio.TimerHandle | None = None
+        self._over: asyncio.Future[None] = self._loop.create_future()
         self.failed: asyncio.Future[None] = self._loop.create_future()
 
     async def run(self) -> None:
@@ -252,21 +259,29 @@ class Session(asyncio.Protocol):
         self._loop.set_exception_handler(self._unhandled)
         orders = self._loop.create_task(self._obey())
         try:
-            await asyncio.wait((orders, self.failed), return_when=asyncio.FIRST_COMPLETED)
-            if self.failed.done():
-                self.failed.result()
-            orders.result()
+            ends = (orders, self._over, self.failed)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            orders.cancel()
-            if self._load:
-                self._load.cancel()
             if self._stats:
                 self._stats.cancel()
+            await self._leave_off(orders)
+        if self.failed.done():
+            self.failed.result()
+
+    async def _leave_off(self, orders: "asyncio.Task[None]") -> None:
+        """No task writes to the journal any more when this returns."""
+        tasks = [task for task in (orders, self._load) if task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        if not orders.cancelled() and (error := orders.exception()):
+            self._fail(error)
 
     async def _obey(self) -> None:
         await self._crew.client.open()
         self._tell({"is": "ready"})
-        while (order := await self._orders.get())["do"] != "quit":
+        while True:
+            order = await self._orders.get()
             await getattr(self, f"_do_{order['do']}")(order)
 
     async def _do_load(self, order: Mapping[str, Any]) -> None:
@@ -316,7 +331,16 @@ class Session(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *lines, self._inbox = (self._inbox + data).split(b"\n")
         for line in lines:
-            self._orders.put_nowait(json.loads(line))
+            order = json.loads(line)
+            if order["do"] == "quit":
+                self._quit()
+            else:
+                self._orders.put_nowait(order)
+
+    def _quit(self) -> None:
+        self._crew.stopping = True
+        if not self._over.done():
+            self._over.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._crew.stopping = True

@@ -6,7 +6,8 @@ make every verdict doubtful.
 
 A crew that sees the run's folder writes its journal itself. One on a node apart is given a small
 copy of the folder and streams its rows, which are written here (`harness.row_intake`). One whose
-node is gone is asked nothing more: what it had streamed is kept, what it had open stays open.
+node is gone is asked nothing more: what it had streamed is kept, what it had open stays open. One
+that did not close its journal by itself in the end has left gaps, and run.json says so.
 """
 
 import asyncio
@@ -45,6 +46,7 @@ class Crew:
         self._agent = bed.agents[node.name]
         self._clock = bed.hosts.clock(node.name)
         self._said: asyncio.Queue[str] = asyncio.Queue()
+        self.unclosed = ""  # why its last rows may be missing
         self._quitting = False
         self._gone = ""
         self._watching: asyncio.Task[None] | None = None
@@ -52,6 +54,7 @@ class Crew:
         self._life, self._next_first, self._epoch_ns = Life(), 0, 0
         self._began_s = 0.0
         self._down = False  # crashed, and not begun again
+        self._crashed_life = -1  # the last that was told to die
         self._crash: asyncio.Future[int] | None = None
         self._before: Mapping[str, Any] = {}  # what earlier lives counted
 
@@ -59,7 +62,7 @@ class Crew:
         """Start the process and wait until its client is open."""
         beside_us = self._bed.hosts.shares_files and not self._clock.error_ns
         await (self._start_beside_us() if beside_us else self._start_apart())
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = asyncio.create_task(self._watch(self._life.number))
         await self._answer("ready")
 
     async def _start_beside_us(self) -> None:
@@ -117,7 +120,7 @@ class Crew:
         """It dies on the spot, after its last row; the process id that it had."""
         if self._gone or self._down:
             return 0
-        self._down = True
+        self._down, self._crashed_life = True, self._life.number
         self._crash = asyncio.ensure_future(self._crashed())
         return await asyncio.shield(self._crash)  # once asked for, it is not half done
 
@@ -149,11 +152,11 @@ class Crew:
         """What it counted, in all its lives."""
         return _added(self._before, self.stats)
 
-    async def _watch(self) -> None:
-        """Until the process ends, which nobody but us may ask of it."""
+    async def _watch(self, life: int) -> None:
+        """Until the process of this life ends, which nobody but us may ask of it."""
         try:
             code = await self._agent.exited(NAME)
-            if self._quitting or self._down:
+            if self._quitting or life <= self._crashed_life:
                 return
             await self._agent.state(NAME)  # an agent that leaves ends us first, and is then gone
             self._fail(
@@ -181,14 +184,25 @@ class Crew:
             intake.close()
 
     async def _end(self) -> None:
-        with suppress(BedFailed, TimeoutError):
+        with suppress(BedFailed):  # it has ended, or its node is gone: that is heard below
             await self._agent.tell(NAME, json.dumps({"do": "quit"}))
-            async with asyncio.timeout(QUIT_WITHIN_S):
-                await self._agent.exited(NAME)
-                return
         with suppress(BedFailed):
-            await self._agent.signal(NAME, signal.SIGKILL)
-            await self._agent.exited(NAME)
+            try:
+                async with asyncio.timeout(QUIT_WITHIN_S):
+                    code = await self._agent.exited(NAME)
+            except TimeoutError:
+                await self._agent.signal(NAME, signal.SIGKILL)
+                await self._agent.exited(NAME)
+                self._not_closed(f"it was busy {QUIT_WITHIN_S:g} s after it was told to go")
+            else:
+                if code:
+                    self._not_closed(f"it ended with exit code {code}")
+
+    def _not_closed(self, why: str) -> None:
+        """One that was crashed has closed its journal; one that failed has ended the trial."""
+        failed = self._failed.done() and not self._failed.cancelled()
+        if not self._down and not failed:
+            self.unclosed = self.unclosed or why
 
     async def _answer(self, word: str) -> None:
         while (said := await self._said.get()) != word:
@@ -221,7 +235,9 @@ class Crew:
             self._fail(str(e))
 
     def _fail(self, why: str) -> None:
-        if not self._failed.done():
+        if self._quitting:
+            self._not_closed(why)
+        elif not self._failed.done():
             self._failed.set_exception(BedFailed(why))
         self._said.put_nowait("failed")
 
@@ -231,6 +247,7 @@ class Crews:
 
     def __init__(self, bed: Bed, run: RunDir) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._run = run
         self._all = [Crew(bed, node, run, self.failed) for node in bed.of_role(CLIENT)]
 
     @asynccontextmanager
@@ -241,6 +258,21 @@ class Crews:
         finally:
             await asyncio.gather(*(crew.quit() for crew in self._all))
             self.failed.cancel()
+            self._tell_gaps()
+
+    def _tell_gaps(self) -> None:
+        """In run.json: who may have recorded more than is there."""
+        reasons = [
+            {
+                "code": "JOURNAL_DAMAGED",
+                "message": f"the crew on {crew.node.name} did not close its journal "
+                f"({crew.unclosed}), so its last rows may be missing from every check",
+            }
+            for crew in self._all
+            if crew.unclosed
+        ]
+        if reasons:
+            self._run.update_state(gaps=True, reasons=reasons)
 
     async def open(self) -> None:
         """Start the processes; every client is open."""

@@ -21,7 +21,15 @@ import pyarrow.parquet as pq
 
 from harness.contracts import CLIENT
 from harness.intervals import FaultInterval, fault_intervals
-from harness.journal import Damage, counted, read_stream, table_of, writer_of
+from harness.journal import (
+    UNREADABLE,
+    Damage,
+    counted,
+    read_stream,
+    table_of,
+    torn,
+    writer_of,
+)
 from harness.remarks import (
     CORRUPTED,
     DISK_FULL,
@@ -309,7 +317,7 @@ def _foreign(path: Path) -> str:
     """Why a sealed file can not be read at all; its list of contents is at its end."""
     try:
         schema = pq.read_schema(path)
-    except (pa.ArrowInvalid, OSError) as e:
-        return f"torn or foreign data ({str(e).splitlines()[0]})"
+    except UNREADABLE as e:
+        return torn(e)
     expected = TABLES[table_of(path)]
     return "" if schema.equals(expected) else "its columns are not those of the table"

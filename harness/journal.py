@@ -288,6 +288,16 @@ class Damage:
         return f"the file {self.path.name} is readable up to row {self.rows}: {self.why}"
 
 
+# What Arrow raises for bytes that are not what they say they are; a size may be one of 2**60 bytes.
+UNREADABLE = (pa.ArrowException, MemoryError, OSError, EOFError, ValueError)
+
+
+def torn(error: Exception) -> str:
+    """Why something is unreadable, in a line."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return f"torn or foreign data ({lines[0]})"
+
+
 def read_stream(path: Path, damage: list[Damage] | None = None) -> Iterator[pa.RecordBatch]:
     """The batches of a journal up to a torn tail, which is added to `damage`.
 
@@ -304,8 +314,8 @@ def read_stream(path: Path, damage: list[Damage] | None = None) -> Iterator[pa.R
                 rows += batch.num_rows
             if file.tell() < size and not _only_end_mark(file):
                 why = "bytes follow its end"
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, EOFError, ValueError) as e:
-            why = f"torn or foreign data ({str(e).splitlines()[0]})"
+        except UNREADABLE as e:
+            why = torn(e)
     announced = counted(path)
     if not why and announced is not None and rows < announced:
         why = f"its writer counted {announced} rows"
@@ -327,7 +337,9 @@ def _batches(path: Path, file: Any) -> Iterator[pa.RecordBatch]:
     expected = TABLES.get(table_of(path))
     if expected is not None and not reader.schema.equals(expected):
         raise ValueError("its columns are not those of the table")
-    yield from reader
+    for batch in reader:
+        batch.validate(full=True)  # what a damaged one says of itself may lead beyond its buffers
+        yield batch
 
 
 def _only_end_mark(file: Any) -> bool:

@@ -218,7 +218,7 @@ def _own_reasons(history: History) -> Iterable[Reason]:
     yield from history.damage
     if not history.cut_short:
         yield from not_healed(history.faults)
-    for reason in history.state.get("reasons", ()):  # what an imported file lacks
+    for reason in history.state.get("reasons", ()):  # what an imported file lacks or a journal
         yield Reason(reason["code"], reason["message"])
 
 

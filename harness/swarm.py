@@ -13,9 +13,11 @@ from random import Random
 from typing import Any
 
 from harness import registry
+from harness.errors import BadRequest
 from harness.launch import Stage
 from harness.trial import Trial
 
+DRAWS = 100  # of a load that fits what is set of it; one in three does, at the worst that is known
 HOSTS = "simulated"  # where a trial costs so little that there can be thousands
 
 
@@ -41,16 +43,33 @@ def drawn(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, str]:
 
 def _sized(trial: Trial, random: Random, planned: bool) -> Trial:
     """The trial with all that is drawn of it but the faults."""
-    load = _drawn("workload", trial.workload, random)
+    load = _load(trial, Random(random.getrandbits(64)))
     system = _drawn("system", trial.system, random, trial, planned)
     return replace(
         trial,
         profile=trial.profile or str(system.get("profile", "")),
         nodes={**system.get("nodes", {}), **trial.nodes},
         bed={**_drawn("hosts", trial.hosts, random), **trial.bed},
-        load={**load, **trial.load},
+        load=load,
         settings={**system.get("settings", {}), **trial.settings},
     )
+
+
+def _load(trial: Trial, own: Random) -> dict[str, Any]:
+    """Drawn again until it fits what is set: ordered sends want a queue for each producer."""
+    make = registry.load("workload", trial.workload)
+    swarm = getattr(registry.module("workload", trial.workload), "swarm", None)
+    if swarm is None:
+        return dict(trial.load)
+    for draws_left in reversed(range(DRAWS)):
+        load = {**swarm(own), **trial.load}
+        try:
+            make(replace(trial, load=load)).check_options()
+            return load
+        except BadRequest:
+            if not draws_left:
+                raise
+    raise AssertionError("unreachable")
 
 
 def _drawn(kind: str, name: str, random: Random, *told: Any) -> dict[str, Any]:

@@ -102,6 +102,7 @@ class Options:
 
 
 MOST_QUEUES = 10_000  # of all topics together
+SLOWEST = 0.001  # sends a second; of much less a producer's share would be 0, which means no pace
 _LEAST = {"rate": 0, "body_bytes": SMALLEST, "groups": 0}
 _MOST = {"topics": 1000, "queues": 1000, "producers": 10000, "body_bytes": 1 << 20, "rate": 1e6}
 
@@ -116,6 +117,10 @@ def _check(key: str, default: Any, raw: Any) -> None:
     if isinstance(raw, bool) or not isinstance(raw, kind) or not least <= raw <= most:
         number = "number" if isinstance(default, float) else "whole number"
         raise BadRequest(f"load.{key} must be a {number} from {least} to {most:g}, not {raw!r}")
+    if key == "rate" and 0 < raw < SLOWEST:
+        raise BadRequest(
+            f"load.rate must be 0 (as fast as it goes) or at least {SLOWEST:g}, not {raw!r}"
+        )
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import pytest
 
 from clusters.hosts._archive import archive
 from harness.contracts import Clock, Node
-from harness.crew import Crew, Tally, sentence
+from harness.crew import Crew, Session, Tally, sentence
 from harness.crews import Crews
 from harness.dealing import numbers_of_keys
 from harness.errors import BedFailed
@@ -262,6 +262,64 @@ def hand(*times_ns: int, ops: Rows, set_of_key: Sequence[int] = ()) -> Crew:
         clock_ns=lambda: next(times),
         set_of_key=set_of_key,
     )
+
+
+class Endless:
+    """A workload whose final phase does not end, and which reads on until it is left alone."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.left = False
+
+    async def load(self, crew: Any) -> None: ...
+
+    async def drain(self, crew: Any) -> None:
+        self.begun.set()
+        try:
+            await asyncio.Future()
+        finally:
+            await asyncio.sleep(0)
+            self.left = True
+
+
+def test_who_is_to_quit_leaves_off_what_it_does() -> None:
+    """Otherwise the runner would have to kill it, with rows that are not written yet. When the
+    session is over nobody writes any more."""
+
+    async def story() -> bool:
+        class Client:
+            async def open(self) -> None: ...
+
+        crew: Any = SimpleNamespace(client=Client(), stopping=False, flush=lambda: None)
+        workload: Any = Endless()
+        session = Session(crew, workload, lambda word: None, lambda: None)
+        running = asyncio.create_task(session.run())
+        session.data_received(b'{"do": "drain"}\n')
+        await workload.begun.wait()
+        session.data_received(b'{"do": "quit"}\n')
+        async with asyncio.timeout(20):
+            await running
+        return bool(workload.left and crew.stopping)
+
+    assert asyncio.run(story())
+
+
+def test_what_was_read_is_written_before_the_word_that_it_was() -> None:
+    """A kill between the two must not leave a queue that was read to its end, without messages."""
+    written: list[str] = []
+
+    class Log(Rows):
+        def flush(self) -> None:
+            written.append(f"{len(self)} rows")
+
+    ops = Log()
+    crew = hand(0, 10, 20, 30, ops=ops)
+    crew.begin(epoch_ns=0)
+    crew.invoke(0, F.READ, 0, offset=0)
+    crew.note('NOT_DRAINED {"key": 0}')
+    assert written == []
+    crew.note('DRAINED {"key": 0}')
+    assert written == ["1 rows"]
 
 
 def test_a_clock_that_may_be_off_widens_every_interval() -> None:

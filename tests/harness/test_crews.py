@@ -7,8 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from harness import crews
 from harness.contracts import CLIENT, Clock, Node
-from harness.crews import Crew
+from harness.crews import Crew, Crews
+from harness.errors import BedFailed
+from harness.history import History
 from harness.rundir import RunDir
 
 WORDS = {"load": "loading", "crash": "crashing"}
@@ -20,8 +25,11 @@ class Agent:
     async def start(
         self, name: str, command: list[str], *, on_line: Callable[[str], None], **how: Any
     ) -> None:
-        self.said, self._dead = on_line, asyncio.Event()
-        on_line('{"is": "ready"}')
+        self.said, self._dead, self._code = on_line, asyncio.Event(), -9
+        self.started()
+
+    def started(self) -> None:
+        self.said('{"is": "ready"}')
 
     async def state(self, name: str) -> Any:
         return SimpleNamespace(pid=7, state="running")
@@ -33,8 +41,13 @@ class Agent:
             self._dead.set()
 
     async def exited(self, name: str) -> int:
-        await self._dead.wait()
-        return -9
+        dead = self._dead
+        await dead.wait()
+        return self._code
+
+    def die(self, code: int) -> None:
+        self._code = code
+        self._dead.set()
 
     def acknowledge(self, count: int) -> None:
         self.said(json.dumps({"stats": {"ok": count}}))
@@ -70,3 +83,70 @@ def test_what_a_life_counted_is_counted_once(tmp_path: Path) -> None:
         return [*counted, crew.counted()["ok"]]
 
     assert told(story, tmp_path) == [100, 100, 100, 110]
+
+
+def test_a_new_life_that_dies_without_a_word_is_noticed(tmp_path: Path) -> None:
+    """Nobody waits for it until the plan's time is over."""
+
+    async def story(crew: Crew, agent: Agent) -> list[float]:
+        await crew.crash()
+        agent.started = lambda: agent.die(1)  # type: ignore[method-assign]
+        async with asyncio.timeout(20):
+            with pytest.raises(BedFailed, match="ended by itself"):
+                await crew.begin_again()
+        return []
+
+    told(story, tmp_path)
+
+
+class Leaving(Agent):
+    """Told to quit, it ends with this code; None: it is busy, and has to be killed. A deaf one
+    ended a moment before."""
+
+    def __init__(self, code: int | None, word: str = "", *, deaf: bool = False) -> None:
+        self._ends, self._word, self._deaf = code, word, deaf
+
+    async def tell(self, name: str, line: str) -> None:
+        if self._word:
+            self.said(self._word)
+        if self._ends is not None:
+            self.die(self._ends)
+        if self._deaf:
+            raise BedFailed(f"{name} does not listen: it ended")
+
+    async def signal(self, name: str, number: int) -> None:
+        self.die(-number)
+
+
+@pytest.mark.parametrize(
+    ("agent", "complete"),
+    [
+        (Leaving(0), True),
+        (Leaving(None), False),
+        (Leaving(255, '{"is": "failed", "why": "no space"}'), False),
+        (Leaving(1), False),
+        (Leaving(-9, deaf=True), False),
+    ],
+    ids=["by itself", "killed", "failed", "without a word", "before it was told to"],
+)
+def test_a_crew_that_did_not_close_its_journal_leaves_gaps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: Leaving, complete: bool
+) -> None:
+    """Rows that were not written may be missing, so nobody is convicted by what is not there."""
+    monkeypatch.setattr(crews, "QUIT_WITHIN_S", 0.01)
+    run = RunDir(tmp_path)
+    hosts = SimpleNamespace(shares_files=True, clock=lambda name: Clock())
+    nodes = [Node("client-1", CLIENT, "")]
+    bed: Any = SimpleNamespace(agents={"client-1": agent}, hosts=hosts, of_role=lambda role: nodes)
+
+    async def story() -> None:
+        aboard = Crews(bed, run)
+        async with aboard.aboard():
+            await aboard.open()
+            aboard.failed.cancel()  # as when nobody waits for a failure any more
+
+    asyncio.run(story())
+    run.update_state(ended=True)
+    run.write_names({"roles": {}})
+    assert History.open(run).complete == complete
+    assert bool(run.state().get("reasons")) != complete

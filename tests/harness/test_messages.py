@@ -301,6 +301,7 @@ def test_processes_are_producers_then_consumers_then_readers() -> None:
         ({"queues": 1000, "topics": 1000}, "load.topics times load.queues"),
         ({"rate": -1}, "load.rate"),
         ({"rate": "fast"}, "load.rate"),
+        ({"rate": 1e-323}, "load.rate must be 0"),
         ({"body_bytes": 8}, "load.body_bytes"),
         ({"ordered": 1}, "load.ordered"),
     ],

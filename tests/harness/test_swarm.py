@@ -116,6 +116,15 @@ def test_what_is_set_stays() -> None:
         assert {fault.kind for fault in load(plan).faults} <= {"pause"}
 
 
+def test_a_load_that_the_options_forbid_is_not_drawn() -> None:
+    """Each ordered producer needs a queue of its own, whatever is drawn of either."""
+    for options in ({"ordered": True}, {"ordered": True, "producers": 4}):
+        base = replace(BASE, load=options)
+        for seed in SEEDS:
+            trial, _ = drawn(seed, base)
+            registry.load("workload", trial.workload)(trial).check_options()
+
+
 def test_sizes_that_the_settings_forbid_are_not_drawn() -> None:
     """Three copies need three brokers, so no seed draws two."""
     for seed in SEEDS:

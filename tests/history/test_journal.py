@@ -135,6 +135,23 @@ def test_a_foreign_file_is_damage_not_a_crash(tmp_path: Path, content: bytes) ->
     assert len(damage) == 1
 
 
+def test_any_byte_may_be_wrong(tmp_path: Path) -> None:
+    """What is read before the damage can be looked at; sizes and offsets that lie lead nowhere."""
+    journal = Journal(tmp_path, "notes", "a")
+    for start in (0, 5):
+        for t in range(start, start + 5):
+            journal.append((t, NONE, t, f"what was said at {t}" * t))
+        journal.flush()
+    journal.close()
+    path = tmp_path / "notes-a-000.arrows"
+    data = path.read_bytes()
+    for at in range(0, len(data), 3):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        damage: list[Damage] = []
+        rows = [row for batch in read_stream(path, damage) for row in batch.to_pylist()]
+        assert len(rows) == 10 or len(damage) == 1, at
+
+
 def test_a_writer_that_was_killed_at_once_left_nothing(tmp_path: Path) -> None:
     """A file that was made and never written to is no damage; nor is one without any rows."""
     (tmp_path / "ops-a-000.arrows").touch()

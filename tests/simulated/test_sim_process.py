@@ -344,7 +344,8 @@ def test_a_crew_takes_its_orders_from_standard_input() -> None:
 
     process, orphan = sea.start("a", main), sea.start("b", main)
     process.stdin.feed(b'{"do": "load", "epoch_ns": 7, "error_ns": 1}\n{"do"')
-    sea.at(3, lambda: process.stdin.feed(b': "stop"}\n{"do": "drain"}\n{"do": "quit"}\n'))
+    sea.at(3, lambda: process.stdin.feed(b': "stop"}\n{"do": "drain"}\n'))
+    sea.at(6, lambda: process.stdin.feed(b'{"do": "quit"}\n'))
     sea.at(9, orphan.stdin.close)
     sea.world.run()
     assert not process.complained, "\n".join(process.complained)
