@@ -74,6 +74,11 @@ class Stranded:
     def size_bytes(self) -> int:
         return at_stake(self._pieces)
 
+    @property
+    def old_bytes(self) -> int:
+        """What is kept to undo it."""
+        return sum(len(piece.old) for piece in self._pieces)
+
     def add(self, failed: Iterable[Change]) -> None:
         """The changes that a sync should have covered."""
         for change in failed:
@@ -82,7 +87,7 @@ class Stranded:
             self._pieces += _by_page(change)
 
     def take(self, at: int, end: int, size: int) -> list[Change]:
-        """Of the pages that are written to, in a file of this size: to wait for the next sync."""
+        """Of the pages that are written to, in a file of this size: they wait for a sync again."""
         touched = range(at // PAGE, -(-end // PAGE)) if at < end else range(0)
         taken = [p for p in self._pieces if p.at // PAGE in touched]
         self._pieces = [p for p in self._pieces if p.at // PAGE not in touched]
