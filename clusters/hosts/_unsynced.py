@@ -10,11 +10,10 @@ a sync of a folder makes the journal durable up to the last entry about that fol
 a file does not save its name.
 
 A sync counts as soon as it is let through: what a node was told to be durable is never taken. What
-a sync that was refused should have covered is at stake until it is written again, as on a disk whose
-kernel takes it for clean; our own kernel could still save it, for nothing of it ever failed. Of
-old bytes and open files only so many are kept; beyond that the oldest count as synced, as a kernel
-writes back of its own accord. What can not be undone is counted and told. A file is named by a
-path under which it can be opened, such as `/proc/7/fd/3`.
+a sync that was refused should have covered is at stake until it is written again, as where the disk
+failed and the kernel takes it for clean. Of old bytes and open files only so many are kept; beyond
+that the oldest count as synced, as a kernel writes back of its own accord. What can not be undone
+is counted and told. A file is named by a path under which it can be opened, such as `/proc/7/fd/3`.
 """
 
 from __future__ import annotations
