@@ -1,10 +1,11 @@
 """Spoil what a node's syncs do: they are slow, they fail with EIO, or they hang.
 
 `slow`: each takes `delay_s` longer. `fail`: the disk says that it could not write what it was
-given; the kernel drops it, so whoever syncs again and believes it is deceived, and a node does well
-to end (the healing starts it again). `hang`: none ends before the healing, while the rest of the
-node goes on and sends its heartbeats. Real hosts hold up or refuse the call itself; simulated disks
-also lose what a failed sync was to save.
+given; the kernel holds it for clean all the same, so whoever syncs again and believes it is
+deceived, and a node does well to end (the healing starts it again). `hang`: none ends before the
+healing, while the rest of the node goes on and sends its heartbeats. Real hosts hold up or refuse
+the call itself. What a failed sync was to save is there until the power goes: by the fault `power`
+on simulated hosts, by `unsynced` on any.
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,7 +7,8 @@ call `time`, `random`, `os`, `open` or start a thread.
 
 Durability contract: bytes given to `pwrite` survive the death of the process; only bytes covered
 by a finished `sync` survive the loss of power. A failed `sync` leaves the file's fate unknown, so
-the process must stop (`Exit.fatal`) and never retry.
+the process must stop (`Exit.fatal`) and never retry; and bytes that a later life finds are covered
+by its sync only if it writes them again.
 """
 
 import asyncio

@@ -38,6 +38,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -55,6 +56,7 @@ from clusters.hosts._gate_calls import (
     grows,
     is_below,
     tell,
+    tell_refused,
 )
 
 if TYPE_CHECKING:
@@ -267,12 +269,18 @@ class Warden:
         order = self.order
         if call.name != "msync" and not is_below(call, order.below):
             return self._pass(call)
+        if order.sync_fails:
+            return self._refuse_sync(call)
         delay_s = float("inf") if order.sync_s is None else order.sync_s
         if not delay_s:
             return self._sync(call)
         self.seen += 1
         heapq.heappush(self.held, (time.monotonic() + delay_s, self.seen, call))
         return None
+
+    def _refuse_sync(self, call: Call) -> None:
+        self._tell(tell_refused, call)
+        _answer(call, errno.EIO)
 
     def _let_go(self) -> None:
         while self.held and self.held[0][0] <= time.monotonic():
@@ -286,12 +294,15 @@ class Warden:
             self._pass(call)
 
     def _pass(self, call: Call) -> None:
+        self._tell(tell, call)
+        _answer(call)
+
+    def _tell(self, deed: Callable[[Call, Ledger], None], call: Call) -> None:
         if self.ledger:
             try:
-                tell(call, self.ledger)
+                deed(call, self.ledger)
             except Exception:  # whatever the node has asked for: the kernel answers it
                 self.ledger.missed += os.path.exists(call.proc)  # or it was killed meanwhile
-        _answer(call)
 
 
 def _answer(call: Call, error: int = 0) -> None:

@@ -97,6 +97,8 @@ class Ledger(Protocol):
 
     def sync(self, file: str) -> None: ...
 
+    def fail(self, file: str) -> None: ...
+
     def settle(self) -> None: ...
 
     def overlooked(self, file: str) -> None: ...
@@ -199,6 +201,12 @@ def tell(call: Call, ledger: Ledger) -> None:
             ledger.sync(call.file())
     elif name != "sync_file_range" and ledger.has(os.readlink(call.file())):
         _tell_bytes(call, ledger)
+
+
+def tell_refused(call: Call, ledger: Ledger) -> None:
+    """A sync that the gate refuses in the disk's stead. OSError when it can not be seen."""
+    if call.name in ("fsync", "fdatasync"):
+        ledger.fail(call.file())
 
 
 def _is_prober(call: Call) -> bool:

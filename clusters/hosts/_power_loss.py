@@ -17,11 +17,11 @@ Simulated files (`_simulated/content.py`) and real ones (`_unsynced.py`) are los
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Protocol
 
-SECTOR = 512
+SECTOR, PAGE = 512, 4096
 MOST_WAITING = 256
 _KEEPS_NONE, _KEEPS_ALL = 0.25, 0.5  # and else a prefix
 _LEAVES_A_SECTOR = 0.2
@@ -57,6 +57,66 @@ class Change:
     def size_bytes(self) -> int:
         """How many it wrote, or cut off; zeros that were only allocated are none."""
         return self.end - self.at or len(self.old)
+
+
+class Stranded:
+    """What of a file is read, and neither on disk nor covered by any sync to come."""
+
+    __slots__ = ("_pieces",)
+
+    def __init__(self) -> None:
+        self._pieces: list[Change] = []  # each within one page, in the order of the changes
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    @property
+    def size_bytes(self) -> int:
+        return at_stake(self._pieces)
+
+    @property
+    def old_bytes(self) -> int:
+        """What is kept to undo it."""
+        return sum(len(piece.old) for piece in self._pieces)
+
+    def add(self, failed: Iterable[Change]) -> None:
+        """The changes that a sync should have covered."""
+        for change in failed:
+            if change.end == change.at:
+                self._clip(change.at)
+            self._pieces += _by_page(change)
+
+    def take(self, at: int, end: int, size: int) -> list[Change]:
+        """Of the pages that are written to, in a file of this size: they wait for a sync again."""
+        touched = range(at // PAGE, -(-end // PAGE)) if at < end else range(0)
+        taken = [p for p in self._pieces if p.at // PAGE in touched]
+        self._pieces = [p for p in self._pieces if p.at // PAGE not in touched]
+        for piece in taken:
+            piece.size = size
+        return taken
+
+    def lose(self, medium: Medium) -> int:
+        """All of it is gone; how many bytes that was."""
+        self._clip(medium.size)
+        lost = self.size_bytes
+        for piece in reversed(self._pieces):
+            _restore(medium, piece, piece.at)
+        self._pieces.clear()
+        return lost
+
+    def _clip(self, size: int) -> None:
+        """The file has come to end there."""
+        self._pieces = [p for p in self._pieces if p.at < size]
+        for piece in self._pieces:
+            piece.end = min(piece.end, size)
+            piece.old = piece.old[: piece.end - piece.at]
+
+
+def _by_page(change: Change) -> Iterator[Change]:
+    for page in range(change.at // PAGE * PAGE, change.end, PAGE):
+        at, end = max(change.at, page), min(change.end, page + PAGE)
+        if at < end:
+            yield Change(at, end, change.old[at - change.at : end - change.at], change.size)
 
 
 def at_stake(waiting: Sequence[Change]) -> int:

@@ -9,10 +9,11 @@ node has been killed, `lose` takes from its files what chance takes, by the rule
 a sync of a folder makes the journal durable up to the last entry about that folder, while a sync of
 a file does not save its name.
 
-A sync counts as soon as it is let through: what a node was told to be durable is never taken. Of
-old bytes and open files only so many are kept; beyond that the oldest count as synced, as a kernel
-writes back of its own accord. What can not be undone is counted and told. A file is named by a
-path under which it can be opened, such as `/proc/7/fd/3`.
+A sync counts as soon as it is let through: what a node was told to be durable is never taken. What
+a sync that was refused should have covered is at stake until it is written again, as where the disk
+failed and the kernel takes it for clean. Of old bytes and open files only so many are kept; beyond
+that the oldest count as synced, as a kernel writes back of its own accord. What can not be undone
+is counted and told. A file is named by a path under which it can be opened, such as `/proc/7/fd/3`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from clusters.hosts._power_loss import MOST_WAITING, Change, at_stake, lose
+from clusters.hosts._power_loss import MOST_WAITING, Change, Stranded, at_stake, lose
 
 MOST_NAMES_WAITING = 256
 MOST_FILES = 200
@@ -43,6 +44,16 @@ class Tracked:
     fd: int
     path: str
     waiting: list[Change] = field(default_factory=list)
+    stranded: Stranded = field(default_factory=Stranded)
+
+    @property
+    def at_stake_bytes(self) -> int:
+        return at_stake(self.waiting) + self.stranded.size_bytes
+
+    @property
+    def old_bytes(self) -> int:
+        """Kept in memory."""
+        return sum(len(change.old) for change in self.waiting) + self.stranded.old_bytes
 
     @property
     def size(self) -> int:
@@ -170,8 +181,16 @@ class Ledger:
         info = os.stat(file)
         if stat.S_ISDIR(info.st_mode):
             self._sync_folder(os.path.realpath(file))
-        else:
-            self._settle(_key(info))
+        elif found := self._files.get(_key(info)):
+            self._covered(found, _key(info))
+
+    def fail(self, file: str) -> None:
+        """A sync of it is refused: no later one covers what this one should have covered."""
+        if found := self._files.get(_key(os.stat(file))):
+            before = found.old_bytes
+            found.stranded.add(found.waiting)
+            found.waiting.clear()
+            self._old_bytes += found.old_bytes - before
 
     def overlooked(self, file: str) -> None:
         """A change of a kind that nobody here can undo."""
@@ -208,7 +227,7 @@ class Ledger:
         told = {
             "files": len(self._files),
             "names": len(self._names),
-            "size_bytes": sum(at_stake(file.waiting) for file in self._files.values()),
+            "size_bytes": sum(file.at_stake_bytes for file in self._files.values()),
         }
         files = sorted(self._files.values(), key=lambda file: file.path)
         lost = [self._lost(file, random) for file in files]
@@ -233,7 +252,7 @@ class Ledger:
 
     def _lost(self, file: Tracked, random: Random) -> int:
         try:
-            return lose(file.waiting, file, random)
+            return lose(file.waiting, file, random) + file.stranded.lose(file)
         except OSError:  # a disk without room, say
             self.missed += 1
             return 0
@@ -263,16 +282,26 @@ class Ledger:
         return self._files[key]
 
     def _note(self, file: Tracked, change: Change) -> None:
-        file.waiting.append(change)
+        end = max(change.end, change.at + len(change.old))
+        file.waiting += (*file.stranded.take(change.at, end, change.size), change)
         self._old_bytes += len(change.old)
-        if len(file.waiting) > MOST_WAITING:
+        while len(file.waiting) > MOST_WAITING:
             self._old_bytes -= len(file.waiting.pop(0).old)
         while self._old_bytes > MOST_OLD_BYTES:
             self._settle(next(iter(self._files)))
 
+    def _covered(self, file: Tracked, key: Key) -> None:
+        """By a sync; what is stranded is not."""
+        if not file.stranded:
+            self._settle(key)
+            return
+        self._old_bytes -= sum(len(change.old) for change in file.waiting)
+        file.waiting.clear()
+
     def _settle(self, key: Key) -> None:
+        """Whatever it holds is durable."""
         if file := self._files.pop(key, None):
-            self._old_bytes -= sum(len(change.old) for change in file.waiting)
+            self._old_bytes -= file.old_bytes
             os.close(file.fd)
 
     def _remember(self, name: Name) -> None:

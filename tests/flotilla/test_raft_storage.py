@@ -1,6 +1,7 @@
 """A Raft member's folder: whenever the power goes, it comes back with what it promised (Raft 7)."""
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,38 @@ def test_a_log_that_was_found_can_not_be_taken_back(seed: int) -> None:
     promises.host.power_on()
     live()
     assert [recovered.vote.term for recovered in found] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_vote_whose_sync_failed_is_given_durably_or_not_at_all(seed: int) -> None:
+    """The member stops; its next life reads the vote though the disk does not have it, holds it for
+    given, and no power cut may make it free to vote again."""
+    promises = Promises(seed)
+    disk = promises.disk
+    found: list[Vote] = []
+
+    async def vote(process: Process) -> int:
+        storage, before = await Storage.recover(ports_of(process, disk).files, FOLDER)
+        found.append(before.vote)
+        disk.sync_error = errno.EIO if len(found) == 2 else 0
+        await storage.keep(Vote(len(found), "b"), Written())
+        return 0
+
+    async def look(process: Process) -> int:
+        _, before = await Storage.recover(ports_of(process, disk).files, FOLDER)
+        found.append(before.vote)
+        return 0
+
+    for life in (vote, vote, look):
+        promises.host.start("p", life)
+        promises.world.run(until_ns=promises.world.now_ns + SECOND)
+        disk.sync_error = 0
+    promises.host.power_cut()
+    promises.host.power_on()
+    promises.host.start("p", look)
+    promises.world.run(until_ns=promises.world.now_ns + SECOND)
+    assert found[2] in (Vote(1, "b"), Vote(2, "b"))
+    assert found[3] == found[2]
 
 
 def test_a_snapshot_that_had_to_wait_is_not_written_over_a_newer_one() -> None:

@@ -371,6 +371,21 @@ def test_a_sync_that_failed_or_hung_covers_nothing(ledger: Fence) -> None:
     assert told["unseen"] == []
 
 
+def test_a_sync_after_one_that_failed_covers_pages_written_since(ledger: Fence) -> None:
+    """What is on others is read on, for the kernel takes them for clean; a power cut takes it."""
+    (ledger.folder / "f").write_bytes(b"-" * 8192)
+    program = ledger.program()
+    ledger.does(program, "[os.pwrite(opened('f'), b'one', at) for at in (0, 4096)]")
+    ledger.order(sync_fails=True)
+    assert ledger.does(program, SYNC)[0] == "EIO"
+    ledger.order()
+    ledger.does(program, "os.pwrite(opened('f'), b'two', 4096 + 3)")
+    assert ledger.does(program, SYNC)[0] == "None"
+    told = ledger.loses_all(files=1, names=0)
+    assert (told["size_bytes"], told["lost_bytes"]) == (3, 3)
+    assert (ledger.folder / "f").read_bytes()[4090:4102] == b"------onetwo"
+
+
 def test_what_was_done_from_elsewhere_is_settled(ledger: Fence) -> None:
     """Nothing of what is there then is taken."""
     program = ledger.program()

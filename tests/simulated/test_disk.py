@@ -397,27 +397,6 @@ def test_a_disk_that_can_not_be_written_says_so() -> None:
     d.write(file, b"x", 0)
 
 
-def test_after_a_failed_sync_the_file_reads_as_the_disk_has_it() -> None:
-    """The kernel drops the pages; a second sync succeeds and saves nothing."""
-    outcomes = set()
-    for seed in range(50):
-        d, clock = disk(seed)
-        file, answers = d.file("/f", create=True), Answers()
-        d.write(file, b"x", 0)
-        d.sync_error = errno.EIO
-        d.sync_file(file, answers)
-        clock.run()
-        d.sync_error = 0
-        d.sync_file(file, answers)
-        clock.run()
-        [first, second] = answers.ends
-        assert first is not None
-        assert first.errno == errno.EIO
-        assert second is None
-        outcomes.add(whole(file))
-    assert b"" in outcomes
-
-
 def test_a_flipped_bit_stays() -> None:
     """Neither a sync nor a power cut turns it back."""
     d, _ = disk()

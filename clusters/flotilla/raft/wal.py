@@ -16,6 +16,9 @@ Only the last record can be torn, since every earlier one was synced before. So 
 nothing good behind it is cut, and a good record behind a bad one proves that the disk lost
 something this node had promised; such a node refuses to start rather than vote twice. The head, and
 the record that came with it, were there as a whole or not at all, and are never cut.
+
+The sync of the last record may have failed, and then it is read though it is not on disk, and no
+sync covers it any more. So it is written again before it is believed (see `store/recovery.py`).
 """
 
 import struct
@@ -51,6 +54,7 @@ class Recovered:
     entries: tuple[Entry, ...]
     end: int  # where the next record goes
     cut: int  # bytes behind `end` that were not zero
+    last: int = HEAD_BYTES  # where the last record begins; `end` if there is none
 
 
 class Wal:
@@ -63,13 +67,16 @@ class Wal:
 
     @classmethod
     async def recover(cls, files: Files, path: str) -> tuple["Wal", Recovered]:
-        """Read what is there, cut a torn tail. WalDamaged: `path` can not be trusted."""
+        """Read what is there and make it durable; a torn tail is cut. WalDamaged: `path` can not be
+        trusted."""
         if not files.exists(path):
             await files.replace(path, head(START))
-        recovered = parse(files.read(path))
+        data = files.read(path)
+        recovered = parse(data)
         wal = cls(files, path, recovered.end)
         if recovered.cut:
             wal._file.truncate(recovered.end)
+        wal._file.pwrite(data[recovered.last : recovered.end], recovered.last)
         wal._reserve()
         await wal.sync()
         return wal, recovered
@@ -129,17 +136,17 @@ def parse(data: bytes) -> Recovered:
 def replay(data: bytes, at: int, base: Place, entry: struct.Struct, least: int) -> Recovered:
     """The records from byte `at` on, whose entries begin so; those before `least` were synced with
     what is before them. WalDamaged."""
-    vote, log, end = Vote(), Log(base=base), at
+    vote, log, end, last = Vote(), Log(base=base), at, at
     for body, next_end in _records(data, at):
         vote, first, entries = _unpack(body, entry)
         if first:
             _put(log, first, entries, end)
-        end = next_end
+        last, end = end, next_end
     if end < least:
         raise WalDamaged(f"byte {end}: the record that came with the head is unreadable")
     tail = data[end:].rstrip(b"\0")
     _refuse_if_good_follows(data, end, len(tail))
-    return Recovered(vote, base, log.since(base.index + 1), end, len(tail))
+    return Recovered(vote, base, log.since(base.index + 1), end, len(tail), last)
 
 
 def _put(log: Log, first: int, entries: tuple[Entry, ...], at: int) -> None:

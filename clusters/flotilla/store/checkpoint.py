@@ -43,7 +43,7 @@ class Checkpoint:
         self._file: File = ports.files.open(self.path)
         slots = [self._load(0), self._load(_STRIDE)]
         self._sequence, self.tells_disk, self.marks = max(slots)
-        self._synced = 0  # an earlier life may not have synced what it wrote
+        self._synced = 0
 
     @property
     def known(self) -> bool:
@@ -62,6 +62,15 @@ class Checkpoint:
             return 0, False, Marks()
         sequence, *marks, _ = _SLOT.unpack(data)
         return sequence, True, Marks(*marks)
+
+    async def renew(self) -> None:
+        """What an earlier life wrote is on disk when this returns. It is written again: a sync that
+        comes after one that failed covers nothing else (see `recovery`)."""
+        try:
+            self._file.pwrite(self._file.pread(2 * _STRIDE, 0), 0)
+        except OSError as e:
+            self._fail(str(e))
+        await self.sync()
 
     def write(self, marks: Marks) -> None:
         """If there is room; else the last one stays, and the next call tries again."""

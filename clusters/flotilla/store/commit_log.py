@@ -29,7 +29,7 @@ from . import record
 
 NAME_DIGITS = 20
 _READ_AHEAD = 64 * 1024
-_ZEROS = 1 << 20  # bytes that are looked at in one go
+_PORTION = 1 << 20  # bytes that are looked at in one go
 
 
 class StoreError(Exception):
@@ -98,6 +98,18 @@ class CommitLog:
                 self._remove(known)
         self.min_offset, self.max_offset, self.written = base, end, end
         self._tail = (end, b"")
+
+    def write_again(self, flushed: int) -> None:
+        """What is read behind `flushed`, and the last page: an earlier life's sync of it may have
+        failed. Then its pages are clean to the kernel and not on disk, and no sync covers them."""
+        at = max(min(flushed, self.written - 1), self.min_offset)
+        try:
+            while at < self.written:
+                data = self.read(at, _PORTION)
+                self._write(data, at)
+                at += len(data)
+        except OSError as e:
+            self._fail(f"the commit log can not be written again: {e}, at {self.place_of(at)}")
 
     # appending
 
@@ -382,8 +394,8 @@ class CommitLog:
         """A full disk can not cut what needs no cut, either."""
         if file.size() != self.segment_size:
             return False
-        places = range(at, self.segment_size, _ZEROS)
-        return not any(file.pread(_ZEROS, place).strip(b"\0") for place in places)
+        places = range(at, self.segment_size, _PORTION)
+        return not any(file.pread(_PORTION, place).strip(b"\0") for place in places)
 
     def close(self) -> None:
         self._tasks.cancel()

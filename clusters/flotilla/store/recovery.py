@@ -13,7 +13,10 @@ the rest may be cut by the next master and must not be seen (apache/rocketmq#660
 read from the records, and their file adds what no record can tell (see `epochs.from_log`).
 
 What an earlier life wrote and did not sync is found and may still be lost with the power, so names
-and marks are made durable before anything is built on them.
+and marks are made durable before anything is built on them. If its sync was tried and failed, the
+kernel shows what it could not write and takes it for clean: another sync succeeds and saves nothing
+(Rebello et al., "Can Applications Recover from fsync Failures?", ATC 2020). So the checkpoint, and
+the log behind its `flushed`, are written again before they are synced.
 
 A file `abort` marks a store in use; one that is found at start tells of an unclean stop.
 """
@@ -76,12 +79,13 @@ async def recover(place: Place, ports: Ports, rules: StoreRules) -> Recovered:
         commit_interval_s=place.flushing.commit_interval_s,
     )
     checkpoint = Checkpoint(place.path, ports)
-    await checkpoint.sync()
+    await checkpoint.renew()
     scan = _Scan(place, log, checkpoint, ports, rules)
     await ports.files.sync_folder(place.path)
     scan.run()
     await scan.segments.prune()
     log.open_at(scan.start, scan.end)
+    log.write_again(checkpoint.marks.flushed)
     await log.truncate(scan.end)
     store = scan.store()
     if checkpoint.marks.confirmed > log.max_offset:  # or what comes there would count as confirmed

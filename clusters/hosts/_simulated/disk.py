@@ -10,8 +10,10 @@ any name. A rename is atomic. Of a file that lost its name nothing is left.
 
 A sync takes time and syncs queue up, as on one device. Its effect needs the kernel alone: it comes
 about even if the process that asked is dead by then, and it covers what was written before it was
-asked for. After a sync that failed the file reads as the disk has it, since the kernel drops the
-pages it could not write: whoever syncs again and believes it, is deceived.
+asked for. After a sync that failed the kernel takes the pages for clean that it could not write.
+Mostly they are read on, as ext4 and XFS have it, until a power cut shows that the disk never had
+them; now and then they are gone at once, but for what had reached the disk. No later sync covers
+them, unless they are written again: whoever syncs again and believes it, is deceived.
 
 Faults: `room_bytes` (how much may still be added; then ENOSPC, after a part of the write, as the
 kernel does), `full` (no room at all, `room_bytes` or not), `read_only` (EROFS for whatever changes
@@ -30,6 +32,7 @@ from typing import Protocol
 from .content import Content
 
 PLENTY_BYTES = 1 << 40  # the room of a disk that was given no limit
+DROPPED = 0.25  # how often what a failed sync left undone is not even read on
 MOST_NAMES_WAITING = 256  # the journal is written out by and by
 SyncDone = Callable[[OSError | None], None]
 
@@ -197,10 +200,12 @@ class Disk:
 
         def end() -> None:
             error = self.sync_error
-            if error:
+            if not error:
+                file.settle(changes)
+            elif self._random.random() < DROPPED:
                 file.lose(self._random)
             else:
-                file.settle(changes)
+                file.strand(changes)
             done(error_of(error) if error else None)
 
         self._queue(end)
