@@ -269,18 +269,12 @@ class Warden:
         order = self.order
         if call.name != "msync" and not is_below(call, order.below):
             return self._pass(call)
-        if order.sync_fails:
-            return self._refuse_sync(call)
         delay_s = float("inf") if order.sync_s is None else order.sync_s
         if not delay_s:
             return self._sync(call)
         self.seen += 1
         heapq.heappush(self.held, (time.monotonic() + delay_s, self.seen, call))
         return None
-
-    def _refuse_sync(self, call: Call) -> None:
-        self._tell(tell_refused, call)
-        _answer(call, errno.EIO)
 
     def _let_go(self) -> None:
         while self.held and self.held[0][0] <= time.monotonic():
@@ -289,6 +283,7 @@ class Warden:
     def _sync(self, call: Call) -> None:
         """Its time has come. What holds now held already when it began, or was decided anew."""
         if self.order.sync_fails:
+            self._tell(tell_refused, call)
             _answer(call, errno.EIO)
         else:
             self._pass(call)
