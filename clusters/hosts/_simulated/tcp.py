@@ -236,7 +236,9 @@ class Socket:
         target = self._target
         if target is None or not target.up or not self._link.passes():
             return
-        if self.peer is None:
+        if self._answer is None:
+            return  # a repetition; the first one got through
+        if self.peer is None or self.peer.gone:  # the machine may have lost power since
             listener = target.listener(self.remote)
             if listener is None:
                 self.world.after(self._back.latency_ns, self._refused)
