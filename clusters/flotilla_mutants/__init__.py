@@ -356,6 +356,7 @@ MUTANTS: Mapping[str, Mutant] = {
             "a controller that leads commits what it alone has",
             "COMMITTED_CHANGED",
             replace(RULES, commit_index=commit_alone),
+            stops=True,
         ),
         Mutant(
             "answer-at-once",
