@@ -327,9 +327,9 @@ async def _said(bed: Bed, nodes: Sequence[Node]) -> Said:
     """What each of them says of itself; None of one that does not answer."""
 
     async def ask(node: Node) -> Words | None:
-        argv = _cli(node, *QUESTIONS[node.role])
+        agent, question = bed.agents[node.name], QUESTIONS[node.role]
         try:
-            ran = await bed.agents[node.name].run(argv, timeout_s=ANSWER_WITHIN_S)
+            ran = await agent.run(_cli(node), question, timeout_s=ANSWER_WITHIN_S)
         except BedFailed:
             return None
         return None if ran.code else read(node.role, ran.out)

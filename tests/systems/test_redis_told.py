@@ -68,14 +68,18 @@ def test_after_a_failover_the_highest_epoch_counts() -> None:
 
 
 def test_a_sentinel_at_work_on_a_failover_still_shows_the_old_primary() -> None:
-    """Of two views of one epoch the other one's counts."""
+    """Under the new epoch. Whom it sends clients to is the primary, and the old one is deposed."""
     at_work = SENTINEL.replace("epoch\n0", "epoch\n1")
     at_work = at_work.replace("flags\nmaster", "flags\nmaster,failover_in_progress")
-    views = {
-        "sentinel-1": read(CONTROLLER, at_work),
-        "sentinel-3": read(CONTROLLER, LATER_SENTINEL),
-    }
-    assert standing({**WHOLE, **views}, NODES).masters == {"main": "redis-3"}
+    at_work = at_work.removesuffix("198.18.0.2\n6379\n") + "198.18.0.4\n6379\n"
+    assert "ip\n198.18.0.2" in at_work
+    now = standing({**WHOLE, "sentinel-1": read(CONTROLLER, at_work)}, NODES)
+    assert (now.masters, now.epochs) == ({"main": "redis-3"}, {"main": 1})
+
+
+def test_half_an_answer_is_none() -> None:
+    """A sentinel that ended between its two answers."""
+    assert read(CONTROLLER, SENTINEL.removesuffix("198.18.0.2\n6379\n")) is None
 
 
 @pytest.mark.parametrize(
