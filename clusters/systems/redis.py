@@ -146,7 +146,11 @@ def laid_out(counts: Mapping[str, Any]) -> list[Node]:
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
             raise BadRequest(f"nodes.{role} must be a whole number from 1 to {MOST}, not {count!r}")
     wanted = {**COUNTS, **counts}
-    return [Node(f"{NAMES[r]}-{n + 1}", r) for r in NAMES for n in range(wanted[r])]
+    return [
+        Node(f"{NAMES[r]}-{n + 1}", r, dates=r == CONTROLLER)
+        for r in NAMES
+        for n in range(wanted[r])
+    ]
 
 
 def server_config(node: Node, first: Node, folder: str, values: Mapping[str, Any]) -> str:

@@ -20,6 +20,7 @@ from clusters.systems._redis_told import (
 )
 from harness.contracts import CLIENT, Node
 from harness.errors import BadRequest, BedFailed, UnknownName
+from harness.launch import planned
 from harness.trial import Trial
 
 NODES = (
@@ -212,3 +213,21 @@ def test_what_makes_no_sense_is_refused(
     """By the name of the key, before anything is begun."""
     with pytest.raises(error, match=says):
         redis.system(Trial(system="redis").with_(more))
+
+
+CLOCK = '[[fault]]\nkind = "clock"\nat_s = 5.0\nfor_s = 10.0\ntarget = "{}"\n'
+
+
+@pytest.mark.parametrize(
+    "target", ["sentinel-2", "one controller", "minority", "all server", "redis-1, controller"]
+)
+def test_a_sentinels_clock_stays_right(target: str) -> None:
+    """Its log tells of elections by that clock, so the history would hold them at wrong times."""
+    with pytest.raises(BadRequest, match="clock can not hit sentinel-"):
+        planned(Trial(system="redis", hosts="local"), CLOCK.format(target))
+
+
+@pytest.mark.parametrize("target", ["redis-1", "one broker", "master", "server but controller"])
+def test_a_servers_clock_may_be_wrong(target: str) -> None:
+    """Servers tell nothing that is dated."""
+    assert "clock" in planned(Trial(system="redis", hosts="local"), CLOCK.format(target))
