@@ -56,6 +56,7 @@ class Node:
     role: str
     address: str = ""  # filled in by the hosts
     zone: str = ""
+    dates: bool = False  # its own wall clock dates what the history is told of it
 
 
 @dataclass(frozen=True)

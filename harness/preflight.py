@@ -14,6 +14,7 @@ from harness.doctor import refuse_unready
 from harness.errors import BadRequest, UnknownName
 from harness.launch import planned
 from harness.options import Request
+from harness.sight import Overseen
 from harness.trial import DEMANDS, ISOLATION, Trial
 
 
@@ -62,6 +63,11 @@ def _refuse_unseen(trial: Trial, checkers: Sequence[str]) -> None:
         raise BadRequest(
             "compare_replicas: the checker replicas is the one that judges it, and is not asked; "
             "add it to checkers, or leave compare_replicas out"
+        )
+    if isinstance(registry.load("hosts", trial.hosts)(trial, Path()), Overseen):
+        raise BadRequest(
+            f"compare_replicas: on {trial.hosts} hosts nobody looks at replicas between faults, for"
+            " laws of the inside are watched there all the time; leave it out"
         )
 
 

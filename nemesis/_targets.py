@@ -28,12 +28,14 @@ from harness.errors import BadRequest, UnknownName
 from harness.reading import whole
 
 COUNTS = ("one", "minority", "minority-third", "majority", "all", "random")
-PARTS = ("master", "slave", "in-set", "out-of-set", "controller-leader")
+LEADER = "controller-leader"
+PARTS = ("master", "slave", "in-set", "out-of-set", LEADER)
 GROUPS = ("server", "cluster")
 TELLER, FAULT = "teller", "fault-"
 BUT, IN = " but ", " in "
 ZONE = "zone"
 SYNONYMS = {"primary": "master", "primaries": "master", "secondaries": "slave"}
+BROKER, CONTROLLER = "broker", "controller"
 NAMESERVER = "nameserver"  # it holds no replica, so `minority` does not count it
 
 
@@ -118,6 +120,23 @@ def possible(selector: str, nodes: Sequence[Node]) -> set[str]:
     """Names of all that it may mean at some moment: any node may play a part, but no client."""
     whom = [_split(term)[1] for term in _terms(selector)]
     return {node.name for node in nodes if any(_may_be(node, who) for who in whom)}
+
+
+def named(selector: str, nodes: Sequence[Node]) -> set[str]:
+    """The same, but of a part only who can play it: controllers lead, brokers play the others."""
+    return {
+        node.name
+        for node in nodes
+        for who in (_split(term)[1] for term in _terms(selector))
+        if _may_be(node, who) and node.role in _players(who, node)
+    }
+
+
+def _players(who: str, node: Node) -> Collection[str]:
+    part = who.split(BUT)[0].split(IN)[0]
+    if part not in PARTS:
+        return (node.role,)
+    return (CONTROLLER,) if part == LEADER else (BROKER,)
 
 
 def most(selector: str, nodes: Sequence[Node]) -> int:

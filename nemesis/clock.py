@@ -18,6 +18,7 @@ from harness.errors import BadRequest, BedFailed
 from harness.scene import Param, Scene
 from nemesis import _processes
 from nemesis._processes import TARGETS, Hold, among
+from nemesis._targets import named
 from nemesis._there import there
 from nemesis._waiting import NS, each
 
@@ -43,6 +44,15 @@ def check(planned: PlannedFault) -> None:
         raise BadRequest(
             f"clock needs a skew_s of more than {SLACK_S:g} s either way, or a rate more than"
             f" {SLACK_RATE:g} off 1: less can not be told from a clock that is right"
+        )
+
+
+def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
+    """BadRequest when it may hit a node whose clock dates the history."""
+    if hit := sorted({node.name for node in nodes if node.dates} & named(planned.target, nodes)):
+        raise BadRequest(
+            f"clock can not hit {hit[0]}, whose own clock dates what the history is told of it; aim"
+            " at others, such as 'one broker'"
         )
 
 

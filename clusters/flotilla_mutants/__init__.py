@@ -64,13 +64,15 @@ def _as_they_are(ports: Ports) -> Ports:
 
 @dataclass(frozen=True)
 class Mutant:
-    """One flaw. `ports`: what becomes of the world that a node is given."""
+    """One flaw. `ports`: what becomes of the world that a node is given; `stops`: a node may notice
+    the harm and stop, so a crash beside the finding is no sign that the rule itself has failed."""
 
     name: str
     about: str
     finding: str
     rules: Rules = RULES
     ports: Callable[[Ports], Ports] = _as_they_are
+    stops: bool = False
 
     def serve(
         self, arguments: Sequence[str], ports_of: Callable[[int | None], Ports]
@@ -245,6 +247,7 @@ MUTANTS: Mapping[str, Mutant] = {
             "a controller votes for everybody who asks, in one term",
             "ONE_LEADER",
             replace(RULES, may_grant_vote=grant_again),
+            stops=True,
         ),
         Mutant(
             "no-truncation",
@@ -273,7 +276,7 @@ MUTANTS: Mapping[str, Mutant] = {
         Mutant(
             "zeroed-tail",
             "recovery accepts a record whose rest was torn off and reads as zeros",
-            "NODE_CRASHED",
+            "CUT_TOO_HIGH",
             replace(RULES, recovered_records=partial(record.entries, checked=False)),
         ),
         Mutant(
@@ -353,6 +356,7 @@ MUTANTS: Mapping[str, Mutant] = {
             "a controller that leads commits what it alone has",
             "COMMITTED_CHANGED",
             replace(RULES, commit_index=commit_alone),
+            stops=True,
         ),
         Mutant(
             "answer-at-once",

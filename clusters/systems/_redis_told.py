@@ -16,7 +16,10 @@ from harness.errors import BedFailed
 
 BROKER, CONTROLLER = "broker", "controller"
 PORTS = {BROKER: 6379, CONTROLLER: 26379}
-QUESTIONS = {BROKER: ("INFO", "replication"), CONTROLLER: ("SENTINEL", "MASTER", MAIN)}
+QUESTIONS = {
+    BROKER: b"INFO replication\n",
+    CONTROLLER: f"SENTINEL MASTER {MAIN}\nSENTINEL GET-MASTER-ADDR-BY-NAME {MAIN}\n".encode(),
+}
 
 Words = Mapping[str, str]
 Said = Mapping[str, Words | None]  # node -> what it says of itself
@@ -27,13 +30,19 @@ def address(node: Node) -> str:
 
 
 def read(role: str, out: str) -> Words | None:
-    """An answer to the role's question; None when it is none."""
+    """An answer to the role's question; None when it is none.
+
+    A sentinel that leads a failover raises the epoch as soon as it has promoted somebody, and shows
+    the old primary's address until the other replicas follow: whom clients are sent to meanwhile it
+    tells by itself, behind the rest."""
     lines = out.splitlines()
     if role == BROKER:
         said = dict(line.split(":", 1) for line in lines if ":" in line)
         return said if "role" in said else None
-    said = dict(zip(lines[::2], lines[1::2], strict=False))
-    return said if "config-epoch" in said else None
+    *pairs, told = [*zip(lines[::2], lines[1::2], strict=False)] or [("", "")]
+    said = dict(pairs)
+    ip, port = told
+    return {**said, "ip": ip, "port": port} if "config-epoch" in said and "." in ip else None
 
 
 # -------------------------------------------------------------------------------------- standing
@@ -90,14 +99,9 @@ def out_of_step(said: Said, servers: Sequence[Node], view: Words | None) -> str:
 
 
 def latest(said: Said, nodes: Sequence[Node]) -> Words | None:
-    """The newest view of a sentinel. Of equal epochs not that of one at work on the failover: it
-    still shows the old primary."""
+    """The newest view of a sentinel."""
     views = [v for node in nodes if node.role == CONTROLLER and (v := said.get(node.name))]
-    return max(views, key=_newness, default=None)
-
-
-def _newness(view: Words) -> tuple[int, bool]:
-    return int(view["config-epoch"]), "failover_in_progress" not in view["flags"]
+    return max(views, key=lambda view: int(view["config-epoch"]), default=None)
 
 
 def _primary(view: Words | None) -> str:

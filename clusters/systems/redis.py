@@ -146,7 +146,11 @@ def laid_out(counts: Mapping[str, Any]) -> list[Node]:
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:
             raise BadRequest(f"nodes.{role} must be a whole number from 1 to {MOST}, not {count!r}")
     wanted = {**COUNTS, **counts}
-    return [Node(f"{NAMES[r]}-{n + 1}", r) for r in NAMES for n in range(wanted[r])]
+    return [
+        Node(f"{NAMES[r]}-{n + 1}", r, dates=r == CONTROLLER)
+        for r in NAMES
+        for n in range(wanted[r])
+    ]
 
 
 def server_config(node: Node, first: Node, folder: str, values: Mapping[str, Any]) -> str:
@@ -327,9 +331,9 @@ async def _said(bed: Bed, nodes: Sequence[Node]) -> Said:
     """What each of them says of itself; None of one that does not answer."""
 
     async def ask(node: Node) -> Words | None:
-        argv = _cli(node, *QUESTIONS[node.role])
+        agent, question = bed.agents[node.name], QUESTIONS[node.role]
         try:
-            ran = await bed.agents[node.name].run(argv, timeout_s=ANSWER_WITHIN_S)
+            ran = await agent.run(_cli(node), question, timeout_s=ANSWER_WITHIN_S)
         except BedFailed:
             return None
         return None if ran.code else read(node.role, ran.out)

@@ -125,6 +125,7 @@ def test_a_comparison_that_fails_breaks_nothing() -> None:
     [
         ({"system": "redis"}, "redis can not tell what its replicas hold"),
         ({"checkers": ("loss",)}, "the checker replicas is the one that judges it"),
+        ({}, "on simulated hosts nobody looks at replicas between faults"),
     ],
 )
 def test_looks_that_nobody_makes_or_judges_are_refused(

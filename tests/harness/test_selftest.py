@@ -63,6 +63,17 @@ def test_another_finding_catches_nobody() -> None:
     assert "no LOST_ACKED" in survived.why
 
 
+def test_a_run_in_which_a_node_crashed_catches_nobody() -> None:
+    """Whatever else was found: a rule that does nothing but fail leaves its cluster without a head,
+    which is what some mutants are to be caught by. Where nodes notice the harm and stop, as of two
+    leaders of one term, and where the crash is the finding, it is as it should be."""
+    both = replace(CRASHED, codes=("LOST_ACKED", "NODE_CRASHED"))
+    assert answer([both, both, both]).word == SURVIVED
+    assert answer([both, LOST]).seed == 2
+    assert replace(CASE, stops=True).caught_by(both.codes)
+    assert replace(CASE, finding="NODE_CRASHED").caught_by(CRASHED.codes)
+
+
 def test_brackets_in_the_name_of_a_plan_are_no_markup() -> None:
     out = StringIO()
     shown = replace(answer([LOST]), case=replace(CASE, plan=Path("[red]bad.toml")))

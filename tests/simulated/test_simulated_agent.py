@@ -11,9 +11,10 @@ import pytest
 from simulated_agents import NODES, play
 
 from clusters.hosts._simulated import machine
+from clusters.hosts._simulated.agent import SimulatedAgent
 from clusters.hosts._simulated.process import Process
 from clusters.hosts.simulated import SimulatedHosts
-from harness.contracts import Agent, LinkRule, Powered, ProcessState
+from harness.contracts import Agent, DiskFault, LinkRule, Powered, ProcessState
 from harness.errors import EXIT_BED_FAILED, BedFailed
 from harness.rundir import RunDir
 from harness.trial import Trial
@@ -105,6 +106,27 @@ def test_what_it_can_not_do_it_says(
     said = play(tmp_path, scene)
     assert said.startswith("a: ")
     assert sentence in said
+
+
+def test_a_look_at_the_disk_leaves_names_as_they_are(tmp_path: Path) -> None:
+    """A file that was made and not synced is as easily lost after it as before, and so is room."""
+    hosts = SimulatedHosts(Trial(hosts="simulated"), tmp_path)
+
+    async def main() -> int:
+        async with hosts.raised(NODES) as (_, agents):
+            a = cast(SimulatedAgent, agents["a"])
+            disk = a.machine.disk
+            disk.make_folders("/a/store")
+            disk.write(disk.file("/a/store/f", create=True), b"abc", 0)
+            before = disk.waiting("/a"), disk.used_bytes()
+            assert before[0][1] > 0
+            assert (await a.disk_seen("/a", 1.0)).write == ""
+            assert (disk.waiting("/a"), disk.used_bytes()) == before
+            await a.disk("fault", DiskFault("/a", full=True))
+            assert (await a.disk_seen("/a", 1.0)).write == "ENOSPC"
+        return 0
+
+    assert hosts.run(main()) == 0, RunDir(tmp_path).state()
 
 
 def test_a_node_without_power_does_nothing_until_it_is_back(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from clusters.systems._redis_told import (
 )
 from harness.contracts import CLIENT, Node
 from harness.errors import BadRequest, BedFailed, UnknownName
+from harness.launch import planned
 from harness.trial import Trial
 
 NODES = (
@@ -68,14 +69,18 @@ def test_after_a_failover_the_highest_epoch_counts() -> None:
 
 
 def test_a_sentinel_at_work_on_a_failover_still_shows_the_old_primary() -> None:
-    """Of two views of one epoch the other one's counts."""
+    """Under the new epoch. Whom it sends clients to is the primary, and the old one is deposed."""
     at_work = SENTINEL.replace("epoch\n0", "epoch\n1")
     at_work = at_work.replace("flags\nmaster", "flags\nmaster,failover_in_progress")
-    views = {
-        "sentinel-1": read(CONTROLLER, at_work),
-        "sentinel-3": read(CONTROLLER, LATER_SENTINEL),
-    }
-    assert standing({**WHOLE, **views}, NODES).masters == {"main": "redis-3"}
+    at_work = at_work.removesuffix("198.18.0.2\n6379\n") + "198.18.0.4\n6379\n"
+    assert "ip\n198.18.0.2" in at_work
+    now = standing({**WHOLE, "sentinel-1": read(CONTROLLER, at_work)}, NODES)
+    assert (now.masters, now.epochs) == ({"main": "redis-3"}, {"main": 1})
+
+
+def test_half_an_answer_is_none() -> None:
+    """A sentinel that ended between its two answers."""
+    assert read(CONTROLLER, SENTINEL.removesuffix("198.18.0.2\n6379\n")) is None
 
 
 @pytest.mark.parametrize(
@@ -208,3 +213,21 @@ def test_what_makes_no_sense_is_refused(
     """By the name of the key, before anything is begun."""
     with pytest.raises(error, match=says):
         redis.system(Trial(system="redis").with_(more))
+
+
+CLOCK = '[[fault]]\nkind = "clock"\nat_s = 5.0\nfor_s = 10.0\ntarget = "{}"\n'
+
+
+@pytest.mark.parametrize(
+    "target", ["sentinel-2", "one controller", "minority", "all server", "redis-1, controller"]
+)
+def test_a_sentinels_clock_stays_right(target: str) -> None:
+    """Its log tells of elections by that clock, so the history would hold them at wrong times."""
+    with pytest.raises(BadRequest, match="clock can not hit sentinel-"):
+        planned(Trial(system="redis", hosts="local"), CLOCK.format(target))
+
+
+@pytest.mark.parametrize("target", ["redis-1", "one broker", "master", "server but controller"])
+def test_a_servers_clock_may_be_wrong(target: str) -> None:
+    """Servers tell nothing that is dated."""
+    assert "clock" in planned(Trial(system="redis", hosts="local"), CLOCK.format(target))

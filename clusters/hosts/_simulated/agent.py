@@ -28,6 +28,7 @@ from harness.contracts import (
 )
 from harness.errors import BedFailed
 
+from .content import Content
 from .disk import Disk
 from .driver import DriverLoop
 from .machine import Machine, command, program
@@ -35,7 +36,6 @@ from .network import Link
 from .process import Process
 from .world import SECOND
 
-PROBE = ".seatrial-probe"
 HEADERS_BYTES = 28  # of a datagram
 YOUNG = 256
 Tell = Callable[[Any], object]  # with what came of it, or with what went wrong
@@ -181,10 +181,13 @@ class SimulatedAgent:
         return seen
 
     def _look(self, below: str, patience_s: float, tell: Tell) -> None:
-        """Write a few bytes, ask for a sync, and tell what came of it, once."""
+        """Write a few bytes, ask for a sync, and tell what came of it, once. The file has no name,
+        so the look makes nobody else's names durable."""
         disk, began_ns = self.machine.disk, self._world.now_ns
+        disk.folder(below)
         told: list[bool] = []
-        write = _name_of(_scrawl, disk, f"{below}/{PROBE}")
+        probe = Content()
+        write = _name_of(_scrawl, disk, probe)
 
         def over(error: OSError | None, ended: bool = True) -> None:
             if not told:
@@ -192,7 +195,7 @@ class SimulatedAgent:
                 took_s = (self._world.now_ns - began_ns) / SECOND
                 tell(DiskSeen(write, _errno_name(error), took_s if ended else math.inf))
 
-        disk.sync_folder(disk.folder(below), over)
+        disk.sync_file(probe, over)
         self._world.after(round(patience_s * SECOND), over, None, False)
 
     # the network
@@ -324,12 +327,13 @@ class SimulatedAgent:
         return kind(f"{self.machine.node.name}: {error}")
 
 
-def _scrawl(disk: Disk, path: str) -> None:
-    file = disk.file(path, create=True)
+def _scrawl(disk: Disk, probe: Content) -> None:
+    """Write, and give the room back."""
     try:
-        disk.write(file, b"seatrial", 0)
+        disk.write(probe, b"seatrial", 0)
     finally:
-        disk.remove(path)
+        if probe.size:
+            disk.truncate(probe, 0)
 
 
 def _name_of(attempt: Callable[..., object], *args: Any) -> str:

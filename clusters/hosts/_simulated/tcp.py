@@ -9,8 +9,9 @@ arrive and the sender gives up nevertheless. A dial repeats its SYN after 1 s, 2
 A kernel sends what it took and then the end (FIN), even for a process that is dead. It resets
 instead (RST, never repeated) when the process left something unread, when bytes arrive for a
 connection that nobody has open, and when nobody listens. A machine that lost power answers
-nothing; once it has power again it resets what it does not know. A peer that is idle, or behind a
-cut, can so be gone for ever without anybody noticing: there are no keep-alives.
+nothing, though what it had put on the wire arrives; once it has power again it resets what it does
+not know. A peer that is idle, or behind a cut, can so be gone for ever without anybody noticing:
+there are no keep-alives.
 
 Bytes that the other process has not read count against the window; when it is full, writing stops.
 On a narrow link about a second's worth is sent ahead. Left out: all other congestion control,
@@ -80,7 +81,6 @@ class Socket:
         "_rto_ns",
         "_since_ns",
         "_target",
-
         "_unheard",
         "_window",
         "closed",
@@ -202,18 +202,28 @@ class Socket:
             self._forget()
 
     def refuse(self) -> None:
-        """Drop the connection and say so."""
+        """Drop the connection and say so; what is on the wire arrives before."""
         self.closed = True
-        self._flight.clear()
+        self._send_nothing_more()
         self._reset_peer()
         self._forget()
 
     def vanish(self) -> None:
-        """The machine lost power."""
+        """The machine lost power. What is on the wire goes on; what waits for its turn is lost."""
         self.closed = self.gone = True
         self.on_ready = self.on_room = None
-        self._flight.clear()
+        link, flight = self._link, self._flight
+        if link.narrow:
+            on_wire_ns = self.world.now_ns + link.latency_ns + link.jitter_ns
+            while flight and flight[-1][0] > on_wire_ns:
+                flight.pop()
+        self._send_nothing_more()
         self._forget()
+
+    def _send_nothing_more(self) -> None:
+        """Of a piece that was lost nothing is sent anew, and nobody is given what is behind it."""
+        if self._blocked:
+            self._flight.clear()
 
     # dialling
 
@@ -236,7 +246,9 @@ class Socket:
         target = self._target
         if target is None or not target.up or not self._link.passes():
             return
-        if self.peer is None:
+        if self._answer is None:
+            return  # a repetition; the first one got through
+        if self.peer is None or self.peer.gone:  # the machine may have lost power since
             listener = target.listener(self.remote)
             if listener is None:
                 self.world.after(self._back.latency_ns, self._refused)

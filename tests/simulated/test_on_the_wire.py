@@ -1,0 +1,112 @@
+"""What is on its way when a machine loses power, or a process its connections: sent is sent."""
+
+import asyncio
+
+from small_world import Ear, SmallWorld, dial, met, serving
+
+from clusters.hosts._simulated.world import SECOND
+
+
+def server(sea: SmallWorld, host: str = "b") -> list[Ear]:
+    """A server on a host, and the ears of its connections."""
+    ears: list[Ear] = []
+    sea.start(host, serving(ears, sea.address(host)), "server")
+    return ears
+
+
+def test_what_a_machine_sent_before_its_power_was_cut_arrives() -> None:
+    """On the wire it is nobody's any more; there is no end behind it, and nothing is sent anew."""
+    sea = SmallWorld()
+    ears = server(sea, "a")
+    sent: list[Ear] = []
+
+    async def client() -> None:
+        sent.append(await met(sea.address("a")))
+        await asyncio.sleep(1)
+        sent[0].transport.write(b"promised")
+        sea.hosts["b"].power_cut()
+
+    sea.start("b", client)
+    sea.world.run(60 * SECOND)
+    assert (bytes(ears[0].data), ears[0].heard) == (b"promised", ["made"])
+
+
+def test_what_waits_before_a_narrow_link_dies_with_its_machine() -> None:
+    """Of 100 kB at 50 kB a second, so much as was through when the power was cut."""
+    sea = SmallWorld()
+    ears = server(sea, "a")
+
+    async def client() -> None:
+        ear = await met(sea.address("a"))
+        sea.network.link(sea.address("b"), sea.address("a")).bytes_per_s = 50_000
+        for _ in range(100):
+            ear.transport.write(bytes(1_000))
+            await asyncio.sleep(0.001)
+
+    sea.start("b", client)
+    sea.at(0.5, sea.hosts["b"].power_cut)
+    sea.world.run(60 * SECOND)
+    assert 20_000 < len(ears[0].data) < 26_000
+
+
+def test_a_piece_that_was_lost_is_not_sent_anew_without_power() -> None:
+    """Nor is what came behind it handed over."""
+    sea = SmallWorld()
+    ears = server(sea, "a")
+
+    async def client() -> None:
+        ear = await met(sea.address("a"))
+        sea.cut("b", "a")
+        ear.transport.write(b"lost")
+        await asyncio.sleep(0.01)
+        sea.heal("b", "a")
+        ear.transport.write(b"behind")
+        sea.hosts["b"].power_cut()
+
+    sea.start("b", client)
+    sea.world.run(60 * SECOND)
+    assert (bytes(ears[0].data), ears[0].heard) == (b"", ["made"])
+
+
+def test_what_was_sent_before_a_reset_arrives_before_it() -> None:
+    """Who is killed with bytes unread resets his connections, and his own bytes are on the wire."""
+    sea = SmallWorld()
+    ears = server(sea, "a")
+
+    async def client() -> None:
+        ear = await met(sea.address("a"))
+        ear.transport.pause_reading()
+        ears[0].transport.write(b"never read")
+        await asyncio.sleep(0.1)
+        ear.transport.write(b"promised")
+        processes[0].kill()
+
+    processes = [sea.start("b", client)]
+    sea.world.run(60 * SECOND)
+    assert bytes(ears[0].data) == b"promised"
+    assert ears[0].heard[1].startswith("lost ConnectionResetError")
+
+
+def test_a_dial_goes_on_though_its_target_lost_power_in_mid_handshake() -> None:
+    """What that machine knew of the dial is gone: the next SYN begins anew, and both are open."""
+    sea = SmallWorld()
+    server(sea)
+    later: list[Ear] = []
+
+    async def client() -> Ear:
+        ear = await dial(sea.address("b"))
+        ear.transport.write(b"hello")
+        await asyncio.sleep(1)
+        return ear
+
+    def power_on() -> None:
+        sea.hosts["b"].power_on()
+        sea.start("b", serving(later, sea.address("b")), "again")
+        sea.heal("b", "a")
+
+    sea.cut("b", "a")
+    sea.at(0.3, sea.hosts["b"].power_cut)
+    sea.at(0.6, power_on)
+    ear = sea.play(client)
+    assert ear.heard == ["made"]
+    assert bytes(later[0].data) == b"hello"
