@@ -27,7 +27,6 @@ class Stopped(Kill):
     def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
         super().__init__(scene, victims)
         self.changes: dict[str, Mapping[str, Any]] = {}  # what became of each node's files
-        self._begun_changes: set[str] = set()  # of whom that may not be known
 
     async def _kill(self, node: str) -> None:
         await super()._kill(node)
@@ -36,7 +35,6 @@ class Stopped(Kill):
         await self._wait(self._gone, node, self.gone_within_s)
         if not await self._gone(node):
             raise BedFailed(f"{node} was not seen to end, so its files were left alone")
-        self._begun_changes.add(node)
         self.changes[node] = await self._change(node)
 
     async def _change(self, node: str) -> Mapping[str, Any]:
@@ -60,9 +58,18 @@ class Stopped(Kill):
 class Destroying(Stopped):
     """Nodes killed, and what had been synced is taken from their disks. Tells of whom."""
 
+    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
+        super().__init__(scene, victims)
+        self._touched: set[str] = set()  # whose files were changed, or may have been
+
+    async def _damage(self, node: str, order: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Carry out an order about the files of a node that does not run; what was done."""
+        self._touched.add(node)
+        return await damaged(self._bed, node, order)
+
     def _lost_copies(self) -> list[str]:
         """Also of whom nobody knows what became of the files, as when an answer was lost."""
-        return sorted(self._begun_changes)
+        return sorted(self._touched)
 
     def _telling(self, seen: Observation) -> Observation:
         return replace(seen, evidence={**seen.evidence, LOST_COPIES: self._lost_copies()})

@@ -61,7 +61,7 @@ class Corrupt(Destroying):
         await self._begin_again(node)
 
     async def _change(self, node: str) -> Mapping[str, Any]:
-        return await damaged(self._bed, node, self._order(self._victims.index(node)))
+        return await self._damage(node, self._order(self._victims.index(node)))
 
     def _order(self, number: int) -> Mapping[str, Any]:
         common = {"pattern": self._params["files"], "seed": self._seed + number}

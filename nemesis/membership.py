@@ -24,7 +24,7 @@ from harness.members import Membered
 from harness.scene import Param, Scene
 from nemesis import _targets
 from nemesis._processes import check  # noqa: F401 - part of what a fault offers
-from nemesis._stopped import Destroying, damaged
+from nemesis._stopped import Destroying
 from nemesis._waiting import NS, each, reached
 from nemesis.restart import CLEAN_WITHIN_S
 
@@ -97,7 +97,7 @@ class Membership(Destroying):
             await self._dismiss(node)
         if node in self._keeping:
             return {"kept": True}
-        return await damaged(self._bed, node, {"do": "wipe"})
+        return await self._damage(node, {"do": "wipe"})
 
     async def _dismiss(self, node: str) -> None:
         async with self._turn:
@@ -122,7 +122,7 @@ class Membership(Destroying):
         return replace(told, state=state)
 
     def _lost_copies(self) -> list[str]:
-        return sorted(self._stopped_first & self._begun_changes - self._keeping)
+        return sorted(self._stopped_first & self._touched)
 
     async def observe_healed(self) -> Observation:
         deadline_ns = self._bed.now_ns() + ENROLLED_WITHIN_S * NS

@@ -12,7 +12,7 @@ from typing import Any
 from harness.contracts import Observation, PlannedFault
 from harness.scene import Scene
 from nemesis._processes import check  # noqa: F401 - part of what a fault offers
-from nemesis._stopped import Destroying, damaged
+from nemesis._stopped import Destroying
 
 TARGETS = ("one slave", "one broker", "master", "minority broker")
 
@@ -34,7 +34,7 @@ class Wipe(Destroying):
     """Nodes dead and empty, until it is left."""
 
     async def _change(self, node: str) -> Mapping[str, Any]:
-        return await damaged(self._bed, node, {"do": "wipe"})
+        return await self._damage(node, {"do": "wipe"})
 
     def _changed(self, node: str) -> bool:
         return bool(self.changes[node]["left"] == 0)
