@@ -296,6 +296,7 @@ MUTANTS: Mapping[str, Mutant] = {
             "a message's queue offset counts what consumers may see, not what the log holds",
             "OFFSET_CONFLICT",
             replace(RULES, next_queue_offset=number_what_is_seen),
+            stops=True,
         ),
         Mutant(
             "dispatch-to-end",
