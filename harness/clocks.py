@@ -59,7 +59,7 @@ def doubts(state: Mapping[str, Any]) -> Iterable[Reason]:
             what = f"may have been off by {off_ns / 1e9:.3f} s at the end"
         more = f" (and those of {len(doubtful) - 1} more nodes)" if len(doubtful) > 1 else ""
         yield Reason(
-            "CLOCKS_DOUBTFUL",
+            DOUBTFUL,
             f"the clock of {node}{more} {what}, and was taken to be right to {error_s:.3f} s, so "
             "nobody knows who came first; see that no machine is suspended and no clock slewed "
             "while a run lasts, and run it again",

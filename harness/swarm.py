@@ -8,6 +8,7 @@ and whether a plan is given, which was written for some cluster.
 The plan is explicit, so that it can be replayed and shrunk whatever becomes of the drawing.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -61,15 +62,16 @@ def _load(trial: Trial, own: Random) -> dict[str, Any]:
     swarm = getattr(registry.module("workload", trial.workload), "swarm", None)
     if swarm is None:
         return dict(trial.load)
-    for draws_left in reversed(range(DRAWS)):
+
+    def draw() -> dict[str, Any]:
         load = {**swarm(own), **trial.load}
-        try:
-            make(replace(trial, load=load)).check_options()
-            return load
-        except BadRequest:
-            if not draws_left:
-                raise
-    raise AssertionError("unreachable")
+        make(replace(trial, load=load)).check_options()
+        return load
+
+    for _ in range(DRAWS - 1):
+        with suppress(BadRequest):
+            return draw()
+    return draw()
 
 
 def _drawn(kind: str, name: str, random: Random, *told: Any) -> dict[str, Any]:

@@ -282,7 +282,7 @@ class Ledger:
         return self._files[key]
 
     def _note(self, file: Tracked, change: Change) -> None:
-        end = max(change.end, change.at + len(change.old))
+        end = change.at + change.size_bytes
         file.waiting += (*file.stranded.take(change.at, end, change.size), change)
         self._old_bytes += len(change.old)
         while len(file.waiting) > MOST_WAITING:

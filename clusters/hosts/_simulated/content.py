@@ -80,7 +80,7 @@ class Content:
         self._stranded.add(self._waiting[:count])
         later, woken = self._waiting[count:], []
         for change in later:
-            end = max(change.end, change.at + len(change.old))
+            end = change.at + change.size_bytes
             woken += self._stranded.take(change.at, end, later[0].size)
         self._waiting = woken + later
         self._first = self.changes - len(self._waiting)
