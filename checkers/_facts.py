@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from checkers._answers import Answers
+from checkers._own_effect import idle_disks, idle_links
 from checkers._timeline import NO_SET, Ask, measure
 from harness.dealing import Dealt, dealt_sets
 from harness.history import History
@@ -73,6 +74,11 @@ class Outline:
     def set_sizes(self) -> tuple[SetSize, ...]:
         """Each change of each SyncStateSet, as the cluster told."""
         return set_sizes(self.events)
+
+    @cached_property
+    def idle(self) -> frozenset[int]:
+        """Ids of the faults that had no effect of their own."""
+        return idle_links(self.faults, self.end) | idle_disks(self.faults, self.end)
 
     @cached_property
     def lost(self) -> tuple[Event, ...]:

@@ -9,6 +9,9 @@ in which a link can be worse is asked for by itself: a delay may be uneven under
 comes and goes hides nothing. Of two that were applied at one instant with the same effect, the
 first counts.
 
+Where all that somebody looked at was as worse faults had it, the faults table says so: such a
+fault has failed to be seen, and it is known why.
+
 A disk that misbehaves matters to a process that runs. Where all victims were dead, dark or paused
 by other faults all the while, there was nobody to act on.
 
@@ -93,6 +96,16 @@ def _covered(window: Window, by: Iterable[Window]) -> bool:
         if other.begin <= at:
             at = max(at, other.end)
     return at >= max(window.end, window.begin + 1)
+
+
+def was_hidden(fault: FaultInterval) -> bool:
+    """Whether it was not seen only because worse faults showed in its place, wherever it is."""
+    told = fault.observation.get("effect")
+    if fault.state != "failed" or not isinstance(told, Mapping):
+        return False
+    if links := told.get("links"):
+        return told.get("links_hidden_by_others") == links and not told.get("odd")
+    return bool(fault.names) and set(fault.names) <= set(told.get("hidden_by_worse", ()))
 
 
 def links_of(fault: FaultInterval) -> Iterator[Link]:

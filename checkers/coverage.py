@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from checkers._facts import Facts, Outline, facts
-from checkers._own_effect import idle_disks, idle_links, links_of
+from checkers._own_effect import links_of, was_hidden
 from harness.history import History
 from harness.intervals import Event, FaultInterval, in_force, overlap
 from harness.operation import F, Type
@@ -174,7 +174,7 @@ def _outcomes(known: Facts) -> Iterator[Outcome]:
     """Every fault that the plan or the history knows of."""
     recorded = {fault.id: fault for fault in known.outline.faults}
     kinds = dict(enumerate(known.outline.planned))
-    idle = _idle(known)
+    idle = known.outline.idle
     for number in sorted(recorded.keys() | kinds.keys()):
         fault = recorded.get(number)
         kind = fault.kind if fault else kinds[number]
@@ -182,18 +182,14 @@ def _outcomes(known: Facts) -> Iterator[Outcome]:
         yield Outcome(number, kind, HIDDEN if worth == INSTALLED and number in idle else worth)
 
 
-def _idle(known: Facts) -> frozenset[int]:
-    """Ids of the faults that had no effect of their own."""
-    faults, end = known.outline.faults, known.outline.end
-    return idle_links(faults, end) | idle_disks(faults, end)
-
-
 def _worth(known: Facts, fault: FaultInterval | None) -> str:
     if fault is None or fault.state not in ("installed", "partial", "failed"):
         return MISSING
     window = known.force_number(fault)
-    if fault.state != "installed" or window is None:
+    if window is None:
         return UNOBSERVED
+    if fault.state != "installed":
+        return HIDDEN if was_hidden(fault) else UNOBSERVED
     if not known.answers.in_window(window, kind=Type.INVOKE):
         return IDLE
     missed = silences_master(fault) and not noticed(fault, known.outline)
@@ -207,7 +203,7 @@ def effective(known: Facts) -> dict[str, int]:
     an operation was open at some moment of the time in which they were in force. A consumer that
     waits at the end of its queue is none."""
     counted: Counter[str] = Counter()
-    in_flight, idle = known.answers.in_flight, _idle(known)
+    in_flight, idle = known.answers.in_flight, known.outline.idle
     for number, fault in enumerate(known.outline.applied):
         if fault.state == "installed" and in_flight[number] > 0 and fault.id not in idle:
             counted[fault.kind] += 1

@@ -13,7 +13,7 @@ While another fault has hold of a node, nobody can say whether it came back: its
 for when the other has let go.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict, replace
 from math import inf
 from typing import Any, cast
@@ -64,7 +64,7 @@ class DiskTrouble:
 
     async def observe(self) -> Observation:
         good = await self._looked_at(SEEN_WITHIN_S)
-        return self._observation([node for node in good if node not in self._hidden])
+        return self._observation(good, self._hidden)
 
     async def observe_healed(self) -> Observation:
         while True:
@@ -145,20 +145,22 @@ class DiskTrouble:
     async def _state(self, node: str) -> ProcessState:
         return await self._bed.agents[node].state(self._bed.system.process(node))
 
-    def _observation(self, good: Sequence[str]) -> Observation:
+    def _observation(self, good: Sequence[str], hidden: Container[str] = ()) -> Observation:
+        """`good`: the nodes on which the disk is as wanted, of which a worse fault hides some."""
+        below = sorted(node for node in good if node in hidden)
         evidence: dict[str, Any] = {
             "seen": {node: _plain(seen) for node, seen in self._seen.items()}
         }
         if self._before_s:
             evidence["sync_s_before"] = self._before_s
-        if self._hidden:
-            evidence["hidden_by_worse"] = sorted(self._hidden)
+        if below:
+            evidence["hidden_by_worse"] = below
         if self._ended:
             evidence["started_again"] = sorted(self._ended)
         measured = "; ".join(dict.fromkeys(map(words, self._seen.values())))
-        if len(good) == len(self._victims):
+        if len(good) == len(self._victims) and len(below) < len(good):
             return Observation("installed", evidence, measured)
-        return Observation("partial" if good else "failed", evidence, measured)
+        return Observation("partial" if len(below) < len(good) else "failed", evidence, measured)
 
 
 def as_laid(seen: DiskSeen, wanted: DiskFault, own: DiskFault, before_s: float = 0.0) -> bool:

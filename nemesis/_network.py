@@ -1,8 +1,8 @@
 """A fault of the network, laid in the fabric and seen by probes.
 
 Besides its own links it watches the other links between the nodes it touches: what no fault cuts
-must stay open, or the fault is only `partial`. Of its own links only those count on which no other
-fault does more of the same: there the probes would fare alike without it.
+must stay open, or the fault is only `partial`. Where another fault does more of the same the probes
+would fare alike without it: it is seen on its other links, and has `failed` if there are none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -115,8 +115,8 @@ def observed(
     more: Mapping[str, Any],
     hidden: Sequence[Sighting] = (),
 ) -> Observation:
-    """Installed when every link does what its rules say, failed when none of the fault's does of
-    which that can be said: not of those that worse faults hide."""
+    """Installed when every link does what its rules say and some do because of the fault: those
+    that no worse one hides. Failed when none of these does."""
     lossy = sum(0 < sighting.drop < 1 for sighting in own)
     as_laid = [sighting for sighting in own if sighting.as_laid(max(1, lossy))]
     passing = [sighting for sighting in others if sighting.as_laid()]
@@ -137,7 +137,7 @@ def observed(
         ],
         **more,
     }
-    if own and not odd and not hidden:
+    if good and not odd:
         return Observation("installed", evidence)
     return Observation("partial" if good else "failed", evidence)
 

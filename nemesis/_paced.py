@@ -115,6 +115,6 @@ class PacedFault(LinkFault):
             **figures,
             **({} if healed else {self.told: self._by_sink()}),
         }
-        if own and good == len(own) and not closed:
+        if good and not odd and not closed:
             return Observation("installed", evidence, words)
         return Observation("partial" if good else "failed", evidence, words)

@@ -71,13 +71,13 @@ def judged(run: Path) -> str:
     counted = sailing.counted(run)
     checked = sailing.seatrial("check", run, "--json", runs=run.parent)
     verdict = json.loads(checked.out)
-    assert verdict == sailing.verdict(run), checked.words
+    assert verdict == sailing.verdict(run), checked.err
     assert verdict["events"] == counted, f"{verdict['events']} judged, {counted} counted"
     if state["ended"]:
-        assert (checked.code, verdict["verdict"]) == (0, "valid"), checked.words
+        assert (checked.code, verdict["verdict"]) == (0, "valid"), verdict["sentence"]
     else:
-        assert (checked.code, verdict["verdict"]) == (2, "unknown"), checked.words
-        assert "INTERRUPTED" in sailing.reasons(verdict), checked.words
+        assert (checked.code, verdict["verdict"]) == (2, "unknown"), verdict["sentence"]
+        assert "INTERRUPTED" in sailing.reasons(verdict), verdict["sentence"]
     return f"phase {state['phase']}: {verdict['verdict']} of {counted.total():,} events"
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -222,6 +223,29 @@ def test_faults_that_one_hides_are_told_and_prove_nothing(sound: Sketch) -> None
     assert result.stats["proved"] == proved
     sound.fault("delay", 20, 22, params=late, observation={"effect": {"paced": links}})
     assert coverage.judge(sound.facts()).stats["counted_by_kind"] == {"delay": 1, "kill": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "effect", "reasons"),
+    [
+        ("loss", {"links": 4, "links_hidden_by_others": 4, "odd": []}, set()),
+        ("loss", {"links": 4, "links_hidden_by_others": 3, "odd": []}, {"FAULT_NOT_OBSERVED"}),
+        ("loss", {"links": 4, "links_hidden_by_others": 4, "odd": [{}]}, {"FAULT_NOT_OBSERVED"}),
+        ("loss", {"links": 0, "links_hidden_by_others": 0, "odd": []}, {"FAULT_NOT_OBSERVED"}),
+        ("fsync", {"hidden_by_worse": ["broker-1"]}, set()),
+        ("fsync", {"hidden_by_worse": []}, {"FAULT_NOT_OBSERVED"}),
+        ("fsync", {}, {"FAULT_NOT_OBSERVED"}),
+    ],
+)
+def test_what_was_not_seen_because_it_was_hidden_is_no_reason_for_doubt(
+    sound: Sketch, kind: str, effect: dict[str, Any], reasons: set[str]
+) -> None:
+    """Everywhere, by worse ones that were seen: a plan in which faults meet proves no less."""
+    hit = {"broker": ("broker-1",)}
+    sound.fault(kind, 20, 22, state="failed", targets=hit, observation={"effect": effect})
+    result = coverage.judge(sound.facts())
+    assert {reason.code for reason in result.reasons} == reasons
+    assert result.stats["effective"] == {"kill": 1}
 
 
 def test_who_was_hidden_does_not_make_up_for_who_was_not_seen(sound: Sketch) -> None:

@@ -105,15 +105,17 @@ def test_the_worse_of_two_effects_wins(world: Any, tmp_path: Path) -> None:
 def test_a_loss_that_a_worse_fault_hides_was_not_seen(
     world: Any, tmp_path: Path, over: str
 ) -> None:
-    """What is lost is lost by the other; where there are links beside, it was seen in part."""
+    """What is lost is lost by the other; where there are links beside, it was seen on them."""
     more = {"loss": {"probability": 0.9}, "partition": {"shape": "isolate"}}[over]
     worse = fault(over, 1.0, 10.0, "broker-1", params=more)
     hidden = fault("loss", 3.0, 2.0, "broker-1", params={"probability": 0.3})
     half = fault("loss", 6.0, 2.0, "broker-1, broker-2", params={"probability": 0.3})
     carried_out(world, planned(worse, hidden, half), tmp_path)
-    assert [world.last(n)["state"] for n in range(3)] == ["installed", "failed", "partial"]
+    assert [world.last(n)["state"] for n in range(3)] == ["installed", "failed", "installed"]
     assert all(world.last(n)["healed"] for n in range(3))
-    assert json.loads(world.last(1)["observation"])["effect"]["links_hidden_by_others"] == 6
+    effects = [json.loads(world.last(n)["observation"])["effect"] for n in range(3)]
+    assert effects[1]["links_hidden_by_others"] == effects[1]["links"] == 6
+    assert 0 < effects[2]["links_hidden_by_others"] < effects[2]["links"]
 
 
 def test_stop_heals_newest_first(world: Any, tmp_path: Path) -> None:

@@ -216,12 +216,13 @@ def test_silence_is_no_evidence_of_a_delay(world: Any, tmp_path: Path, one: Plan
     assert world.last(1)["heal"] < world.last(0)["heal"] <= world.last(1)["healed"]
 
 
-def test_a_delay_is_partial_where_some_links_are_cut(world: Any, tmp_path: Path) -> None:
+def test_a_delay_is_seen_where_links_are_not_cut(world: Any, tmp_path: Path) -> None:
     """What could be measured was late."""
     params = {"shape": "isolate", "from": "broker-2"}
     carried_out(world, tmp_path, PlannedFault("partition", 0.5, 9.0, "broker-1", params), DELAY)
-    assert world.last(1)["state"] == "partial"
-    assert effect_of(world, 1)["links_as_laid"] == 5
+    assert world.last(1)["state"] == "installed"
+    effect = effect_of(world, 1)
+    assert (effect["links_as_laid"], effect["links_hidden_by_others"]) == (5, 1)
 
 
 def test_healing_under_a_cut_is_not_believed(world: Any, tmp_path: Path) -> None:
