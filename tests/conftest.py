@@ -5,6 +5,7 @@ able to run them all.
 """
 
 import os
+import signal
 from collections.abc import Generator
 from pathlib import Path
 
@@ -12,6 +13,10 @@ import pytest
 from docker_lab import docker_lab as docker_lab  # a fixture
 from hypothesis import settings
 from ssh_lab import ssh_lab as ssh_lab  # another
+
+# Tests press Ctrl-C, here and in what they start. Where a shell put them in the background, it is
+# ignored until somebody says otherwise, and so it would be by their children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("no deadline", deadline=None)  # a busy machine is not a failure
 settings.load_profile("no deadline")
