@@ -108,7 +108,7 @@ def _nothing(written: frozenset[str], found: Copies, names: Mapping[str, Any]) -
 
 def _unseen(history: History, looks: Sequence[Event], written: frozenset[str]) -> Iterator[Reason]:
     """Of a run that was to be looked at between its faults, and never was, or not each set."""
-    seen = {name for look in looks for name in _two(look)}
+    seen = {name for look in looks for name in _in_pairs(look)}
     unseen = sorted(written - seen)
     if "simulated" in history.state or (seen and not unseen):
         return
@@ -124,7 +124,7 @@ def _unseen(history: History, looks: Sequence[Event], written: frozenset[str]) -
     yield Reason("REPLICAS_NOT_COMPARED", f"The replicas{whose} {asked}: {why}")
 
 
-def _two(look: Event) -> Iterator[str]:
+def _in_pairs(look: Event) -> Iterator[str]:
     """The sets of which it shows two replicas."""
     for name, of in look.fields.get("sets", {}).items():
         if len(of["digests"]) > 1:

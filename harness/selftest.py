@@ -157,7 +157,7 @@ def _of(name: str, mutant: Any, stories: Path) -> Iterator[Case]:
         rate = trial.get("load", {}).get("rate", 100)
         cost = float(trial.get("duration_s", 60.0)) * float(rate)
         hosts = str(trial.get("hosts", SIMULATED))
-        yield Case(name, mutant.finding, plan, hosts, cost, mutant.stops)
+        yield Case(name, mutant.finding, plan, hosts, cost, getattr(mutant, "stops", False))
 
 
 def of_hosts(chosen: Sequence[Case], hosts: str) -> tuple[Case, ...]:

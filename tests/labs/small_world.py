@@ -45,6 +45,12 @@ class SmallWorld:
 
         return self.hosts[host].start(name, run)
 
+    def server(self, host: str = "b") -> list["Ear"]:
+        """Starts a server; the ears of its connections."""
+        ears: list[Ear] = []
+        self.start(host, serving(ears, self.address(host)), "server")
+        return ears
+
     def play(self, main: Callable[[], Awaitable[Any]], host: str = "a") -> Any:
         """Run a process to its end; its result, or its exception."""
         came: list[tuple[Any, Exception | None]] = []

@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from disk_clock import Clock
 from hypothesis import given
 from hypothesis import strategies as st
+from lone_disk import Change, Clock, carry_out
 
 from clusters.hosts._power_loss import MOST_WAITING, SECTOR
 from clusters.hosts._simulated.content import Content
@@ -44,7 +44,6 @@ def failing(number: int) -> Any:
 
 # one file
 
-Change = tuple[str, int, int]
 CHANGES = st.lists(
     st.tuples(
         st.sampled_from(["write", "write", "write", "truncate", "allocate"]),
@@ -53,19 +52,6 @@ CHANGES = st.lists(
     ),
     max_size=6,
 )
-
-
-def carry_out(d: Disk, file: Content, change: Change, mark: int) -> tuple[int, int]:
-    """Where the change may have written."""
-    kind, at, size = change
-    if kind == "write":
-        d.write(file, bytes([mark]) * size, at)
-        return at, at + size
-    if kind == "truncate":
-        d.truncate(file, at)
-    else:
-        d.allocate(file, at + 1)
-    return 0, 0
 
 
 @given(CHANGES, CHANGES, st.integers(0, 2**32))
@@ -83,7 +69,7 @@ def test_a_power_cut_keeps_a_torn_prefix_of_what_no_sync_covered(
     clock.run()
     states, written = [whole(file)], []
     for mark, change in enumerate(uncovered, start=100):
-        written.append(carry_out(d, file, change, mark))
+        written.append(carry_out(d, file, change, mark) or (0, 0))
         states.append(whole(file))
     d.power_cut()
     found = whole(d.file("/f"))

@@ -4,9 +4,9 @@ Applications Recover from fsync Failures?", ATC 2020)."""
 import errno
 from random import Random
 
-from disk_clock import Clock
 from hypothesis import given
 from hypothesis import strategies as st
+from lone_disk import Change, Clock, carry_out
 
 from clusters.hosts._power_loss import PAGE
 from clusters.hosts._simulated.content import Content
@@ -54,7 +54,6 @@ def test_a_sync_after_one_that_failed_saves_nothing() -> None:
     assert seen.count((b"new", b"old")) > 50
 
 
-Deed = tuple[str, int, int]
 DEEDS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["sync", "fail"]), st.just(0), st.just(0)),
@@ -75,22 +74,8 @@ class Middling(Random):
         return 0.9
 
 
-def changed(d: Disk, file: Content, deed: Deed, mark: int) -> tuple[int, int]:
-    """Carry it out; from where to where the file is another one."""
-    kind, at, size = deed
-    before = file.size
-    if kind == "write":
-        d.write(file, bytes([mark]) * size, at)
-        return at, at + size
-    if kind == "truncate":
-        d.truncate(file, at)
-    else:
-        d.allocate(file, at + 1)
-    return file.size, before
-
-
 @given(DEEDS)
-def test_a_page_is_covered_only_by_a_sync_after_its_last_write(deeds: list[Deed]) -> None:
+def test_a_page_is_covered_only_by_a_sync_after_its_last_write(deeds: list[Change]) -> None:
     """The oracle is a page cache: the file as it is read, the file as the disk has it, and which
     pages are dirty."""
     clock = Clock()
@@ -107,7 +92,8 @@ def test_a_page_is_covered_only_by_a_sync_after_its_last_write(deeds: list[Deed]
                 medium[page * PAGE : (page + 1) * PAGE] = cache[page * PAGE : (page + 1) * PAGE]
             dirty.clear()
         else:
-            start, end = changed(d, file, (kind, at, size), mark)
+            before = file.size
+            start, end = carry_out(d, file, (kind, at, size), mark) or (file.size, before)
             for copy in (cache, medium):
                 copy += bytes(max(file.size - len(copy), 0))
                 del copy[file.size :]

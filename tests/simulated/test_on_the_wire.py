@@ -7,17 +7,10 @@ from small_world import Ear, SmallWorld, dial, met, serving
 from clusters.hosts._simulated.world import SECOND
 
 
-def server(sea: SmallWorld, host: str = "b") -> list[Ear]:
-    """A server on a host, and the ears of its connections."""
-    ears: list[Ear] = []
-    sea.start(host, serving(ears, sea.address(host)), "server")
-    return ears
-
-
 def test_what_a_machine_sent_before_its_power_was_cut_arrives() -> None:
     """On the wire it is nobody's any more; there is no end behind it, and nothing is sent anew."""
     sea = SmallWorld()
-    ears = server(sea, "a")
+    ears = sea.server("a")
     sent: list[Ear] = []
 
     async def client() -> None:
@@ -34,7 +27,7 @@ def test_what_a_machine_sent_before_its_power_was_cut_arrives() -> None:
 def test_what_waits_before_a_narrow_link_dies_with_its_machine() -> None:
     """Of 100 kB at 50 kB a second, so much as was through when the power was cut."""
     sea = SmallWorld()
-    ears = server(sea, "a")
+    ears = sea.server("a")
 
     async def client() -> None:
         ear = await met(sea.address("a"))
@@ -52,7 +45,7 @@ def test_what_waits_before_a_narrow_link_dies_with_its_machine() -> None:
 def test_a_piece_that_was_lost_is_not_sent_anew_without_power() -> None:
     """Nor is what came behind it handed over."""
     sea = SmallWorld()
-    ears = server(sea, "a")
+    ears = sea.server("a")
 
     async def client() -> None:
         ear = await met(sea.address("a"))
@@ -71,7 +64,7 @@ def test_a_piece_that_was_lost_is_not_sent_anew_without_power() -> None:
 def test_what_was_sent_before_a_reset_arrives_before_it() -> None:
     """Who is killed with bytes unread resets his connections, and his own bytes are on the wire."""
     sea = SmallWorld()
-    ears = server(sea, "a")
+    ears = sea.server("a")
 
     async def client() -> None:
         ear = await met(sea.address("a"))
@@ -90,7 +83,7 @@ def test_what_was_sent_before_a_reset_arrives_before_it() -> None:
 def test_a_dial_goes_on_though_its_target_lost_power_in_mid_handshake() -> None:
     """What that machine knew of the dial is gone: the next SYN begins anew, and both are open."""
     sea = SmallWorld()
-    server(sea)
+    sea.server()
     later: list[Ear] = []
 
     async def client() -> Ear:

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_world import CALM, PORT, Ear, SmallWorld, dial, met, serving
+from small_world import CALM, PORT, Ear, SmallWorld, dial, met
 
 from clusters.hosts._simulated.network import Wire
 from clusters.hosts._simulated.tcp import Kernel
@@ -19,13 +19,6 @@ from clusters.hosts._simulated.world import SECOND
 
 ROUGH = Wire(latency_ns=2_000_000, jitter_ns=5_000_000, split=0.3, join=0.3)
 QUICK = Kernel(syn_retries=1, retries=3)
-
-
-def server(sea: SmallWorld, host: str = "b") -> list[Ear]:
-    """A server on a host, and the ears of its connections."""
-    ears: list[Ear] = []
-    sea.start(host, serving(ears, sea.address(host)), "server")
-    return ears
 
 
 async def fails(awaitable: Awaitable[object]) -> OSError:
@@ -48,7 +41,7 @@ def test_every_byte_arrives_once_and_in_order(
 ) -> None:
     """Whatever is lost, cut, split, joined and late on the way."""
     sea = SmallWorld(seed, ROUGH)
-    ears = server(sea)
+    ears = sea.server()
     for begin_s, lasts_s in cuts:
         sea.at(begin_s, lambda: sea.cut("a", "b"))
         sea.at(begin_s + lasts_s, lambda: sea.heal("a", "b"))
@@ -76,7 +69,7 @@ def test_every_byte_arrives_once_and_in_order(
 def test_pieces_are_cut_in_two_and_joined() -> None:
     """So that no parser can rely on one read for one write."""
     sea = SmallWorld(1, ROUGH)
-    ears = server(sea)
+    ears = sea.server()
 
     async def client() -> None:
         ear = await met(sea.address("b"))
@@ -93,7 +86,7 @@ def test_pieces_are_cut_in_two_and_joined() -> None:
 def test_a_lost_piece_comes_with_the_retransmission() -> None:
     """After the round trip and 200 ms; everything behind it waits, and comes with it."""
     sea = SmallWorld()
-    ears = server(sea)
+    ears = sea.server()
     arrived: list[float] = []
 
     async def client() -> None:
@@ -117,7 +110,7 @@ def test_a_lost_piece_comes_with_the_retransmission() -> None:
 def test_after_a_cut_bytes_are_late_by_about_its_length() -> None:
     """The back-off doubles: a cut of ten seconds is a silence of more than twelve."""
     sea = SmallWorld()
-    ears = server(sea)
+    ears = sea.server()
 
     async def client() -> float:
         ear = await met(sea.address("b"))
@@ -141,7 +134,7 @@ def test_linux_gives_up_when_it_does() -> None:
 def test_a_sender_gives_up_in_its_kernels_time() -> None:
     """Not before the fifteenth retransmission has gone unanswered, and not much later."""
     sea = SmallWorld()
-    server(sea)
+    sea.server()
 
     async def client() -> Exception | None:
         ear = await met(sea.address("b"))
@@ -164,7 +157,7 @@ def test_dialling_a_host_that_is_not_there_takes_two_minutes() -> None:
 def test_a_dial_works_with_the_first_syn_that_gets_through() -> None:
     """A cut that is healed after two seconds costs three."""
     sea = SmallWorld()
-    server(sea)
+    sea.server()
     sea.at(0, lambda: sea.cut("a", "b"))
     sea.at(2, lambda: sea.heal("a", "b"))
     sea.play(lambda: dial(sea.address("b")))
@@ -174,7 +167,7 @@ def test_a_dial_works_with_the_first_syn_that_gets_through() -> None:
 def test_giving_up_a_dial_leaves_nothing() -> None:
     """A timeout of the caller's own: neither side has a connection in the end."""
     sea = SmallWorld(kernel=QUICK)
-    ears = server(sea)
+    ears = sea.server()
 
     async def client() -> None:
         async with asyncio.timeout(0.001_5):  # the answer is on its way
@@ -194,7 +187,7 @@ def test_giving_up_a_dial_leaves_nothing() -> None:
 def test_a_power_cut_leaves_the_peer_with_half_a_connection() -> None:
     """Who does not write notices nothing, for ever."""
     sea = SmallWorld()
-    server(sea)
+    sea.server()
 
     async def client() -> list[str]:
         ears = [await met(sea.address("b")), await dial(sea.address("b"))]
@@ -208,7 +201,7 @@ def test_a_power_cut_leaves_the_peer_with_half_a_connection() -> None:
 def test_a_machine_with_power_again_resets_what_it_does_not_know() -> None:
     """The first byte after its return is answered so."""
     sea = SmallWorld()
-    server(sea)
+    sea.server()
 
     async def client() -> Exception | None:
         ear = await met(sea.address("b"))
@@ -223,7 +216,7 @@ def test_a_machine_with_power_again_resets_what_it_does_not_know() -> None:
 def test_bytes_wait_for_a_machine_without_power_and_are_reset_by_it() -> None:
     """They are retransmitted until somebody says that nobody knows them."""
     sea = SmallWorld()
-    server(sea)
+    sea.server()
 
     async def client() -> Exception | None:
         ear = await met(sea.address("b"))
@@ -241,13 +234,13 @@ def test_a_machine_without_power_runs_nothing() -> None:
     """Until it has power again: then it is empty."""
     sea = SmallWorld()
     host = sea.hosts["b"]
-    server(sea)
+    sea.server()
     sea.world.run(SECOND)
     host.power_cut()
     with pytest.raises(RuntimeError, match="b has no power"):
-        server(sea)
+        sea.server()
     host.power_on()
-    ears = server(sea)
+    ears = sea.server()
     sea.play(lambda: met(sea.address("b")))
     assert len(ears) == 1
 
@@ -279,7 +272,7 @@ def test_a_paused_listener_is_full_at_some_point() -> None:
 def test_diallers_that_gave_up_do_not_fill_a_listener() -> None:
     """As on Linux with its SYN cookies: nobody waits until their handshakes are given up."""
     sea = SmallWorld(kernel=QUICK)
-    server(sea)
+    sea.server()
     sea.world.run(SECOND)
 
     async def crowd() -> None:
@@ -295,7 +288,7 @@ def test_diallers_that_gave_up_do_not_fill_a_listener() -> None:
 def test_a_crowd_that_hears_no_answers_does_not_fill_a_listener() -> None:
     """Its packets arrive, the answers are lost, and each of them dials again and again."""
     sea = SmallWorld(kernel=QUICK)
-    server(sea)
+    sea.server()
 
     async def impatient() -> None:
         for _ in range(150):
@@ -386,7 +379,7 @@ def test_wait_closed_waits_for_the_connections() -> None:
 def test_a_slow_link_takes_its_time() -> None:
     """A megabyte at a megabyte a second, after the latency."""
     sea = SmallWorld()
-    ears = server(sea)
+    ears = sea.server()
     sea.network.link(sea.address("a"), sea.address("b")).bytes_per_s = 1_000_000
 
     async def client() -> float:
@@ -405,7 +398,7 @@ def test_a_slow_link_takes_its_time() -> None:
 def test_a_link_counts_what_it_drops() -> None:
     """By cut and by chance; what passes is not counted."""
     sea = SmallWorld(kernel=QUICK)
-    server(sea)
+    sea.server()
     ways = [sea.network.link(*map(sea.address, way)) for way in (("a", "b"), ("c", "b"))]
     sea.cut("a", "b")
     sea.play(lambda: fails(dial(sea.address("b"))), "a")
@@ -421,7 +414,7 @@ def test_traffic_elsewhere_does_not_change_a_links_luck() -> None:
 
     def transcript(busy: bool) -> list[str]:
         sea = SmallWorld(3, ROUGH)
-        ears = server(sea)
+        ears = sea.server()
         times: list[str] = []
 
         async def other() -> None:
@@ -440,7 +433,7 @@ def test_traffic_elsewhere_does_not_change_a_links_luck() -> None:
                 times.append(f"{asyncio.get_running_loop().time():.4f}")
 
         if busy:
-            server(sea, "d")
+            sea.server("d")
             sea.start("c", other)
         sea.play(client)
         return times
@@ -452,7 +445,7 @@ def test_traffic_elsewhere_does_not_change_a_links_luck() -> None:
 def test_what_a_fault_did_is_over_when_it_is_healed(fault: str) -> None:
     """The next dial is as quick as the first."""
     sea = SmallWorld()
-    server(sea)
+    sea.server()
     link = sea.network.link(sea.address("a"), sea.address("b"))
 
     async def client() -> tuple[float, float]:
@@ -480,7 +473,7 @@ def _set(link: object, fault: str, on: bool) -> None:
 def test_the_window_is_per_direction_and_bounded() -> None:
     """A peer that does not read holds as much as two kernels do, and no more."""
     sea = SmallWorld(wire=CALM, kernel=Kernel(window_bytes=10_000))
-    server(sea)
+    sea.server()
     sea.world.run(SECOND)
     sea.hosts["b"].processes["server"].pause()
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from disk_clock import Clock
+from lone_disk import Clock
 
 from clusters.hosts._simulated.disk import Disk
 
