@@ -3,7 +3,7 @@
 #   make demo    a real trial, from nothing to a report        make test    every test there is
 #   make check   lint, types, layers, tidiness                 make bench   the numbers
 #   make docs    the web site under site/                      make clean   remove what make made
-#   make campaign   simulated worlds by the hundred, SEEDS=1..150
+#   make pure    the tests without beds and Spark              make campaign   worlds of SEEDS=1..150
 #
 # Every target first makes .venv with pinned versions (constraints.txt); the second time is instant.
 
@@ -14,7 +14,7 @@ BIN := .venv/bin
 SUITE ?= suites/nightly.toml
 SEEDS ?= 1..150
 
-.PHONY: demo test check campaign bench docs nightly install packages clean
+.PHONY: demo test check pure campaign bench docs nightly install packages clean
 
 demo: install packages
 	@$(BIN)/seatrial run suites/trials/demo.toml
@@ -22,8 +22,11 @@ demo: install packages
 test: check
 	@.ci/packages test
 	@.ci/tests
+
+# What needs neither a test bed nor Spark: half of all tests, and planted bugs that must be caught.
+pure: install
+	$(BIN)/pytest -q -n auto --timeout 900 -m "not bed and not spark"
 	$(BIN)/seatrial selftest --quick
-	@$(MAKE) campaign
 
 check: install packages
 	$(BIN)/ruff check .
