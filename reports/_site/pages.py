@@ -116,7 +116,7 @@ class Site:
 
     def archive(self, request: Request) -> Response:
         """The run's folder, to keep."""
-        folder = self.catalogue.shelf.find(request.path_params["name"])
+        folder = self.catalogue.shelf.run(request.path_params["name"])
         name = quote(os.fsencode(f"{folder.name}.tar.gz"), safe="")
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
         if request.method == "HEAD":
@@ -125,7 +125,7 @@ class Site:
 
     def live(self, request: Request) -> Response:
         """A run in progress, as server-sent events."""
-        folder = self.catalogue.shelf.find(request.path_params["name"])
+        folder = self.catalogue.shelf.run(request.path_params["name"])
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
         return StreamingResponse(live.told(folder), media_type="text/event-stream")

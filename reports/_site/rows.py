@@ -5,7 +5,6 @@ is quick. A folder that is half-written, from another version or no run at all h
 note of what is the matter.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from harness.runs import is_running
 from harness.stored_verdict import BROKEN, stored
 from harness.trial import Trial
 from harness.verdict import SCHEMA_VERSION, Verdict
-from reports._site.shelf import Missing, Shelf, trouble
+from reports._site.shelf import Missing, Shelf, is_run, trouble
 from reports._words import clip
 
 RUNNING, UNJUDGED, FOREIGN = "running", "not judged", "no run"
@@ -154,7 +153,7 @@ def read_row(folder: Path) -> Row:
     """A folder as a line of the list, as far as it can be read."""
     name, run = folder.name, RunDir(folder)
     notes = [why for file, most in SMALL.items() if (why := trouble(folder / file, most))]
-    if not os.path.lexists(run.trial_file):
+    if not is_run(folder):
         return Row(name, FOREIGN, notes=("there is no trial.toml in it",))
     if notes:
         return Row(name, UNJUDGED, notes=tuple(notes))
