@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from harness.rundir import RunDir
 from harness.runs import is_running
 from harness.stored_verdict import BROKEN, stored
+from harness.suite.figures import per_s
 from harness.trial import Trial
 from harness.verdict import SCHEMA_VERSION, Verdict
 from reports._site.shelf import Missing, Shelf, is_run, trouble
@@ -173,7 +174,7 @@ def read_row(folder: Path) -> Row:
         return Row(name, UNJUDGED, **about, notes=tuple(notes))
     if verdict.schema_version != SCHEMA_VERSION:
         notes.append(f"its verdict is of version {clip(verdict.schema_version, 20)}")
-    numbers = _tried(notes, "the numbers", lambda: _numbers(verdict, trial)) or {}
+    numbers = _tried(notes, "the numbers", lambda: _numbers(verdict, state)) or {}
     said = _tried(notes, "the findings", lambda: _said(verdict)) or {}
     word = str(verdict.verdict.value)
     return Row(name, word, **about, **numbers, **said, notes=tuple(notes))
@@ -202,16 +203,14 @@ def _said(verdict: Verdict) -> dict[str, Any]:
     return {"sentence": clip(verdict.sentence, LONGEST), "codes": (codes or reasons)[:8]}
 
 
-def _numbers(verdict: Verdict, trial: Trial | None) -> dict[str, Any]:
+def _numbers(verdict: Verdict, state: Mapping[str, Any]) -> dict[str, Any]:
     stats = verdict.stats("availability")
-    acked = number(stats, "sends", "ok")
-    load_s = trial.duration_s if trial else 0
     return {
-        "acknowledged": acked,
+        "acknowledged": number(stats, "sends", "ok"),
         "lost": _lost(verdict),
         "rto_s": number(stats, "times", "to_ack_s", "p50"),
         "worst_s": number(stats, "times", "to_ack_s", "max"),
-        "rate": acked / load_s if acked is not None and load_s > 0 else None,
+        "rate": per_s(verdict, state),
     }
 
 

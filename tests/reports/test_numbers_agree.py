@@ -9,12 +9,14 @@ import pytest
 
 from checkers import availability
 from harness.rundir import RunDir
+from harness.suite import figures
 from harness.verdict import Finding, Judgement, Reason, Result, Verdict
 from reports import _recovery, _words
 from reports._run import Told, read
 from reports._site.rows import read_row
 
 Written = Callable[..., RunDir]
+S = 1_000_000_000
 
 LATE = Reason("CHECKER_TIMEOUT", "the checker loss did not finish within 600 s")
 UNREAD = Reason("NO_FINAL_READ", "3 messages were acknowledged in queues that nobody read")
@@ -78,3 +80,24 @@ def test_a_median_counts_what_never_came(
     assert spread.summary.endswith(drawn)
     assert ('class="never"' in spread.drawing) == (None in times)
     assert ('class="median"' in spread.drawing) == (usual != "never")
+
+
+@pytest.mark.parametrize(
+    ("state", "rate"),
+    [
+        ({"load_began_ns": 2 * S, "load_ended_ns": 12 * S}, 70.0),  # not the 38 s that were planned
+        ({"load_began_ns": 2 * S}, None),
+        ({"load_began_ns": 2 * S, "load_ended_ns": 2 * S}, None),
+        ({"load_began_ns": "soon", "load_ended_ns": 2 * S}, None),
+    ],
+)
+def test_what_a_second_brought_is_of_the_load_as_it_was(
+    written: Written, state: dict[str, Any], rate: float | None
+) -> None:
+    """In a suite's nights as in the list: of seconds in which there was load."""
+    run = written()
+    run.update_state(**state)
+    told = with_result(read(run), Result("loss", stats={"acknowledged": 700}))
+    run.verdict_file.write_text(told.verdict.to_json())
+    assert read_row(run.path).rate == rate
+    assert figures.measured(run, told.verdict).get("per_s") == rate
