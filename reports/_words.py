@@ -1,5 +1,6 @@
 """The few numbers that matter about a run, in words, the same in every format."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,9 +45,12 @@ def numbers(told: Told) -> Iterator[Number]:
     stats = told.stats("availability")
     sends: Mapping[str, int] = stats.get("sends", {})
     if any(sends.values()):
-        unclear = [f"{sends[k]:,} {w}" for k, w in (("fail", "refused"), ("info", "unknown"))]
-        yield Number("acknowledged", f"{sends.get('ok', 0):,}", ", ".join(unclear))
+        done, refused = sends.get("ok", 0), sends["fail"]
+        unknown = max(sends["info"], sends.get("invoke", 0) - done - refused)
+        yield Number("acknowledged", f"{done:,}", f"{refused:,} refused, {unknown:,} unknown")
         yield Number("delivered", f"{stats.get('delivered', 0):,}", f"{stats['read']:,} read back")
+    else:
+        yield from _operations(told)
     ran = {result.checker for result in told.verdict.checkers}
     if "loss" in ran:
         yield _lost(told)
@@ -158,6 +162,22 @@ def heading(column: str) -> str:
         if column.endswith(suffix):
             return column.removesuffix(suffix).replace("_", " ") + unit
     return column.replace("_", " ")
+
+
+def _operations(told: Told) -> Iterator[Number]:
+    """Of a history without messages. Nobody knows what became of those that were never answered."""
+    counted = told.counted
+    sums = Counter[str]()
+    for layer in counted.layers:
+        sums[layer.outcome] += int(layer.n.sum())
+    sums["info"] += counted.open
+    unclear = ", ".join(
+        f"{sums[outcome]:,} {word}"
+        for outcome, word in (("fail", "refused"), ("info", "of unknown outcome"))
+        if sums[outcome]
+    )
+    if sums.total():
+        yield Number("operations done", f"{sums['ok']:,}", unclear)
 
 
 def _count(told: Told, prefix: str) -> int:

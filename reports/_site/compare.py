@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reports import _lanes, _words
-from reports._cells import BUCKETS, LEAST_NS, OCTAVE_BUCKETS, Cells, cells
+from reports._cells import BUCKETS, LEAST_NS, OCTAVE_BUCKETS, Cells
 from reports._run import Told
 from reports.page import ASIDE
 
@@ -149,7 +149,7 @@ def _at(lines: Sequence[str], number: int) -> str:
 
 def curves(told: Told) -> dict[str, Any]:
     """A run's curves and faults, in seconds since its load began."""
-    counted = told.part("the operations", lambda: cells(told.history, told.names), Cells())
+    counted = told.counted
     begin = told.phases.get("load", counted.begin)
     return {
         "flow": told.part("the curves", lambda: flow(counted, begin), Flow()),

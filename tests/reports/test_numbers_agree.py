@@ -3,19 +3,34 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from checkers import availability
+from harness import registry
+from harness.importers import _folder
 from harness.rundir import RunDir
 from harness.suite import figures
 from harness.verdict import Finding, Judgement, Reason, Result, Verdict
-from reports import _recovery, _words
+from reports import _recovery, _words, page, summary, terminal
 from reports._run import Told, read
+from reports._site.compare import compared
 from reports._site.rows import read_row
 
 Written = Callable[..., RunDir]
+REGISTER = """\
+{:type :invoke, :f :write, :value [1 3], :process 0, :time 1000000}
+{:type :ok, :f :write, :value [1 3], :process 0, :time 4000000}
+{:type :invoke, :f :read, :value [1 nil], :process 1, :time 5000000}
+{:type :ok, :f :read, :value [1 3], :process 1, :time 7000000}
+{:type :invoke, :f :write, :value [1 4], :process 0, :time 8000000}
+{:type :fail, :f :write, :value [1 4], :process 0, :time 9000000}
+{:type :invoke, :f :write, :value [1 5], :process 0, :time 9500000}
+{:type :info, :f :write, :value [1 5], :process 0, :time 9600000}
+{:type :invoke, :f :write, :value [1 6], :process 2, :time 9700000}
+"""
 S = 1_000_000_000
 
 LATE = Reason("CHECKER_TIMEOUT", "the checker loss did not finish within 600 s")
@@ -101,3 +116,33 @@ def test_what_a_second_brought_is_of_the_load_as_it_was(
     run.verdict_file.write_text(told.verdict.to_json())
     assert read_row(run.path).rate == rate
     assert figures.measured(run, told.verdict).get("per_s") == rate
+
+
+def test_every_format_tells_operations_where_there_are_no_messages(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was never answered is of unknown outcome, too."""
+    path = tmp_path / "register.edn"
+    path.write_text(REGISTER)
+    recording = registry.load("importer", "jepsen-register")(path)
+    run = _folder.write(recording, path, "jepsen-register", tmp_path / "register")
+    verdict = Verdict(Judgement.VALID, "Valid: all of it.", (), (Result("registers"),))
+    run.verdict_file.write_text(verdict.to_json())
+    (number,) = (n for n in _words.numbers(read(run)) if n.name == "operations done")
+    assert (number.value, number.note) == ("2", "1 refused, 2 of unknown outcome")
+    terminal.render(run)
+    assert "operations done  2  1 refused, 2 of unknown" in capsys.readouterr().out
+    assert f"| operations done | 2 | {number.note} |" in summary.markdown(read(run))
+    assert f'<div class="note">{number.note}</div>' in page.html(read(run))
+    told = [pair.one for pair in compared(read(run), read(run)).numbers if pair.name == number.name]
+    assert told == [f"2 ({number.note})"]
+
+
+def test_a_send_that_was_never_answered_is_of_unknown_outcome(written: Written) -> None:
+    """Whoever was killed in mid-send says nothing of it."""
+    told = read(written())
+    sends = {"invoke": 10, "ok": 5, "fail": 2, "info": 1}
+    stats: Any = {**told.stats("availability"), "sends": sends}
+    told = with_result(told, Result("availability", stats=stats))
+    (number,) = (n for n in _words.numbers(told) if n.name == "acknowledged")
+    assert (number.value, number.note) == ("5", "2 refused, 3 unknown")
