@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.verdict import Finding, Judgement
 from reports._run import IMPORTED, Told, rank
+from reports._times import SILENCE, TO_ACK, TO_SUCCESS, of_faults, usual_and_worst
 
 VERDICT_WORDS = {
     Judgement.VALID: "valid",
@@ -204,24 +205,16 @@ def _duplicated(told: Told) -> Number:
 
 
 def _times(stats: Mapping[str, Any]) -> Iterator[Number]:
-    times = stats.get("times", {})
-    acked = times.get("to_ack_s")
-    if acked:
-        yield Number(
-            "fault to next acknowledgement",
-            seconds(acked["p50"]),
-            f"median; worst {seconds(acked['max'])}",
-        )
-    success = times.get("failure_to_success_s")
-    if success:
-        yield Number(
-            "failure to next success",
-            seconds(success["p50"]),
-            f"median; worst {seconds(success['max'])}",
-        )
-    silence = times.get("silence_s")
-    if silence:
-        yield Number("longest silence", seconds(silence["max"]), "no send acknowledged")
+    faults = of_faults(stats)
+    for name, measure in (
+        ("fault to next acknowledgement", TO_ACK),
+        ("failure to next success", TO_SUCCESS),
+    ):
+        if known := usual_and_worst(faults, measure):
+            usual, worst = map(seconds, known)
+            yield Number(name, usual, f"median; worst {worst}")
+    if known := usual_and_worst(faults, SILENCE):
+        yield Number("longest silence", seconds(known[1]), "no send acknowledged")
 
 
 def _availability(stats: Mapping[str, Any]) -> Iterator[Number]:

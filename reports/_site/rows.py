@@ -19,6 +19,7 @@ from harness.suite.figures import per_s
 from harness.trial import Trial
 from harness.verdict import SCHEMA_VERSION, Verdict
 from reports._site.shelf import Missing, Shelf, is_run, trouble
+from reports._times import TO_ACK, of_faults, usual_and_worst
 from reports._words import clip
 
 RUNNING, UNJUDGED, FOREIGN = "running", "not judged", "no run"
@@ -46,7 +47,6 @@ class Row:
     acknowledged: float | None = None
     lost: int | None = None
     rto_s: float | None = None
-    worst_s: float | None = None
     rate: float | None = None
     notes: tuple[str, ...] = ()
     linked: bool = True  # it has a page of its own
@@ -205,11 +205,11 @@ def _said(verdict: Verdict) -> dict[str, Any]:
 
 def _numbers(verdict: Verdict, state: Mapping[str, Any]) -> dict[str, Any]:
     stats = verdict.stats("availability")
+    usual = usual_and_worst(of_faults(stats), TO_ACK)
     return {
         "acknowledged": number(stats, "sends", "ok"),
         "lost": _lost(verdict),
-        "rto_s": number(stats, "times", "to_ack_s", "p50"),
-        "worst_s": number(stats, "times", "to_ack_s", "max"),
+        "rto_s": usual[0] if usual else None,
         "rate": per_s(verdict, state),
     }
 

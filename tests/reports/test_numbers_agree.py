@@ -1,6 +1,7 @@
 """One number of a run is the same wherever it is told: on its page, in its summary, in the list."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,38 @@ def test_a_median_counts_what_never_came(
     assert spread.summary.endswith(drawn)
     assert ('class="never"' in spread.drawing) == (None in times)
     assert ('class="median"' in spread.drawing) == (usual != "never")
+
+
+def test_a_fault_is_one_however_many_broker_sets_it_hit(written: Written) -> None:
+    """It hurt as long as the set that was hit worst: a row, a dot, and one time in each median."""
+    told = read(written())
+    stats: Any = told.stats("availability")
+    base = next(fault for fault in stats["faults"] if fault["kind"] == "kill")
+    fine = {"to_ack_s": 1.0, "failed": False, "failure_to_success_s": None, "silence_s": 0.5}
+    faults = [
+        {**base, **fine, "fault": 0, "set": "a"},
+        {**base, **fine, "fault": 0, "set": "b", "to_ack_s": 3.0, "silence_s": 4.0},
+        {**base, **fine, "fault": 1, "set": "a", "to_ack_s": 2.0, "only_after_healing": True},
+        {**base, **fine, "fault": 1, "set": "b", "failed": True, "failure_to_success_s": 0.25},
+    ]
+    table = {**stats, "faults": faults, "times": availability._summary(faults)}
+    told = with_result(told, Result("availability", stats=json.loads(json.dumps(table))))
+    first, second, _ = (row["times"] for row in _recovery.rows(told))
+    assert (first.to_ack, first.silence, first.failure_to_success, first.late) == (
+        *("3 s", "4 s", "", False),
+    )
+    assert (second.to_ack, second.failure_to_success, second.late) == ("2 s", "250 ms", True)
+    numbers = {number.name: number for number in _words.numbers(told)}
+    assert numbers["fault to next acknowledgement"].value == "2.5 s"
+    assert numbers["fault to next acknowledgement"].note == "median; worst 3 s"
+    assert numbers["failure to next success"].value == "250 ms"
+    spread = _recovery.spreads(told)[0]
+    assert spread.summary.endswith("kill: median 2.5 s of 2")
+    assert spread.drawing.count("<circle") == 2
+    lines = re.findall(r"^\| (\d+) \| kill.*", summary.markdown(told), re.MULTILINE)
+    assert lines == ["0", "1"]
+    told.run.verdict_file.write_text(told.verdict.to_json())
+    assert read_row(told.run.path).rto_s == 2.5
 
 
 @pytest.mark.parametrize(
