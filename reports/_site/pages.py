@@ -139,8 +139,7 @@ class Site:
         told = [self._told(known[name], notes) for name in names if name in known]
         pair = [one for one in told if one]
         if len(pair) < 2:
-            judged = [row for row in rows if row.state in VERDICT_WORDS.values()]
-            return _page("choose.html", rows=judged[:MOST_CHOICES], names=names, remarks=notes)
+            return _choice(rows, names, notes)
         with self._making:
             made = compared(pair[0], pair[1])
         return _page(
@@ -195,6 +194,20 @@ class Site:
             while len(self._reports) > REPORTS_KEPT:
                 self._reports.popitem(last=False)
             return known[1], ""
+
+
+def _choice(rows: Sequence[Row], names: Sequence[str], notes: Sequence[str]) -> Response:
+    """Two runs to be chosen: those that were named, else the newest."""
+    judged = [row for row in rows if row.state in VERDICT_WORDS.values()]
+    offered = judged[:MOST_CHOICES]
+    offered += [row for row in judged[MOST_CHOICES:] if row.name in names]
+    if len(judged) > len(offered):
+        more = f"the newest {MOST_CHOICES:,} of {len(judged):,} are to be chosen from here"
+        notes = [*notes, f"{more}; any two can be ticked in the list of runs"]
+    named = [name for name in names if name in {row.name for row in judged}]
+    rest = (row.name for row in offered if row.name not in named)
+    chosen = [name if name in named else next(rest, "") for name in (*names, "", "")[:2]]
+    return _page("choose.html", rows=offered, chosen=chosen, remarks=notes)
 
 
 def _links(name: str) -> Sequence[tuple[str, str]]:
