@@ -184,7 +184,7 @@ class Site:
             known = self._reports.pop(folder.name, None)
             if known is None or known[0] != mark:
                 if why := unfit(folder):
-                    return b"", f"nothing of its files is shown: {why}"
+                    return b"", f"no report is made of it: {why}"
                 try:
                     html = page.html(read(RunDir(folder)), _links(folder.name))
                 except BROKEN as e:

@@ -103,5 +103,5 @@ def trouble(path: Path, most_bytes: int) -> str:
 
 
 def unfit(folder: Path) -> str:
-    """Why nothing of a run's files can be shown; empty when it can."""
+    """Why no report is made of a run; empty when one can be."""
     return openable.unfit(folder, MOST_FILES)

@@ -1,5 +1,6 @@
 """`seatrial serve` gives runs away, and nothing else that lies among them."""
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,3 +41,16 @@ def test_a_folder_that_is_no_run_says_so(runs: Path) -> None:
     asked = site_lab.browser(runs)
     assert "there is no trial.toml in it" in asked.get("/runs/Documents").text
     assert [asked.get(f"/runs/{name}").status_code for name in OWN] == [404, 404]
+
+
+def test_a_run_with_a_link_out_of_it_has_a_line_and_no_report(runs: Path) -> None:
+    """What lies in it as plain files is told; nobody follows the link."""
+    (runs / NAME / "nodes").mkdir(exist_ok=True)
+    (runs / NAME / "nodes" / "letter").symlink_to(runs / "Documents" / "letter.txt")
+    asked = site_lab.browser(runs)
+    assert '<span class="badge small valid">valid</span>' in asked.get("/").text
+    shown = asked.get(f"/runs/{NAME}").text
+    assert "no report is made of it: nodes/letter is a link that leads out of its folder" in shown
+    archive = gzip.decompress(asked.get(f"/runs/{NAME}/archive").content)
+    for text in (asked.get("/").text, shown, archive.decode("latin-1")):
+        assert site_lab.SECRET not in text
