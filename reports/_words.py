@@ -1,5 +1,6 @@
 """The few numbers that matter about a run, in words, the same in every format."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -149,6 +150,11 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     return "" if value is None else clip(value, LONGEST_CELL)
+
+
+def json_text(value: Any) -> str:
+    """As people read it: only what JSON itself must escape is escaped."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -49,6 +49,7 @@ TEMPLATES.filters |= {
     "clip": _words.clip,
     "full": _words.full,
     "heading": _words.heading,
+    "json": _words.json_text,
     "moment": _words.moment,
     "seconds": _words.seconds,
 }

@@ -80,6 +80,8 @@ class Site:
         """The list."""
         rows, wish = self.catalogue.rows(), Wish.of(request.query_params)
         chosen = wish.chosen(rows)
+        pages = max(1, -(-len(chosen) // PER_PAGE))
+        wish = replace(wish, page=min(max(1, wish.page), pages))
         first = (wish.page - 1) * PER_PAGE
         return _page(
             "runs.html",
@@ -87,7 +89,7 @@ class Site:
             wish=wish,
             total=len(rows),
             found=len(chosen),
-            pages=max(1, -(-len(chosen) // PER_PAGE)),
+            pages=pages,
             choices=choices(rows),
         )
 
@@ -223,7 +225,7 @@ def _mark(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Changes when any file does that a report is made from."""
     run = RunDir(folder)
     found = []
-    for part in (run.path, run.journal, run.history):
+    for part in (run.path, run.journal, run.history, *_folders(run.path / "nodes")):
         try:
             with os.scandir(part) as entries:
                 known = [(e.path, e.stat(follow_symlinks=False)) for e in entries if e.is_file()]
@@ -231,6 +233,14 @@ def _mark(folder: Path) -> tuple[tuple[str, int, int], ...]:
             continue
         found += [(path, stat.st_mtime_ns, stat.st_size) for path, stat in known]
     return tuple(sorted(found))
+
+
+def _folders(path: Path) -> Sequence[Path]:
+    try:
+        with os.scandir(path) as entries:
+            return [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False)]
+    except OSError:
+        return ()
 
 
 def _with_note(row: Row, note: str) -> Row:

@@ -125,6 +125,22 @@ def test_a_changed_run_has_a_changed_report(runs: Path) -> None:
     assert "said twice" in asked.get(f"/runs/{VALID}").text
 
 
+def test_a_node_that_has_printed_more_has_a_changed_report(runs: Path) -> None:
+    """The page shows the end of each node's log."""
+    asked = site_lab.browser(runs)
+    log = RunDir(runs / VALID).node("broker-1") / "flotilla.log"
+    log.parent.mkdir(parents=True)
+    for words in ("nothing yet", "the anchor drags"):
+        log.write_text(words)
+        assert words in asked.get(f"/runs/{VALID}").text
+
+
+def test_a_page_that_is_not_there_is_the_last_one(runs: Path) -> None:
+    """So that its numbers are true, and somebody sees where to go."""
+    assert order(runs, "?page=99") == [INVALID, VALID]
+    assert order(runs, "?page=0") == [INVALID, VALID]
+
+
 def test_nothing_of_a_run_is_markup(runs: Path) -> None:
     """Names, findings, plans and notes full of markup are text on every page."""
     run = shelved(RunDir(runs / INVALID), runs, f"20261123-101500-{HOSTILE.replace('/', '')}")
