@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harness.judging import is_being_judged
 from harness.rundir import RunDir
 from harness.runs import is_running
 from harness.stored_verdict import BROKEN, stored
@@ -117,7 +118,7 @@ class Catalogue:
             return _unlinked(name, "a link; what it leads to is not shown")
         if not _is_text(name):
             return _unlinked(name, "its name is not text; rename it to see it")
-        mark = (_mark(folder), is_running(folder))
+        mark = (_mark(folder), is_running(folder), is_being_judged(folder))
         known = self._known.get(name)
         if known is None or known[0] != mark:
             known = self._known[name] = (mark, read_row(folder))
@@ -168,7 +169,7 @@ def read_row(folder: Path) -> Row:
     if is_running(folder):
         return Row(name, RUNNING, **about, notes=tuple(notes))
     if not run.verdict_file.exists():
-        return Row(name, UNJUDGED, **about, notes=(*notes, _why_unjudged(state)))
+        return Row(name, UNJUDGED, **about, notes=(*notes, _why_unjudged(folder, state)))
     verdict = _tried(notes, "verdict.json", lambda: stored(run))
     if verdict is None:
         return Row(name, UNJUDGED, **about, notes=tuple(notes))
@@ -190,7 +191,9 @@ def _of_state(state: Mapping[str, Any]) -> Iterator[str]:
         yield clip(state["error"], LONGEST)
 
 
-def _why_unjudged(state: Mapping[str, Any]) -> str:
+def _why_unjudged(folder: Path, state: Mapping[str, Any]) -> str:
+    if is_being_judged(folder):
+        return "it is being judged"
     if state.get("ended"):
         return "it ended and was not judged: seatrial check"
     phase = clip(state.get("phase", "it began"), MOST_WORD)
