@@ -40,11 +40,13 @@ def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
 def per_s(verdict: Verdict, state: Mapping[str, Any]) -> float | None:
     """Acknowledged messages a second, while the load lasted; None: nobody counted them, or it had
     no end. What was planned of it does not matter."""
-    acked = verdict.stats("loss").get("acknowledged")
-    began, ended = (state.get(f"load_{word}_ns") for word in ("began", "ended"))
-    if not (is_number(acked) and is_number(began) and is_number(ended)) or ended <= began:
+    acked: Any = verdict.stats("loss").get("acknowledged")
+    began: Any = state.get("load_began_ns")
+    ended: Any = state.get("load_ended_ns")
+    if not all(map(is_number, (acked, began, ended))) or ended <= began:
         return None
-    return round(acked / ((ended - began) / NS), 1)
+    rate: float = round(acked / ((ended - began) / NS), 1)
+    return rate
 
 
 def written(figures: Mapping[str, float]) -> dict[str, float | str]:

@@ -3,8 +3,8 @@
 What is told is what the run's folder says: `status.json`, which the command that runs it writes a
 few times a second (`harness.bulletin`), and beside each journal the number of rows that its writer
 has written. Both are small, so that a viewer costs a run nothing. A stream ends when there is a
-verdict, or nobody is at work on one; the browser asks again, and learns what has become of it. A run
-that has ended is looked at twice, for whoever judges it begins a moment later.
+verdict, or nobody is at work on one; the browser asks again, and learns what has become of it. A
+run that has ended is looked at twice, for whoever judges it begins a moment later.
 """
 
 import asyncio
