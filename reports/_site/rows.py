@@ -208,9 +208,10 @@ def _said(verdict: Verdict) -> dict[str, Any]:
 
 def _numbers(verdict: Verdict, state: Mapping[str, Any]) -> dict[str, Any]:
     stats = verdict.stats("availability")
+    sends: Mapping[str, Any] = stats.get("sends", {})
     usual = usual_and_worst(of_faults(stats), TO_ACK)
     return {
-        "acknowledged": number(stats, "sends", "ok"),
+        "acknowledged": number(stats, "sends", "ok") if any(sends.values()) else None,
         "lost": _lost(verdict),
         "rto_s": usual[0] if usual else None,
         "rate": per_s(verdict, state),

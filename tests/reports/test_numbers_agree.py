@@ -179,3 +179,13 @@ def test_a_send_that_was_never_answered_is_of_unknown_outcome(written: Written) 
     told = with_result(told, Result("availability", stats=stats))
     (number,) = (n for n in _words.numbers(told) if n.name == "acknowledged")
     assert (number.value, number.note) == ("5", "2 refused, 3 unknown")
+
+
+def test_where_nothing_was_sent_nobody_says_that_none_was_acknowledged(written: Written) -> None:
+    """A register has no messages: neither on its page nor in the list."""
+    told = read(written())
+    stats: Any = {**told.stats("availability"), "sends": dict.fromkeys(("invoke", "ok"), 0)}
+    told = with_result(told, Result("availability", stats=stats))
+    told.run.verdict_file.write_text(told.verdict.to_json())
+    assert "acknowledged" not in {number.name for number in _words.numbers(told)}
+    assert read_row(told.run.path).acknowledged is None
