@@ -192,9 +192,11 @@ def judged(
 ) -> Ending:
     """The verdict on what a run recorded."""
     from harness.judge import judge
+    from harness.judging import being_judged
 
     began_s = time.monotonic()
-    verdict = judge(run, spark.session() if spark else None, master=master)
+    with being_judged(run):
+        verdict = judge(run, spark.session() if spark else None, master=master)
     error = str(run.state().get("error") or "")
     return Ending(seed, run, verdict, error, time.monotonic() - began_s)
 

@@ -89,7 +89,6 @@ class Cells:
             "layers": [layer.plain() for layer in self.layers],
             "delivered": {f: n.tolist() for f, n in self.delivered.items()},
             "lag": {group: n.tolist() for group, n in self.lag.items()},
-            "open": self.open,
         }
 
     def coarser(self) -> "Cells":

@@ -20,7 +20,6 @@ from reports._counterexample import Counterexample, counterexample, drawn
 from reports._lanes import Mark
 from reports._run import Told, explain_command, rank
 
-ROWS_SHOWN = 6  # evidence rows of a finding; the others unfold
 STORIES = 3  # of a finding
 MOST_STORIES = 12  # of a page
 LARGE_BYTES = 64 << 20  # of operations: then one story a finding, and three in all
@@ -83,15 +82,6 @@ class Shown:
     @property
     def columns(self) -> list[str]:
         return _words.columns(self.finding.evidence)
-
-    @property
-    def rows(self) -> Sequence[Mapping[str, Any]]:
-        """What only informs shows no rows until it is unfolded."""
-        return self.finding.evidence[: ROWS_SHOWN if rank(self.finding) < 2 else 0]
-
-    @property
-    def more(self) -> Sequence[Mapping[str, Any]]:
-        return self.finding.evidence[len(self.rows) :]
 
     def marks(self) -> Iterator[Mark]:
         for t, words in self.times:

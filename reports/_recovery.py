@@ -18,6 +18,18 @@ from harness.intervals import FaultInterval
 from harness.tally import many
 from reports._lanes import KINDS, fault_style
 from reports._run import Told
+from reports._times import (
+    SILENCE,
+    TO_ACK,
+    TO_FULL_SET,
+    TO_SUCCESS,
+    Fault,
+    Lasting,
+    finite,
+    is_time,
+    lasting,
+    of_faults,
+)
 from reports._words import seconds
 
 WIDTH, GUTTER, RIGHT = 340, 78, 62
@@ -25,17 +37,17 @@ ROW, TOP, AXIS = 24, 6, 22
 LEAST_S = 0.001
 METRICS = (
     (
-        "to_ack_s",
+        TO_ACK,
         "Fault to acknowledgement",
         "from applied to the first acknowledged send after it",
     ),
     (
-        "failure_to_success_s",
+        TO_SUCCESS,
         "Failure to success",
         "from the first failed send to the next success",
     ),
-    ("silence_s", "Longest silence", "without any acknowledgement, until the next fault"),
-    ("to_full_set_s", "Healed to full redundancy", "until the SyncStateSet was full again"),
+    (SILENCE, "Longest silence", "without any acknowledgement, until the next fault"),
+    (TO_FULL_SET, "Healed to full redundancy", "until the SyncStateSet was full again"),
 )
 
 
@@ -77,9 +89,8 @@ def _row(told: Told, fault: FaultInterval) -> dict[str, Any]:
     }
 
 
-def _times(told: Told) -> Sequence[Mapping[str, Any]]:
-    times: Sequence[Mapping[str, Any]] = told.stats("availability").get("faults", ())
-    return times
+def _times(told: Told) -> list[Fault]:
+    return of_faults(told.stats("availability"))
 
 
 @dataclass(frozen=True)
@@ -95,27 +106,19 @@ class Hurt:
 
 
 def _hurt(told: Told, fault: int) -> Hurt | None:
-    """Of several broker sets the worst; None when nothing was measured."""
-    times = [t for t in _times(told) if t.get("fault") == fault]
-    if not times:
+    """None when nothing was measured."""
+    time = next((t for t in _times(told) if t.get("fault") == fault), None)
+    if time is None:
         return None
-    failures = [t.get("failure_to_success_s") for t in times if t.get("failed")]
-    silences = [t["silence_s"] for t in times if t.get("silence_s") is not None]
-    full = _greatest([t.get("to_full_set_s") for t in times])
+    silence, full = time.get(SILENCE), time.get(TO_FULL_SET)
     return Hurt(
-        to_ack=seconds(_greatest([t.get("to_ack_s") for t in times])),
-        late=any(t.get("only_after_healing") for t in times),
-        failure_to_success=seconds(_greatest(failures)) if failures else "",
-        silence=seconds(max(silences)) if silences else "",
+        to_ack=seconds(time.get(TO_ACK)),
+        late=bool(time.get("only_after_healing")),
+        failure_to_success=seconds(time.get(TO_SUCCESS)) if time.get("failed") else "",
+        silence="" if silence is None else seconds(silence),
         to_full_set="" if full is None else seconds(full),
         was_full=full == 0,
     )
-
-
-def _greatest(values: Sequence[float | None]) -> float | None:
-    """None, which is never, is the greatest of all."""
-    known = [value for value in values if value is not None]
-    return max(known) if known and len(known) == len(values) else None
 
 
 @dataclass(frozen=True)
@@ -166,24 +169,22 @@ def _between(begin: int | None, end: int | None, unit: float) -> float | None:
 def spreads(told: Told) -> list[Spread]:
     """A panel for each measure that any fault has a value of."""
     times = _times(told)
-    known = [t[name] for t in times for name, *_ in METRICS if _number(t.get(name))]
+    known = [t[name] for t in times for name, *_ in METRICS if is_time(t.get(name))]
     scale = _Scale.of(known)
     return [
         _spread(times, name, title, about, scale)
         for name, title, about in METRICS
-        if any(_number(t.get(name)) for t in times)
+        if any(is_time(t.get(name)) for t in times)
     ]
 
 
-def _spread(
-    times: Sequence[Mapping[str, Any]], name: str, title: str, about: str, scale: "_Scale"
-) -> Spread:
+def _spread(times: Sequence[Fault], name: str, title: str, about: str, scale: "_Scale") -> Spread:
     kinds = sorted({str(t.get("kind", "")) for t in times}, key=_place)
     shapes: list[Markup] = []
     summary: list[str] = []
     lines = 0
     for kind in kinds:
-        some = _lasting([t for t in times if str(t.get("kind", "")) == kind], name)
+        some = lasting([t for t in times if str(t.get("kind", "")) == kind], name)
         if some:
             shapes += _line(kind, some, scale, TOP + lines * ROW)
             usual = median(value for _, value in some)
@@ -204,23 +205,8 @@ def _spread(
     return Spread(title, about, drawing, words)
 
 
-Lasting = Sequence[tuple[Any, float]]  # faults, with how long something took
-
-
-def _lasting(times: Sequence[Mapping[str, Any]], name: str) -> Lasting:
-    """Infinite where it never came; of what only may have come later nothing is known."""
-    found = []
-    for time in times:
-        awaited = name == "to_ack_s" or (name == "failure_to_success_s" and time.get("failed"))
-        if _number(time.get(name)):
-            found.append((time.get("fault"), float(time[name])))
-        elif awaited and name in time and time[name] is None:
-            found.append((time.get("fault"), math.inf))
-    return found
-
-
 def _told(value: float) -> str:
-    return seconds(value if math.isfinite(value) else None)
+    return seconds(finite(value))
 
 
 def _never(some: Lasting) -> str:
@@ -256,10 +242,6 @@ def _line(kind: str, some: Lasting, scale: "_Scale", y: int) -> Iterator[Markup]
 
 def _place(kind: str) -> tuple[int, str]:
     return (KINDS.index(kind) if kind in KINDS else len(KINDS), kind)
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 @dataclass(frozen=True)

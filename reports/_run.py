@@ -20,6 +20,7 @@ from harness.sayable import sayable
 from harness.stored_verdict import BROKEN, verdict_of
 from harness.trial import Trial
 from harness.verdict import Finding, Result, Verdict
+from reports._cells import Cells, cells
 
 LEAD_NS = 1_000_000_000  # of the picture, before the load
 IMPORTED = "imported"  # in place of a system: the history is another tool's
@@ -48,6 +49,11 @@ class Told:
     @cached_property
     def history(self) -> History:
         return History(self.run, self.names, self.state)
+
+    @cached_property
+    def counted(self) -> Cells:
+        """All operations by time, outcome and latency: one pass over them, when it is asked for."""
+        return self.part("the operations", lambda: cells(self.history, self.names), Cells())
 
     @cached_property
     def end(self) -> int:

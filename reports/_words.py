@@ -1,5 +1,7 @@
 """The few numbers that matter about a run, in words, the same in every format."""
 
+import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,6 +9,7 @@ from typing import Any
 
 from harness.verdict import Finding, Judgement
 from reports._run import IMPORTED, Told, rank
+from reports._times import SILENCE, TO_ACK, TO_SUCCESS, of_faults, usual_and_worst
 
 VERDICT_WORDS = {
     Judgement.VALID: "valid",
@@ -44,9 +47,12 @@ def numbers(told: Told) -> Iterator[Number]:
     stats = told.stats("availability")
     sends: Mapping[str, int] = stats.get("sends", {})
     if any(sends.values()):
-        unclear = [f"{sends[k]:,} {w}" for k, w in (("fail", "refused"), ("info", "unknown"))]
-        yield Number("acknowledged", f"{sends.get('ok', 0):,}", ", ".join(unclear))
+        done, refused = sends.get("ok", 0), sends["fail"]
+        unknown = max(sends["info"], sends.get("invoke", 0) - done - refused)
+        yield Number("acknowledged", f"{done:,}", f"{refused:,} refused, {unknown:,} unknown")
         yield Number("delivered", f"{stats.get('delivered', 0):,}", f"{stats['read']:,} read back")
+    else:
+        yield from _operations(told)
     ran = {result.checker for result in told.verdict.checkers}
     if "loss" in ran:
         yield _lost(told)
@@ -146,6 +152,11 @@ def cell(value: Any) -> str:
     return "" if value is None else clip(value, LONGEST_CELL)
 
 
+def json_text(value: Any) -> str:
+    """As people read it: only what JSON itself must escape is escaped."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
 def columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The columns of evidence rows that say anything: what and where first, then when, the rest."""
     told = {name for row in rows for name, value in row.items() if value not in (None, "")}
@@ -158,6 +169,22 @@ def heading(column: str) -> str:
         if column.endswith(suffix):
             return column.removesuffix(suffix).replace("_", " ") + unit
     return column.replace("_", " ")
+
+
+def _operations(told: Told) -> Iterator[Number]:
+    """Of a history without messages. Nobody knows what became of those that were never answered."""
+    counted = told.counted
+    sums = Counter[str]()
+    for layer in counted.layers:
+        sums[layer.outcome] += int(layer.n.sum())
+    sums["info"] += counted.open
+    unclear = ", ".join(
+        f"{sums[outcome]:,} {word}"
+        for outcome, word in (("fail", "refused"), ("info", "of unknown outcome"))
+        if sums[outcome]
+    )
+    if sums.total():
+        yield Number("operations done", f"{sums['ok']:,}", unclear)
 
 
 def _count(told: Told, prefix: str) -> int:
@@ -184,24 +211,16 @@ def _duplicated(told: Told) -> Number:
 
 
 def _times(stats: Mapping[str, Any]) -> Iterator[Number]:
-    times = stats.get("times", {})
-    acked = times.get("to_ack_s")
-    if acked:
-        yield Number(
-            "fault to next acknowledgement",
-            seconds(acked["p50"]),
-            f"median; worst {seconds(acked['max'])}",
-        )
-    success = times.get("failure_to_success_s")
-    if success:
-        yield Number(
-            "failure to next success",
-            seconds(success["p50"]),
-            f"median; worst {seconds(success['max'])}",
-        )
-    silence = times.get("silence_s")
-    if silence:
-        yield Number("longest silence", seconds(silence["max"]), "no send acknowledged")
+    faults = of_faults(stats)
+    for name, measure in (
+        ("fault to next acknowledgement", TO_ACK),
+        ("failure to next success", TO_SUCCESS),
+    ):
+        if known := usual_and_worst(faults, measure):
+            usual, worst = map(seconds, known)
+            yield Number(name, usual, f"median; worst {worst}")
+    if known := usual_and_worst(faults, SILENCE):
+        yield Number("longest silence", seconds(known[1]), "no send acknowledged")
 
 
 def _availability(stats: Mapping[str, Any]) -> Iterator[Number]:

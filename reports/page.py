@@ -27,7 +27,7 @@ from markupsafe import Markup
 from harness.rundir import RunDir
 from reports import _behind, _findings, _lanes, _recovery, _words
 from reports._advice import ADVICE
-from reports._cells import Cells, cells
+from reports._cells import Cells
 from reports._run import IMPORTED, Told, put, read, rerun_command
 
 LEAST_NS = 1_000_000  # of a picture
@@ -49,6 +49,7 @@ TEMPLATES.filters |= {
     "clip": _words.clip,
     "full": _words.full,
     "heading": _words.heading,
+    "json": _words.json_text,
     "moment": _words.moment,
     "seconds": _words.seconds,
 }
@@ -61,7 +62,6 @@ def render(run: RunDir) -> Path | None:
 
 def html(told: Told, links: Sequence[tuple[str, str]] = ()) -> str:
     """The whole page. `links`: where it leads to, when it is one of several: words and address."""
-    counted = told.part("the operations", lambda: cells(told.history, told.names), Cells())
     findings = told.part("the findings", lambda: _findings.shown(told), NONE)
     head, rest = _words.headline(_words.clip(told.sentence, 1500))
     carried = scripts()
@@ -72,7 +72,7 @@ def html(told: Told, links: Sequence[tuple[str, str]] = ()) -> str:
         head=head or _words.MEANING[told.verdict.verdict],
         rest=rest,
         subject=told.part("the trial", lambda: _words.one_line(told), ""),
-        numbers=told.part("the numbers", lambda: _numbers(told, counted), NONE),
+        numbers=_words.known(told),
         advice=ADVICE,
         findings=findings,
         faults=told.part("the table of faults", lambda: _recovery.rows(told), NONE),
@@ -85,8 +85,8 @@ def html(told: Told, links: Sequence[tuple[str, str]] = ()) -> str:
         printed=told.part("what nodes printed", lambda: _printed(told), NONE),
         command_line=rerun_command(told),
         imported=told.trial.system == IMPORTED,
-        data=embedded(_data(told, counted, findings)),
-        curves=bool(counted.layers),
+        data=embedded(_data(told, findings)),
+        curves=bool(told.counted.layers),
         style=asset("_vendor/uPlot.min.css") + asset("_templates/style.css"),
         scripts=carried,
         links=links,
@@ -117,8 +117,9 @@ def embedded(data: Any) -> Markup:
     return Markup(text)
 
 
-def _data(told: Told, counted: Cells, findings: Sequence[_findings.Shown]) -> dict[str, Any]:
+def _data(told: Told, findings: Sequence[_findings.Shown]) -> dict[str, Any]:
     """What the page draws and filters by."""
+    counted = told.counted
     begin, end = told.begin, max(told.end, counted.end, told.begin + LEAST_NS)
     if counted.layers and not told.phases:
         begin = min(begin or counted.begin, counted.begin)
@@ -166,24 +167,6 @@ def _fault(told: Told, end: int, fault: Any) -> dict[str, Any]:
         "begin": _lanes.ms(begin) if known else None,
         "end": _lanes.ms(healed) if known else None,
     }
-
-
-def _numbers(told: Told, counted: Cells) -> list[_words.Number]:
-    """Those of the verdict; of a history without messages, its operations."""
-    found = list(_words.numbers(told))
-    if any(number.name == "acknowledged" for number in found):
-        return found
-    sums: dict[str, int] = {}
-    for layer in counted.layers:
-        sums[layer.outcome] = sums.get(layer.outcome, 0) + int(layer.n.sum())
-    if not sums:
-        return found
-    unclear = ", ".join(
-        f"{sums[outcome]:,} {word}"
-        for outcome, word in (("fail", "refused"), ("info", "of unknown outcome"))
-        if sums.get(outcome)
-    )
-    return [_words.Number("operations done", f"{sums.get('ok', 0):,}", unclear), *found]
 
 
 def _printed(told: Told) -> list[tuple[str, str]]:

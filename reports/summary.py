@@ -13,6 +13,7 @@ from harness.rundir import RunDir
 from harness.verdict import Finding
 from reports import _words
 from reports._run import Told, printable, put, rank, read, rerun_command
+from reports._times import SILENCE, TO_ACK, of_faults
 
 MARKS = {"valid": "✅", "invalid": "❌", "unknown": "❔"}
 ROWS_SHOWN = 5
@@ -69,7 +70,7 @@ def _finding(checker: str, finding: Finding) -> Iterator[str]:
 
 
 def _faults(told: Told) -> Iterator[str]:
-    times = told.stats("availability").get("faults", ())
+    times = of_faults(told.stats("availability"))
     if not times:
         return
     yield "<details><summary>Faults</summary>"
@@ -81,8 +82,8 @@ def _faults(told: Told) -> Iterator[str]:
                 str(time["fault"]),
                 time["words"],
                 f"{time['applied_s']:.1f} s",
-                _words.seconds(time["to_ack_s"]),
-                _words.seconds(time["silence_s"]),
+                _words.seconds(time[TO_ACK]),
+                _words.seconds(time[SILENCE]),
             )
             for time in times
         ],

@@ -113,7 +113,8 @@ def _finding(console: Console, checker: str, finding: Finding) -> None:
         for text in filter(None, map(_explained, rows)):
             console.print(Padding(Text(text), (0, 0, 0, 4)))
         if finding.count > len(rows):
-            more = f"{len(rows)} of {finding.count:,} shown; the report has more"
+            more = f"{len(rows)} of {finding.count:,} shown"
+            more += "; the report has more" if len(finding.evidence) > len(rows) else ""
             console.print(Padding(Text(more, "dim"), (0, 0, 0, 4), expand=False))
 
 

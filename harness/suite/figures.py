@@ -32,13 +32,21 @@ def measured(run: RunDir | None, verdict: Verdict | None) -> dict[str, float]:
     if run is None or verdict is None:
         return {}
     found: dict[str, float | None] = {**figures(verdict)}
-    state = run.state()
-    if "load_ended_ns" in state:
-        load_s = (state["load_ended_ns"] - state["load_began_ns"]) / NS
-        acked = found.get("acknowledged")
-        found["per_s"] = round(acked / load_s, 1) if acked is not None and load_s else None
+    found["per_s"] = per_s(verdict, run.state())
     found["elections"] = elections(events(History.open(run).read("events")))
     return {name: value for name, value in found.items() if value is not None}
+
+
+def per_s(verdict: Verdict, state: Mapping[str, Any]) -> float | None:
+    """Acknowledged messages a second, while the load lasted; None: nobody counted them, or it had
+    no end. What was planned of it does not matter."""
+    acked: Any = verdict.stats("loss").get("acknowledged")
+    began: Any = state.get("load_began_ns")
+    ended: Any = state.get("load_ended_ns")
+    if not all(map(is_number, (acked, began, ended))) or ended <= began:
+        return None
+    rate: float = round(acked / ((ended - began) / NS), 1)
+    return rate
 
 
 def written(figures: Mapping[str, float]) -> dict[str, float | str]:

@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from reports import _lanes, _words
-from reports._cells import BUCKETS, LEAST_NS, OCTAVE_BUCKETS, Cells, cells
+from reports._cells import BUCKETS, LEAST_NS, OCTAVE_BUCKETS, Cells
 from reports._run import Told
 from reports.page import ASIDE
 
 MOST_POINTS = 400  # of a curve
 MOST_LINES = 1_500  # of a plan
-MOST_FIELDS = 200
+MOST_FIELDS = 200  # of a table, those that are shown
+MOST_FAULTS = 500
 LONGEST = 300
 EMPTY: tuple[Any, ...] = ()
 
@@ -49,20 +50,39 @@ class Compared:
     plan: tuple[Pair, ...]
     machine: tuple[Pair, ...]
     curves: Mapping[str, Any]
+    left_out: tuple[str, ...]  # what is not shown of it, because it would be too much
 
 
 def compared(one: Told, other: Told) -> Compared:
     """Two runs that were read. What one of them lacks is empty, and among its doubts."""
     told = (one, other)
+    tables = {
+        "numbers": _of_both(told, "the numbers", _numbers),
+        "findings": _of_both(told, "the findings", _findings),
+        "checkers": _of_both(told, "the checkers", _checkers),
+        "fields": _differing(_of_both(told, "the trial", _fields)),
+        "machine": _differing(_of_both(told, "the machine", _machine)),
+    }
     return Compared(
-        _of_both(told, "the numbers", _numbers),
-        _of_both(told, "the findings", _findings),
-        _of_both(told, "the checkers", _checkers),
-        _differing(_of_both(told, "the trial", _fields)),
-        tuple(side_by_side(one.plan, other.plan)),
-        _differing(_of_both(told, "the machine", _machine)),
-        {"one": curves(one), "other": curves(other)},
+        **{name: pairs[:MOST_FIELDS] for name, pairs in tables.items()},
+        plan=tuple(side_by_side(one.plan, other.plan)),
+        curves={"one": curves(one), "other": curves(other)},
+        left_out=(*_beyond(tables), *_long(told)),
     )
+
+
+def _beyond(tables: Mapping[str, Sequence[Pair]]) -> Iterator[str]:
+    for name, pairs in tables.items():
+        if len(pairs) > MOST_FIELDS:
+            yield f"of {len(pairs):,} lines of {name} the first {MOST_FIELDS:,} are shown"
+
+
+def _long(told: tuple[Told, Told]) -> Iterator[str]:
+    for name, each in zip("AB", told, strict=True):
+        if (lines := len(each.plan.splitlines())) > MOST_LINES:
+            yield f"of the {lines:,} lines of {name}'s plan the first {MOST_LINES:,} are compared"
+        if (faults := len(each.faults)) > MOST_FAULTS:
+            yield f"of the {faults:,} faults of {name} the first {MOST_FAULTS:,} are bands"
 
 
 def _of_both(
@@ -70,10 +90,9 @@ def _of_both(
 ) -> tuple[Pair, ...]:
     """The table of a part, with a line for whatever either has."""
     one, other = (each.part(what, partial(make, each), dict[str, str]()) for each in told)
-    names = list(dict.fromkeys([*one, *other]))[:MOST_FIELDS]
     return tuple(
         Pair(name, one.get(name, ""), other.get(name, ""), one.get(name) == other.get(name))
-        for name in names
+        for name in dict.fromkeys([*one, *other])
     )
 
 
@@ -149,7 +168,7 @@ def _at(lines: Sequence[str], number: int) -> str:
 
 def curves(told: Told) -> dict[str, Any]:
     """A run's curves and faults, in seconds since its load began."""
-    counted = told.part("the operations", lambda: cells(told.history, told.names), Cells())
+    counted = told.counted
     begin = told.phases.get("load", counted.begin)
     return {
         "flow": told.part("the curves", lambda: flow(counted, begin), Flow()),
@@ -198,7 +217,7 @@ def _rounded(values: Floats) -> list[float | None]:
 
 def _faults(told: Told, begin: int) -> tuple[dict[str, Any], ...]:
     found = []
-    for fault in told.faults[:500]:
+    for fault in told.faults[:MOST_FAULTS]:
         if fault.begin is not None:
             at, _, _, healed = _lanes.stages(fault, told.end)
             found.append(

@@ -2,8 +2,9 @@
 
 What is told is what the run's folder says: `status.json`, which the command that runs it writes a
 few times a second (`harness.bulletin`), and beside each journal the number of rows that its writer
-has written. Both are small, so that a viewer costs a run nothing. A stream ends when the run does;
-the browser asks again, and learns of the verdict when there is one.
+has written. Both are small, so that a viewer costs a run nothing. A stream ends when there is a
+verdict, or nobody is at work on one; the browser asks again, and learns what has become of it. A
+run that has ended is looked at twice, for whoever judges it begins a moment later.
 """
 
 import asyncio
@@ -18,9 +19,11 @@ from starlette.concurrency import run_in_threadpool
 
 from harness.bulletin import FILE
 from harness.journal import counted, table_of
+from harness.judging import is_being_judged
 from harness.rundir import RunDir
 from harness.runs import is_running
 from harness.stored_verdict import BROKEN
+from reports._site.rows import read_row
 from reports._site.shelf import trouble
 from reports._words import clip
 
@@ -29,7 +32,8 @@ EVERY_S = 1.0
 AGAIN_MS = 3_000  # after that a browser asks again
 MOST_JOURNALS = 1_000
 MOST_ITEMS, LONGEST = 60, 200
-RUNNING, JUDGED, ENDED = "running", "judged", "ended"
+MOST_WHY = 800  # letters of why there is no verdict
+RUNNING, CHECKING, JUDGED, ENDED = "running", "checking", "judged", "ended"
 
 
 async def told(folder: Path) -> AsyncIterator[str]:
@@ -38,9 +42,12 @@ async def told(folder: Path) -> AsyncIterator[str]:
     before = ""
     while True:
         now = await run_in_threadpool(standing, folder)
+        if now["state"] == ENDED:
+            await asyncio.sleep(EVERY_S)
+            now = await run_in_threadpool(standing, folder)
         text = json.dumps(now, sort_keys=True)
         yield f"data: {text}\n\n" if text != before else ": still there\n\n"
-        if now["state"] != RUNNING:
+        if now["state"] in (JUDGED, ENDED):
             return
         before = text
         await asyncio.sleep(EVERY_S)
@@ -50,8 +57,11 @@ def standing(folder: Path) -> dict[str, Any]:
     """What is known of a run at this moment."""
     if is_running(folder):
         return {"state": RUNNING, "rows": rows(folder), **status(folder)}
-    judged = (folder / "verdict.json").is_file()
-    return {"state": JUDGED if judged else ENDED}
+    if is_being_judged(folder):
+        return {"state": CHECKING}
+    if (folder / "verdict.json").is_file():
+        return {"state": JUDGED}
+    return {"state": ENDED, "why": clip("; ".join(read_row(folder).notes), MOST_WHY)}
 
 
 def status(folder: Path) -> dict[str, Any]:

@@ -80,6 +80,8 @@ class Site:
         """The list."""
         rows, wish = self.catalogue.rows(), Wish.of(request.query_params)
         chosen = wish.chosen(rows)
+        pages = max(1, -(-len(chosen) // PER_PAGE))
+        wish = replace(wish, page=min(max(1, wish.page), pages))
         first = (wish.page - 1) * PER_PAGE
         return _page(
             "runs.html",
@@ -87,7 +89,7 @@ class Site:
             wish=wish,
             total=len(rows),
             found=len(chosen),
-            pages=max(1, -(-len(chosen) // PER_PAGE)),
+            pages=pages,
             choices=choices(rows),
         )
 
@@ -116,7 +118,7 @@ class Site:
 
     def archive(self, request: Request) -> Response:
         """The run's folder, to keep."""
-        folder = self.catalogue.shelf.find(request.path_params["name"])
+        folder = self.catalogue.shelf.run(request.path_params["name"])
         name = quote(os.fsencode(f"{folder.name}.tar.gz"), safe="")
         headers = {"content-disposition": f"attachment; filename*=UTF-8''{name}"}
         if request.method == "HEAD":
@@ -125,7 +127,7 @@ class Site:
 
     def live(self, request: Request) -> Response:
         """A run in progress, as server-sent events."""
-        folder = self.catalogue.shelf.find(request.path_params["name"])
+        folder = self.catalogue.shelf.run(request.path_params["name"])
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
         return StreamingResponse(live.told(folder), media_type="text/event-stream")
@@ -139,8 +141,7 @@ class Site:
         told = [self._told(known[name], notes) for name in names if name in known]
         pair = [one for one in told if one]
         if len(pair) < 2:
-            judged = [row for row in rows if row.state in VERDICT_WORDS.values()]
-            return _page("choose.html", rows=judged[:MOST_CHOICES], names=names, remarks=notes)
+            return _choice(rows, names, notes)
         with self._making:
             made = compared(pair[0], pair[1])
         return _page(
@@ -185,7 +186,7 @@ class Site:
             known = self._reports.pop(folder.name, None)
             if known is None or known[0] != mark:
                 if why := unfit(folder):
-                    return b"", f"nothing of its files is shown: {why}"
+                    return b"", f"no report is made of it: {why}"
                 try:
                     html = page.html(read(RunDir(folder)), _links(folder.name))
                 except BROKEN as e:
@@ -195,6 +196,20 @@ class Site:
             while len(self._reports) > REPORTS_KEPT:
                 self._reports.popitem(last=False)
             return known[1], ""
+
+
+def _choice(rows: Sequence[Row], names: Sequence[str], notes: Sequence[str]) -> Response:
+    """Two runs to be chosen: those that were named, else the newest."""
+    judged = [row for row in rows if row.state in VERDICT_WORDS.values()]
+    offered = judged[:MOST_CHOICES]
+    offered += [row for row in judged[MOST_CHOICES:] if row.name in names]
+    if len(judged) > len(offered):
+        more = f"the newest {MOST_CHOICES:,} of {len(judged):,} are to be chosen from here"
+        notes = [*notes, f"{more}; any two can be ticked in the list of runs"]
+    named = [name for name in names if name in {row.name for row in judged}]
+    rest = (row.name for row in offered if row.name not in named)
+    chosen = [name if name in named else next(rest, "") for name in (*names, "", "")[:2]]
+    return _page("choose.html", rows=offered, chosen=chosen, remarks=notes)
 
 
 def _links(name: str) -> Sequence[tuple[str, str]]:
@@ -210,7 +225,7 @@ def _mark(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Changes when any file does that a report is made from."""
     run = RunDir(folder)
     found = []
-    for part in (run.path, run.journal, run.history):
+    for part in (run.path, run.journal, run.history, *_folders(run.path / "nodes")):
         try:
             with os.scandir(part) as entries:
                 known = [(e.path, e.stat(follow_symlinks=False)) for e in entries if e.is_file()]
@@ -218,6 +233,14 @@ def _mark(folder: Path) -> tuple[tuple[str, int, int], ...]:
             continue
         found += [(path, stat.st_mtime_ns, stat.st_size) for path, stat in known]
     return tuple(sorted(found))
+
+
+def _folders(path: Path) -> Sequence[Path]:
+    try:
+        with os.scandir(path) as entries:
+            return [Path(e.path) for e in entries if e.is_dir(follow_symlinks=False)]
+    except OSError:
+        return ()
 
 
 def _with_note(row: Row, note: str) -> Row:

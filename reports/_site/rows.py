@@ -5,7 +5,6 @@ is quick. A folder that is half-written, from another version or no run at all h
 note of what is the matter.
 """
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,12 +12,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from harness.judging import is_being_judged
 from harness.rundir import RunDir
 from harness.runs import is_running
 from harness.stored_verdict import BROKEN, stored
+from harness.suite.figures import per_s
 from harness.trial import Trial
 from harness.verdict import SCHEMA_VERSION, Verdict
-from reports._site.shelf import Missing, Shelf, trouble
+from reports._site.shelf import Missing, Shelf, is_run, trouble
+from reports._times import TO_ACK, of_faults, usual_and_worst
 from reports._words import clip
 
 RUNNING, UNJUDGED, FOREIGN = "running", "not judged", "no run"
@@ -46,7 +48,6 @@ class Row:
     acknowledged: float | None = None
     lost: int | None = None
     rto_s: float | None = None
-    worst_s: float | None = None
     rate: float | None = None
     notes: tuple[str, ...] = ()
     linked: bool = True  # it has a page of its own
@@ -117,7 +118,7 @@ class Catalogue:
             return _unlinked(name, "a link; what it leads to is not shown")
         if not _is_text(name):
             return _unlinked(name, "its name is not text; rename it to see it")
-        mark = (_mark(folder), is_running(folder))
+        mark = (_mark(folder), is_running(folder), is_being_judged(folder))
         known = self._known.get(name)
         if known is None or known[0] != mark:
             known = self._known[name] = (mark, read_row(folder))
@@ -154,7 +155,7 @@ def read_row(folder: Path) -> Row:
     """A folder as a line of the list, as far as it can be read."""
     name, run = folder.name, RunDir(folder)
     notes = [why for file, most in SMALL.items() if (why := trouble(folder / file, most))]
-    if not os.path.lexists(run.trial_file):
+    if not is_run(folder):
         return Row(name, FOREIGN, notes=("there is no trial.toml in it",))
     if notes:
         return Row(name, UNJUDGED, notes=tuple(notes))
@@ -168,13 +169,13 @@ def read_row(folder: Path) -> Row:
     if is_running(folder):
         return Row(name, RUNNING, **about, notes=tuple(notes))
     if not run.verdict_file.exists():
-        return Row(name, UNJUDGED, **about, notes=(*notes, _why_unjudged(state)))
+        return Row(name, UNJUDGED, **about, notes=(*notes, _why_unjudged(folder, state)))
     verdict = _tried(notes, "verdict.json", lambda: stored(run))
     if verdict is None:
         return Row(name, UNJUDGED, **about, notes=tuple(notes))
     if verdict.schema_version != SCHEMA_VERSION:
         notes.append(f"its verdict is of version {clip(verdict.schema_version, 20)}")
-    numbers = _tried(notes, "the numbers", lambda: _numbers(verdict, trial)) or {}
+    numbers = _tried(notes, "the numbers", lambda: _numbers(verdict, state)) or {}
     said = _tried(notes, "the findings", lambda: _said(verdict)) or {}
     word = str(verdict.verdict.value)
     return Row(name, word, **about, **numbers, **said, notes=tuple(notes))
@@ -190,7 +191,9 @@ def _of_state(state: Mapping[str, Any]) -> Iterator[str]:
         yield clip(state["error"], LONGEST)
 
 
-def _why_unjudged(state: Mapping[str, Any]) -> str:
+def _why_unjudged(folder: Path, state: Mapping[str, Any]) -> str:
+    if is_being_judged(folder):
+        return "it is being judged"
     if state.get("ended"):
         return "it ended and was not judged: seatrial check"
     phase = clip(state.get("phase", "it began"), MOST_WORD)
@@ -203,16 +206,15 @@ def _said(verdict: Verdict) -> dict[str, Any]:
     return {"sentence": clip(verdict.sentence, LONGEST), "codes": (codes or reasons)[:8]}
 
 
-def _numbers(verdict: Verdict, trial: Trial | None) -> dict[str, Any]:
+def _numbers(verdict: Verdict, state: Mapping[str, Any]) -> dict[str, Any]:
     stats = verdict.stats("availability")
-    acked = number(stats, "sends", "ok")
-    load_s = trial.duration_s if trial else 0
+    sends: Mapping[str, Any] = stats.get("sends", {})
+    usual = usual_and_worst(of_faults(stats), TO_ACK)
     return {
-        "acknowledged": acked,
+        "acknowledged": number(stats, "sends", "ok") if any(sends.values()) else None,
         "lost": _lost(verdict),
-        "rto_s": number(stats, "times", "to_ack_s", "p50"),
-        "worst_s": number(stats, "times", "to_ack_s", "max"),
-        "rate": acked / load_s if acked is not None and load_s > 0 else None,
+        "rto_s": usual[0] if usual else None,
+        "rate": per_s(verdict, state),
     }
 
 

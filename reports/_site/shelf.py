@@ -47,8 +47,8 @@ class Shelf:
         return sorted(found, reverse=True)
 
     def find(self, name: str) -> Path:
-        """The folder of a run. Missing when it has none of its own here."""
-        if not name or name.startswith(".") or "/" in name or "\0" in name:
+        """A folder that is listed. Missing when there is none of that name, or it is ours."""
+        if not name or name.startswith(".") or name in OWN or "/" in name or "\0" in name:
             raise Missing
         path = self.path / name
         try:
@@ -58,6 +58,13 @@ class Shelf:
             raise Missing from e
         raise Missing
 
+    def run(self, name: str) -> Path:
+        """The folder of a run. Missing when it is something else, which is nobody's to take."""
+        folder = self.find(name)
+        if not is_run(folder):
+            raise Missing
+        return folder
+
     def latest(self) -> str:
         """The run that `latest` leads to. Missing when it leads elsewhere."""
         try:
@@ -65,6 +72,11 @@ class Shelf:
         except OSError as e:
             raise Missing from e
         return self.find(name).name
+
+
+def is_run(folder: Path) -> bool:
+    """Every run has a trial, from its first moment; whether it can be read is another question."""
+    return os.path.lexists(folder / "trial.toml")
 
 
 def _shown(entry: "os.DirEntry[str]") -> bool:
@@ -91,5 +103,5 @@ def trouble(path: Path, most_bytes: int) -> str:
 
 
 def unfit(folder: Path) -> str:
-    """Why nothing of a run's files can be shown; empty when it can."""
+    """Why no report is made of a run; empty when one can be."""
     return openable.unfit(folder, MOST_FILES)

@@ -63,6 +63,15 @@ function rates(values) {
   }, data, $("rates"));
 }
 
+// Nothing more is recorded: what was said last stays, with what becomes of it.
+function over(state, why) {
+  const word = STORY[state] || state;
+  $("phase").textContent = word;
+  $("load").textContent = why;
+  if (word !== phase) $("said").textContent = `Phase: ${word}. ${why}`;
+  phase = word;
+}
+
 let running = !frame.hidden;
 const events = new EventSource(frame.dataset.events);
 events.addEventListener("message", event => {
@@ -74,8 +83,11 @@ events.addEventListener("message", event => {
   } else if (told.state === "judged") {
     events.close();
     if (running) location.reload();
+  } else if (told.state === "checking") {
+    running = true;
+    over("checking", "");
   } else if (running) {
-    $("phase").textContent = "over; being judged";
+    over("over", told.why);
   }
 });
 })();

@@ -394,6 +394,15 @@ def test_without_a_verdict_it_says_what_to_do(written: Written) -> None:
         page.render(run)
 
 
+def test_what_was_seen_of_a_fault_is_told_as_it_was_said(written: Written) -> None:
+    """In the letters of whoever said it, and as text."""
+    run = written()
+    told = page.read(run)
+    first = replace(told.faults[0], observation={"error": "can't <reach> it & naïve"})
+    (run.path / "seen.html").write_text(page.html(replace(told, faults=(first,))))
+    assert '{"error": "can\'t <reach> it & naïve"}' in text_of(read(run.path / "seen.html"))
+
+
 def test_reasons_are_shown(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     """Why nothing can be said, and what to do about it."""
     run = written()

@@ -14,11 +14,13 @@ from site_lab import SECRET, shelved
 
 from harness.bulletin import FILE, Bulletin
 from harness.errors import BadRequest
+from harness.judging import being_judged
 from harness.rundir import RunDir
 from harness.runs import held
 from harness.verdict import Finding
 from reports import page
 from reports._run import read
+from reports._site import live
 from reports._site.live import standing
 from reports._site.shelf import Shelf
 
@@ -123,6 +125,22 @@ def test_a_changed_run_has_a_changed_report(runs: Path) -> None:
         run.verdict_file.read_text().replace("Nothing acknowledged", "Nothing at all, said twice,")
     )
     assert "said twice" in asked.get(f"/runs/{VALID}").text
+
+
+def test_a_node_that_has_printed_more_has_a_changed_report(runs: Path) -> None:
+    """The page shows the end of each node's log."""
+    asked = site_lab.browser(runs)
+    log = RunDir(runs / VALID).node("broker-1") / "flotilla.log"
+    log.parent.mkdir(parents=True)
+    for words in ("nothing yet", "the anchor drags"):
+        log.write_text(words)
+        assert words in asked.get(f"/runs/{VALID}").text
+
+
+def test_a_page_that_is_not_there_is_the_last_one(runs: Path) -> None:
+    """So that its numbers are true, and somebody sees where to go."""
+    assert order(runs, "?page=99") == [INVALID, VALID]
+    assert order(runs, "?page=0") == [INVALID, VALID]
 
 
 def test_nothing_of_a_run_is_markup(runs: Path) -> None:
@@ -251,8 +269,49 @@ def test_a_run_in_progress_is_told(runs: Path) -> None:
         assert '<span class="badge small running">' in site_lab.browser(runs).get("/").text
         assert '<p class="badge">running</p>' in shown
     assert not (run.path / FILE).exists()
-    assert standing(run.path) == {"state": "ended"}
+    unjudged = "it ended and was not judged: seatrial check"
+    assert standing(run.path) == {"state": "ended", "why": unjudged}
     assert standing(runs / INVALID) == {"state": "judged"}
+
+
+def test_a_run_that_is_being_judged_is_told(runs: Path) -> None:
+    """By its page, the list, and to who watches; what it came to before stands until then."""
+    run = RunDir(runs / VALID)
+    run.verdict_file.unlink()
+    asked = site_lab.browser(runs)
+    for path in ("/", f"/runs/{VALID}"):
+        assert "it ended and was not judged: seatrial check" in asked.get(path).text
+    with being_judged(run), being_judged(RunDir(runs / INVALID)):
+        assert standing(run.path) == {"state": "checking"}
+        assert '<span class="badge small invalid">' in asked.get("/").text
+        for path in ("/", f"/runs/{VALID}"):
+            shown = asked.get(path).text
+            assert "it is being judged" in shown
+            assert "seatrial check" not in shown
+
+
+def test_a_run_that_broke_off_says_where(runs: Path) -> None:
+    """Whoever watched it learns that nobody is at it any more, and what to do."""
+    run = RunDir(runs / VALID)
+    run.verdict_file.unlink()
+    run.update_state(ended=False, phase="load", error="the engine is on fire")
+    told = standing(run.path)
+    assert told["state"] == "ended"
+    assert told["why"] == (
+        "the engine is on fire; it broke off at: load; seatrial check judges what was recorded"
+    )
+    assert told["why"].split("; ")[0] in site_lab.browser(runs).get(f"/runs/{VALID}/live").text
+
+
+def test_who_judges_a_moment_later_is_waited_for(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a run's end and its judge there is an instant in which nobody is at it."""
+    seen = iter([{"state": "ended", "why": ""}, {"state": "checking"}, {"state": "judged"}])
+    monkeypatch.setattr(live, "standing", lambda _: next(seen))
+    monkeypatch.setattr(live, "EVERY_S", 0)
+    told = site_lab.browser(runs).get(f"/runs/{VALID}/live").text
+    assert re.findall(r'"state": "(\w+)"', told) == ["checking", "judged"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from page_lab import Reader
 from playwright.sync_api import Page, expect
 
 from harness.bulletin import Bulletin
+from harness.judging import being_judged
 from harness.rundir import RunDir
 from harness.runs import held
 
@@ -117,4 +118,7 @@ def test_a_run_is_watched(tab: Page, runs: Path, site: str) -> None:
         expect(tab.locator("#phase")).to_have_text("load")
         bulletin.take({"standing": {"masters": {"a": "broker-2"}, "epochs": {"a": 7}}})
         expect(tab.locator("#cluster")).to_contain_text("a: master broker-2, epoch 7")
-    expect(tab.locator("#phase")).to_have_text("over; being judged")
+    with being_judged(run):
+        expect(tab.locator("#phase")).to_have_text("check")
+    expect(tab.locator("#phase")).to_have_text("over")
+    expect(tab.locator("#load")).to_contain_text("seatrial check")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -53,6 +54,30 @@ def test_what_is_duplicated_and_what_was_given_again(
         row.rstrip() for row in capsys.readouterr().out.splitlines() if "stored twice" in row
     )
     assert line.split(maxsplit=2) == ["duplicated", "0", words]
+
+
+@pytest.mark.parametrize(
+    ("count", "kept", "words"),
+    [
+        (3, 3, None),
+        (21, 2, "2 of 21 shown"),
+        (8, 8, "5 of 8 shown; the report has more"),
+        (21, 8, "5 of 21 shown; the report has more"),
+    ],
+)
+def test_the_report_is_said_to_have_more_where_it_has(
+    written: Written,
+    lost: Finding,
+    capsys: pytest.CaptureFixture[str],
+    count: int,
+    kept: int,
+    words: str | None,
+) -> None:
+    """Rows of evidence are a sample, and what was not kept is nowhere to be seen."""
+    rows = tuple({"value": n} for n in range(kept))
+    terminal.render(written((replace(lost, count=count, evidence=rows),)))
+    said = [line.strip() for line in capsys.readouterr().out.splitlines() if " shown" in line]
+    assert said == ([words] if words else [])
 
 
 def test_the_page_is_named_when_it_exists(
