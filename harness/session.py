@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -331,4 +331,6 @@ def _codes(ending: Ending) -> str:
 
 
 def say(sentence: str) -> None:
-    print(f"seatrial: {sentence}", file=sys.stderr)
+    """On standard error, as far as that takes it."""
+    with suppress(OSError):
+        print(f"seatrial: {sentence}", file=sys.stderr)
