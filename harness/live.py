@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.progress import ActiveFault, Progress
+from harness.sayable import printable
 from harness.trial import Trial
 
 STORY = (
@@ -88,7 +89,7 @@ class Live:
     def update(self, status: Mapping[str, Any]) -> None:
         """Take one status line of the runner."""
         with self._telling:
-            lines = self.progress.take(status, self._now_s())
+            lines = self.progress.take(printable(status), self._now_s())
         for line in lines:
             if self._screen is None or status.get("alarm"):
                 self._say(line)

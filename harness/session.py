@@ -27,6 +27,7 @@ from harness.errors import (
 )
 from harness.options import Request
 from harness.rundir import RunDir
+from harness.sayable import sayable
 from harness.spark_master import DEFAULT
 from harness.verdict import Judgement, Verdict
 
@@ -333,4 +334,4 @@ def _codes(ending: Ending) -> str:
 def say(sentence: str) -> None:
     """On standard error, as far as that takes it."""
     with suppress(OSError):
-        print(f"seatrial: {sentence}", file=sys.stderr)
+        print(f"seatrial: {sayable(sentence)}", file=sys.stderr)

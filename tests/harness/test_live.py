@@ -141,6 +141,15 @@ def test_an_alarm_is_told_on_every_kind_of_terminal() -> None:
         assert "NOT HEALED: fault 3" in out.getvalue()
 
 
+def test_words_of_hosts_do_not_command_the_terminal() -> None:
+    """What a machine answered may be in colour."""
+    out = StringIO()
+    with Live(Trial(name="t"), Console(file=out, width=100), Clock()) as live:
+        live.update({"failed": "ssh: \x1b[2J\x9b31mno\rroute"})
+        assert "\x1b[2J" not in _drawn(live.progress, 100.0)
+    assert "failed: ssh: \ufffd[2J\ufffd31mno\ufffdroute\n" in out.getvalue()
+
+
 # ------------------------------------------------------------------ whatever happens to the view
 
 
