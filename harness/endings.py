@@ -23,6 +23,7 @@ from harness.errors import (
     SeatrialError,
 )
 from harness.outlet import close_outlets, open_outlets
+from harness.sayable import sayable
 
 
 def ended(arguments: Sequence[str]) -> int:
@@ -80,5 +81,5 @@ def _usage(error: click.ClickException) -> str:
 
 def _said(sentence: str, code: int) -> int:
     with suppress(OSError):  # a log on a full disk
-        click.echo(f"seatrial: {' '.join(sentence.split())}", err=True)
+        click.echo(f"seatrial: {sayable(' '.join(sentence.split()))}", err=True)
     return code

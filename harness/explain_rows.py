@@ -6,6 +6,7 @@ history of millions of operations takes a second or two.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -147,15 +148,17 @@ def stored(history: History, wanted: Wanted) -> tuple[list[Row], frozenset[int]]
     return rows[:MOST_ROWS], frozenset(nodes)
 
 
-def missing(history: History, key: int, node: int) -> list[int]:
-    """Offsets that a replica's log of a queue lacks between its first and its last one."""
+def missing(history: History, key: int, node: int, most: int) -> list[int]:
+    """Offsets that a replica's log of a queue lacks between its first and its last one: the first
+    few, for one garbled offset makes a gap wider than any memory."""
     held: set[int] = set()
     for path in history.files("replicas"):
         for batch in batches(path, ("node", "key", "offset")):
             mine = pc.and_(pc.equal(batch["key"], key), pc.equal(batch["node"], node))
             held |= set(batch.filter(pc.fill_null(mine, False))["offset"].to_pylist())
     held.discard(None)
-    return [at for at in range(min(held), max(held)) if at not in held] if held else []
+    gaps = (range(before + 1, after) for before, after in pairwise(sorted(held)))
+    return list(islice(chain.from_iterable(gaps), most))
 
 
 def last_changes(history: History, key: int, until: int, most: int) -> tuple[int, ...]:

@@ -117,15 +117,29 @@ def _witness(pair: tuple[str, Finding], number: int, text: str | None) -> Asked:
 
 def wanted_of(asked: Asked, history: History) -> Wanted:
     """The messages, operations and places that the witness names."""
-    row = asked.row
-    ops = tuple(dict.fromkeys(_operations(row)))
-    if "key" in row or any(name in row for name in IN_CYCLES):
-        return Wanted(ops=ops)  # objects: their values are no messages
-    what = number_of(history, "keys", row.get("what"))
-    if what is not None:  # a topic, a group or a lock
-        return Wanted(ops=last_changes(history, what, max(times_of(row), default=0), MOST_CHANGES))
-    values = tuple(dict.fromkeys(_values(row)))
+    ops = operations_of(asked, history)
+    if _about_objects(asked.row) or _metadata(asked.row, history) is not None:
+        return Wanted(ops=ops)  # their values are no messages
+    values = tuple(dict.fromkeys(_values(asked.row)))
     return Wanted(values, ops, tuple(_places(asked, history)))
+
+
+def operations_of(asked: Asked, history: History) -> tuple[int, ...]:
+    """The operations that the witness names; of a topic, a group or a lock, its last changes."""
+    row = asked.row
+    what = None if _about_objects(row) else _metadata(row, history)
+    if what is not None:
+        return last_changes(history, what, max(times_of(row), default=0), MOST_CHANGES)
+    return tuple(dict.fromkeys(_operations(row)))
+
+
+def _about_objects(row: Mapping[str, Any]) -> bool:
+    return "key" in row or any(name in row for name in IN_CYCLES)
+
+
+def _metadata(row: Mapping[str, Any], history: History) -> int | None:
+    """The number of a topic, a group or a lock."""
+    return number_of(history, "keys", row.get("what"))
 
 
 def _places(asked: Asked, history: History) -> Iterator[Place]:
@@ -136,7 +150,7 @@ def _places(asked: Asked, history: History) -> Iterator[Place]:
     node = number_of(history, "nodes", row.get("node"))
     offset, after = row.get("offset"), row.get("after")
     if key is not None and node is not None and asked.finding.code in GAPS:
-        yield from ((key, at) for at in missing(history, key, node)[:MOST_PLACES])
+        yield from ((key, at) for at in missing(history, key, node, MOST_PLACES))
     if key is None or not isinstance(offset, int):
         return
     if asked.finding.code in PLACED:

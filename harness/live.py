@@ -3,11 +3,15 @@
 In a terminal it is one small panel, redrawn four times a second: the phase, the load's clock,
 operations per second by outcome, latencies, the faults in force and who is master. Anywhere else
 (a pipe, a CI log) it is one plain line for each phase, fault and change of master. It is only ever
-told what the runner says, and whatever happens here cannot change a run.
+told what the runner says, and whatever happens here cannot change a run: what a full disk or a
+terminal refuses is not shown. The panel is drawn by a thread of its own, and never while something
+is told.
 """
 
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.progress import ActiveFault, Progress
+from harness.sayable import printable
 from harness.trial import Trial
 
 STORY = (
@@ -52,17 +57,20 @@ class Live:
         self._console = console or Console(stderr=True)
         self._now_s = now_s
         self.progress = Progress(began_s=now_s())
+        self._telling = threading.Lock()  # of progress
         self._screen: Redrawn | None = None
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
-            self._screen = Redrawn(
-                get_renderable=self._draw,
-                console=self._console,
-                refresh_per_second=4,
-                transient=True,
-            )
-            self._screen.start()
+            with _unheard(self._console):
+                screen = _Panel(
+                    get_renderable=self.panel,
+                    console=self._console,
+                    refresh_per_second=4,
+                    transient=True,
+                )
+                screen.start()
+                self._screen = screen
         else:
             self._say(f"trial {self._trial.name}: {headline(self._trial)}")
         return self
@@ -74,23 +82,47 @@ class Live:
         trace: TracebackType | None,
     ) -> None:
         if self._screen is not None:
-            self._screen.stop()
+            with _unheard(self._console):
+                self._screen.stop()
             self._screen = None
 
     def update(self, status: Mapping[str, Any]) -> None:
         """Take one status line of the runner."""
-        for line in self.progress.take(status, self._now_s()):
+        with self._telling:
+            lines = self.progress.take(printable(status), self._now_s())
+        for line in lines:
             if self._screen is None or status.get("alarm"):
                 self._say(line)
 
     def _say(self, line: str) -> None:
         elapsed_s = self._now_s() - self.progress.began_s
-        self._console.print(
-            f"{elapsed_s:7.1f} s  {line}", highlight=False, markup=False, soft_wrap=True
-        )
+        with _unheard(self._console):
+            self._console.print(
+                f"{elapsed_s:7.1f} s  {line}", highlight=False, markup=False, soft_wrap=True
+            )
 
-    def _draw(self) -> RenderableType:
-        return draw(self._trial, self.progress, self._now_s())
+    def panel(self) -> RenderableType:
+        """As it should look now; from any thread."""
+        with self._telling:
+            return draw(self._trial, self.progress, self._now_s())
+
+
+class _Panel(Redrawn):
+    """Goes on being redrawn where it could not be once."""
+
+    def refresh(self) -> None:
+        with _unheard(self.console):
+            super().refresh()
+
+
+@contextmanager
+def _unheard(console: Console) -> Iterator[None]:
+    """What can not be written is dropped; a console would keep it, and say it again next time."""
+    try:
+        yield
+    except OSError:
+        with suppress(OSError), console.capture():
+            pass
 
 
 def headline(trial: Trial) -> str:

@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from harness.errors import (
 )
 from harness.options import Request
 from harness.rundir import RunDir
+from harness.sayable import sayable
 from harness.spark_master import DEFAULT
 from harness.verdict import Judgement, Verdict
 
@@ -333,4 +334,6 @@ def _codes(ending: Ending) -> str:
 
 
 def say(sentence: str) -> None:
-    print(f"seatrial: {sentence}", file=sys.stderr)
+    """On standard error, as far as that takes it."""
+    with suppress(OSError):
+        print(f"seatrial: {sayable(sentence)}", file=sys.stderr)

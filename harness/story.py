@@ -6,6 +6,7 @@ sent, acknowledged, seen, and where it is in the end. Of a long run, what is far
 or tells little is left out first.
 """
 
+import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -207,9 +208,9 @@ KINDS: Mapping[str, Words] = {
 def cluster_told(
     history: History, cast: Cast, began: int, broker_set: str = ""
 ) -> Iterator[Moment]:
-    """What the nodes told since the load began, each thing once; of one broker set, if asked."""
-    last = history.phases().get("collected", 0)
-    drained = history.phases().get("drain", last)
+    """What the nodes told since the load began, each thing once; of one broker set, if asked. Not
+    what they tell while they are taken down; a run that never came to that told all of it."""
+    until = history.phases().get("collected", math.inf)
     seen: set[str] = set()
     laws: set[str] = set()
     for event in events(history.read("events")):
@@ -219,7 +220,7 @@ def cluster_told(
         if (law := str(event.fields.get("law", ""))) in laws:
             continue  # it was broken before
         laws.update([law] * bool(law))
-        if words and words not in seen and began <= event.t < max(last, drained):
+        if words and words not in seen and began <= event.t < until:
             yield Moment(event.t, words, weight)
         seen = {words} if event.kind in ("set", "election") else seen | {words}
 

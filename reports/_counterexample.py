@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from harness.explain_rows import Row, Wanted, rows_about
-from harness.explain_subject import asked, wanted_of
+from harness.explain_subject import asked, operations_of
 from harness.explain_words import Names
 from harness.history import History
 from harness.operation import F, Type, producer_of, sequence_of
@@ -64,7 +64,7 @@ def counterexample(history: History, verdict: Verdict, name: str) -> Counterexam
         return None
     row = about.row
     listed = tuple(int(n) for n in str(row.get("ops", "")).split() if n.isdecimal())
-    ops = tuple(dict.fromkeys((*listed, *wanted_of(about, history).ops)))
+    ops = tuple(dict.fromkeys((*listed, *operations_of(about, history))))
     if not ops:
         return None
     rows = rows_about(history, Wanted(ops=ops[:MOST_OPS]))

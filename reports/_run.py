@@ -8,7 +8,7 @@ the verdict another one, and never ends in a trace.
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from harness.history import History
 from harness.intervals import Event, FaultInterval, events
 from harness.rundir import RunDir
-from harness.sayable import sayable
+from harness.sayable import printable
 from harness.stored_verdict import BROKEN, verdict_of
 from harness.trial import Trial
 from harness.verdict import Finding, Result, Verdict
@@ -134,22 +134,6 @@ def read(run: RunDir) -> Told:
         plan=_tried(doubts, "plan.toml", lambda: _text(run), ""),
         doubts=doubts,
     )
-
-
-def printable(value: T) -> T:
-    """The same, in letters that files and terminals take: none of them commands a terminal."""
-    made: Any = value
-    if type(made) is str:
-        made = sayable(made)
-    elif isinstance(value, Mapping):
-        made = {printable(name): printable(item) for name, item in value.items()}
-    elif isinstance(value, list | tuple):
-        made = type(value)(map(printable, value))
-    elif is_dataclass(value) and not isinstance(value, type):
-        parts = {one.name: printable(getattr(value, one.name)) for one in fields(value)}
-        made = replace(value, **parts)
-    result: T = made
-    return result
 
 
 def put(path: Path, text: str | bytes) -> Path:

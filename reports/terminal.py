@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.rundir import RunDir
+from harness.sayable import printable
 from harness.typed import seatrial
 from harness.verdict import Finding, Judgement
 from reports import _words
@@ -22,7 +23,6 @@ from reports._run import (
     Told,
     explain_command,
     from_here,
-    printable,
     rank,
     read,
     rerun_command,
@@ -153,7 +153,7 @@ def _places(told: Told) -> Table:
     table.add_column(justify="right", style="dim")
     table.add_column(overflow="fold")
     if told.run.report_file.is_file():
-        table.add_row("  report", Text(from_here(told.run.report_file)))
+        table.add_row("  report", Text(printable(from_here(told.run.report_file))))
     if told.verdict.first:
         table.add_row("  explain", Text(explain_command(told, seatrial=seatrial())))
     table.add_row("  again", Text(rerun_command(told, seatrial())))

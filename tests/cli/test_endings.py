@@ -1,6 +1,8 @@
 """How endings add up, and what a suite makes of them."""
 
 import json
+import sys
+from contextlib import suppress
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 
 from harness.options import Request
 from harness.rundir import RunDir
-from harness.session import Ending, worst
+from harness.session import Ending, say, worst
 from harness.suite.cells import read_suite
 from harness.suite.expected import (
     AS_EXPECTED,
@@ -193,3 +195,13 @@ def test_a_suite_file(tmp_path: Path) -> None:
     assert [run.asked.trial.seed for run in (first, second, third)] == [1, 2, 5]
     assert first.asked.trial.duration_s == 9.0
     assert (third.asked.trial.profile, third.findings) == ("x", ("LOST_ACKED",))
+
+
+def test_a_remark_that_a_full_disk_refuses_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said between runs is for whoever can read it."""
+    said = False
+    with suppress(OSError), Path("/dev/full").open("w", buffering=1) as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        say("Spark is begun anew")
+        said = True
+    assert said

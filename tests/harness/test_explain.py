@@ -221,10 +221,10 @@ def test_words_that_command_a_terminal_are_not_printed(
     run: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run may be from anybody."""
-    other = altered(run, tmp_path / "odd", [{"why": "it \x1b[31mwas\ud800 so"}])
+    other = altered(run, tmp_path / "odd", [{"why": "it \x1b[31mwas\ud800 so\rIt\x9b2J"}])
     assert exit_code(["explain", str(other.path)]) == 0
     out = capsys.readouterr().out
-    assert "It \ufffd[31mwas\ufffd so" in out
+    assert "It \ufffd[31mwas\ufffd so\ufffdIt\ufffd2J" in out
 
 
 def test_a_sealed_history_tells_the_same(run: RunDir, tmp_path: Path) -> None:

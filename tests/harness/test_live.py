@@ -1,8 +1,15 @@
 """The live view: told by status lines, harmless whatever they say, plain where nobody looks."""
 
+import errno
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from io import StringIO
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -132,3 +139,93 @@ def test_an_alarm_is_told_on_every_kind_of_terminal() -> None:
         with Live(Trial(name="t"), console, Clock()) as live:
             live.update({"alarm": "NOT HEALED: fault 3"})
         assert "NOT HEALED: fault 3" in out.getvalue()
+
+
+def test_words_of_hosts_do_not_command_the_terminal() -> None:
+    """What a machine answered may be in colour."""
+    out = StringIO()
+    with Live(Trial(name="t"), Console(file=out, width=100), Clock()) as live:
+        live.update({"failed": "ssh: \x1b[2J\x9b31mno\rroute"})
+        assert "\x1b[2J" not in _drawn(live.progress, 100.0)
+    assert "failed: ssh: \ufffd[2J\ufffd31mno\ufffdroute\n" in out.getvalue()
+
+
+# ------------------------------------------------------------------ whatever happens to the view
+
+
+@pytest.fixture
+def full() -> Iterator[TextIO]:
+    """A file on a disk that is full."""
+    with suppress(OSError), Path("/dev/full").open("w", buffering=1) as file:
+        yield file
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_can_not_be_shown_changes_no_run(full: TextIO, terminal: bool) -> None:
+    """From the first line to the end: who tells a run's story to a full disk tells it on."""
+    console = Console(file=full, width=100, force_terminal=terminal, legacy_windows=False)
+    with Live(Trial(name="t"), console, Clock()) as live:
+        for status in STORY:
+            live.update(status)
+    assert live.progress.failed == "the disk is full"
+
+
+class Refusing(StringIO):
+    """Takes nothing while it is refused, and all of it later."""
+
+    refuses = False
+
+    def write(self, text: str, /) -> int:
+        if self.refuses:
+            raise OSError(errno.ENOSPC, "no space left")
+        return super().write(text)
+
+
+def test_what_could_be_shown_again_is_not_shown_twice() -> None:
+    """A line that was refused is gone; the next ones are there, once."""
+    out = Refusing()
+    with Live(Trial(name="t"), Console(file=out, width=100), Clock()) as live:
+        out.refuses = True
+        live.update({"phase": "raised"})
+        live.update({"phase": "load"})
+        out.refuses = False
+        live.update({"phase": "healed"})
+        live.update({"phase": "drain"})
+    lines = [line.split(" s  ", 1)[1] for line in out.getvalue().splitlines()]
+    assert lines[1:] == ["phase: healed", "phase: drain"]
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("busy")
+def test_the_panel_is_drawn_while_it_is_told() -> None:
+    """A thread redraws it; what the other is told meanwhile does not end the drawing."""
+    clock, failed = Clock(), list[BaseException]()
+    live = Live(Trial(name="t"), Console(file=StringIO()), clock)
+    for number in range(300):
+        clock.now_s += 0.2
+        live.update({"stats": {"ok": number}, "fault": {"id": number, "stage": "begin"}})
+
+    def redrawn() -> None:
+        try:
+            for _ in range(20):
+                live.panel()
+        except BaseException as e:
+            failed.append(e)
+
+    thread = threading.Thread(target=redrawn)
+    thread.start()
+    while thread.is_alive():
+        number += 1
+        clock.now_s += 0.2
+        stage = ("begin", "healed")[number % 2]
+        live.update({"stats": {"ok": number}, "fault": {"id": 0, "stage": stage}})
+    thread.join()
+    assert not failed

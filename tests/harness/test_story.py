@@ -7,8 +7,11 @@ import pytest
 import sinking
 
 from harness.history import History
+from harness.journal import Journal
+from harness.operation import NONE
+from harness.rundir import RunDir
 from harness.simulation import Outcome
-from harness.story import told, when_s
+from harness.story import Cast, cluster_told, told, when_s
 from harness.verdict import Finding, Verdict
 
 
@@ -76,3 +79,30 @@ def test_a_finding_about_no_message_is_told_without_one(sunk: Outcome) -> None:
     assert "the message" not in text
     assert "fault 3: kill" in text
     assert "The law: nothing is made up, changed, or different from one node to the other." in text
+
+
+@pytest.mark.parametrize(
+    ("phases", "known"),
+    [
+        ({"load": 100}, True),
+        ({"load": 100, "healed": 200, "drain": 250}, True),
+        ({"load": 100, "drain": 310, "collected": 400}, True),
+        ({"load": 100, "drain": 200, "collected": 300}, False),
+    ],
+)
+def test_what_nodes_told_counts_until_they_are_taken_down(
+    tmp_path: Path, phases: dict[str, int], known: bool
+) -> None:
+    """A run that was killed, or that its test bed failed, never came to that: all of it counts."""
+    run = RunDir(tmp_path)
+    run.write_names({"keys": [], "nodes": ["broker-2"], "processes": {}})
+    events = Journal(run.journal, "events", "runner")
+    events.append((305, "broker-2", "exit", '{"code": 70, "pid": 7}'))
+    events.close()
+    notes = Journal(run.journal, "notes", "runner")
+    for phase, t in phases.items():
+        notes.append((t, NONE, NONE, phase))
+    notes.close()
+    history = History.open(run)
+    words = [moment.words for moment in cluster_told(history, Cast.of(history), 100)]
+    assert words == ["broker-2 ends with exit code 70"] * known

@@ -164,6 +164,23 @@ def test_whatever_a_checker_finds_can_be_explained(written: Any) -> None:
             assert story.moments or finding.code == "OFFSET_GAP"  # nobody was told of it
 
 
+def test_of_a_gap_however_wide_the_first_offsets_are_looked_for(written: Any) -> None:
+    """One garbled offset makes a gap wider than any memory; whose messages stood there is told of
+    its first few."""
+    wide = """
+        send 1 ok@0
+        send 2 ok@1
+        send 3 ok@2
+        read 1@0 2@1 3@2
+        stored 1@0 3@1099511627776
+    """
+    story = explained(judged(written(wide)), "OFFSET_GAP")
+    assert story
+    text = "\n".join(story.lines())
+    assert "Message A is number 2 of producer 0" in text
+    assert "Message B is number 3 of producer 0" in text
+
+
 def test_a_fault_that_was_on_is_named(written: Any) -> None:
     """Beside the moment, and in the conclusion, with whom it hit."""
     row = (0, "pause", "{}", "master", '{"master": ["broker-1"]}', 0, 0)
