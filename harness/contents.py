@@ -3,10 +3,14 @@
 A suite that was interrupted goes on only with the code that it began with, and a cell of a recorded
 table is measured again when the code that made it is another one. Every Python and TOML file of a
 folder counts, wherever the packages are installed, and of every package that brings plug-ins.
+
+Each run is carried out by a process of its own, with the code of that moment; so whoever has begun
+with one code asks after each run whether it is still the same.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -21,15 +25,46 @@ ALL = ("harness", "nemesis", "checkers", "clusters")
 BROKEN = ("clusters", "nemesis", "harness/workloads")  # what a run is of, whoever judges it
 
 
-@cache
-def contents(folders: tuple[str, ...] = ALL, root: Path = ROOT) -> str:
-    """The files below these folders, and those of other people's plug-ins, by name and content."""
+@dataclass(frozen=True)
+class _Look:
+    """Names of files and hashes of what is in them: of our own, and of other people's plug-ins."""
+
+    ours: tuple[tuple[str, bytes], ...]
+    theirs: tuple[tuple[str, bytes], ...]
+
+
+def contents(folders: tuple[str, ...] = ALL) -> str:
+    """The files below these folders of `ALL`, and those of other people's plug-ins, by name and
+    content, as they were when any of them was first asked for."""
     digest = hashlib.blake2b(digest_size=8)
-    ours = sorted(path for folder in folders for path in (root / folder).rglob("*"))
-    for path, name in [*_named(ours, root), *_theirs()]:
+    below, look = tuple(f"{folder}/" for folder in folders), _first()
+    for name, hashed in (*(one for one in look.ours if one[0].startswith(below)), *look.theirs):
         digest.update(f"{name}\0".encode())
-        digest.update(hashlib.blake2b(path.read_bytes()).digest())
+        digest.update(hashed)
     return digest.hexdigest()
+
+
+def changed() -> bool:
+    """Whether any of them is another by now, or can not be read any more."""
+    first = _first()
+    try:
+        return _now() != first
+    except OSError:
+        return True
+
+
+def _now() -> _Look:
+    ours = sorted(path for folder in ALL for path in (ROOT / folder).rglob("*"))
+    return _Look(_hashed(_named(ours, ROOT)), _hashed(_theirs()))
+
+
+@cache
+def _first() -> _Look:
+    return _now()
+
+
+def _hashed(files: Iterable[tuple[Path, str]]) -> tuple[tuple[str, bytes], ...]:
+    return tuple((name, hashlib.blake2b(path.read_bytes()).digest()) for path, name in files)
 
 
 def _named(paths: Iterable[Path], root: Path) -> Iterator[tuple[Path, str]]:

@@ -25,6 +25,7 @@ SECONDS = re.compile(r"(\d+(?:\.\d+)?)( ?s\b)")
 # parameters of faults: a cut that flaps, nodes restarted in turn
 RHYTHM = ("on_s", "off_s", "down_s")
 ALL = -1  # digits
+MANY = 12  # digits of what is added up round after round: 0.1 s times 3 are 0.3 s
 FLAP_ON_S = 1.0  # of a cut that flaps, when the plan does not say it
 Row = Mapping[str, Any]
 
@@ -68,7 +69,7 @@ def scaled(asked: Request, scale: Scale) -> Request:
 
 def _time(time_s: float, by: float, digits: int = 3) -> float:
     """At this pace. BadRequest when that is no time."""
-    paced_s = time_s * by if digits == ALL else round(time_s * by, digits)
+    paced_s = float(time_s * by if digits == ALL else round(time_s * by, digits))
     if not 0 < paced_s <= MOST_S:
         raise BadRequest(
             f"{time_s:g} s times {by:g} are {paced_s:g} s, which is no time; choose a pace nearer "
@@ -104,9 +105,9 @@ def paced(text: str, scale: Scale) -> tuple[str, float]:
 
 
 def _fewer(row: Row, share: float) -> Row:
-    """With a share of its rounds, at least one."""
+    """With a share of its rounds, at least one; how many these are does not depend on the pace."""
     repeat = row.get("repeat")
-    if not repeat or share == 1:
+    if not repeat:
         return row
     every = {key: value for key, value in repeat.items() if key == "every_s"}
     return {**row, "repeat": {"times": max(1, math.ceil(_times(row) * share)), **every}}
@@ -117,7 +118,7 @@ def _times(row: Row) -> int:
     repeat = row.get("repeat", {})
     if "until_s" in repeat:
         room_s = repeat["until_s"] - row["at_s"] - row["for_s"]
-        return int((room_s + 1e-9) // repeat["every_s"]) + 1
+        return int((room_s + 1e-9) / repeat["every_s"]) + 1
     return int(repeat.get("times", 1))
 
 
@@ -138,7 +139,8 @@ def _faster(row: Row, by: float) -> dict[str, Any]:
         changed["params"] = {**params, **_rhythm(params, by)}
     if repeat := row.get("repeat"):
         changed["repeat"] = {
-            key: _time(value, by) if key.endswith("_s") else value for key, value in repeat.items()
+            key: _time(value, by, MANY) if key == "every_s" else value
+            for key, value in repeat.items()
         }
     return changed
 

@@ -223,7 +223,7 @@ def answered(case: Case, play: Play, seeds: Sequence[int]) -> Answer:
         last = play(case, seed, case.mutant)
         faults += last.faults
         failed = failed or last.error
-        if case.caught_by(last.codes):
+        if not last.error and case.caught_by(last.codes):
             return _beside_the_sound(case, seed, last, faults, play(case, seed, ""))
     if failed:
         return Answer(case, seeds[-1], last.codes, faults, why=failed)
@@ -235,7 +235,7 @@ def answered(case: Case, play: Play, seeds: Sequence[int]) -> Answer:
 
 def _beside_the_sound(case: Case, seed: int, bad: Played, faults: int, sound: Played) -> Answer:
     word, why = CAUGHT, ""
-    if sound.verdict != Judgement.VALID:
+    if sound.error or sound.verdict != Judgement.VALID:
         word = BLAMED if sound.verdict == Judgement.INVALID and not sound.error else DOUBTFUL
         why = f"the sound build: {sound.error or sound.why}"
     return Answer(case, seed, bad.codes, faults, sound.verdict, why, word)

@@ -1,6 +1,7 @@
 """The workflows do what they say: their `run:` steps are executed here, on short suites."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 NIGHTLY = ROOT / ".github" / "workflows" / "nightly.yml"
 NIGHT = ROOT / ".ci" / "night"
+SUITES = ROOT / "docs" / "suites.md"
 PARTS = ("trials", "published", "campaign", "benchmarks")
 
 
@@ -72,6 +74,19 @@ def test_the_suites_of_the_night_exist() -> None:
     on_processes = [one.asked.trial for one in runs if one.asked.trial.hosts == "local"]
     types = {trial.settings.get("controllerType", "dledger") for trial in on_processes}
     assert types == {"dledger", "jraft"}
+
+
+def test_the_line_for_cron_works_in_a_new_clone(tmp_path: Path) -> None:
+    """Where there is no runs/ yet; whoever comes second takes nothing from the first one's log."""
+    (line,) = re.findall(r"^17 2 \* \* \*\s+(.*)$", SUITES.read_text(), re.MULTILINE)
+    script = tmp_path / "seatrial" / ".ci" / "night"
+    script.parent.mkdir(parents=True)
+    script.write_text("#!/bin/sh\necho a night\n")
+    script.chmod(0o755)
+    for _ in range(2):
+        subprocess.run(["/bin/sh", "-c", line], env={**os.environ, "HOME": str(tmp_path)})
+    log = tmp_path / "seatrial" / "runs" / "night.log"
+    assert log.read_text() == "a night\n" * 2
 
 
 def test_what_was_measured_is_kept_from_night_to_night() -> None:

@@ -2,7 +2,8 @@
 
 Nothing is tried a second time: a run whose test bed failed stays a failed one, and is told. Ctrl-C
 and a spent budget end the suite early; what was done is summed up, and asking for the same again
-goes on from there. A run is begun only if it is likely to end within the time that is left.
+goes on from there. A run is begun only if it is likely to end within the time that is left. Code
+that changes under a suite ends it too; the run at hand, of nobody knows what code, does not count.
 
 Room on the disk is made by the folders of runs that ended as expected, the oldest first, and never
 by those that somebody wants to look at.
@@ -17,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from harness.contents import changed
 from harness.errors import SeatrialError
 from harness.rundir import RunDir
 from harness.runs import size_bytes
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 BESIDE_LOAD_S = 20.0  # what a run takes besides its load, about
 STOPPED = "stopped by request"
+CHANGED = "the code has changed since the suite began"
 
 Watch = Callable[[Row], None]  # is told of every row when it is there
 
@@ -126,8 +129,8 @@ def conduct(
                     course.early = why
                     break
                 row = _carried_out(turn, runs, log, engines.ready(), page)
-                if row is None:
-                    course.early = STOPPED
+                if isinstance(row, str):
+                    course.early = row
                     break
                 course.rows[turn.key] = row
                 watch(row)
@@ -136,10 +139,9 @@ def conduct(
     course.took_s = time.monotonic() - began_s
 
 
-def _carried_out(
-    turn: Turn, runs: Path, log: SuiteLog, spark: "Sessions", page: bool
-) -> Row | None:
-    """One run to its end, which is written down; None: it was broken off by request."""
+def _carried_out(turn: Turn, runs: Path, log: SuiteLog, spark: "Sessions", page: bool) -> Row | str:
+    """One run to its end, which is written down; a sentence: why it does not count, and no other
+    is begun."""
     cell, began_s, before_s = turn.cell, time.monotonic(), 0.0
     begun = log.begun.get(turn.key)
     if begun and (left := _left(turn, runs, log, begun)):
@@ -151,12 +153,15 @@ def _carried_out(
         try:
             ending = _attempt(cell, lambda: run_one(cell.asked, runs, spark))
         except KeyboardInterrupt:  # if all was recorded, it is judged the next time
-            return None
+            return STOPPED
+    if changed():  # before, during or after it: nobody knows what it was made or judged with
+        log.broken_off(turn.key)
+        return CHANGED
     judged_s = time.monotonic()
     render(ending, Shown(page=page))
     if ending.interrupted:
         log.broken_off(turn.key)
-        return None
+        return STOPPED
     ended_s = time.monotonic()
     spent = Spent(before_s + ended_s - began_s, ended_s - judged_s)
     row = row_of(cell, turn.number, ending, when, spent)

@@ -21,7 +21,7 @@ from rich.text import Text
 from harness.consoles import standard_output
 from harness.errors import BedFailed
 from harness.sayable import sayable
-from harness.suite.course import Course
+from harness.suite.course import CHANGED, Course
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.names import FOLDER
 from harness.suite.row import NOT_RUN, Row
@@ -29,6 +29,7 @@ from harness.tally import many
 from harness.typed import seatrial
 
 HEADS = ("trial", "seed", "expected", "came", "recovers in", "acks/s", "took", "")
+GOES_ON = "goes on from here"
 RIGHT = ("seed", "recovers in", "acks/s", "took")
 STYLES = {AS_EXPECTED: "green", NOT_AS_EXPECTED: "red"}
 
@@ -87,7 +88,8 @@ def details(course: Course, changed: Sequence[str]) -> Iterator[str]:
     if told := around(course.table):
         yield told
     if course.early:
-        yield f"the same command goes on from here: {seatrial()} {shlex.join(course.command)}"
+        does = "begins anew, with the code as it is now" if course.early == CHANGED else GOES_ON
+        yield f"the same command {does}: {seatrial()} {shlex.join(course.command)}"
 
 
 def show(course: Course, changed: Sequence[str], console: Console | None = None) -> None:

@@ -9,6 +9,7 @@ import tomli_w
 from harness import registry
 from harness.errors import BadRequest
 from harness.options import Request
+from harness.preflight import refuse_impossible
 from harness.scaling import FLAP_ON_S, Scale, paced, scaled
 from harness.trial import Trial
 from nemesis import load
@@ -47,6 +48,21 @@ def test_rounds_that_end_at_a_time_are_counted() -> None:
     (row,) = tomllib.loads(text)["fault"]
     assert row["repeat"] == {"times": 3, "every_s": 120.0}
     assert shorter_s == 240.0
+
+
+@pytest.mark.parametrize("by", [0.125, 0.1, 1 / 3, 0.7, 1.5])
+@pytest.mark.parametrize("often", [{"until_s": 18.0}, {"times": 11}], ids=["until", "times"])
+def test_all_rounds_are_kept_and_fit_into_the_load(by: float, often: dict[str, float]) -> None:
+    """Whatever the pace makes of their times: they stay as far apart as the load is long."""
+    repeat = {"every_s": 1.5, **often}
+    row = {"kind": "kill", "target": "master", "at_s": 2.0, "for_s": 1.0, "repeat": repeat}
+    plan, trial = tomli_w.dumps({"fault": [row]}), Trial(duration_s=18.0, short_faults=True)
+    before, asked = load(plan).faults, scaled(Request(trial, plan), Scale(by))
+    after = load(asked.plan_text or "").faults
+    times_s = [by * fault.at_s for fault in before]
+    assert [fault.at_s for fault in after] == pytest.approx(times_s, abs=0.001)
+    assert len(after) == 11
+    refuse_impossible(asked)
 
 
 def test_a_trial_ends_as_much_earlier() -> None:
@@ -123,6 +139,13 @@ def test_the_setting_in_force_is_scaled(fields: dict[str, Any], name: str, befor
     asked = scaled(Request(Trial(**fields)), Scale(0.5, name))
     assert asked.trial.settings[name] == before / 2
     assert type(asked.trial.settings[name]) is type(before)
+
+
+def test_whole_numbers_make_a_whole_number() -> None:
+    """As they stand in a suite: `by = 2` of a setting that is one."""
+    trial = Trial(settings={"brokerHeartbeatInterval": 500})
+    asked = scaled(Request(trial), Scale(2, "brokerHeartbeatInterval"))
+    assert repr(asked.trial.settings["brokerHeartbeatInterval"]) == "1000"
 
 
 def test_a_setting_that_nobody_knows_is_not_scaled() -> None:

@@ -86,12 +86,21 @@ def test_a_test_bed_that_failed_decides_nothing() -> None:
     assert answer([BED, LOST]).word == CAUGHT
 
 
+def test_what_is_found_where_the_test_bed_failed_catches_nobody() -> None:
+    """The bed may have done the harm; the next seed may catch it."""
+    full = replace(LOST, error="the disk of the host is full")
+    doubtful = answer([full, full, full])
+    assert (doubtful.word, doubtful.why) == (DOUBTFUL, full.error)
+    assert answer([full, LOST]).seed == 2
+
+
 @pytest.mark.parametrize(
     ("sound", "word"),
     [
         (LOST, BLAMED),
         (Played("unknown", why="Unknown: too short"), DOUBTFUL),
         (BED, DOUBTFUL),
+        (replace(VALID, error="a host is gone"), DOUBTFUL),
         (Played("invalid", ("LOST_ACKED",), error="a host is gone"), DOUBTFUL),
     ],
 )

@@ -14,12 +14,13 @@ from harness.rundir import RunDir
 from harness.runs import start_run
 from harness.session import Ending
 from harness.suite import course as suite_course
-from harness.suite.course import Budget, Course, conduct, turns
+from harness.suite.course import CHANGED, Budget, Course, conduct, turns
 from harness.suite.expected import UNDECIDED
 from harness.suite.log import SuiteLog
 from harness.suite.night import Asked, night
 from harness.suite.row import Row
 from harness.suite.trend import FILE
+from harness.suite.view import conclusion, details
 
 CALM, STORM = turn("calm").cell, turn("storm").cell
 
@@ -95,6 +96,33 @@ def test_what_can_not_be_judged_is_told_and_the_suite_goes_on(
     again = _conducted(tmp_path)
     assert [row.came for row in again.table] == ["names.json cannot be read", "no cluster came up"]
     assert again.table[0].run
+
+
+def test_code_that_changes_under_it_ends_a_suite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run has the code of its moment. What was done before stays; the run under which it has
+    changed counts as never begun, also when the code is put back; no other begins."""
+    made = []
+
+    def run_one(asked: Request, runs: Path, spark: object) -> Ending:
+        made.append(asked.trial.name)
+        return Ending(1, error="no cluster came up")
+
+    for name, stand_in in (("Engines", Engines), ("run_one", run_one)):
+        monkeypatch.setattr(suite_course, name, stand_in)
+    monkeypatch.setattr(suite_course, "changed", lambda: len(made) > 1)
+    course = Course(Path("suites/night.toml"), turns([CALM, STORM], 2))
+    keys, rows = [one.key for one in course.asked], list[Row]()
+    with SuiteLog(course.suite, keys, tmp_path) as log:
+        conduct(course, tmp_path, log, Budget(), rows.append, page=False)
+        assert (list(log.rows), log.begun) == (keys[:1], {})
+    assert made == ["calm", "storm"]
+    assert [row.came for row in course.table] == ["no cluster came up", *[CHANGED] * 3]
+    assert rows == [course.table[0]]
+    assert course.exit_code == UNDECIDED
+    assert f"3 were not run: {CHANGED}" in conclusion(course)
+    assert any("begins anew" in line for line in details(course, ()))
 
 
 def test_what_was_done_before_an_interruption_is_no_row_of_a_record(
