@@ -49,7 +49,7 @@ class Paired:
 def paired(
     events: Events, slips: Slips, alike: Alike = lambda first, second: True, *, strict: bool = False
 ) -> Paired:
-    invoke = _alternating(events)
+    invoke = in_turn(events)
     bad = np.unique(events.process[invoke == NOBODY])
     orphans = np.zeros(len(events), np.bool_)
     if len(bad):
@@ -60,7 +60,7 @@ def paired(
     return Paired(invoke, orphans, times(events, slips, strict=strict))
 
 
-def _alternating(events: Events) -> Ints:
+def in_turn(events: Events) -> Ints:
     """Each completion's invocation where it comes right before it in its process. NOBODY marks an
     event of a process that breaks the rules."""
     order = np.argsort(events.process, kind="stable")

@@ -9,7 +9,8 @@
 
 `process`, `type` (invoke, ok, fail, info) and `f` must be there; `f` is a word of
 `harness.operation.F` in small letters. `key`, `value`, `arg` (the new value of a cas), `offset`,
-`pos`, `mop` and `time` (nanoseconds) are optional, and an empty cell is absent. What one event says
+`pos`, `mop` and `time` (nanoseconds) may be missing, and an empty cell is absent; what that means
+for a key and a value is said in `_left_out`. What one event says
 in several rows, messages of a poll (`pos`) or micro-operations of a transaction (`mop`), comes
 right before the event's own row, which has neither, but for a cas that was refused by the
 comparison: its `fail` has a `pos` of 0. Which kinds of operation there are tells what
@@ -28,7 +29,8 @@ import pyarrow.compute as pc
 from harness.errors import BadRequest
 from harness.importers._cells import columns_of, said, words
 from harness.importers._kinds import KINDS
-from harness.importers._pairing import NOBODY
+from harness.importers._left_out import Shape, filled
+from harness.importers._pairing import NOBODY, in_turn
 from harness.importers._recording import (
     PARTS,
     SAME,
@@ -81,9 +83,13 @@ def recording(table: pa.Table, path: Path, line: Ints, slips: Slips) -> Recordin
         raise BadRequest(f"{path} holds no operation: {slips.first[-1]}")
     time = _times(taken["time"])
     events = Events(line[at], time[at], kind[at], process[at], f[at], np.zeros(len(at), np.bool_))
+    shape = Shape(about, line, f, kind, own, listed, event_of, in_turn(events))
+    taken, lacking = filled(taken, shape, slips)
+    unclear |= lacking
     order = _order(events)
     number = np.append(np.argsort(order), -1)  # of each event; -1 stays -1
-    event = np.where(unclear, NOBODY, number[event_of])
+    event = number[event_of]
+    event[np.isin(event, event[unclear])] = NOBODY  # one row that says nothing, and none does
     parts = _parts(taken, event, f, kind)
     return Recording(about, events.take(order), parts, slips)
 

@@ -121,6 +121,21 @@ def test_jepsen_kafka_judged(imported: Import) -> None:
     assert [r.code for r in verdicts["tail"].reasons] == ["NO_FINAL_READ"]
 
 
+def test_jepsen_kafka_that_says_nothing_of_a_send(imported: Import) -> None:
+    """A send that ended without a value is the one that was asked for, so what failed and was read
+    all the same is a phantom; an acknowledgement that says nothing proves nothing."""
+    send = "{{:type :{}, :process 1, :f :send, :value {}}}\n"
+    poll = "{{:type :{}, :process 2, :f :poll, :value [[:poll{}]]}}\n"
+    read = poll.format("invoke", "") + poll.format("ok", " {x [[0 7]]}")
+    asked = send.format("invoke", "[[:send x 7]]")
+    run = imported("jepsen-kafka", asked + send.format("fail", "nil") + read)
+    assert run.state()["slips"]["counts"] == {}
+    assert judge_here(History.open(run)).convicting == ("PHANTOM_REFUSED",)
+    run = imported("jepsen-kafka", asked + send.format("ok", "nil") + read)
+    assert run.state()["slips"]["counts"] == {"ODD_VALUE": 1}
+    assert judge_here(History.open(run)).verdict is Judgement.UNKNOWN
+
+
 def test_jepsen_register(imported: Import) -> None:
     """Reads, writes and cas; one refused by the comparison says so, one with an error does not."""
     run = imported(
