@@ -10,6 +10,7 @@ import pytest
 
 from harness import registry
 from harness.history import History
+from harness.importers import _jepsen, jepsen_register
 from harness.judge import judge_here
 from harness.operation import F, Type, value_of
 from harness.rundir import RunDir
@@ -186,6 +187,25 @@ def test_jepsen_registers_by_key(imported: Import) -> None:
         "5 ok get key=1",
     ]
     assert (run.names()["keys"], run.names()["values"]) == (["7", "9"], [":a", '"b"'])
+
+
+@pytest.mark.parametrize("by_key", [True, False])
+@pytest.mark.parametrize("size", [200, 1 << 20])
+def test_jepsen_registers_in_pieces(tmp_path: Path, by_key: bool, size: int) -> None:
+    """Whether it is one register or many, the whole file says, wherever it is cut."""
+    line = "{{:type :{}, :f :{}, :value {}, :process 0}}\n"
+    rows = [("write", 1, 1), ("read", "nil", 1), ("cas", "[1 2]", "[1 2]"), ("read", "nil", 2)]
+    lines = [
+        line.format(kind, f, f"[7 {value}]" if by_key else value)
+        for f, *values in rows
+        for kind, value in zip(("invoke", "ok"), values, strict=True)
+    ]
+    path = tmp_path / "registers.edn"
+    path.write_text("".join(lines))
+    cut = _jepsen.recording(path, jepsen_register.FORMAT, size)
+    assert not cut.slips
+    assert cut.parts.column("key").to_pylist() == [7 if by_key else 0] * 8
+    assert cut.parts.column("value").to_pylist() == [1, 1, None, 1, 1, 1, None, 2]
 
 
 def test_jepsen_append(imported: Import) -> None:
