@@ -25,6 +25,7 @@ LOG = "rebalance-log"
 MOST_SAMPLES = 16  # orders of keys in one piece
 FEW_LINES = 64  # not worth a sample
 NEMESIS = -2
+MOST_PROCESSES = 1 << 31
 NAMELESS, UNKNOWN = -1, -2  # numbers of f, besides the format's own
 _COLON, _BLANK, _NEWLINE = 58, 32, 10
 _ODD = np.zeros(256, np.bool_)
@@ -160,7 +161,7 @@ def _at_once(
         fields[name] = begin, finish
     kind = _which(text, fields["type"], list(TYPES))
     process, there = numbers(text, *fields["process"])
-    good &= (kind >= 0) & there & (process < 1 << 31)
+    good &= (kind >= 0) & there & (process < MOST_PROCESSES)
     time = np.full(len(start), UNTIMED, np.int64)
     if "time" in fields:
         time, there = numbers(text, *fields["time"])
@@ -241,10 +242,12 @@ def fields_of(form: Any, line: int, slips: Slips) -> Fields | None:
         what = f":type is {_edn.write(form.get('type'))}, not :invoke, :ok, :fail or :info"
         slips.add(Slip("NO_TYPE", line, what, gap=True))
         return None
-    if not isinstance(process, int | str) or isinstance(process, bool):
-        slips.add(Slip("NO_PROCESS", line, f":process is {_edn.write(process)}", gap=True))
+    number = isinstance(process, int) and not isinstance(process, bool)
+    if not isinstance(process, str) and not (number and 0 <= process < MOST_PROCESSES):
+        what = f":process is {_edn.write(process)}, no number from 0 below {MOST_PROCESSES:,}"
+        slips.add(Slip("NO_PROCESS", line, what, gap=True))
         return None
-    who = process if isinstance(process, int) and 0 <= process < 1 << 31 else NEMESIS
+    who = process if number else NEMESIS
     at = time if isinstance(time, int) and 0 <= time < 1 << 62 else UNTIMED
     name = str(f) if isinstance(f, str) else None if f is None else _edn.write(f)
     value, log = _edn.write(form.get("value")), form.get(LOG)

@@ -45,6 +45,8 @@ def test_a_sound_file_has_nothing_to_say(imported: Import) -> None:
         (1, "{:type :ok, :process 1, :f :send, :value [[:send k]]}\n", "ODD_VALUE", "line 2"),
         (3, "{:type :okay, :process 1, :f :send}\n", "NO_TYPE", "line 4: :type is :okay"),
         (3, "{:type :ok, :f :send}\n", "NO_PROCESS", "line 4: :process is nil"),
+        (3, "{:type :ok, :process -2, :f :send}\n", "NO_PROCESS", "line 4: :process is -2, no"),
+        (3, "{:type :ok, :process 2147483648, :f :send}\n", "NO_PROCESS", "is 2147483648, no"),
         (2, "{:type :invoke, :process 5, :f :leap}\n", "UNKNOWN_KIND", "no operation :leap"),
         (2, OK.format(7, 0, 0), "NOT_INVOKED", "line 3: process 7 completes"),
         (2, OK.format(1, 0, 0), "COMPLETED_TWICE", "line 3: process 1 completes"),
