@@ -166,6 +166,10 @@ def _at_once(
     if "time" in fields:
         time, there = numbers(text, *fields["time"])
         good &= there
+    error = np.zeros(len(start), np.bool_)
+    if "error" in fields:
+        error, told = _told(text, *fields["error"])
+        good &= told
     f = _which(text, fields["f"], fs) if "f" in fields else np.full(len(start), NAMELESS)
 
     def spans(name: str, skip: int = 0) -> Spans:
@@ -179,11 +183,19 @@ def _at_once(
         f=np.where(f < 0, UNKNOWN if "f" in fields else NAMELESS, f)[good],
         time=time[good],
         value=spans("value"),
-        error=np.full(int(good.sum()), "error" in fields),
+        error=error[good],
         extra=spans(LOG),
         names=spans("f", 1) if "f" in fields else spans("f"),
     )
     return heads, good
+
+
+def _told(text: Bytes, start: Ints, end: Ints) -> tuple[Bools, Bools]:
+    """Which of these values are not nil; and where that is certain without the reader."""
+    nil = says(text, start, b"nil")
+    exact = nil & (end - start == len(b"nil"))
+    blank = (text[start] == _BLANK) | (text[start] == ord(","))
+    return ~exact, exact | ~(nil | blank)
 
 
 def _which(text: Bytes, span: tuple[Ints, Ints], names: Sequence[str]) -> Ints:

@@ -168,6 +168,17 @@ def test_jepsen_register(imported: Import) -> None:
     ]
 
 
+@pytest.mark.parametrize("copies", [1, 100])
+def test_jepsen_register_with_an_error_of_nil(imported: Import, copies: int) -> None:
+    """`:error nil` is no error, in a short file and in a long one: the comparison refused."""
+    asked = "{:type :invoke, :f :write, :value 3, :process 0}\n"
+    wrote = asked + asked.replace("invoke", "ok")
+    cas = "{:type :invoke, :f :cas, :value [3 4], :process 1}\n"
+    refused = "{:type :fail, :f :cas, :value [3 4], :process 1, :error nil}\n"
+    run = imported("jepsen-register", wrote + (cas + refused) * copies)
+    assert [row.get("pos") for row in rows(run)[3::2]] == [0] * copies
+
+
 def test_jepsen_registers_by_key(imported: Import) -> None:
     """With pairs of key and value, each key is a register; texts are numbered, and named."""
     run = imported(
