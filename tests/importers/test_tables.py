@@ -188,6 +188,46 @@ def test_what_one_row_of_an_operation_leaves_out_the_other_one_says(
     assert judge_here(History.open(run)).verdict is Judgement.INVALID
 
 
+SENT = ("a invoke send q m1", "a ok send q m1 - 0", "a invoke send q m2", "a ok send q m2 - 1")
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        (
+            ("b invoke poll", "b ok poll q m1 - 0 0", "b invoke send q m3", "b ok send"),
+            7,
+        ),
+        (("b invoke poll", "b ok poll q m9 - 2 0", "b fail poll"), 7),
+        (
+            ("b invoke poll", "b ok poll q m1 - 0 0", "b invoke poll", *LEFT_OUT["lost"][-2:]),
+            7,
+        ),
+        (
+            ("b invoke poll", "b ok poll q m2 - 1 0", "b ok poll q m1 - 0 0", "b ok poll"),
+            8,
+        ),
+    ],
+)
+def test_rows_whose_own_row_was_forgotten_belong_to_no_other_event(
+    imported: Import, rows: tuple[str, ...], line: int
+) -> None:
+    """What follows is of another type, asks another thing, or has these places already."""
+    run = imported("csv", table(*SENT, *rows))
+    state = run.state()
+    first = [slip["line"] for slip in state["slips"]["first"] if slip["rule"] == "NO_EVENT"]
+    assert first == [line]
+    assert judge_here(History.open(run)).verdict is Judgement.UNKNOWN
+
+
+@pytest.mark.parametrize("f", ["send", "enqueue"])
+def test_only_transactions_have_parts(imported: Import, f: str) -> None:
+    """A table that numbers the parts of anything else is refused, with what it asks."""
+    rows = (f"a invoke {f} q m1 - - - 0", f"a invoke {f}", f"a ok {f} q m1 - - - 0", f"a ok {f}")
+    with pytest.raises(BadRequest, match=f"rows with mop, .* but no {f};"):
+        imported("csv", table(*rows))
+
+
 KEYLESS = {
     "messages": (
         *("a invoke send - m1", "a ok send - - - 0", "a invoke send - m2", "a ok send - - - 1"),
