@@ -99,6 +99,14 @@ def test_a_refused_cas_tells_what_the_register_did_not_hold(
     assert judge_here(History.open(run)).verdict is expected
 
 
+def test_a_text_of_several_lines_in_a_large_file(imported: Import) -> None:
+    """Wherever a block of the reader ends, a quoted text goes on, and so do the rows."""
+    rows = [f'1,{kind},put,x,"a{n}\nb",{n}\n' for n in range(40_000) for kind in ("invoke", "ok")]
+    run = imported("csv", HEAD + "".join(rows))
+    assert run.state()["imported"]["events"] == 80_000
+    assert run.state()["slips"]["counts"] == {}
+
+
 @pytest.mark.parametrize("row", [b"1,ok,put,\xff,1,20\n", b"1,ok\xff\n"])
 def test_bytes_that_are_no_text_are_refused(
     imported: Import, row: bytes, capsys: pytest.CaptureFixture[str]
