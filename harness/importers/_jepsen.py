@@ -166,15 +166,20 @@ def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece
 
 
 def _not_line_by_line(data: bytes) -> bool:
-    """Does the file begin with a collection of maps, or with a map of several lines?"""
-    line = next((s for s in data.splitlines() if s.strip()), b"").strip()
-    if line[:1] in (b"[", b"("):
-        return True
-    try:
-        _edn.read(line.decode("utf-8", errors="replace"))
-    except _edn.Malformed as e:
-        return "never closed" in e.message and line[:1] == b"{"
-    return False
+    """Does the file begin with a collection of maps, or with a map of several lines? A line that
+    broke off is neither: whole ones follow it."""
+    lines = (line.strip() for line in data.splitlines())
+    for number, line in enumerate(filter(None, lines)):
+        if number == 0 and line[:1] in (b"[", b"("):
+            return True
+        try:
+            form = _edn.read(line.decode("utf-8", errors="replace"))
+        except _edn.Malformed as e:
+            if line[:1] == b"{" and "never closed" in e.message:
+                continue
+            return number > 0
+        return number > 0 and not (isinstance(form, dict) and "type" in form)
+    return True
 
 
 # -------------------------------------------------------------------------------------- pieces
