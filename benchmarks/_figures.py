@@ -1,13 +1,26 @@
 """Quantiles and the tables that benchmarks print: Markdown, as it stands in docs/benchmarks.md."""
 
+import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
+from math import ceil
+
+ROUNDING = 1e-9  # 0.07 of 100 is 7.000000000000001 for a computer
 
 
 def quantile(values: Sequence[float], share: float) -> float:
     """The least value that so large a share of them does not exceed; nan when there are none."""
     if not len(values):
         return float("nan")
-    return float(sorted(values)[min(len(values) - 1, int(share * len(values)))])
+    return float(sorted(values)[max(0, ceil(share * len(values) - ROUNDING) - 1)])
+
+
+def needs(*modules: str) -> None:
+    """SystemExit, in one sentence, where a peer is not installed: before anything is measured."""
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        what = " and ".join(missing)
+        sys.exit(f"{what} not installed: {sys.executable} -m pip install --group bench")
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -18,6 +18,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Self
 
+from _figures import quantile
+
 from clusters.systems._flotilla_profiles import settings
 from harness import launch, registry
 from harness.history import History
@@ -75,8 +77,7 @@ class Measured:
 
     def quantile(self, which: int, q: float) -> float:
         """The time that this share of the faults did not exceed."""
-        ordered = sorted(times[which] for times in self.times)
-        return ordered[max(0, math.ceil(q * len(ordered)) - 1)]
+        return quantile([times[which] for times in self.times], q)
 
 
 @dataclass(frozen=True)
@@ -186,22 +187,33 @@ class Cell:
         return float(self._values[key]) / 1000
 
 
+class Incomplete(Exception):
+    """A run that did not carry out what it was to measure."""
+
+
 def measure(
     cell: Cell, times: int, folder: Path, on_status: Callable[[Mapping[str, Any]], None]
 ) -> Measured:
-    """Carry out the cell's trial in an empty folder."""
+    """Carry out the cell's trial in an empty folder. Incomplete when it could not be."""
     trial, plan = cell.trial(cell.moments(times)[-1]), cell.plan(times)
     if cell.hosts == SIMULATED:
         run = simulated(trial, launch.planned(trial, plan), folder / "simulated").run
     else:
         run = launch.run(trial, plan, on_status, folder)
-    return measured(run)
+    return measured(run, times)
 
 
-def measured(run: RunDir) -> Measured:
-    """From what a run recorded. Never acknowledged again: infinitely long."""
+def measured(run: RunDir, times: int) -> Measured:
+    """From what a run with so many faults recorded. Never acknowledged again: infinitely long.
+    Incomplete when the run failed, or had another number of faults in force."""
+    history = History.open(run)
+    error = history.state.get("error")
+    if error or not history.ended:
+        raise Incomplete(f"the run failed: {error or 'it did not end'}")
     check = registry.load("checker", "availability")
-    faults = check(History.open(run), run.trial(), None).stats["faults"]
+    faults = check(history, run.trial(), None).stats["faults"]
+    if len(faults) != times:
+        raise Incomplete(f"{len(faults)} of {times} faults were in force")
     return Measured(
         tuple(Times(_seconds(f["to_ack_s"]), _published_s(f)) for f in faults),
         late=sum(f["only_after_healing"] for f in faults),

@@ -1,7 +1,9 @@
 """What this process and all that descend from it have used."""
 
 import os
+import threading
 from pathlib import Path
+from types import TracebackType
 
 UTIME, LAST = 11, 15  # of /proc/PID/stat, behind the name: its own times, and its dead children's
 
@@ -19,6 +21,37 @@ def used() -> tuple[float, float]:
         high = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM")]
         peak += int(high[0]) / 1e6 if high else 0.0
     return cpu, peak
+
+
+class Peak:
+    """While it is entered, the most that all of them had together: `gb`. Processes that came and
+    went are in it if they lived for a look."""
+
+    EVERY_S = 0.25
+
+    def __init__(self) -> None:
+        self.gb = 0.0
+        self._over = threading.Event()
+        self._looking = threading.Thread(target=self._look, daemon=True)
+
+    def _look(self) -> None:
+        while True:
+            self.gb = max(self.gb, used()[1])
+            if self._over.wait(self.EVERY_S):
+                return
+
+    def __enter__(self) -> "Peak":
+        self._looking.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._looking.join()
 
 
 def _tree() -> list[int]:

@@ -1,7 +1,8 @@
 """How long a verdict on a short run takes: `python benchmarks/check.py`.
 
-Seconds from `seatrial check` to the verdict on a run of 10,000 operations with no JVM running and
-its class archive built, and from the end of such a run to its verdict with the JVM up.
+Seconds from `seatrial check` to the verdict on a run of 2,500 messages, which are 10,000 events,
+with no JVM running and its class archive built; and from the end of such a run to its verdict with
+the JVM up. The exit code is 1 when a goal is missed.
 """
 
 import shutil
@@ -23,7 +24,7 @@ from harness.rundir import RunDir
 from harness.spark import Engine, make_archive
 
 SMALL_MESSAGES = 2_500  # 10,000 events
-COLD_WITHIN_S, WARM_WITHIN_S = 6.0, 2.0
+COLD_WITHIN_S, WARM_WITHIN_S = 4.0, 2.0
 
 
 def timed(what: str, work: Callable[[], Any], repeat: int = 3) -> float:
@@ -67,7 +68,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         run = write_run(Path(folder) / "run", SMALL_MESSAGES)
         cold_s, warm_s = cold(run), warm(run)
-    return 0 if cold_s <= COLD_WITHIN_S and warm_s <= WARM_WITHIN_S else 1
+    goals = (("JVM down", cold_s, COLD_WITHIN_S), ("JVM up", warm_s, WARM_WITHIN_S))
+    missed = [f"{what}, {s:.2f} s of {most:g}" for what, s, most in goals if s > most]
+    print("\n".join(f"goal missed: {words}" for words in missed) or "all goals are reached")
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

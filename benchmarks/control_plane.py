@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from statistics import median
 
@@ -229,13 +230,13 @@ def measure_restarts(rounds: int, runs: Path) -> bool:
         if {gone["state"], struck["state"]} != {"installed"}:
             sys.exit(f"fault {struck['id']} was {struck['state']}, {gone['id']} {gone['state']}")
         served = all_sends.served_ns(gone["heal"])
-        took_s[struck["selector"]].append((served or 0) - gone["heal"])
+        took_s[struck["selector"]].append(inf if served is None else (served - gone["heal"]) / 1e9)
         never += served is None
     print(
         table(
             ("restarted while no controller was there", "served after, s: median", "most"),
             [
-                (name, f"{median(took_s[who]) / 1e9:.2f}", f"{max(took_s[who]) / 1e9:.2f}")
+                (name, f"{median(took_s[who]):.2f}", f"{max(took_s[who]):.2f}")
                 for name, who in RESTARTED.items()
             ],
         )

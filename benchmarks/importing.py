@@ -4,8 +4,8 @@
 
 Clients send to a few keys at a time and poll those that are theirs; a key is retired after a while
 and another takes its place, as Jepsen's generator does. Printed are lines a second for reading,
-pairing and writing, the time and memory of the whole, and, with --check, the verdict's. On a busy
-machine the processor's seconds tell more than the clock's.
+pairing and writing, the time of the whole and the memory of all its processes together, and, with
+--check, the verdict's. On a busy machine the processor's seconds tell more than the clock's.
 """
 
 import argparse
@@ -17,6 +17,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from _used import Peak
 
 from harness.importers import _folder, jepsen_kafka
 from harness.judge import judge
@@ -110,10 +112,13 @@ def main() -> None:
         path = Path(folder) / "history.edn"
         with path.open("w") as file:
             file.writelines(history(options.operations))
-        _measure(path, Path(folder) / "run", check=options.check)
+        with Peak() as peak:
+            told = _measure(path, Path(folder) / "run", check=options.check)
+    json.dump(told | {"peak_gb": round(peak.gb, 2)}, sys.stdout, indent=2)
+    print()
 
 
-def _measure(path: Path, out: Path, *, check: bool) -> None:
+def _measure(path: Path, out: Path, *, check: bool) -> dict[str, object]:
     size = path.stat().st_size
     began, cpu = time.perf_counter(), _cpu_s()
     recording = jepsen_kafka.read(path)
@@ -121,7 +126,7 @@ def _measure(path: Path, out: Path, *, check: bool) -> None:
     lines = len(recording.events)
     run = _folder.write(recording, path, "jepsen-kafka", out)
     written = time.perf_counter()
-    told = {
+    told: dict[str, object] = {
         "lines": lines,
         "file_mb": round(size / 1e6, 1),
         "read_s": round(read - began, 2),
@@ -134,12 +139,7 @@ def _measure(path: Path, out: Path, *, check: bool) -> None:
     }
     if check:
         told |= _judged(run, began)
-    told["rss_mb"] = {
-        "this": _peak(resource.RUSAGE_SELF),
-        "largest_child": _peak(resource.RUSAGE_CHILDREN),
-    }
-    json.dump(told, sys.stdout, indent=2)
-    print()
+    return told
 
 
 def _judged(run: RunDir, began: float) -> dict[str, object]:
@@ -157,10 +157,6 @@ def _cpu_s() -> float:
     """Of this process and of children that have ended."""
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
-
-
-def _peak(who: int) -> int:
-    return round(resource.getrusage(who).ru_maxrss / 1024)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from _figures import table
+from _figures import needs, table
 from _synthetic import write_run
 from _used import used
 
@@ -210,6 +210,8 @@ def _row(name: str, told: tuple[Any, ...], ratio: str) -> tuple[str, ...]:
 def main() -> int:
     numbers = [word for word in sys.argv[1:] if not word.startswith("-")]
     events = int(float(numbers[0])) if numbers else 10_000_000
+    if "--alone" not in sys.argv:
+        needs("duckdb", "polars")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         written(path, events)

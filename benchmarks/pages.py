@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -109,16 +110,24 @@ def _faults(run: RunDir) -> None:
     table.close()
 
 
-def shown_after_s(path: Path) -> float | None:
-    """Until the picture is drawn and answers to a key; None where there is no browser."""
-    browser_path = shutil.which("chromium")
-    if browser_path is None:
-        return None
+def browser() -> str:
+    """The program, or nothing; then it is said what is missing."""
+    program = shutil.which("chromium") or ""
+    if not program:
+        print("not shown in a browser: there is no chromium here")
+    elif find_spec("playwright") is None:
+        print(f"not shown in a browser: {sys.executable} -m pip install playwright")
+        return ""
+    return program
+
+
+def shown_after_s(path: Path, browser_path: str) -> float:
+    """Until the picture is drawn and answers to a key."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-        tab = browser.new_page()
+        opened = driver.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        tab = opened.new_page()
         began = time.perf_counter()
         tab.goto(path.as_uri())
         tab.wait_for_selector("#time[data-drawn]")
@@ -127,7 +136,7 @@ def shown_after_s(path: Path) -> float | None:
         tab.keyboard.press("+")
         tab.wait_for_selector(f"#time:not([data-drawn='{before}'])")
         took = time.perf_counter() - began
-        browser.close()
+        opened.close()
     return took
 
 
@@ -143,8 +152,8 @@ def main() -> int:
         size = run.report_file.stat().st_size / 1e6
         print(f"{asked.operations:,} operations: made in {wall:.1f} s ({cpu:.1f} s of processor)")
         print(f"{size:.2f} MB")
-        times = [shown_after_s(run.report_file) for _ in range(TIMES)]
-        if took := [one for one in times if one is not None]:
+        if program := browser():
+            took = [shown_after_s(run.report_file, program) for _ in range(TIMES)]
             told = f"median of {TIMES} new browsers; {min(took):.2f} to {max(took):.2f}"
             print(f"drawn, and zoomed by a key, after {median(took):.2f} s ({told})")
     return 0

@@ -6,7 +6,7 @@ twenty processes. From the sealed files to the verdict, with real time, on Spark
 seconds of all processes, the sum of their peaks), or with `--here` in this one process. Then the
 same with ten stale reads put in, which must be found and counted.
 
-Elle takes about 100 CPU seconds and 8.4 GB for a million, with parsing.
+Elle takes about 100 CPU seconds and 8.4 GB for a million, with parsing, which is not counted here.
 """
 
 import multiprocessing

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 DEEPEST = 200
+LONGEST = 4_000  # characters of a number: Python reads no more than 4,300 digits
 
 
 class Keyword(str):
@@ -155,11 +156,11 @@ def _atom(token: str, at: int) -> Any:
     if first == '"':
         if len(token) < 2:
             raise Malformed(at, "a string is never closed")
-        return _ESCAPE.sub(_escaped, token[1:-1]) if "\\" in token else token[1:-1]
+        return _text(token[1:-1], at) if "\\" in token else token[1:-1]
     if first == "\\":
         if len(token) < 2:
             raise Malformed(at, "a character is missing")
-        return _CHARACTERS.get(token[1:]) or _escaped_character(token[1:])
+        return _CHARACTERS.get(token[1:]) or _whole(_escaped_character(token[1:]), at)
     if token in _CONSTANTS:
         return _CONSTANTS[token]
     if first == ":":
@@ -168,11 +169,25 @@ def _atom(token: str, at: int) -> Any:
 
 
 def _number(token: str, at: int) -> int | float:
+    if len(token) > LONGEST:
+        raise Malformed(at, f"a number of {len(token):,} characters")
     if _INTEGER.match(token):
         return int(token.removesuffix("N"))
     if _DECIMAL.match(token):
         return float(token.removesuffix("M"))
     raise Malformed(at, f"{token[:40]} is no number")
+
+
+def _text(inside: str, at: int) -> str:
+    return _whole(_ESCAPE.sub(_escaped, inside), at)
+
+
+def _whole(text: str, at: int) -> str:
+    """Two escapes that are the halves of one character, as Java writes it, become that one."""
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as e:
+        raise Malformed(at, "an escape is half of a character") from e
 
 
 def _escaped_character(word: str) -> str:

@@ -25,6 +25,7 @@ LOG = "rebalance-log"
 MOST_SAMPLES = 16  # orders of keys in one piece
 FEW_LINES = 64  # not worth a sample
 NEMESIS = -2
+MOST_PROCESSES = 1 << 31
 NAMELESS, UNKNOWN = -1, -2  # numbers of f, besides the format's own
 _COLON, _BLANK, _NEWLINE = 58, 32, 10
 _ODD = np.zeros(256, np.bool_)
@@ -160,11 +161,15 @@ def _at_once(
         fields[name] = begin, finish
     kind = _which(text, fields["type"], list(TYPES))
     process, there = numbers(text, *fields["process"])
-    good &= (kind >= 0) & there & (process < 1 << 31)
+    good &= (kind >= 0) & there & (process < MOST_PROCESSES)
     time = np.full(len(start), UNTIMED, np.int64)
     if "time" in fields:
         time, there = numbers(text, *fields["time"])
         good &= there
+    error = np.zeros(len(start), np.bool_)
+    if "error" in fields:
+        error, told = _told(text, *fields["error"])
+        good &= told
     f = _which(text, fields["f"], fs) if "f" in fields else np.full(len(start), NAMELESS)
 
     def spans(name: str, skip: int = 0) -> Spans:
@@ -178,11 +183,19 @@ def _at_once(
         f=np.where(f < 0, UNKNOWN if "f" in fields else NAMELESS, f)[good],
         time=time[good],
         value=spans("value"),
-        error=np.full(int(good.sum()), "error" in fields),
+        error=error[good],
         extra=spans(LOG),
         names=spans("f", 1) if "f" in fields else spans("f"),
     )
     return heads, good
+
+
+def _told(text: Bytes, start: Ints, end: Ints) -> tuple[Bools, Bools]:
+    """Which of these values are not nil; and where that is certain without the reader."""
+    nil = says(text, start, b"nil")
+    exact = nil & (end - start == len(b"nil"))
+    blank = (text[start] == _BLANK) | (text[start] == ord(","))
+    return ~exact, exact | ~(nil | blank)
 
 
 def _which(text: Bytes, span: tuple[Ints, Ints], names: Sequence[str]) -> Ints:
@@ -241,10 +254,12 @@ def fields_of(form: Any, line: int, slips: Slips) -> Fields | None:
         what = f":type is {_edn.write(form.get('type'))}, not :invoke, :ok, :fail or :info"
         slips.add(Slip("NO_TYPE", line, what, gap=True))
         return None
-    if not isinstance(process, int | str) or isinstance(process, bool):
-        slips.add(Slip("NO_PROCESS", line, f":process is {_edn.write(process)}", gap=True))
+    number = isinstance(process, int) and not isinstance(process, bool)
+    if not isinstance(process, str) and not (number and 0 <= process < MOST_PROCESSES):
+        what = f":process is {_edn.write(process)}, no number from 0 below {MOST_PROCESSES:,}"
+        slips.add(Slip("NO_PROCESS", line, what, gap=True))
         return None
-    who = process if isinstance(process, int) and 0 <= process < 1 << 31 else NEMESIS
+    who = process if number else NEMESIS
     at = time if isinstance(time, int) and 0 <= time < 1 << 62 else UNTIMED
     name = str(f) if isinstance(f, str) else None if f is None else _edn.write(f)
     value, log = _edn.write(form.get("value")), form.get(LOG)

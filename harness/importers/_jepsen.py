@@ -69,8 +69,11 @@ class Lines:
 
 @dataclass(frozen=True)
 class Decoded:
+    """`votes`: what this piece says of a question that only the whole file can answer."""
+
     parts: pa.Table
     remarks: Sequence[Remark] = ()
+    votes: tuple[int, ...] = ()
 
 
 Decode = Callable[[Lines, Slips], Decoded]
@@ -79,13 +82,15 @@ Decode = Callable[[Lines, Slips], Decoded]
 @dataclass(frozen=True)
 class Format:
     """A workload of Jepsen's: the kinds of operation it knows, those that are no operations on
-    data, and how values are read."""
+    data, and how values are read. `elect`: from the votes of all pieces the decoder of the file,
+    None where each piece was read as the file is."""
 
     name: str
     kind: str
     fs: tuple[str, ...]
     decode: Decode
     silent: tuple[str, ...] = ()
+    elect: Callable[[Sequence[tuple[int, ...]]], Decode | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,8 @@ def recording(path: Path, form: Format, size: int = PIECE_BYTES) -> Recording:
     """The whole file. BadRequest when there is no operation of this format in it."""
     slips = Slips()
     read = list(_pieces(path, form, slips, size))
+    if form.elect and (decode := form.elect([piece.decoded.votes for piece in read])):
+        return recording(path, replace(form, decode=decode, elect=None), size)
     for piece in read:
         slips.add_all(piece.slips)
     events = joined([piece.events for piece in read])
@@ -159,15 +166,20 @@ def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece
 
 
 def _not_line_by_line(data: bytes) -> bool:
-    """Does the file begin with a collection of maps, or with a map of several lines?"""
-    line = next((s for s in data.splitlines() if s.strip()), b"").strip()
-    if line[:1] in (b"[", b"("):
-        return True
-    try:
-        _edn.read(line.decode("utf-8", errors="replace"))
-    except _edn.Malformed as e:
-        return "never closed" in e.message and line[:1] == b"{"
-    return False
+    """Does the file begin with a collection of maps, or with a map of several lines? A line that
+    broke off is neither: whole ones follow it."""
+    lines = (line.strip() for line in data.splitlines())
+    for number, line in enumerate(filter(None, lines)):
+        if number == 0 and line[:1] in (b"[", b"("):
+            return True
+        try:
+            form = _edn.read(line.decode("utf-8", errors="replace"))
+        except _edn.Malformed as e:
+            if line[:1] == b"{" and "never closed" in e.message:
+                continue
+            return number > 0
+        return number > 0 and not (isinstance(form, dict) and "type" in form)
+    return True
 
 
 # -------------------------------------------------------------------------------------- pieces

@@ -7,7 +7,11 @@ more than the file proves:
                        they say, both are, and the operation is of unknown outcome
     never invoked      it counts as invoked at the history's very beginning, the weakest there is
     overlapping        completions of a process with several open operations can not be told apart:
-                       they are dropped, and the operations are of unknown outcome
+                       they are dropped, and the operations are of unknown outcome, until as many
+                       have ended as were begun. A client that lost an answer and went on looks
+                       like one that has two requests on their way and gets its answers in turn: to
+                       go on after the first of them would give this one's answers to the wrong
+                       requests, so where a completion is missing nothing more is known of a process
     another kind       a completion of another kind than the open operation's is dropped
     times that go back the file's order is kept, and a time that is too early is raised
 
@@ -49,7 +53,7 @@ class Paired:
 def paired(
     events: Events, slips: Slips, alike: Alike = lambda first, second: True, *, strict: bool = False
 ) -> Paired:
-    invoke = _alternating(events)
+    invoke = in_turn(events)
     bad = np.unique(events.process[invoke == NOBODY])
     orphans = np.zeros(len(events), np.bool_)
     if len(bad):
@@ -60,7 +64,7 @@ def paired(
     return Paired(invoke, orphans, times(events, slips, strict=strict))
 
 
-def _alternating(events: Events) -> Ints:
+def in_turn(events: Events) -> Ints:
     """Each completion's invocation where it comes right before it in its process. NOBODY marks an
     event of a process that breaks the rules."""
     order = np.argsort(events.process, kind="stable")
@@ -94,8 +98,8 @@ def _untangle(
                     Slip(
                         "OVERLAP",
                         line,
-                        f"{who} invokes, and its operation of line {before}"
-                        " is still open; both are taken as of unknown outcome",
+                        f"{who} invokes, and its operation of line {before} is still open: whose"
+                        " its completions are is not known until as many have ended as were begun",
                         gap=True,
                     )
                 )

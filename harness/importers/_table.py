@@ -9,7 +9,8 @@
 
 `process`, `type` (invoke, ok, fail, info) and `f` must be there; `f` is a word of
 `harness.operation.F` in small letters. `key`, `value`, `arg` (the new value of a cas), `offset`,
-`pos`, `mop` and `time` (nanoseconds) are optional, and an empty cell is absent. What one event says
+`pos`, `mop` and `time` (nanoseconds) may be missing, and an empty cell is absent; what that means
+for a key and a value is said in `_left_out`. What one event says
 in several rows, messages of a poll (`pos`) or micro-operations of a transaction (`mop`), comes
 right before the event's own row, which has neither, but for a cas that was refused by the
 comparison: its `fail` has a `pos` of 0. Which kinds of operation there are tells what
@@ -27,8 +28,10 @@ import pyarrow.compute as pc
 
 from harness.errors import BadRequest
 from harness.importers._cells import columns_of, said, words
+from harness.importers._grouping import events_of, merged, told
 from harness.importers._kinds import KINDS
-from harness.importers._pairing import NOBODY
+from harness.importers._left_out import Shape, filled
+from harness.importers._pairing import NOBODY, in_turn
 from harness.importers._recording import (
     PARTS,
     SAME,
@@ -53,6 +56,7 @@ ABOUT = (  # what a history is about, and the kinds of operation it then may hav
     ("lock", {F.ACQUIRE, F.RELEASE}),
     ("transactions", {F.GET, F.PUT, F.APPEND, F.LIST}),
 )
+PARTED = {F.GET, F.PUT, F.CAS, F.APPEND, F.LIST}  # what a transaction may do
 
 
 def recording(table: pa.Table, path: Path, line: Ints, slips: Slips) -> Recording:
@@ -69,21 +73,25 @@ def recording(table: pa.Table, path: Path, line: Ints, slips: Slips) -> Recordin
     line, kind, f, process = line[good], kind[good], f[good], process[good]
     about = _about(f, taken, path)
     unclear = said(taken, KINDS[about], path, line, slips)
-    listed = taken["pos"].is_valid().to_numpy(zero_copy_only=False)
+    mop, pos = (taken[name].fill_null(-1).to_numpy().astype(np.int64) for name in ("mop", "pos"))
+    listed = pos >= 0
     listed &= (f != F.CAS) | (kind != Type.FAIL)  # a refused cas has a pos of its own
-    own = ~(listed | taken["mop"].is_valid().to_numpy(zero_copy_only=False))
-    event_of, orphaned = _events_of(process, own)
+    own = ~(listed | (mop >= 0))
+    event_of = events_of(process, own, kind, f, mop >= 0)
+    told(event_of, line, slips)
+    unclear |= merged(event_of, own, mop, pos, line, slips)
     at = np.flatnonzero(own)
-    if len(orphaned):
-        what = "rows with pos or mop, and no row of the event itself after them"
-        slips.add(Slip("NO_EVENT", int(line[orphaned[0]]), what, gap=True), len(orphaned))
     if not len(at):
         raise BadRequest(f"{path} holds no operation: {slips.first[-1]}")
     time = _times(taken["time"])
     events = Events(line[at], time[at], kind[at], process[at], f[at], np.zeros(len(at), np.bool_))
+    shape = Shape(about, line, f, kind, own, listed, event_of, in_turn(events))
+    taken, lacking = filled(taken, shape, slips)
+    unclear |= lacking
     order = _order(events)
     number = np.append(np.argsort(order), -1)  # of each event; -1 stays -1
-    event = np.where(unclear, NOBODY, number[event_of])
+    event = number[event_of]
+    event[np.isin(event, event[unclear])] = NOBODY  # one row that says nothing, and none does
     parts = _parts(taken, event, f, kind)
     return Recording(about, events.take(order), parts, slips)
 
@@ -128,7 +136,13 @@ def _about(f: Ints, columns: dict[str, pa.Array], path: Path) -> str:
     """What the history is about. BadRequest when its kinds of operation do not go together."""
     there = {F(int(number)) for number in np.unique(f)}
     if columns["mop"].null_count < len(f):
-        return "transactions"
+        if there <= PARTED:
+            return "transactions"
+        words = ", ".join(sorted(f.name.lower() for f in there - PARTED))
+        raise BadRequest(
+            f"{path} has rows with mop, so it is about transactions, and these know append, list,"
+            f" get, put and cas, but no {words}; leave mop empty, or make a file of each"
+        )
     for name, allowed in ABOUT:
         if there <= allowed:
             return name
@@ -137,28 +151,6 @@ def _about(f: Ints, columns: dict[str, pa.Array], path: Path) -> str:
         f"{path} is about several things ({words}), which no checker judges together; make a file"
         " of each"
     )
-
-
-def _events_of(process: Ints, own: Bools) -> tuple[Ints, Ints]:
-    """For each row the number of its event: the next row of its process that is an event's own.
-    -1, and which rows those are, where none follows."""
-    order = np.argsort(process, kind="stable")
-    number = np.cumsum(own) - 1  # of an event's own row, in the order of the file
-    event = np.full(len(process), -1, np.int64)
-    following = _next_own(order, own[order], process[order])
-    known = following >= 0
-    event[order[known]] = number[following[known]]
-    return event, np.flatnonzero(event < 0)
-
-
-def _next_own(order: Ints, own: Bools, process: Ints) -> Ints:
-    """In rows sorted by process: the row, of the file, of the next own row of the same process."""
-    at = np.where(own, np.arange(len(order)), len(order))
-    following = np.minimum.accumulate(at[::-1])[::-1]
-    inside = following < len(order)
-    clipped = np.minimum(following, len(order) - 1)
-    same = inside & (process[clipped] == process)
-    return np.where(same, order[clipped], -1)
 
 
 def _parts(columns: dict[str, pa.Array], event: Ints, f: Ints, kind: Ints) -> pa.Table:

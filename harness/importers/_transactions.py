@@ -46,4 +46,6 @@ def operation(sheet: Sheet, event: int, f: F) -> None:
 def three(part: Any) -> tuple[Any, Any, Any]:
     if not isinstance(part, list) or len(part) != 3:
         raise odd(part, "a micro-operation of three elements")
+    if part[1] is None:
+        raise odd(part, "a micro-operation with a key")
     return part[0], part[1], part[2]

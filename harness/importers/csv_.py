@@ -42,7 +42,7 @@ def read(path: Path) -> Recording:
         table = pv.read_csv(
             BytesIO(data),
             pv.ReadOptions(use_threads=False),
-            pv.ParseOptions(invalid_row_handler=passed_over),
+            pv.ParseOptions(newlines_in_values=True, invalid_row_handler=passed_over),
             convert,
         )
     except pa.ArrowInvalid as e:

@@ -62,7 +62,7 @@ def one_by_one(lines: Lines, events: Ints, slips: Slips) -> tuple[pa.Table, list
             if f in READING:
                 remarks += _reading(event, kind, f, value)
             elif f in OPERATIONS:
-                _operation(sheet, event, kind, value)
+                _operation(sheet, event, kind, f, value)
         except (Odd, _edn.Malformed) as e:
             sheet.cut(before)
             message = f":value is not what :f :{f} has: {e}"
@@ -70,8 +70,13 @@ def one_by_one(lines: Lines, events: Ints, slips: Slips) -> tuple[pa.Table, list
     return sheet.table(), remarks
 
 
-def _operation(sheet: Sheet, event: int, kind: int, value: Any) -> None:
-    """One or several micro-operations; a single one is the operation itself."""
+def _operation(sheet: Sheet, event: int, kind: int, f: str, value: Any) -> None:
+    """One or several micro-operations; a single one is the operation itself. What did not end ok
+    and has no value did what was asked, or nothing of it: its invocation tells."""
+    if kind > Type.OK and not value and f != "poll":
+        return
+    if value is None and f != "poll":
+        raise odd(value, "a vector of micro-operations")
     parts = elements(value, "a vector of micro-operations")
     for mop, part in enumerate(parts):
         _micro(sheet, event, kind, part, mop if len(parts) > 1 else None)
@@ -112,8 +117,8 @@ def _polled(sheet: Sheet, event: int, found: Any, mop: int | None) -> None:
     for key, messages in (found or {}).items():
         for message in elements(messages, "a vector of messages"):
             offset, value = pair(message, "a pair of offset and value")
-            if value is None or not _is_offset(offset):
-                raise odd(message, "an offset and a value")
+            if key is None or value is None or not _is_offset(offset):
+                raise odd(message, "an offset and a value of a key")
             sheet.add(
                 event, F.POLL, atom(key), atom(value), offset=offset, pos=pos, mop=mop, type=Type.OK
             )

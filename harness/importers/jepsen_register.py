@@ -6,13 +6,15 @@ refused by the comparison itself, and so tells that the register did not hold th
 error it did not happen, and tells nothing.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from harness.importers._decoding import atom, by_rows, pair
-from harness.importers._jepsen import Decoded, Format, Lines, recording
+from harness.importers._jepsen import Decode, Decoded, Format, Lines, recording
 from harness.importers._recording import Recording, Sheet, Slips
 from harness.operation import F, Type
 
@@ -46,23 +48,40 @@ _one_register, _many = by_rows(_single), by_rows(_keyed)
 
 
 def _decode(lines: Lines, slips: Slips) -> Decoded:
-    return (_many if _keyed_by(lines) else _one_register)(lines, slips)
+    """A piece as it looks by itself, and its votes."""
+    votes = _votes(lines)
+    decode = _many if _by_key(votes) else _one_register
+    return replace(decode(lines, slips), votes=votes)
 
 
-def _keyed_by(lines: Lines) -> bool:
-    """Most reads have a vector as value, or most writes where nothing is read: one line that is
-    odd says nothing about the others."""
+def _elected(votes: Sequence[tuple[int, ...]]) -> Decode | None:
+    """What the file is, where a piece of it looked otherwise."""
+    by_key = _by_key(tuple(map(sum, zip(*votes, strict=True))))
+    alike = all(_by_key(some) == by_key for some in votes)
+    return None if alike else _many if by_key else _one_register
+
+
+def _votes(lines: Lines) -> tuple[int, ...]:
+    """How many reads are invoked with a vector and how many with nil; how many writes with a vector
+    and how many with anything else."""
+    votes: list[int] = []
     for name in ("read", "write"):
         asked = np.flatnonzero(lines.named(name) & (lines.type == Type.INVOKE)).tolist()
         values = [lines.value[event] or "nil" for event in asked]
         vectors = sum(value.startswith("[") for value in values)
-        others = values.count("nil") if name == "read" else len(values) - vectors
-        if vectors or others:
-            return vectors > others
-    return False
+        votes += [vectors, values.count("nil") if name == "read" else len(values) - vectors]
+    return tuple(votes)
 
 
-FORMAT = Format("jepsen-register", "registers", ("read", "write", "cas"), _decode)
+def _by_key(votes: tuple[int, ...]) -> bool:
+    """Most reads have a vector as value, or most writes where nothing is read: one line that is
+    odd says nothing about the others."""
+    reads, writes = votes[:2], votes[2:]
+    vectors, others = reads if any(reads) else writes
+    return vectors > others
+
+
+FORMAT = Format("jepsen-register", "registers", ("read", "write", "cas"), _decode, elect=_elected)
 
 
 def read(path: Path) -> Recording:

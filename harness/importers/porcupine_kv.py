@@ -7,6 +7,7 @@ A key that holds the empty string is one that was never written. There are no ti
 microsecond.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +48,17 @@ def read(path: Path) -> Recording:
 def _wrong(form: Any) -> str:
     if not isinstance(form, dict):
         return "not a map, as every operation is"
-    if form.get("type") not in TYPES or form.get("f") not in FS:
+    if not _among(form.get("type"), TYPES) or not _among(form.get("f"), FS):
         return ":type must be :invoke, :ok, :fail or :info, and :f one of :get, :put, :append"
     if not isinstance(form.get("process"), int) or not 0 <= form["process"] < 1 << 31:
         return ":process must be a number"
     if not isinstance(form.get("key"), str | int):
         return ":key must be a string"
     return "" if isinstance(form.get("value"), str | None) else ":value must be a string"
+
+
+def _among(word: Any, words: Mapping[str, Any]) -> bool:
+    return isinstance(word, str) and word in words
 
 
 def _said(sheet: Sheet, event: int, kind: int, f: F, form: dict[str, Any]) -> None:

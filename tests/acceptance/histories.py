@@ -6,7 +6,9 @@
 DIR is SEATRIAL_HISTORIES if nobody names it. Every file goes through its importer and the checkers
 of its kind, on Spark, or with `--here` by the same kernels without it; the registers once more as
 keys of one table. A verdict has to be as published. Of what was injected each must be found once,
-at its key and value, and nothing else may be found. Ends with 1 when a file deviates.
+at its key and value, and nothing else may be found. Where this does not know which findings tell
+what was injected, only the verdict is compared, and the line says so. Ends with 1 when a file
+deviates, and 254 when there is no history.
 """
 
 import argparse
@@ -30,6 +32,7 @@ import pyarrow.parquet as pq
 from checkers._linear.judge import judge as judge_batch
 from checkers._linear.registers import COLUMNS, judged, parts_of, selected
 from harness import registry
+from harness.errors import EXIT_BAD_REQUEST
 from harness.history import History
 from harness.importers import _folder
 from harness.judge import judge, judge_here
@@ -37,6 +40,7 @@ from harness.rundir import RunDir
 from harness.verdict import Verdict
 
 EXPECTED = {"linearizable": "valid", "not linearizable": "invalid"}
+PARTS = ("porcupine", "jepsen")
 FORMATS = ("kafka", "register", "append", "wr", "queue", "set", "counter")
 APART = 1 << 20  # numbers of operations, and of processes, of different files in one table
 
@@ -45,7 +49,8 @@ Judge = Callable[[RunDir], Verdict]
 
 @dataclass(frozen=True)
 class Line:
-    """One file. `wrong`: in what it deviates; nothing if it does not."""
+    """One file. `wrong`: in what it deviates; nothing if it does not. `unread`: of what was
+    injected, what is not compared with the findings."""
 
     name: str
     expected: str
@@ -54,10 +59,12 @@ class Line:
     theirs_us: float = 0.0
     core: float = 0.0
     wrong: str = ""
+    unread: str = ""
 
     def __str__(self) -> str:
         numbers = (f"{n:10,.1f}" if n else f"{'':10}" for n in self)
         mark = f"  DEVIATES: {self.wrong}" if self.wrong else ""
+        mark += f"  only the verdict is compared: {self.unread}" if self.unread else ""
         return f"{self.name:28} {self.expected:9} {self.found:9}{''.join(numbers)}{mark}"
 
     def __iter__(self) -> Iterator[float]:
@@ -179,7 +186,14 @@ def injected(folder: Path, runs: Path, asked: Judge) -> Iterator[Line]:
         expected, found = "invalid" if any(wrongs.values()) else "valid", str(verdict.verdict)
         wrong = verdict.sentence if found != expected else ""
         wrong = wrong or "; ".join(_deviations(kind, wrongs, verdict))
-        yield Line(name, expected, found, wrong=wrong)
+        yield Line(name, expected, found, wrong=wrong, unread=_unread(kind, wrongs))
+
+
+def _unread(kind: str, truth: Mapping[str, Sequence[Any]]) -> str:
+    """What was injected and no line of SOUGHT tells."""
+    return ", ".join(
+        name for name, some in truth.items() if some and name not in SOUGHT.get(kind, ())
+    )
 
 
 def _deviations(kind: str, truth: Mapping[str, Sequence[Any]], verdict: Verdict) -> Iterator[str]:
@@ -305,7 +319,9 @@ def table(folder: Path, runs: Path, asked: Judge) -> int:
         found.append(line)
     wrong = sum(bool(line.wrong) for line in found)
     cores = [line.core for line in found if line.core and line.name.endswith(".log")]
-    print(f"{len(found)} histories, {wrong} deviate")
+    unread = sum(bool(line.unread) for line in found)
+    rest = f", of {unread} only the verdict is compared" if unread else ""
+    print(f"{len(found)} histories, {wrong} deviate{rest}")
     if cores:
         print(f"counterexamples of registers: {sum(cores) / len(cores):.1f} operations on average")
     return 1 if wrong or not found else 0
@@ -316,7 +332,14 @@ def main() -> int:
     parser.add_argument("folder", type=Path, nargs="?", metavar="DIR")
     parser.add_argument("--here", action="store_true", help="without Spark")
     given = parser.parse_args()
-    folder = given.folder or Path(os.environ.get("SEATRIAL_HISTORIES", ""))
+    folder = given.folder or Path(os.environ.get("SEATRIAL_HISTORIES") or "histories")
+    if not any((folder / name).is_dir() for name in PARTS):
+        print(
+            f"{folder} has no recorded histories: neither {' nor '.join(PARTS)} is a folder in it;"
+            " name another, or set SEATRIAL_HISTORIES",
+            file=sys.stderr,
+        )
+        return EXIT_BAD_REQUEST
     from harness.spark import session
 
     with TemporaryDirectory() as runs, nullcontext() if given.here else session() as spark:

@@ -67,6 +67,65 @@ def test_each_rule_is_named(imported: Import, at: int, line: str, rule: str, say
     assert any(rule in state["slips"]["counts"] and says in message for message in told), told
 
 
+@pytest.mark.parametrize("process", ["-1", "-2", "2147483648"])
+def test_a_number_that_no_process_has_is_not_the_nemesis(imported: Import, process: str) -> None:
+    """What it sent is not passed over: its line is named, and who reads it has seen no phantom."""
+    other = INVOKE.format(3, 8) + OK.format(3, 8, 8)
+    sent = [line.replace(":process 1", f":process {process}") for line in sound()]
+    run = imported("jepsen-kafka", other + "".join(sent))
+    assert run.state()["slips"]["counts"]["NO_PROCESS"] == 6
+    verdict = judge_here(History.open(run))
+    assert verdict.verdict is Judgement.UNKNOWN
+    assert any(f":process is {process}, no number" in reason.message for reason in verdict.reasons)
+
+
+@pytest.mark.parametrize("broken", [1, 2])
+def test_a_first_line_that_broke_off_is_one_line(imported: Import, broken: int) -> None:
+    """The lines behind it are whole, so it is no map of several lines."""
+    run = imported("jepsen-kafka", "{:type :ok, :process\n" * broken + "".join(sound()))
+    assert run.state()["slips"]["counts"] == {"NOT_EDN": broken}
+    assert run.state()["imported"]["events"] == 8
+
+
+def test_a_map_may_go_on_over_several_lines(imported: Import) -> None:
+    """Its fields, and maps in it, may begin a line."""
+    run = imported("jepsen-kafka", "".join(sound()).replace(", :value", ",\n :value\n"))
+    assert run.state()["slips"]["counts"] == {}
+    assert run.state()["imported"]["events"] == 8
+
+
+@pytest.mark.parametrize(
+    ("form", "line"),
+    [
+        ("porcupine-kv", '{:process 0, :type [1], :f :put, :key "k", :value "x"}\n'),
+        ("porcupine-kv", '{:process 0, :type :ok, :f {:a 1}, :key "k", :value "x"}\n'),
+        ("porcupine-kv", '{:process 0, :type :invoke, :f :put, :key "k", :value "\\ud800"}\n'),
+        ("porcupine-kv", f'{{:process 0, :type :ok, :f :put, :key {"9" * 5000}, :value "x"}}\n'),
+        ("jepsen-set", '{:process 0, :type :invoke, :f :add, :value "\\udc00\\ud800"}\n'),
+        ("jepsen-set", f"{{:process 0, :type :invoke, :f :add, :value {'9' * 5000}}}\n"),
+        (
+            "jepsen-append",
+            f"{{:process 0, :type :invoke, :f :txn, :value [[:r {'9' * 5000} nil]]}}\n",
+        ),
+        ("jepsen-counter", f"{{:process {'9' * 5000}, :type :invoke, :f :add, :value 1}}\n"),
+        ("porcupine", f"INFO jepsen.util - 3\t:ok\t:read\t{'9' * 5000}\n"),
+    ],
+)
+def test_no_value_is_too_odd(imported: Import, form: str, line: str) -> None:
+    """Collections for words, halves of characters, numbers of 5,000 digits: one line, and named."""
+    whole = {
+        "porcupine-kv": '{:process 1, :type :invoke, :f :put, :key "k", :value "x"}\n',
+        "jepsen-set": "{:process 1, :type :invoke, :f :add, :value 1}\n",
+        "jepsen-append": "{:process 1, :type :invoke, :f :txn, :value [[:r 1 nil]]}\n",
+        "jepsen-counter": "{:process 1, :type :invoke, :f :add, :value 1}\n",
+        "porcupine": "INFO jepsen.util - 3\t:invoke\t:read\tnil\n",
+    }
+    run = imported(form, whole[form] + line)
+    (slip,) = run.state()["slips"]["first"]
+    assert slip["line"] == 2
+    assert slip["rule"] in ("NOT_EDN", "ODD_LINE", "ODD_VALUE")
+
+
 def test_times_that_go_back_are_named(imported: Import) -> None:
     """The first line whose time is before an earlier one is named."""
     lines = [line.replace("}\n", f", :time {t}}}\n") for line, t in zip(sound(), T, strict=True)]

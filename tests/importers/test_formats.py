@@ -10,6 +10,7 @@ import pytest
 
 from harness import registry
 from harness.history import History
+from harness.importers import _jepsen, jepsen_register
 from harness.judge import judge_here
 from harness.operation import F, Type, value_of
 from harness.rundir import RunDir
@@ -121,6 +122,21 @@ def test_jepsen_kafka_judged(imported: Import) -> None:
     assert [r.code for r in verdicts["tail"].reasons] == ["NO_FINAL_READ"]
 
 
+def test_jepsen_kafka_that_says_nothing_of_a_send(imported: Import) -> None:
+    """A send that ended without a value is the one that was asked for, so what failed and was read
+    all the same is a phantom; an acknowledgement that says nothing proves nothing."""
+    send = "{{:type :{}, :process 1, :f :send, :value {}}}\n"
+    poll = "{{:type :{}, :process 2, :f :poll, :value [[:poll{}]]}}\n"
+    read = poll.format("invoke", "") + poll.format("ok", " {x [[0 7]]}")
+    asked = send.format("invoke", "[[:send x 7]]")
+    run = imported("jepsen-kafka", asked + send.format("fail", "nil") + read)
+    assert run.state()["slips"]["counts"] == {}
+    assert judge_here(History.open(run)).convicting == ("PHANTOM_REFUSED",)
+    run = imported("jepsen-kafka", asked + send.format("ok", "nil") + read)
+    assert run.state()["slips"]["counts"] == {"ODD_VALUE": 1}
+    assert judge_here(History.open(run)).verdict is Judgement.UNKNOWN
+
+
 def test_jepsen_register(imported: Import) -> None:
     """Reads, writes and cas; one refused by the comparison says so, one with an error does not."""
     run = imported(
@@ -152,6 +168,17 @@ def test_jepsen_register(imported: Import) -> None:
     ]
 
 
+@pytest.mark.parametrize("copies", [1, 100])
+def test_jepsen_register_with_an_error_of_nil(imported: Import, copies: int) -> None:
+    """`:error nil` is no error, in a short file and in a long one: the comparison refused."""
+    asked = "{:type :invoke, :f :write, :value 3, :process 0}\n"
+    wrote = asked + asked.replace("invoke", "ok")
+    cas = "{:type :invoke, :f :cas, :value [3 4], :process 1}\n"
+    refused = "{:type :fail, :f :cas, :value [3 4], :process 1, :error nil}\n"
+    run = imported("jepsen-register", wrote + (cas + refused) * copies)
+    assert [row.get("pos") for row in rows(run)[3::2]] == [0] * copies
+
+
 def test_jepsen_registers_by_key(imported: Import) -> None:
     """With pairs of key and value, each key is a register; texts are numbered, and named."""
     run = imported(
@@ -171,6 +198,25 @@ def test_jepsen_registers_by_key(imported: Import) -> None:
         "5 ok get key=1",
     ]
     assert (run.names()["keys"], run.names()["values"]) == (["7", "9"], [":a", '"b"'])
+
+
+@pytest.mark.parametrize("by_key", [True, False])
+@pytest.mark.parametrize("size", [200, 1 << 20])
+def test_jepsen_registers_in_pieces(tmp_path: Path, by_key: bool, size: int) -> None:
+    """Whether it is one register or many, the whole file says, wherever it is cut."""
+    line = "{{:type :{}, :f :{}, :value {}, :process 0}}\n"
+    rows = [("write", 1, 1), ("read", "nil", 1), ("cas", "[1 2]", "[1 2]"), ("read", "nil", 2)]
+    lines = [
+        line.format(kind, f, f"[7 {value}]" if by_key else value)
+        for f, *values in rows
+        for kind, value in zip(("invoke", "ok"), values, strict=True)
+    ]
+    path = tmp_path / "registers.edn"
+    path.write_text("".join(lines))
+    cut = _jepsen.recording(path, jepsen_register.FORMAT, size)
+    assert not cut.slips
+    assert cut.parts.column("key").to_pylist() == [7 if by_key else 0] * 8
+    assert cut.parts.column("value").to_pylist() == [1, 1, None, 1, 1, 1, None, 2]
 
 
 def test_jepsen_append(imported: Import) -> None:

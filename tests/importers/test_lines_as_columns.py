@@ -66,7 +66,19 @@ fields = st.fixed_dictionaries(
     },
     optional={
         "index": st.integers(0, 10**6).map(str),
-        "error": st.sampled_from([":not-leader", '"a \\" b"', "[:timeout 5]", "{:a :b}", "7"]),
+        "error": st.sampled_from(
+            [
+                ":not-leader",
+                "nil",
+                " nil",
+                "nil,",
+                "nilly",
+                '"a \\" b"',
+                "[:timeout 5]",
+                "{:a :b}",
+                "7",
+            ]
+        ),
         "node": st.sampled_from(["n1", ":n2"]),
     },
 )

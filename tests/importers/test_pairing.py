@@ -58,6 +58,11 @@ def test_a_sound_history_has_no_slips(script: list[tuple[int, Type]]) -> None:
             [0, 1, NOBODY, NOBODY, 4, 4],
             "OVERLAP",
         ),
+        (
+            [(INVOKE, 1), (INVOKE, 1), (OK, 1), (INVOKE, 1), (OK, 1)],
+            [0, 1, NOBODY, 3, NOBODY],
+            "OVERLAP",
+        ),
         ([(INVOKE, 1, 5, 0), (OK, 1, 6, 1)], [0, NOBODY], "OTHER_KIND"),
     ],
 )

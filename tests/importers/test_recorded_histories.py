@@ -12,16 +12,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import histories as acceptance
 import pyarrow.parquet as pq
 import pytest
 
 from harness import registry
+from harness.errors import EXIT_BAD_REQUEST
 from harness.history import History
 from harness.importers import _folder
 from harness.judge import judge_here
 from harness.operation import F, Type
 from harness.rundir import RunDir
-from harness.verdict import Judgement
+from harness.verdict import Judgement, Verdict
 
 
 @pytest.fixture(scope="session")
@@ -138,3 +140,40 @@ def test_porcupine_histories(histories: Path, tmp_path: Path) -> None:
         run = _imported(folder / name, format_, tmp_path / name)
         found[name] = sum(n for (_, kind), n in _counts(run).items() if kind is Type.INVOKE)
     assert found == expected
+
+
+def test_a_folder_without_histories_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing was judged, so nothing is as published."""
+    for argument in (["nowhere"], [str(tmp_path)], []):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("SEATRIAL_HISTORIES", raising=False)
+        monkeypatch.setattr("sys.argv", ["histories.py", *argument, "--here"])
+        assert acceptance.main() == EXIT_BAD_REQUEST
+        said = capsys.readouterr()
+        assert "has no recorded histories" in said.err
+        assert not said.out
+
+
+def test_what_is_not_compared_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a class that nobody has told the finding of, a verdict as expected is not all."""
+    line = "{{:type :{}, :f :{}, :value {}, :process 0}}\n"
+    told = (("write", 1, 1), ("read", "nil", 2))
+    text = "".join(
+        line.format(kind, f, value)
+        for f, *values in told
+        for kind, value in zip(("invoke", "ok"), values, strict=True)
+    )
+    folder = tmp_path / "all" / "jepsen"
+    folder.mkdir(parents=True)
+    (folder / "register_bad.edn.gz").write_bytes(gzip.compress(text.encode()))
+    (folder / "register_bad.edn.truth.json").write_text('{"invented": [[0, 2]], "events": 4}')
+
+    def here(run: RunDir) -> Verdict:
+        return judge_here(History.open(run))
+
+    assert acceptance.table(tmp_path / "all", tmp_path / "runs", here) == 0
+    said = capsys.readouterr().out
+    assert "only the verdict is compared: invented" in said
+    assert "1 histories, 0 deviate, of 1 only the verdict is compared" in said

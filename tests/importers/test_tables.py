@@ -99,6 +99,14 @@ def test_a_refused_cas_tells_what_the_register_did_not_hold(
     assert judge_here(History.open(run)).verdict is expected
 
 
+def test_a_text_of_several_lines_in_a_large_file(imported: Import) -> None:
+    """Wherever a block of the reader ends, a quoted text goes on, and so do the rows."""
+    rows = [f'1,{kind},put,x,"a{n}\nb",{n}\n' for n in range(40_000) for kind in ("invoke", "ok")]
+    run = imported("csv", HEAD + "".join(rows))
+    assert run.state()["imported"]["events"] == 80_000
+    assert run.state()["slips"]["counts"] == {}
+
+
 @pytest.mark.parametrize("row", [b"1,ok,put,\xff,1,20\n", b"1,ok\xff\n"])
 def test_bytes_that_are_no_text_are_refused(
     imported: Import, row: bytes, capsys: pytest.CaptureFixture[str]
@@ -141,3 +149,152 @@ def test_nothing_is_left_of_an_import_that_failed(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         _folder.write(recording, path, "csv", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+NAMES = "process,type,f,key,value,arg,offset,pos,mop\n"
+
+
+def table(*rows: str) -> str:
+    """Rows in few words, `a ok send q m1 - 0`: a dash is an empty cell, and so is what is left."""
+    cells = [["" if cell == "-" else cell for cell in row.split()] for row in rows]
+    return NAMES + "".join(",".join(row + [""] * (9 - len(row))) + "\n" for row in cells)
+
+
+PAST = ("b invoke poll", "b ok poll q m2 - 1 0", "b ok poll")
+LEFT_OUT = {
+    "lost": (
+        *("a invoke send q m1", "a ok send - - - 0", "a invoke send q m2", "a ok send - - - 1"),
+        *PAST,
+    ),
+    "refused": (
+        *("a invoke send q m1", "a fail send"),
+        *("b invoke poll", "b ok poll q m1 - 0 0", "b ok poll"),
+        *("a invoke send q m2", "a ok send - m2 - 1"),
+    ),
+    "told at the end": (
+        *("a invoke send", "a ok send q m1 - 0", "a invoke send q m2", "a ok send - - - 1"),
+        *PAST,
+    ),
+    "set": ("a invoke add s 1", "a ok add", "b invoke list s", "b ok list"),
+    "queue": (
+        *("a invoke enqueue q 1", "a ok enqueue", "b invoke dequeue q", "b ok dequeue - 1"),
+        *("c invoke dequeue q", "c ok dequeue - 1"),
+    ),
+    "counter": ("a invoke add c 1", "a ok add", "b invoke count c", "b ok count - 5"),
+    "lock": ("a invoke acquire l", "a ok acquire", "b invoke acquire l", "b ok acquire"),
+    "register": ("a invoke put x 1", "a ok put", "b invoke get x", "b ok get - 7"),
+}
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_what_one_row_of_an_operation_leaves_out_the_other_one_says(
+    imported: Import, what: str
+) -> None:
+    """A completion need not repeat what was asked: what is wrong is found all the same."""
+    run = imported("csv", table(*LEFT_OUT[what]))
+    assert run.state()["slips"]["counts"] == {}
+    assert judge_here(History.open(run)).verdict is Judgement.INVALID
+
+
+SENT = ("a invoke send q m1", "a ok send q m1 - 0", "a invoke send q m2", "a ok send q m2 - 1")
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        (
+            ("b invoke poll", "b ok poll q m1 - 0 0", "b invoke send q m3", "b ok send"),
+            7,
+        ),
+        (("b invoke poll", "b ok poll q m9 - 2 0", "b fail poll"), 7),
+        (
+            ("b invoke poll", "b ok poll q m1 - 0 0", "b invoke poll", *LEFT_OUT["lost"][-2:]),
+            7,
+        ),
+        (
+            ("b invoke poll", "b ok poll q m2 - 1 0", "b ok poll q m1 - 0 0", "b ok poll"),
+            8,
+        ),
+    ],
+)
+def test_rows_whose_own_row_was_forgotten_belong_to_no_other_event(
+    imported: Import, rows: tuple[str, ...], line: int
+) -> None:
+    """What follows is of another type, asks another thing, or has these places already."""
+    run = imported("csv", table(*SENT, *rows))
+    state = run.state()
+    first = [slip["line"] for slip in state["slips"]["first"] if slip["rule"] == "NO_EVENT"]
+    assert first == [line]
+    assert judge_here(History.open(run)).verdict is Judgement.UNKNOWN
+
+
+@pytest.mark.parametrize("f", ["send", "enqueue"])
+def test_only_transactions_have_parts(imported: Import, f: str) -> None:
+    """A table that numbers the parts of anything else is refused, with what it asks."""
+    rows = (f"a invoke {f} q m1 - - - 0", f"a invoke {f}", f"a ok {f} q m1 - - - 0", f"a ok {f}")
+    with pytest.raises(BadRequest, match=f"rows with mop, .* but no {f};"):
+        imported("csv", table(*rows))
+
+
+KEYLESS = {
+    "messages": (
+        *("a invoke send - m1", "a ok send - - - 0", "a invoke send - m2", "a ok send - - - 1"),
+        *PAST,
+    ),
+    "register": ("a invoke put - 1", "a ok put", "b invoke get", "b ok get - 7"),
+    "set": ("a invoke add - 1", "a ok add", "b invoke list", "b ok list - 2 - - 0", "b ok list"),
+    "transactions": (
+        *("a invoke put - 1 - - - 0", "a invoke put", "a ok put"),
+        *("b invoke get - - - - - 0", "b invoke get", "b ok get - 7 - - - 0", "b ok get"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", KEYLESS)
+def test_without_any_key_all_is_about_one_object(imported: Import, what: str) -> None:
+    """`key` may be left out by all rows, and what is wrong is found."""
+    rows = [row.replace(" q ", " - ") for row in KEYLESS[what]]
+    run = imported("csv", table(*rows))
+    assert run.state()["slips"]["counts"] == {}
+    assert judge_here(History.open(run)).verdict is Judgement.INVALID
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (("a invoke send q", "a ok send q - - 0"), "line 8: value is absent, and send says"),
+        (("a invoke send - m3", "a ok send - - - 2"), "line 8: key is absent, and send says"),
+        (
+            ("b invoke poll", "b ok poll q - - 0 0", "b ok poll"),
+            "line 9: value is absent, and poll",
+        ),
+        (("b invoke poll", "b ok poll - m1 - 0 0", "b ok poll"), "line 9: key is absent, and poll"),
+    ],
+)
+def test_a_row_that_lacks_what_it_needs_says_nothing(
+    imported: Import, rows: tuple[str, ...], says: str
+) -> None:
+    """Nobody is convicted of what nobody said, and nothing is proven."""
+    sound = ("a invoke send q m1", "a ok send - - - 0", "b invoke poll", "b ok poll q m1 - 0 0")
+    run = imported("csv", table(*sound, "b ok poll", "b invoke poll", *rows))
+    verdict = judge_here(History.open(run))
+    assert verdict.verdict is Judgement.UNKNOWN
+    assert any(says in reason.message for reason in verdict.reasons), verdict.reasons
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        (("a invoke put x - - - - 0", "a invoke put", "a ok put"), 2),
+        (("a invoke put", "a ok put x 1 - - - 0", "a ok put"), 2),
+        (("a invoke get x - - - - 0", "a invoke get", "a ok get - 7 - - - 0", "a ok get"), 4),
+        (("a invoke get x - - - - 0", "a invoke get", "a ok get"), 4),
+    ],
+)
+def test_a_part_of_a_transaction_has_a_key_and_what_it_writes(
+    imported: Import, rows: tuple[str, ...], line: int
+) -> None:
+    """What is written is told when it is invoked, what is read when it has ended."""
+    run = imported("csv", table(*rows, "b invoke put y 1 - - - 0", "b invoke put", "b fail put"))
+    assert run.state()["slips"]["counts"] == {"ODD_VALUE": 1}
+    assert run.state()["slips"]["first"][0]["line"] == line

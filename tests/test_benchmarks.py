@@ -1,0 +1,118 @@
+"""Benchmarks refuse what they can not measure, and say which of them missed a goal."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.history import History
+from harness.importers import _folder, csv_
+from harness.rundir import RunDir
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Their modules by name."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    before = set(sys.modules)
+    yield import_module
+    for name in set(sys.modules) - before:
+        if str(ROOT / "benchmarks") in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "expected"),
+    [(20, 0.5, 10), (1, 0.5, 1), (100, 0.99, 99), (100, 0.07, 7), (3, 1.0, 3), (3, 0.0, 1)],
+)
+def test_a_quantile_is_what_so_many_do_not_exceed(
+    benchmark: Any, count: int, share: float, expected: float
+) -> None:
+    """The least value of which that holds."""
+    figures = benchmark("_figures")
+    assert figures.quantile(range(1, count + 1), share) == expected
+
+
+def test_a_peer_that_is_not_installed_is_said_first(benchmark: Any) -> None:
+    """In one sentence, with the command that helps."""
+    figures = benchmark("_figures")
+    figures.needs("json", "math")
+    with pytest.raises(SystemExit, match=r"no_such_peer not installed: .* --group bench"):
+        figures.needs("json", "no_such_peer")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    """A run without a fault."""
+    path = tmp_path / "history.csv"
+    path.write_text("process,type,f,key,value\na,invoke,send,q,1\na,ok,send,q,1\n")
+    return _folder.write(csv_.read(path), path, "csv", tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ({"error": "no broker"}, "no broker"),
+        ({"ended": False}, "did not end"),
+        ({}, "0 of 2 fault"),
+    ],
+)
+def test_a_recovery_is_not_measured_of_a_run_that_failed(
+    benchmark: Any, run: RunDir, state: dict[str, Any], says: str
+) -> None:
+    """Nor of one in which a fault was not in force."""
+    outages = benchmark("_outages")
+    run.update_state(**state)
+    assert History.open(run).ended is state.get("ended", True)
+    with pytest.raises(outages.Incomplete, match=says):
+        outages.measured(run, 2)
+
+
+def test_a_recovery_is_measured_again_with_another_number_of_faults(benchmark: Any) -> None:
+    """And where nothing was kept of the run before."""
+    recovery, outages = benchmark("recovery"), benchmark("_outages")
+    cell = outages.Cell("kill")
+    kept = {cell.key: {"times": [[0.1, 0.0]] * 2, "late": 0, "maimed": 0}}
+    assert recovery.there(kept, cell, 2)
+    assert not recovery.there(kept, cell, 20)
+    assert not recovery.there({cell.key: {"times": [], "late": 0, "maimed": 0}}, cell, 20)
+    assert not recovery.there({}, cell, 20)
+
+
+def test_times_that_nobody_stored_are_no_times(
+    benchmark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Histories may stand there without Porcupine's own times."""
+    assert benchmark("linearizable").stored(tmp_path) == {}
+    assert "no times of Porcupine's" in capsys.readouterr().out
+
+
+def test_all_benchmarks_are_run_and_those_that_missed_are_named(tmp_path: Path) -> None:
+    """One that misses its goal does not end the others; all of them do at the end."""
+    if shutil.which("make") is None:
+        pytest.skip("no make here")
+    for name in (".ci/packages", ".venv/bin/pip", ".venv/bin/python", ".venv/.ready"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        body = 'exec sh "$1"' if name.endswith("python") else ":"
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "benchmarks").mkdir()
+    for name, body in {"a": "echo a", "b": "exit 1", "c": "echo c", "d": "exit 3"}.items():
+        (tmp_path / "benchmarks" / f"{name}.py").write_text(body + "\n")
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    os.utime(tmp_path / ".venv/.ready")
+    ran = subprocess.run(
+        ["make", "bench"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode != 0
+    assert [line for line in ran.stdout.splitlines() if len(line) == 1] == ["a", "c"]
+    assert "goals missed, or no numbers: benchmarks/b.py benchmarks/d.py" in ran.stderr
