@@ -13,9 +13,8 @@ from harness.rundir import RunDir
 from harness.sayable import printable
 from harness.verdict import Finding
 from reports import _words
-from reports._run import Told, printable, put, rank, read, rerun_command
-from reports._times import SILENCE, TO_ACK, of_faults
 from reports._run import Told, put, rank, read, rerun_command
+from reports._times import SILENCE, TO_ACK, of_faults
 
 MARKS = {"valid": "✅", "invalid": "❌", "unknown": "❔"}
 ROWS_SHOWN = 5

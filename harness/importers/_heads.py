@@ -254,12 +254,14 @@ def fields_of(form: Any, line: int, slips: Slips) -> Fields | None:
         what = f":type is {_edn.write(form.get('type'))}, not :invoke, :ok, :fail or :info"
         slips.add(Slip("NO_TYPE", line, what, gap=True))
         return None
-    number = isinstance(process, int) and not isinstance(process, bool)
-    if not isinstance(process, str) and not (number and 0 <= process < MOST_PROCESSES):
+    if isinstance(process, str):
+        who = NEMESIS
+    elif type(process) is int and 0 <= process < MOST_PROCESSES:
+        who = process
+    else:
         what = f":process is {_edn.write(process)}, no number from 0 below {MOST_PROCESSES:,}"
         slips.add(Slip("NO_PROCESS", line, what, gap=True))
         return None
-    who = process if number else NEMESIS
     at = time if isinstance(time, int) and 0 <= time < 1 << 62 else UNTIMED
     name = str(f) if isinstance(f, str) else None if f is None else _edn.write(f)
     value, log = _edn.write(form.get("value")), form.get(LOG)
