@@ -236,6 +236,8 @@ def replay(run: RunDir, runs: Path, shown: Shown) -> int:
 
 def replayed(run: RunDir) -> Request:
     """A stored run's trial and the plan it carried out. BadRequest when that is not to be had."""
+    if run.state().get("imported"):
+        raise BadRequest(f"{run.path} was imported: what happened elsewhere can not be run again")
     if not run.plan_file.is_file():
         raise BadRequest(f"{run.path} has no plan.toml: it ended before its plan was made")
     trial = run.trial()

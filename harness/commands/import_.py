@@ -25,6 +25,7 @@ def command(file: Path, name: str, out: Path, as_json: bool) -> int:
     from harness.session import say
 
     read = registry.load("importer", name)
+    _folder.see_that_it_is_free(out)
     recording = read(file)
     run = _folder.write(recording, file, name, out)
     said = recording.slips.first[:MOST_SAID]

@@ -134,7 +134,7 @@ def _as_ns(column: pa.Array) -> pa.Array:
 
 def names(columns: Columns, path: Path) -> Columns:
     """Columns that speak of the same things: as numbers if all of them are, else as texts."""
-    found = {name: _whole(column) for name, column in columns.items()}
+    found = {name: whole_numbers(column) for name, column in columns.items()}
     if all(whole is not None for whole in found.values()):
         return found
     texts = {}
@@ -145,8 +145,8 @@ def names(columns: Columns, path: Path) -> Columns:
     return texts
 
 
-def _whole(column: pa.Array) -> pa.Array | None:
-    """The whole numbers that a column holds; None when it holds anything else."""
+def whole_numbers(column: pa.Array) -> pa.Array | None:
+    """The whole numbers that a column holds; None when it holds anything else, such as 007."""
     try:
         if not pa.types.is_string(column.type):
             return column.cast(pa.int64())

@@ -38,7 +38,7 @@ MOST_FILES = 8
 
 def write(recording: Recording, source: Path, name: str, out: Path) -> RunDir:
     """The folder of a recording. BadRequest when there is something in `out` already."""
-    _see_that_it_is_free(out)
+    see_that_it_is_free(out)
     rows = rows_of(recording, recording.slips)
     _see_that_it_can_be_judged(rows, recording.kind, source)
     run = _made(out)
@@ -73,7 +73,7 @@ def write(recording: Recording, source: Path, name: str, out: Path) -> RunDir:
     return run
 
 
-def _see_that_it_is_free(out: Path) -> None:
+def see_that_it_is_free(out: Path) -> None:
     """BadRequest when it is not, before the work is done for nothing."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise BadRequest(f"{out} is not an empty folder; name another with --out")
@@ -105,7 +105,7 @@ def _made(out: Path) -> RunDir:
 def _reasons(source: Path, slips: Slips, ops: pa.Table, kind: Kind) -> Iterator[dict[str, str]]:
     """Why the history does not say everything; `judge` tells them with the verdict."""
     for rule, count in sorted(slips.counts.items()):
-        first = next(slip for slip in slips.first if slip.rule == rule)
+        first = min((s for s in slips.first if s.rule == rule), key=lambda slip: slip.line)
         lines = f"{count:,} lines of {source.name} break a rule ({rule}), the first of them "
         what = f"{source.name} {first}" if count == 1 else f"{lines}{first}"
         yield {"code": MALFORMED, "message": what}

@@ -65,21 +65,24 @@ class Slips:
     counts: Counter[str] = field(default_factory=Counter)
     first: list[Slip] = field(default_factory=list)
     gaps: bool = False
+    _shown: Counter[str] = field(default_factory=Counter)
 
     def add(self, slip: Slip, count: int = 1) -> None:
         """A slip, or so many of its kind of which it is the first."""
-        if self.counts[slip.rule] < MOST_SHOWN:
-            self.first.append(slip)
+        self._show(slip)
         self.counts[slip.rule] += count
         self.gaps |= slip.gap
 
     def add_all(self, others: "Slips") -> None:
         for slip in others.first:
-            shown = sum(mine.rule == slip.rule for mine in self.first)
-            if shown < MOST_SHOWN:
-                self.first.append(slip)
+            self._show(slip)
         self.counts.update(others.counts)
         self.gaps |= others.gaps
+
+    def _show(self, slip: Slip) -> None:
+        if self._shown[slip.rule] < MOST_SHOWN:
+            self._shown[slip.rule] += 1
+            self.first.append(slip)
 
     def __bool__(self) -> bool:
         return bool(self.counts)

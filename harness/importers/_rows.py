@@ -16,9 +16,11 @@ from harness.importers._kinds import KINDS
 from harness.importers._messages import Originals, renumbered
 from harness.importers._pairing import NOBODY, Alike, Paired, paired
 from harness.importers._quantities import with_numbers
-from harness.importers._recording import SAME, Events, Ints, Recording, Slips
+from harness.importers._recording import PARTS, SAME, Events, Ints, Recording, Slips
 from harness.operation import F, Type
 from harness.schema import OPS
+
+PLACE = list(PARTS).index("pos")
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ def _early(parts: pa.Table, events: Events, pairs: Paired) -> pa.Table | None:
     """Invocations at the very beginning, for completions that nobody invoked."""
     event = parts.column("event").to_numpy()
     pos = parts.column("pos").fill_null(-1).to_numpy()
-    at = np.flatnonzero(pairs.orphans[event] & (pos < 0))
+    asked = (pos < 0) | (parts.column("f").to_numpy() == F.CAS)  # a refused cas has a pos of 0
+    at = np.flatnonzero(pairs.orphans[event] & asked)
     if not len(at):
         return None
     some = parts.take(pa.array(at))
@@ -117,6 +120,7 @@ def _early(parts: pa.Table, events: Events, pairs: Paired) -> pa.Table | None:
         "line": events.line[event],
     }
     table = pa.table({name: pa.array(array) for name, array in columns.items()})
+    some = some.set_column(PLACE, "pos", pa.nulls(len(at), pa.int32()))
     for name in ("f", "key", "value", "arg", "offset", "pos", "mop"):
         table = table.append_column(name, some.column(name))
     return table

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.errors import BadRequest
-from harness.importers._cells import columns_of, said, words
+from harness.importers._cells import columns_of, said, whole_numbers, words
 from harness.importers._grouping import events_of, merged, told
 from harness.importers._kinds import KINDS
 from harness.importers._left_out import Shape, filled
@@ -122,12 +122,11 @@ def _processes(column: pa.Array, line: Ints, slips: Slips) -> tuple[Ints, Bools]
     absent = np.flatnonzero(~there)
     if len(absent):
         slips.add(Slip("NO_PROCESS", int(line[absent[0]]), "no process", gap=True), len(absent))
-    try:
-        numbers = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    whole = whole_numbers(column)
+    if whole is not None:
+        numbers: Ints = whole.fill_null(0).to_numpy(zero_copy_only=False)
         if not len(numbers) or (numbers.min() >= 0 and numbers.max() < 1 << 31):
             return numbers, there
-    except pa.ArrowInvalid:
-        pass
     encoded = column.dictionary_encode().indices.fill_null(0)
     return encoded.to_numpy(zero_copy_only=False).astype(np.int64), there
 
@@ -146,7 +145,10 @@ def _about(f: Ints, columns: dict[str, pa.Array], path: Path) -> str:
     for name, allowed in ABOUT:
         if there <= allowed:
             return name
-    words = ", ".join(sorted(f.name.lower() for f in there))
+    judged = {f for _, allowed in ABOUT for f in allowed}
+    words = ", ".join(sorted(f.name.lower() for f in (there - judged or there)))
+    if there - judged:
+        raise BadRequest(f"{path} has {words}, which no table can have; leave those rows out")
     raise BadRequest(
         f"{path} is about several things ({words}), which no checker judges together; make a file"
         " of each"

@@ -53,6 +53,7 @@ def test_a_history_is_imported_and_judged(
         (["a.edn", "--as", "jepsen-kafca", "--out", "run"], "did you mean jepsen-kafka?"),
         (["a.edn", "--as", "jepsen-queue", "--out", "run"], "line 1 has :f :send"),
         (["a.edn", "--as", "jepsen-kafka", "--out", "full"], "full is not an empty folder"),
+        (["nothing.edn", "--as", "jepsen-kafka", "--out", "full"], "full is not an empty folder"),
         (["a.edn", "--as", "jepsen-kafka", "--out", "a.edn/b"], "a.edn/b can not be made"),
         (["a.edn", "--as", "csv", "--out", "run"], "a.edn"),
         (["a.edn", "--as", "parquet", "--out", "run"], "a.edn can not be read as Parquet"),
@@ -104,3 +105,15 @@ def test_the_lines_that_are_not_said_are_counted(
     said = capsys.readouterr().err.splitlines()
     assert len(said) == len(says), said
     assert all(word in line for word, line in zip(says, said, strict=True)), said
+
+
+@pytest.mark.parametrize("command", ["replay", "shrink"])
+def test_what_was_imported_can_not_be_run_again(
+    seatrial: Script, tmp_path: Path, command: str
+) -> None:
+    """It has no plan, and not because it ended early."""
+    (tmp_path / "a.edn").write_text(SENDS)
+    assert seatrial("import", "a.edn", "--as", "jepsen-kafka", "--out", "run").returncode == 0
+    tried = seatrial(command, "run")
+    assert tried.returncode == 254
+    assert "run was imported: what happened elsewhere can not be run again" in tried.stderr

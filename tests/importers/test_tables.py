@@ -298,3 +298,38 @@ def test_a_part_of_a_transaction_has_a_key_and_what_it_writes(
     run = imported("csv", table(*rows, "b invoke put y 1 - - - 0", "b invoke put", "b fail put"))
     assert run.state()["slips"]["counts"] == {"ODD_VALUE": 1}
     assert run.state()["slips"]["first"][0]["line"] == line
+
+
+def test_the_first_line_is_the_first_whatever_its_column(imported: Import) -> None:
+    """Columns are read one after the other, and lines are told in their order."""
+    rows = "".join(f"9,ok,get,x,{n},soon\n" for n in range(30))
+    run = imported("csv", HEAD + WRITER + "1,invoke,put,,3,200\n" + rows)
+    (message,) = [reason["message"] for reason in run.state()["reasons"][:1]]
+    assert "31 lines" in message
+    assert "the first of them line 6: key is absent" in message
+
+
+def test_what_no_table_can_have_is_named(imported: Import) -> None:
+    """Topics are made in trials alone."""
+    with pytest.raises(BadRequest, match="has create, which no table can have"):
+        imported("csv", "process,type,f,key\n1,invoke,create,x\n1,ok,create,x\n")
+
+
+def test_processes_with_names_of_digits_are_two(imported: Import) -> None:
+    """007 is another than 7, and 7.0 is the same."""
+    rows = "007,invoke,put,x,1,\n7,invoke,put,x,2,\n007,ok,put,x,1,\n7,ok,put,x,2,\n"
+    run = imported("csv", HEAD + rows)
+    assert run.state()["reasons"][0]["code"] == "NOTHING_COMPLETED"  # nobody read
+    run = imported("csv", HEAD + "7.0,invoke,put,x,1,\n7.0,ok,put,x,1,\n")
+    table = pq.read_table(run.history / "ops-import-000.parquet")
+    assert set(table.column("process").to_pylist()) == {7}
+
+
+def test_a_refused_cas_that_nobody_invoked_is_invoked_at_the_beginning(imported: Import) -> None:
+    """As any other completion is."""
+    rows = ("a invoke put x 1", "a ok put x 1", "b fail cas x 1 2 - 0")
+    run = imported("csv", table(*rows))
+    assert run.state()["slips"]["counts"] == {"NOT_INVOKED": 1}
+    ops = pq.read_table(run.history / "ops-import-000.parquet").to_pylist()
+    mine = [(row["type"], row["pos"]) for row in ops if row["op"] == 4]
+    assert mine == [(0, None), (2, 0)]
