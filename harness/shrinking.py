@@ -24,6 +24,7 @@ from harness.shrink import Case
 from harness.simulation import Outcome, outcome, stood_still
 from harness.stopping import stoppable
 from harness.swarm import HOSTS
+from harness.tally import many
 from harness.tries import Tries, tried
 from harness.verdict import Verdict
 from harness.workers import carried_out
@@ -131,10 +132,12 @@ def check_failed(tries: Tries, case: Case) -> None:
         raise BadRequest(f"the time was over before the run was {how} once; allow more --within")
     if not tries.proven:
         why = f" ({tries.first.why})" if tries.first.why else ""
-        times = "" if tries.count == 1 else f" {tries.count} times"
+        judged = tries.count - tries.lost
+        times = "" if judged == 1 else f" {judged} times"
+        lost = f", and the test bed failed {many(tries.lost, 'more time')}" if tries.lost else ""
         raise BadRequest(
-            f"the trial {case.trial.name} does not fail when it is {how} again{times}{why}, so it "
-            "can not be shrunk"
+            f"the trial {case.trial.name} does not fail when it is {how} again{times}{why}{lost}, "
+            "so it can not be shrunk"
         )
 
 

@@ -27,9 +27,8 @@ from harness.shrink import Case
 from harness.shrinking import PREFIX, Patience, Progress, check_failed
 from harness.simulation import Outcome
 from harness.stopping import stoppable
-from harness.story import when_s
 from harness.trial import Trial
-from harness.tries import Attempt, Tried, Tries
+from harness.tries import Attempt, Tried, Tries, about_s
 from harness.verdict import Verdict
 from harness.workers import Done
 
@@ -52,7 +51,8 @@ class _Kept:
 def searched(
     case: Case, wanted: str, patience: Patience, watch: Watch, runs: Path, run: Run | None = None
 ) -> tuple[Progress, Outcome]:
-    """The least that fails like the case, and its run. BadRequest when it does not fail again."""
+    """The least that fails like the case, and its run. BadRequest when it does not fail again;
+    BedFailed when the bed fails at once, so that nothing can be learnt of it."""
     name = PREFIX + case.trial.name.removeprefix(PREFIX)
     case = replace(case, trial=replace(case.trial, name=name))
     progress = Progress(case, Tries(case, patience.luck, wanted))
@@ -97,6 +97,8 @@ class _Search:
         tries, folders = self.progress.tries, self.kept.folders
         for attempt in tries:
             folder, tried = tried_for_real(attempt, self.runs, self.run)
+            if tried.lost and tries.first is None:
+                raise BedFailed(tried.why)
             if folder:
                 folders[attempt] = folder
             tries.take(Done(attempt, tried))
@@ -139,27 +141,20 @@ def tried_for_real(attempt: Attempt, runs: Path, run: Run) -> tuple[RunDir | Non
     try:
         folder = run(Trial.from_toml(attempt.trial), attempt.plan, runs)
     except (BadRequest, BedFailed) as e:
-        return None, Tried(why=str(e))
+        return None, Tried(why=str(e), lost=isinstance(e, BedFailed))
     state = folder.state()
     if state.get("interrupted"):
         shutil.rmtree(folder.path, ignore_errors=True)
         raise KeyboardInterrupt
     if error := state.get("error"):
         shutil.rmtree(folder.path, ignore_errors=True)
-        return None, Tried(why=str(error))
+        return None, Tried(why=str(error), lost=True)
     verdict = judge_here(History.open(folder))
-    return folder, Tried(verdict.convicting, verdict.sentence, _about_s(folder, verdict))
+    return folder, Tried(verdict.convicting, verdict.sentence, about_s(folder, verdict))
 
 
 def _run(trial: Trial, plan: str, runs: Path) -> RunDir:
     return launch.run(trial, plan, runs=runs)
-
-
-def _about_s(folder: RunDir, verdict: Verdict) -> float | None:
-    """When the first thing happened that convicts, after the load began."""
-    at_s = when_s(verdict.first)
-    began_ns = folder.state().get("load_began_ns", 0)
-    return at_s - began_ns / 1e9 if at_s is not None else None
 
 
 def _outcome(folder: RunDir) -> Outcome:

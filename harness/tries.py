@@ -14,10 +14,12 @@ from tempfile import mkdtemp
 
 from harness.errors import BadRequest
 from harness.launch import planned
+from harness.rundir import RunDir
 from harness.shrink import Case, Dialogue, Found, Question, chances, shrunk
-from harness.simulation import STOPPED, Outcome, simulated
+from harness.simulation import STOPPED, simulated
 from harness.story import when_s
 from harness.trial import Trial
+from harness.verdict import Verdict
 from harness.workers import Done
 
 
@@ -35,11 +37,13 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Tried:
-    """How it ended: classes of failure, the first of which counts, and the first in words."""
+    """How it ended: classes of failure, the first of which counts, and the first in words. `lost`:
+    the test bed failed, which says nothing of it."""
 
     failure: tuple[str, ...] = ()
     why: str = ""
     about_s: float | None = None  # when, after the load began, as far as is known
+    lost: bool = False
 
 
 def tried(attempt: Attempt, scratch: Path) -> Tried:
@@ -48,18 +52,18 @@ def tried(attempt: Attempt, scratch: Path) -> Tried:
     try:
         trial = Trial.from_toml(attempt.trial)
         outcome = simulated(trial, planned(trial, attempt.plan), folder / "run")
-        about_s = _about_s(outcome)
+        when = about_s(outcome.run, outcome.verdict)
     except BadRequest as e:
         return Tried(why=str(e))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Tried(classes(outcome.failure, outcome.why), outcome.why, about_s)
+    return Tried(classes(outcome.failure, outcome.why), outcome.why, when)
 
 
-def _about_s(outcome: Outcome) -> float | None:
+def about_s(run: RunDir, verdict: Verdict | None) -> float | None:
     """When the first thing happened that convicts, after the load began."""
-    at_s = when_s(outcome.verdict.first) if outcome.verdict else None
-    began_ns = outcome.run.state().get("load_began_ns", 0)
+    at_s = when_s(verdict.first) if verdict else None
+    began_ns = run.state().get("load_began_ns", 0)
     return at_s - began_ns / 1e9 if at_s is not None else None
 
 
@@ -84,6 +88,7 @@ class Tries(Iterator[Attempt]):
         self._endings: dict[Attempt, list[bool]] = {}  # whatever the luck: did it fail?
         self.over = False
         self.count = 0
+        self.lost = 0  # of them: the test bed failed
         self.first: Tried | None = None  # how the case itself ended
         self._search = self._certain(case, most)
         self._known: dict[Attempt, Tried] = {}
@@ -117,10 +122,11 @@ class Tries(Iterator[Attempt]):
 
     def take(self, done: Done[Attempt, Tried]) -> None:
         """A result. The search goes on as far as it can."""
+        ended = self._known[done.item] = done.result or Tried(why=done.lost)
         self.count += 1
-        self._known[done.item] = done.result or Tried(why=done.lost)
-        if not self.proven and (self._wanted or not self.first):
-            self.first = self._known[done.item]
+        self.lost += ended.lost
+        if not self.first or (self._wanted and not (self.proven or ended.lost)):
+            self.first = ended
         self._note(done.item)
         while not self.over and (answer := self._answer()):
             self._go_on(*answer)

@@ -61,16 +61,21 @@ def command(folder: Path, within_s: float, luck: int, jobs: int, runs: Path) -> 
 
 
 def _for_real(run: "RunDir", case: "Case", patience: "Patience", runs: Path) -> int:
-    """The same with real runs, the least of which is there already."""
+    """The same with real runs, the least of which is there already. BedFailed when there can be
+    none here."""
+    from harness.options import Request
+    from harness.preflight import refuse
     from harness.session import Ending, Shown, render
     from harness.shrink_view import Watched, show
     from harness.shrinking import convicted
     from harness.shrinking_real import searched
     from harness.stopping import UNHEEDED, stoppable
 
+    wanted = convicted(run)
+    refuse(Request(case.trial, case.plan_toml), runs)
     with stoppable(lambda: None, UNHEEDED):  # they come in numbers; the best is to be kept
         with Watched() as watch:
-            progress, outcome = searched(case, convicted(run), patience, watch, runs)
+            progress, outcome = searched(case, wanted, patience, watch, runs)
         render(Ending(outcome.seed, outcome.run, outcome.verdict), Shown())
         show(progress, outcome)
     return 0

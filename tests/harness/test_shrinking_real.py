@@ -79,14 +79,25 @@ def test_what_does_not_fail_again_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_bed_that_fails_proves_nothing(tmp_path: Path) -> None:
-    """It is no failure of the candidate, and the sentence is told."""
+def test_a_bed_that_fails_at_once_is_told_at_once(tmp_path: Path) -> None:
+    """It is no failure of the trial, and nothing can be learnt of it here."""
+    tries = []
 
     def broken(trial: Trial, plan: str, runs: Path) -> RunDir:
+        tries.append(trial)
         raise BedFailed("the hosts are on fire")
 
-    with pytest.raises(BadRequest, match="the hosts are on fire"):
-        searched(CASE, LOST, Patience(60.0, 2), Watch(99), tmp_path, broken)
+    with pytest.raises(BedFailed, match=r"^the hosts are on fire$"):
+        searched(CASE, LOST, Patience(60.0, 8), Watch(99), tmp_path, broken)
+    assert len(tries) == 1
+
+
+def test_a_bed_that_fails_now_and_then_is_no_try(tmp_path: Path) -> None:
+    """What was judged did not fail, and is told; what was lost is told beside it."""
+    bed = endings(CALM, BED, BED)
+    says = r"does not fail when it is run again \(Valid.*\), and the test bed failed 2 more times"
+    with pytest.raises(BadRequest, match=says):
+        searched(REAL, LOST, Patience(60.0, 3), Watch(99), tmp_path, bed)
 
 
 def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
