@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.errors import BadRequest
+from harness.explain_around import Cast, cluster_told, faults_told
 from harness.explain_end import Known, concluded, ending
 from harness.explain_rows import Pass, Row, Wanted, passes, rows_about, stored
 from harness.explain_subject import Asked, asked, history_of, others, times_of, wanted_of
@@ -20,7 +21,6 @@ from harness.intervals import faults_at
 from harness.operation import F, Type, producer_of, sequence_of
 from harness.rundir import RunDir
 from harness.stored_verdict import BROKEN, verdict_of
-from harness.story import Cast, cluster_told, faults_told
 from harness.verdict import Verdict
 
 MOST = 40  # moments
@@ -118,21 +118,14 @@ def explained(run: RunDir, text: str | None = None) -> Told | None:
 
 
 def _told(history: History, verdict: Verdict, about: Asked) -> Told:
-    wanted, rows = _found(history, wanted_of(about, history))
-    acked = ((r["key"], r["offset"]) for r in rows if r["f"] == F.SEND and r["type"] == Type.OK)
-    places = tuple(place for place in dict.fromkeys(acked) if None not in place)
-    held, read = stored(history, replace(wanted, places=(*wanted.places, *places)))
-    names = _names(history, wanted, rows)
-    missed = any(word in about.finding.code for word in MISSED)
-    past = _passes(history, wanted, rows) if missed else {}
-    known = Known(history, names, about, wanted, rows, held, read, past)
-    steps = _own(known)
+    known = known_of(history, about)
+    steps = own(known)
     around = _around(known, steps)
     shown = _chosen([*steps, *around], _heart(about, steps))
     began = int(history.state.get("load_began_ns", 0))
     return Told(
         asked=about,
-        subject=_subject(known),
+        subject=subject(known),
         began=began,
         moments=tuple((step, faults_at(known.history.faults, step.t)) for step in shown),
         left_out=len({*steps, *around}) - len(shown),
@@ -140,6 +133,18 @@ def _told(history: History, verdict: Verdict, about: Asked) -> Told:
         conclusion=concluded(known),
         others=tuple(others(verdict)),
     )
+
+
+def known_of(history: History, about: Asked) -> Known:
+    """What the run's folder says about a witness."""
+    wanted, rows = _found(history, wanted_of(about, history))
+    acked = ((r["key"], r["offset"]) for r in rows if r["f"] == F.SEND and r["type"] == Type.OK)
+    places = tuple(place for place in dict.fromkeys(acked) if None not in place)
+    held, read = stored(history, replace(wanted, places=(*wanted.places, *places)))
+    names = _names(history, wanted, rows)
+    missed = any(word in about.finding.code for word in MISSED)
+    past = _passes(history, wanted, rows) if missed else {}
+    return Known(history, names, about, wanted, rows, held, read, past)
 
 
 def _found(history: History, wanted: Wanted) -> tuple[Wanted, list[Row]]:
@@ -180,7 +185,7 @@ def _passes(history: History, wanted: Wanted, rows: Sequence[Row]) -> Mapping[in
     return found
 
 
-def _own(known: Known) -> list[Step]:
+def own(known: Known) -> list[Step]:
     """What happened to the subject itself."""
     rows, names = known.rows, known.names
     values, ops = known.wanted.values, known.wanted.ops
@@ -225,7 +230,7 @@ def _around(known: Known, steps: Sequence[Step]) -> list[Step]:
     began = min(first, int(history.state.get("load_began_ns", 0)))
     cluster = cluster_told(history, Cast.of(history), began, known.broker_set)
     told += [m for m in cluster if first <= m.t <= last]
-    return [*_stood(known, first), *(Step(m.t, 1, m.words, m.weight) for m in told)]
+    return [*_stood(known, first), *told]
 
 
 def _stood(known: Known, t: int) -> Iterator[Step]:
@@ -258,7 +263,7 @@ def _chosen(steps: Sequence[Step], about: int) -> list[Step]:
     return sorted(ranked[:MOST])
 
 
-def _subject(known: Known) -> str:
+def subject(known: Known) -> str:
     """What the story is about, by its numbers."""
     if known.wanted.values:
         return "\n".join(_message(known, value) for value in known.wanted.values[: len(LETTERS)])

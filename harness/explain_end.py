@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from harness.explain_around import Cast
 from harness.explain_rows import READING, Pass, Place, Row, Wanted
 from harness.explain_subject import Asked
 from harness.explain_words import Names
@@ -12,7 +13,6 @@ from harness.history import DRAINED, History
 from harness.intervals import Event, events, faults_at
 from harness.operation import F, Type
 from harness.remarks import PASSED
-from harness.story import Cast
 
 # what evidence says of two entries of a log in an order that real time forbids
 INVERTED = {"there_by_s", "only_invoked_at_s", "queue"}

@@ -15,10 +15,18 @@ from harness.explain_rows import Place, Wanted, last_changes, missing
 from harness.history import History
 from harness.reading import is_number, shown, whole
 from harness.rundir import RunDir
-from harness.story import LAWS
 from harness.trial import ISOLATION
 from harness.verdict import Finding, Verdict
 
+LAWS = {
+    "no-loss": "what is acknowledged stays in the log",
+    "at-least-once": "what is acknowledged reaches every consumer group",
+    "order-per-queue": "the messages of a producer stay in their order in each queue",
+    "keeps-metadata": "topics, group offsets and locks outlive every failover",
+    "integrity": "nothing is made up, changed, or different from one node to the other",
+    "linearizable": "one order of all operations that respects real time explains every answer",
+    "recovers": "when all faults are healed, the cluster serves again in time",
+}
 OPERATION = re.compile(r"\bop (\d+)")
 TRANSACTION = re.compile(r"\bT(\d+)\b")
 MOST_PLACES, MOST_CHANGES = 6, 10

@@ -1,6 +1,7 @@
 """`seatrial shrink`, by the real command, on a run that really failed."""
 
 import json
+import os
 import shutil
 import signal
 import tomllib
@@ -62,9 +63,9 @@ def test_a_shrunk_run_fails_with_less_and_tells_why(sunk: RunDir, tmp_path: Path
     assert run.trial().load["rate"] < 60
     assert Verdict.read(run.verdict_file).convicting[0] == "LOST_ACKED"
     assert f"5 faults in 4 s of load on 6 nodes became {len(faults(run))} fault" in voyage.out
-    for words in (" sends the message to orders-0", " acknowledges the message at offset "):
+    for words in (" sends the message to orders-0", " acknowledges the message: offset "):
         assert words in voyage.out
-    assert "in the end the message is in no broker's log" in voyage.out
+    assert "In the end no log holds the message, of " in voyage.out
     assert "The law: what is acknowledged stays in the log." in voyage.out
     assert f"replay {run.path}" in voyage.out
     assert len(voyage.out.splitlines()) <= 60
@@ -119,6 +120,17 @@ def test_a_real_run_must_have_been_convicted(copy: RunDir, tmp_path: Path) -> No
     copy.trial_file.write_text(copy.trial_file.read_text().replace('"simulated"', '"local"'))
     copy.verdict_file.unlink()
     refused(copy, "has no verdict yet", tmp_path / "runs")
+
+
+def test_hosts_that_are_not_to_be_had_are_told_as_such(copy: RunDir, tmp_path: Path) -> None:
+    """In their own sentence, with the exit code of a test bed, and before anything is tried."""
+    copy.trial_file.write_text(copy.trial_file.read_text().replace('"simulated"', '"docker"'))
+    nowhere = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/no-engine.sock"}
+    runs = tmp_path / "runs"
+    voyage = sailing.seatrial("shrink", copy.path, "--runs", runs, runs=runs, env=nowhere)
+    assert voyage.code == 255, voyage.words
+    assert "no-engine.sock" in voyage.err
+    assert "does not fail" not in voyage.words
 
 
 def test_another_edition_means_another_run(copy: RunDir, tmp_path: Path) -> None:

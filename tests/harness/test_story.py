@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 import sinking
 
+from harness.explain import explained
+from harness.explain_around import Cast, cluster_told
 from harness.history import History
 from harness.journal import Journal
 from harness.operation import NONE
 from harness.rundir import RunDir
 from harness.simulation import Outcome
-from harness.story import Cast, cluster_told, told, when_s
+from harness.story import told, when_s
 from harness.verdict import Finding, Verdict
 
 
@@ -38,17 +40,18 @@ def test_the_message_the_faults_and_the_cluster_are_told_in_order(sunk: Outcome)
     """From how things stood at first to the law and the verdict; times are the plan's."""
     lines = told(history(sunk), verdict(sunk))
     text = "\n".join(lines)
-    assert lines[0].startswith("In seconds after the load began. At first set-1 has the master ")
+    assert lines[0].startswith("The message is number ")
+    assert lines[1].startswith("In seconds after the load began. At first set-1 has the master ")
     assert timed(lines) == sorted(timed(lines))
     in_order = (
         " fault 0: pause, controller-",
         " sends the message to orders-",
-        " acknowledges the message at offset ",
+        " acknowledges the message: offset ",
         " fault 3: kill, broker-",
         " master of set-1: epoch 2, SyncStateSet broker-",
         " fault 3 ends: broker-",
         " cuts its log from ",
-        "in the end the message is in no broker's log",
+        "In the end no log holds the message, of broker-1, broker-2, broker-3.",
         "The law: what is acknowledged stays in the log.",
         verdict(sunk).sentence,
     )
@@ -64,9 +67,33 @@ def test_what_tells_least_is_left_out_first(sunk: Outcome) -> None:
     """The message stays to the last; how much was left out is said."""
     lines = told(history(sunk), verdict(sunk), most=3)
     assert len(timed(lines)) == 3
-    assert "sends the message" in lines[1]
-    assert "acknowledges the message" in lines[2]
+    assert "sends the message" in lines[2]
+    assert "acknowledges the message" in lines[3]
     assert "moments that tell less left out" in "\n".join(lines)
+
+
+def test_the_message_is_told_as_explain_tells_it(sunk: Outcome) -> None:
+    """Its moments and its end, in the same words: there is one teller."""
+    story = explained(sunk.run)
+    assert story
+    text = "\n".join(told(history(sunk), verdict(sunk)))
+    its = [step.words for step, _ in story.moments if "the message" in step.words]
+    assert len(its) >= 2
+    assert story.end
+    assert not [words for words in (story.subject, *its, *story.end) if words not in text]
+
+
+def test_a_finding_about_an_object_is_told_by_its_operations(sunk: Outcome) -> None:
+    """Values of an object are no messages."""
+    convicted = verdict(sunk).first
+    assert convicted
+    evidence = ({"key": "3", "value": convicted.evidence[0]["value"], "op": 1},)
+    finding = Finding("NOT_LINEARIZABLE", 1, "no order explains it", "linearizable", evidence)
+    result = replace(verdict(sunk).checkers[0], findings=(finding,))
+    lines = told(history(sunk), replace(verdict(sunk), checkers=(result,)))
+    assert lines[0] == "It is about key 3."
+    assert [line for line in lines if " begins op 1: " in line]
+    assert "the message" not in "\n".join(lines)
 
 
 def test_a_finding_about_no_message_is_told_without_one(sunk: Outcome) -> None:
