@@ -24,6 +24,13 @@ def refuse(asked: Request, runs: Path) -> None:
     refuse_unready(asked.trial.hosts, asked.trial.bed, runs)
 
 
+def refuse_any(asked: Sequence[Request], runs: Path) -> None:
+    """The same for trials that differ in their seeds: the machine is asked once."""
+    for one in asked:
+        refuse_impossible(one)
+    refuse_unready(asked[0].trial.hosts, asked[0].trial.bed, runs)
+
+
 def refuse_impossible(asked: Request) -> None:
     """What makes no sense on any machine."""
     trial = asked.trial

@@ -170,8 +170,10 @@ def of_hosts(chosen: Sequence[Case], hosts: str) -> tuple[Case, ...]:
 
 
 def cheapest(chosen: Sequence[Case], count: int = QUICK) -> tuple[Case, ...]:
-    """Those simulated ones that take the least time."""
+    """Those simulated ones that take the least time. BadRequest when there is none."""
     simulated_ones = [case for case in chosen if not case.is_real]
+    if not simulated_ones:
+        raise BadRequest("--quick is for plans on simulated hosts; leave it out, or --hosts")
     kept = sorted(simulated_ones, key=lambda case: case.cost)[:count]
     return tuple(case for case in chosen if case in kept)
 

@@ -109,13 +109,12 @@ def run_all(
     master: str = DEFAULT,
 ) -> int:
     """Run the trial for each seed, so many times each; show all; the worst exit code."""
-    from harness.preflight import refuse
+    from harness.preflight import refuse_any
 
     requests = [replace(asked, trial=replace(asked.trial, seed=seed)) for seed in seeds]
     if len(requests) * repeat == 1:
         return _run_single(requests[0], runs, shown, master).exit_code
-    for request in requests:
-        refuse(request, runs)
+    refuse_any(requests, runs)
     requests = [request for request in requests for _ in range(repeat)]
     with closing(Engines(master)) as engines:
         return series(requests, runs, engines, shown)

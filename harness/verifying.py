@@ -13,7 +13,13 @@ from typing import Any
 
 from harness import launch, registry
 from harness.contracts import CLIENT
-from harness.errors import EXIT_INVALID, EXIT_VALID, BadRequest
+from harness.errors import (
+    EXIT_BED_FAILED,
+    EXIT_INVALID,
+    EXIT_UNKNOWN,
+    EXIT_VALID,
+    BadRequest,
+)
 from harness.history import History
 from harness.intervals import FaultInterval
 from harness.options import Request
@@ -60,8 +66,13 @@ class Verified:
 
     @property
     def exit_code(self) -> int:
-        whole = not self.error and all(seen.works for seen in self.faults)
-        return EXIT_VALID if whole else EXIT_INVALID
+        """A fault that was tried and not seen weighs more than those that nobody tried."""
+        if self.error:
+            return EXIT_BED_FAILED
+        whys = {seen.why for seen in self.faults if not seen.works}
+        if whys - {NOT_REACHED}:
+            return EXIT_INVALID
+        return EXIT_UNKNOWN if whys else EXIT_VALID
 
     def plain(self) -> dict[str, Any]:
         return {

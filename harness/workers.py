@@ -180,7 +180,8 @@ def _serve(
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     threading.Thread(target=_end_with, args=(life, scratch), daemon=True).start()
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, most))
+    ours = MOST_BYTES if most == resource.RLIM_INFINITY else min(MOST_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (ours, most))
     before_s = 0.0
     with suppress(EOFError, OSError):
         while True:

@@ -38,7 +38,7 @@ def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -
     `seatrial list faults --verify --hosts docker` raises a small cluster, injects every fault, and
     tells what was observed of each: how fast it was applied, seen and healed, and what was
     measured. Exit code 1 when one that these hosts can do was not seen in effect, or not seen
-    healed.
+    healed; 2 when it was stopped before it came to all, 255 when the test bed failed.
     """
     named = [kind_named(word) for word in kinds]
     if verify:

@@ -26,9 +26,9 @@ NOTHING = ("none", "nothing", "no")
 
 def _faults(context: click.Context, option: click.Parameter, kinds: tuple[str, ...] | None) -> Any:
     """No kind of fault is called none: who wants none names none."""
-    if kinds and any(kind in NOTHING for kind in kinds):
+    if none := [kind for kind in kinds or () if kind in NOTHING]:
         raise BadRequest(
-            f"there is no fault {kinds[0]!r}: leave --faults out for a trial without faults, or "
+            f"there is no fault {none[0]!r}: leave --faults out for a trial without faults, or "
             "write --faults '' where a trial file names some"
         )
     return kinds

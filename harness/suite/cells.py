@@ -122,6 +122,8 @@ def _runs(entry: Mapping[str, Any], path: Path, where: str) -> Iterator[Expected
     what = str(beside) if is_file(beside) else what
     for cell, fields in _cells(entry):
         place = f"{where}, {cell}" if cell else where
+        if seeds and "seed" in fields:
+            raise BadRequest(f"{place}: seeds and the trial's own seed both name seeds; keep one")
         for seed in seeds or (None,):
             flags = fields | ({} if seed is None else {"seed": seed})
             asked = _about(place, request, what, flags, "with")

@@ -63,6 +63,7 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["run", "--hosts", "cloud"], "unknown hosts 'cloud'"),
         (["run", "--faults", "kil,pause"], "unknown fault 'kil' (did you mean kill?)"),
         (["run", "--faults", "none"], "leave --faults out for a trial without faults"),
+        (["run", "--faults", "kill,none"], "there is no fault 'none'"),
         (["run", "--profile", "unsafe"], "unknown profile 'unsafe' (did you mean unsafe-default?)"),
         (["run", "--checkers", "loos"], "unknown checker 'loos' (did you mean loss?)"),
         (["run", "--contract", "no-lost"], "did you mean no-loss?"),

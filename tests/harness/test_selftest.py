@@ -152,6 +152,12 @@ def test_the_quick_ones_are_simulated() -> None:
     assert [case for case in everything if case in quick] == list(quick)
 
 
+def test_the_quick_ones_of_real_hosts_are_none() -> None:
+    """Which would test nothing."""
+    with pytest.raises(BadRequest, match="--quick is for plans on simulated hosts"):
+        cheapest(of_hosts(cases(), "local"))
+
+
 # ------------------------------------------------------------------------------------ stopped
 
 

@@ -34,6 +34,7 @@ def _suite(folder: Path, text: str) -> Path:
         ('[[trial]]\nexpect = ["valid"]\n', "trial 1: expect must be"),
         (VALID + VALID + 'sedes = "1"\n', "line 3: trial 2: unknown key 'sedes'; known: at_least"),
         (VALID + 'seeds = "x"\n', "trial 1: seeds"),
+        (VALID + 'seeds = "1"\nwith = { seed = 7 }\n', "trial 1: seeds and the trial's own seed"),
         (VALID + "with = 3\n", "trial 1: with must be a table of the trial's fields, not 3"),
         (VALID + "with = [1]\n", "trial 1: with must be a table"),
         (VALID + 'with = { sytem = "x" }\n', "trial 1: with: unknown key 'sytem'"),

@@ -54,12 +54,12 @@ def test_what_was_seen_is_told_in_times_and_figures() -> None:
     ],
 )
 def test_what_was_not_seen_does_not_work(changes: dict[str, Any], why: str) -> None:
-    """It says why, and one such fault is enough for exit code 1."""
+    """It says why, and one such fault is enough for exit code 1; 2 if it was never tried."""
     seen = verifying.seen_of(replace(GOOD, **changes))
     assert not seen.works
     assert seen.why == why
     verified = Verified("local", (verifying.seen_of(GOOD), seen))
-    assert verified.exit_code == 1
+    assert verified.exit_code == (2 if why == verifying.NOT_REACHED else 1)
     assert "Not seen in effect, or not seen healed, on local hosts: loss" in verify_view.conclusion(
         verified
     )
@@ -71,7 +71,15 @@ def test_what_hosts_can_not_do_is_no_failure() -> None:
     assert verified.exit_code == 0
     assert verified.plain()["lacking"] == {"power": "local hosts lack: power"}
     assert verify_view.conclusion(verified).startswith("All 1 faults were seen in effect")
-    assert Verified("local", error="the bed broke").exit_code == 1
+
+
+def test_what_was_never_tried_is_undecided() -> None:
+    """Whether somebody stopped it or its test bed failed: neither says anything of a fault."""
+    good, tried = verifying.seen_of(GOOD), verifying.seen_of(replace(GOOD, state="failed"))
+    never = verifying.seen_of(replace(GOOD, begin=None, applied=None, state="planned"))
+    assert Verified("local", (good, never)).exit_code == 2
+    assert Verified("local", (tried, never)).exit_code == 1
+    assert Verified("local", (good, never), error="the bed broke").exit_code == 255
 
 
 def test_the_plan_shows_every_kind_that_the_hosts_can_do() -> None:
