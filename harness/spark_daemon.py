@@ -3,7 +3,8 @@
 Spark's own daemon imports nothing, so that each worker spends its first half second on numpy and
 Arrow. Workers forked from this one start at once. `SEATRIAL_PRELOAD` names further modules, the
 checkers' kernels among them; a module that fails to import fails again, with its message, in the
-worker that needs it.
+worker that needs it. What was imported stays for ever, so the garbage collector is told to leave it
+alone: workers collect after every task, and would look through all of it each time.
 
 Importing takes as long as a JVM needs to start, so whoever starts one starts this beside it (`-m
 harness.spark_daemon ahead SOCKET`). What Spark starts later in the daemon's name finds it there
@@ -15,6 +16,7 @@ That takes seconds on a slow machine; a SIGIO from the pipe ends it at any time 
 """
 
 import fcntl
+import gc
 import json
 import os
 import select
@@ -33,6 +35,7 @@ def preload() -> None:
     for name in (*ALWAYS, *os.environ.get(PRELOAD, "").split()):
         with suppress(ImportError):
             import_module(name)
+    gc.freeze()
 
 
 def serve() -> None:

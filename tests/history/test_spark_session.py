@@ -1,5 +1,6 @@
 """Spark itself: it starts on any Java it finds, says nothing, and leaves no trace."""
 
+import gc
 import logging
 import os
 import signal
@@ -149,6 +150,21 @@ def test_workers_run_this_interpreter_with_our_packages(engine: "Engine") -> Non
     import checkers.loss
 
     assert row.text == f"{sys.executable} {checkers.loss.__file__}"
+
+
+@pytest.mark.spark
+def test_workers_do_not_look_for_garbage_in_what_was_imported(engine: "Engine") -> None:
+    """They collect after every task, and what Spark, pandas and we have brought is most of all."""
+    import pyarrow as pa
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            seen = [len(gc.get_objects())] * batch.num_rows
+            yield pa.record_batch([seen, [gc.get_freeze_count()] * batch.num_rows], ["seen", "not"])
+
+    looked_at = engine.session().range(1).mapInArrow(counted, "seen long, not long")
+    (row,) = looked_at.collect()
+    assert row["seen"] < row["not"] / 4
 
 
 NOISE = """
