@@ -25,7 +25,7 @@ Fields = Mapping[str, tuple[Any, int]]  # name -> (dtype, what it holds before a
 BLOCK_BITS = 13
 BLOCK = 1 << BLOCK_BITS
 NEVER = np.iinfo(np.int64).max  # later than any time
-FIRST_SLOTS = 4
+ROOM = 8  # times what is needed, when arrays grow: what they do not use costs no memory
 MOST_BLOCKS = 1 << 11  # that a task keeps in memory; it hands on what it knows, and begins anew
 MET_AT_ONCE = 64  # blocks that a look-up may find missing before they are made
 
@@ -74,14 +74,19 @@ class Blocks:
         at = np.searchsorted(self._ids, ids[order])
         self._ids = np.insert(self._ids, at, ids[order])
         self._slots = np.insert(self._slots, at, self._used + order)
-        self._used += len(ids)
-        for name, (dtype, fill) in self.fields.items():
-            array = self._arrays[name]
-            if len(array) < self._used << BLOCK_BITS:
-                room = max(FIRST_SLOTS, 2 * self._used) << BLOCK_BITS
-                self._arrays[name] = np.concatenate(
-                    [array, np.full(room - len(array), fill, dtype)]
-                )
+        first, self._used = self._used << BLOCK_BITS, self._used + len(ids)
+        end = self._used << BLOCK_BITS
+        for name, (_, fill) in self.fields.items():
+            if len(self._arrays[name]) < end:
+                self._arrays[name] = _larger(self._arrays[name], first, ROOM * end)
+            self._arrays[name][first:end] = fill
+
+
+def _larger(array: Array, used: int, room: int) -> Array:
+    """A copy with room for more, of which no page is there before it is written to."""
+    larger = np.empty(room, array.dtype)
+    larger[:used] = array[:used]
+    return larger
 
 
 @rowwise

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
+import numpy as np
+
 from harness.java import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -39,6 +41,16 @@ def rowwise(function: Function) -> Function:
         return compiled[0](rows, *others)
 
     return run  # type: ignore[return-value]
+
+
+def ready() -> None:
+    """Load the compiler and what every kernel needs of it, so that whoever is forked from this
+    process has it already."""
+    kernel(_greatest)(np.zeros(1, np.int64))
+
+
+def _greatest(numbers: Any) -> Any:
+    return np.sort(numbers)[-1]
 
 
 def part(function: Function) -> Function:

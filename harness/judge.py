@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKER_BUDGET_S = 600.0
+LARGE_BYTES = 4 << 20
 CUT_SHORT = frozenset(("BED_FAILED", "INTERRUPTED", NODE_GONE, DISK_FULL))
 CONSEQUENT = frozenset(  # what a run that was cut short lacks, as a matter of course
     (
@@ -56,9 +57,14 @@ def judge(
     if spark is None:
         from harness.spark import started
 
-        with closing(started(master)) as engine:
+        with closing(started(master, compiler=_is_large(run))) as engine:
             return _judged(_prepared(run), engine.session(), on_progress)
     return _judged(_prepared(run), spark, on_progress)
+
+
+def _is_large(run: RunDir) -> bool:
+    """Whether its history is so large that kernels will be compiled."""
+    return sum(path.stat().st_size for path in run.history.glob("*")) >= LARGE_BYTES
 
 
 def judge_here(history: History) -> Verdict:

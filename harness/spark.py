@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
@@ -67,6 +67,7 @@ class Engine:
         heap: str = "1g",
         warm_up: bool = False,
         archive_to: Path | None = None,
+        compiler: bool = False,
     ) -> None:
         self._master, self._warm_up = Master.of(master), warm_up
         self._address = self._master.reached_from()
@@ -78,7 +79,7 @@ class Engine:
         )
         options = [*self._runtime.options(heap), *archive]
         folder = Path(self._folder.name)
-        environment = _environment(self._master, self._address, folder)
+        environment = _environment(self._master, self._address, folder, _preloaded(compiler))
         jvm = [str(self._runtime.executable), *options, f"-Djava.io.tmpdir={folder}", GATEWAY]
         self._jvm = _launch(jvm, self._output, nice, environment)
         self._daemon: subprocess.Popen[bytes] | None = None
@@ -160,15 +161,20 @@ class Engine:
         return (lines[-1] if lines and self._jvm.poll() is not None else said).rstrip(".")
 
 
-def started(master: str = DEFAULT, nice: int = 0) -> Sessions:
-    """Spark, begun to start. BadRequest or BedFailed when there can be no such master."""
-    return _connected(master) if Master.of(master).kind == CONNECT else Engine(master, nice)
+def started(master: str = DEFAULT, compiler: bool = False) -> Sessions:
+    """Spark, begun to start; with its kernels' compiler, which large histories need. BadRequest or
+    BedFailed when there can be no such master."""
+    if Master.of(master).kind == CONNECT:
+        return _connected(master)
+    return Engine(master, compiler=compiler)
 
 
 def prepare(master: str = DEFAULT, nice: int = 19) -> Sessions:
     """Begin to start Spark in the background, out of the trial's way. Elsewhere there is no need:
     a cluster is asked whether it is there, and taken when there is something to judge."""
-    return Engine(master, nice, warm_up=True) if Master.of(master).here else Later(master)
+    if Master.of(master).here:
+        return Engine(master, nice, warm_up=True, compiler=True)
+    return Later(master)
 
 
 class Later:
@@ -228,7 +234,9 @@ def _unchanged(batches: Any) -> Any:
     yield from batches
 
 
-def _environment(master: Master, address: str, folder: Path) -> dict[str, str]:
+def _environment(
+    master: Master, address: str, folder: Path, preloaded: Sequence[str]
+) -> dict[str, str]:
     """What the JVM is told of us, of its jars and of where executors are."""
     home = _spark_home()
     jars = [str(jar) for jar in sorted((home / "jars").glob("*.jar"))]
@@ -239,7 +247,7 @@ def _environment(master: Master, address: str, folder: Path) -> dict[str, str]:
         "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": master.python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        PRELOAD: " ".join(_kernels()),
+        PRELOAD: " ".join(preloaded),
         AHEAD: str(folder / "daemon"),
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "gateway"),
     }
@@ -288,9 +296,11 @@ def _spark_home() -> Path:
     return Path(pyspark.__file__).parent
 
 
-def _kernels() -> list[str]:
-    """Modules whose functions run in Python workers."""
-    return [f"{registry.KINDS['checker'].package}.{name}" for name in registry.names("checker")]
+def _preloaded(compiler: bool) -> list[str]:
+    """Modules whose functions run in Python workers, and what loads their compiler."""
+    package = registry.KINDS["checker"].package
+    modules = [f"{package}.{name}" for name in registry.names("checker")]
+    return [*modules, f"{package}._compiled:ready"] if compiler else modules
 
 
 def _wait_for(connection: Path, jvm: subprocess.Popen[bytes]) -> None:

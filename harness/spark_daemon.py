@@ -2,9 +2,10 @@
 
 Spark's own daemon imports nothing, so that each worker spends its first half second on numpy and
 Arrow. Workers forked from this one start at once. `SEATRIAL_PRELOAD` names further modules, the
-checkers' kernels among them; a module that fails to import fails again, with its message, in the
-worker that needs it. What was imported stays for ever, so the garbage collector is told to leave it
-alone: workers collect after every task, and would look through all of it each time.
+checkers' kernels among them, and functions to call (`module:function`); a module that fails to
+import fails again, with its message, in the worker that needs it. What was imported stays for ever,
+so the garbage collector is told to leave it alone: workers collect after every task, and would look
+through all of it each time.
 
 Importing takes as long as a JVM needs to start, so whoever starts one starts this beside it (`-m
 harness.spark_daemon ahead SOCKET`). What Spark starts later in the daemon's name finds it there
@@ -33,8 +34,11 @@ PIPES = (0, 1, 2)
 
 def preload() -> None:
     for name in (*ALWAYS, *os.environ.get(PRELOAD, "").split()):
+        module, _, function = name.partition(":")
         with suppress(ImportError):
-            import_module(name)
+            imported = import_module(module)
+            if function:
+                getattr(imported, function)()
     gc.freeze()
 
 
