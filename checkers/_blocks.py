@@ -25,7 +25,7 @@ Fields = Mapping[str, tuple[Any, int]]  # name -> (dtype, what it holds before a
 BLOCK_BITS = 13
 BLOCK = 1 << BLOCK_BITS
 NEVER = np.iinfo(np.int64).max  # later than any time
-ROOM = 8  # times what is needed, when arrays grow: what they do not use costs no memory
+ROOM = 8  # times what is needed, when arrays grow
 MOST_BLOCKS = 1 << 11  # that a task keeps in memory; it hands on what it knows, and begins anew
 MET_AT_ONCE = 64  # blocks that a look-up may find missing before they are made
 
@@ -78,12 +78,13 @@ class Blocks:
         end = self._used << BLOCK_BITS
         for name, (_, fill) in self.fields.items():
             if len(self._arrays[name]) < end:
-                self._arrays[name] = _larger(self._arrays[name], first, ROOM * end)
+                self._arrays[name] = _larger(self._arrays[name], first, end)
             self._arrays[name][first:end] = fill
 
 
-def _larger(array: Array, used: int, room: int) -> Array:
-    """A copy with room for more, of which no page is there before it is written to."""
+def _larger(array: Array, used: int, needed: int) -> Array:
+    """A copy with room for many more: a page of memory is there once it is written to."""
+    room = max(2 * needed, min(ROOM * needed, 2 * MOST_BLOCKS << BLOCK_BITS))
     larger = np.empty(room, array.dtype)
     larger[:used] = array[:used]
     return larger
