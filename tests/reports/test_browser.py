@@ -25,6 +25,8 @@ OVERLAPS = """names => {
   }
   return bad;
 }"""
+HIDDEN = """boxes => [...document.querySelectorAll(boxes)]
+  .filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent.trim().slice(0, 80))"""
 FRAMES = "() => new Promise(d => requestAnimationFrame(() => requestAnimationFrame(d)))"
 SERIOUS = """async () => (await axe.run(document, {resultTypes: ['violations']})).violations
   .filter(v => ['serious', 'critical'].includes(v.impact))
@@ -80,6 +82,16 @@ def test_every_run_on_every_screen(
         assert page.evaluate(OVERLAPS, "#axis text") == []
         page.evaluate(reader.axe)
         assert page.evaluate(SERIOUS) == []
+
+
+def test_a_story_is_read_on_a_phone_without_moving_it(
+    reader: Reader, pages: dict[str, Path]
+) -> None:
+    """Its words are what the table is for: they wrap, and none is out of sight to the right."""
+    with reader.reading(pages["invalid"], width=390) as page:
+        page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+        assert page.locator(".story").count()
+        assert page.evaluate(HIDDEN, ".scroll:has(> .story)") == []
 
 
 def test_the_verdict_is_on_the_first_screen(reader: Reader, pages: dict[str, Path]) -> None:
