@@ -30,7 +30,7 @@ class UnknownName(BadRequest):
     """A name nobody registered; the text offers the nearest and lists all."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
-        self.known = sorted(known)
+        self.kind, self.name, self.known = kind, name, sorted(known)
         near = get_close_matches(name, self.known, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         said = repr(name if len(name) <= SHOWN else f"{name[:SHOWN]}...")

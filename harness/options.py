@@ -20,6 +20,7 @@ from harness.plans import joined
 from harness.reading import MOST_S, NotTOML, is_number, parsed, shown, text_of, whole
 from harness.spark_master import DEFAULT, Master
 from harness.trial import Trial
+from harness.written import Written
 from harness.zones import COUNT
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -36,6 +37,7 @@ class Request:
 
     trial: Trial
     plan_text: str | None = None
+    written: tuple[Written, ...] = ()  # where its fields stand, what lies on top first
 
 
 class Duration(click.ParamType[float]):
@@ -214,26 +216,28 @@ def request(what: str, flags: Mapping[str, Any], source: str = "the command line
     """The trial that `what` (a trial file or a workload's name) and the flags ask for. `source`:
     where the flags stand, for whoever has to correct one."""
     file = Path(what) if looks_like_file(what) else None
-    table = _trial_file(file) if file else {"workload": what} if what else {}
+    own = _trial_file(file) if file else Written({"workload": what} if what else {})
+    table = own.table
     Trial().with_(flags, source=source)
     plans = _plan_paths(flags, table, file)
-    plan_text, beneath = _plan(plans) if plans else (None, {})
+    plan_text, beneath = _plan(plans) if plans else (None, [])
     first = plans[0] if plans else Path(str(table.get("workload", "trial")))
     named = {"name": (file or first).stem}
     top = {"plan": AND.join(map(str, plans))} if plans else {}
-    layers = (named, beneath, table, flags, top)
-    return Request(Trial().with_(merged(layers)), plan_text)
+    below = [written.table for written in beneath]
+    trial = Trial().with_(merged((named, *below, table, flags, top)))
+    return Request(trial, plan_text, (Written(flags), own, *reversed(beneath)))
 
 
 def looks_like_file(what: str) -> bool:
     return what.endswith(".toml") or "/" in what
 
 
-def _trial_file(path: Path) -> dict[str, Any]:
+def _trial_file(path: Path) -> Written:
     """A trial file's own fields, each checked where its line is known."""
     text = text_of(path, "the trial file")
     Trial.from_toml(text, str(path))
-    return parsed(text, str(path))
+    return Written(parsed(text, str(path)), text, str(path))
 
 
 def _plan_paths(
@@ -256,14 +260,15 @@ def _names(plan: str) -> list[str]:
     return [name.strip() for name in plan.split(",") if name.strip()]
 
 
-def _plan(paths: Sequence[Path]) -> tuple[str, Mapping[str, Any]]:
+def _plan(paths: Sequence[Path]) -> tuple[str, Sequence[Written]]:
     """The plan of these files, as if they were one, and what their `[trial]` tables set."""
     nemesis = registry.nemesis()
     texts = [text_of(path, "the plan file") for path in paths]
     loaded = [nemesis.load(text, str(path)) for text, path in zip(texts, paths, strict=True)]
+    beneath = []
     for text, path, (overrides, _) in zip(texts, paths, loaded, strict=True):
         Trial().with_(overrides, text, str(path))
-    beneath = merged([overrides for overrides, _ in loaded])
+        beneath.append(Written(overrides, text, str(path)))
     if len(texts) == 1:
         return texts[0], beneath
     return nemesis.dump(joined(faults for _, faults in loaded)), beneath

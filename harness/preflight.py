@@ -16,6 +16,7 @@ from harness.launch import planned
 from harness.options import Request
 from harness.sight import Overseen
 from harness.trial import DEMANDS, ISOLATION, Trial
+from harness.written import place_of
 
 
 def refuse(asked: Request, runs: Path) -> None:
@@ -32,9 +33,19 @@ def refuse_any(asked: Sequence[Request], runs: Path) -> None:
 
 
 def refuse_impossible(asked: Request) -> None:
-    """What makes no sense on any machine."""
+    """What makes no sense on any machine; an unknown name with the place where it is written."""
+    try:
+        _refuse_impossible(asked)
+    except UnknownName as e:
+        if place := place_of(e, asked.written):
+            raise BadRequest(f"{place}: {e}") from e
+        raise
+
+
+def _refuse_impossible(asked: Request) -> None:
     trial = asked.trial
     refuse_unknown(trial)
+    registry.nemesis().check_kinds(trial.faults)
     workload = registry.load("workload", trial.workload)(trial)
     workload.check_options()
     _refuse_unknown("checker", workload.checkers)

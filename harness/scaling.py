@@ -64,7 +64,7 @@ def scaled(asked: Request, scale: Scale) -> Request:
         ),
         settings=settings,
     )
-    return Request(trial, text)
+    return replace(asked, trial=trial, plan_text=text)
 
 
 def _time(time_s: float, by: float, digits: int = 3) -> float:

@@ -92,7 +92,7 @@ class Trial:
         known = {f.name: f for f in fields(self)}
         changes: dict[str, Any] = {}
         for key, raw in table.items():
-            where = f"{source}{_line(text, key)}"
+            where = f"{source}{line_of(text, key)}"
             if key not in known:
                 raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
             if key == "zones" and isinstance(raw, int):
@@ -153,7 +153,7 @@ def _expect(raw: Any, kind: Any, words: str, where: str) -> Any:
     return raw
 
 
-def _line(text: str, key: str) -> str:
+def line_of(text: str, key: str) -> str:
     """Where a key stands in a TOML text, as ' line 3', or nothing."""
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip().strip("[]").split("=")[0].strip() == key:

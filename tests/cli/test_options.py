@@ -1,5 +1,6 @@
 """Flags and files make the same trial."""
 
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,7 +12,16 @@ from hypothesis import strategies as st
 from harness.commands.run import TRIAL_FLAGS, command
 from harness.errors import BadRequest
 from harness.options import Duration, Pairs, Seeds, merged, request, toml_value
+from harness.preflight import refuse_impossible
 from harness.trial import Trial
+
+KILL = """
+[[fault]]
+kind = "kill"
+at_s = 3.0
+for_s = 20.0
+target = "master"
+"""
 
 
 def test_every_field_of_a_trial_has_a_flag() -> None:
@@ -129,3 +139,33 @@ def test_layers_associate(a: dict[str, object], b: dict[str, object], c: dict[st
     for key, value in c.items():
         if not isinstance(value, dict):
             assert merged([a, b, c])[key] == value
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("settings = { timeScael = 0.1 }", "settings: unknown setting 'timeScael'"),
+        ('settings = { mutant = "nonesuch" }', "settings: unknown mutant 'nonesuch'"),
+        ('profile = "alack"', "profile: unknown profile 'alack'"),
+        ('survives = ["kill", "meteor"]', "survives: unknown fault 'meteor'"),
+        ('faults = ["meteor"]', "faults: unknown fault 'meteor'"),
+        ("nodes = { brokr = 3 }", "nodes: unknown role 'brokr'"),
+        ('zones = { broker-9 = "a" }', "zones: unknown node in zones 'broker-9'"),
+        ('checkers = ["los"]', "checkers: unknown checker 'los'"),
+        ('contract = ["nolos"]', "contract: unknown demand of the contract 'nolos'"),
+    ],
+)
+def test_an_unknown_name_is_told_with_its_place(tmp_path: Path, written: str, says: str) -> None:
+    """In a trial file, and in the `[trial]` of a plan; a flag that says the same has no line."""
+    trial, plan = tmp_path / "trial.toml", tmp_path / "plan.toml"
+    trial.write_text(f"duration_s = 30.0\n{written}\n")
+    plan.write_text(f"[trial]\nduration_s = 30.0\n{written}\n{KILL}")
+    with pytest.raises(BadRequest) as refused:
+        refuse_impossible(request(str(trial), {}))
+    assert f"{trial} line 2: {says}" in str(refused.value)
+    with pytest.raises(BadRequest) as refused:
+        refuse_impossible(request("messages", {"plan": str(plan)}))
+    assert f"{plan} line 3: {says}" in str(refused.value)
+    with pytest.raises(BadRequest) as refused:
+        refuse_impossible(request("messages", {"plan": str(plan), **tomllib.loads(written)}))
+    assert str(refused.value).startswith(says.partition(": ")[2])
