@@ -70,7 +70,7 @@ function draw() {
   const colour = colours();
   const width = Math.floor($("curves").clientWidth);
   made.splice(0).forEach(plot => plot.destroy());
-  const line = name => ({ stroke: colour(name), width: 1.6, points: { show: false }, spanGaps: true });
+  const line = name => ({ stroke: colour(name), width: 1.6, points: { show: false }, spanGaps: false });
   const axis = { stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false } };
   for (const [name, [height, slow]] of Object.entries(CURVES)) {
     const table = joined(name);

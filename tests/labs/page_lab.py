@@ -31,6 +31,9 @@ HOSTILE = (
     "\"'&`${window.pwned=1}"
 )
 ODD = "\u202e\u0000\u00e9\U0001d54f\u2028\ud800 \ufdfd"
+# text of boxes that hold more than they show without being moved sideways
+HIDDEN = """boxes => [...document.querySelectorAll(boxes)]
+  .filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent.trim().slice(0, 80))"""
 MEGABYTE = "long " * 200_000
 SOUND = Trial(
     name="sound",

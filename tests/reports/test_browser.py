@@ -25,8 +25,6 @@ OVERLAPS = """names => {
   }
   return bad;
 }"""
-HIDDEN = """boxes => [...document.querySelectorAll(boxes)]
-  .filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent.trim().slice(0, 80))"""
 FRAMES = "() => new Promise(d => requestAnimationFrame(() => requestAnimationFrame(d)))"
 SERIOUS = """async () => (await axe.run(document, {resultTypes: ['violations']})).violations
   .filter(v => ['serious', 'critical'].includes(v.impact))
@@ -91,7 +89,7 @@ def test_a_story_is_read_on_a_phone_without_moving_it(
     with reader.reading(pages["invalid"], width=390) as page:
         page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
         assert page.locator(".story").count()
-        assert page.evaluate(HIDDEN, ".scroll:has(> .story)") == []
+        assert page.evaluate(page_lab.HIDDEN, ".scroll:has(> .story)") == []
 
 
 def test_the_verdict_is_on_the_first_screen(reader: Reader, pages: dict[str, Path]) -> None:

@@ -88,6 +88,14 @@ def test_every_page_on_every_screen(
     assert tab.evaluate(SERIOUS) == []
 
 
+def test_two_runs_are_side_by_side_on_a_phone(tab: Page, site: str) -> None:
+    """Both columns of each table are in sight."""
+    tab.set_viewport_size({"width": 390, "height": 900})
+    tab.goto(f"{site}/compare?run={KINDS['valid']}&run={KINDS['invalid']}", wait_until="load")
+    assert tab.locator(".pairs").count()
+    assert tab.evaluate(page_lab.HIDDEN, ".scroll:has(> .pairs)") == []
+
+
 def test_from_the_list_to_two_runs_side_by_side(tab: Page, site: str) -> None:
     """Search, tick two, and see their curves on one axis."""
     tab.goto(site)
