@@ -2,9 +2,9 @@
 
 Spark's own daemon imports nothing, so that each worker spends its first half second on numpy and
 Arrow. Workers forked from this one start at once. `SEATRIAL_PRELOAD` names further modules, the
-checkers' kernels among them, and functions to call (`module:function`); a module that fails to
-import fails again, with its message, in the worker that needs it. What was imported stays for ever,
-so the garbage collector is told to leave it alone: workers collect after every task, and would look
+checkers' kernels among them, and functions to call (`module:function`); what fails here fails
+again, with its message, in the worker that needs it. What was imported stays for ever, so the
+garbage collector is told to leave it alone: workers collect after every task, and would look
 through all of it each time.
 
 Importing takes as long as a JVM needs to start, so whoever starts one starts this beside it (`-m
@@ -23,7 +23,7 @@ import os
 import select
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 
@@ -38,8 +38,14 @@ def preload() -> None:
         with suppress(ImportError):
             imported = import_module(module)
             if function:
-                getattr(imported, function)()
+                _tried(getattr(imported, function))
     gc.freeze()
+
+
+def _tried(function: Callable[[], None]) -> None:
+    """What fails here is of no use beforehand, and fails again where it is needed."""
+    with suppress(Exception):
+        function()
 
 
 def serve() -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 IMPORTING = b"importing"
-SAYS = f"import os\ndef say(): os.write(1, {IMPORTING!r})\n"
+SAYS = f"import os\ndef say(): os.write(1, {IMPORTING!r})\ndef fail(): 1 / 0\n"
 ENDLESS = f"import os, time\nos.write(1, {IMPORTING!r})\ntime.sleep(600)\n"
 DAEMON = (sys.executable, "-m", "harness.spark_daemon")
 ENDS_WITHIN_S = 60.0
@@ -21,7 +21,7 @@ def environment(folder: Path, module: str) -> dict[str, str]:
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(folder), os.getcwd()]),
-        "SEATRIAL_PRELOAD": "module module:say",
+        "SEATRIAL_PRELOAD": "module module:fail module:say",
         "SEATRIAL_AHEAD": str(folder / "door"),
     }
 
@@ -56,8 +56,8 @@ def test_it_ends_at_once_when_spark_has_ended_before() -> None:
 
 
 def test_one_that_was_started_before_does_the_work(tmp_path: Path) -> None:
-    """It has imported and called all; Spark is told its port and has its workers, and both end
-    with Spark."""
+    """It has imported and called all, whatever failed; Spark is told its port and has its workers,
+    and both end with Spark."""
     told = environment(tmp_path, SAYS)
     with started("ahead", tmp_path / "door", **told) as before:
         try:
