@@ -48,7 +48,10 @@ def read(path: Path) -> Recording:
         process = int(match[1])
         rows.append((number, UNTIMED, kind, process, KINDS.index(match[3]), error))
     if not rows:
-        raise BadRequest(f"{path} is no log of Porcupine's: no line of it says jepsen.util - ...")
+        raise BadRequest(
+            f"{path} is no log of Porcupine's: no line of it says jepsen.util - ...; its histories "
+            "of keys and values are read by --as porcupine-kv"
+        )
     return Recording("registers", events_of(rows), sheet.table(), slips)
 
 
