@@ -45,7 +45,8 @@ from harness.trial import Trial
 ROUNDS = 3
 NODES = {"nameserver": 1, "controller": 3, "broker": 3}
 SETTLED_S, QUIET_S = 3.0, 20.0  # after the load began
-AFTER = "cluster is whole + 0.2 s within 60 s"
+REST_S = 0.2
+AFTER = f"cluster is whole + {REST_S:g} s within 60 s"
 HEADINGS = (
     *("fault", "seen", "to applied, ms", "to seen", "to healed"),
     *("runner, CPU ms", "agents and tools", "gates"),
@@ -60,7 +61,7 @@ def planned(kind: str, bed: Mapping[str, Any]) -> tuple[Trial, str, Mapping[str,
     nemesis, at_s = registry.nemesis(), SETTLED_S + QUIET_S
     once = nemesis.load(request.plan_text or "").faults
     plan = [replace(fault, at_s=at_s, after=AFTER) for _ in range(ROUNDS) for fault in once]
-    longest_s = max(fault.at_s + fault.for_s for fault in plan)
+    longest_s = max(fault.at_s + REST_S + fault.for_s for fault in plan)
     plan[0] = replace(plan[0], after="")
     return replace(request.trial, duration_s=longest_s), nemesis.dump(plan), lacking
 

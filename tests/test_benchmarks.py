@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness import launch
 from harness.history import History
 from harness.importers import _folder, csv_
 from harness.rundir import RunDir
@@ -47,6 +48,13 @@ def test_a_peer_that_is_not_installed_is_said_first(benchmark: Any) -> None:
     figures.needs("json", "math")
     with pytest.raises(SystemExit, match=r"no_such_peer not installed: .* --group bench"):
         figures.needs("json", "no_such_peer")
+
+
+@pytest.mark.parametrize("kind", ["local", "docker", "simulated"])
+def test_the_plan_of_all_faults_is_one_that_can_be_carried_out(benchmark: Any, kind: str) -> None:
+    """It is refused by nobody: its load lasts as long as the longest fault, and the wait before."""
+    trial, plan, _ = benchmark("faults").planned(kind, {})
+    launch.planned(trial, plan)
 
 
 @pytest.fixture
