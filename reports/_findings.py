@@ -128,7 +128,9 @@ def _witness(told: Told, name: str, row: Mapping[str, Any]) -> Witness:
     t = _when(row)
     if t is None and example is not None:
         t = min(example.times, default=None)
-    return Witness(name, story, example, SILENCE if t is None else around(told.events, t))
+    moments = [] if t is None else [t]
+    moments += [step.t for step, _ in story.moments] if story else []
+    return Witness(name, story, example, around(told.events, moments))
 
 
 def _shown(

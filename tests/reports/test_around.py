@@ -22,31 +22,44 @@ AT = 10 * S
 def test_within_a_second(apart_s: float, there: bool) -> None:
     """Before or after, and not a millisecond more."""
     event = Event(AT + round(apart_s * S), "broker-1", "role", {"epoch": 2})
-    found = around([event], AT)
+    found = around([event], [AT])
     assert [line.fields for line in found.lines] == ["epoch 2"] * there
     assert [line.apart_s for line in found.lines] == [apart_s] * there
+
+
+def test_a_story_has_many_moments() -> None:
+    """The log that is cut long after the acknowledgement is told, and when since that; what lies
+    between the two is not."""
+    times = {"acknowledged": 0.5, "nothing": 5.0, "truncate": 9.5}
+    events = [Event(AT + round(s * S), "broker-1", kind) for kind, s in times.items()]
+    found = around(events, [AT, AT + 9 * S])
+    assert [(line.kind, line.apart_s) for line in found.lines] == [
+        ("acknowledged", 0.5),
+        ("truncate", 9.5),
+    ]
+    assert around(events, []).lines == ()
 
 
 def test_the_order_is_that_of_time_whatever_it_came_in() -> None:
     """Events of several nodes come file by file; the same events are the same lines."""
     events = [Event(AT + n * 1000, f"broker-{n % 3}", "role", {"n": n}) for n in range(20)]
     shuffled = Random(1).sample(events, len(events))
-    assert around(shuffled, AT) == around(events, AT)
-    assert [line.fields for line in around(shuffled, AT).lines] == [f"n {n}" for n in range(20)]
+    assert around(shuffled, [AT]) == around(events, [AT])
+    assert [line.fields for line in around(shuffled, [AT]).lines] == [f"n {n}" for n in range(20)]
 
 
 def test_of_a_busy_second_the_nearest_are_kept() -> None:
     """Connections that come and go are left out first, and it is said how many lines there were."""
     steps = [Event(AT + n * 1_000_000, "broker-1", "role", {"n": n}) for n in range(MOST + 5)]
     chatter = [Event(AT, "broker-2", "connection", {"peer": n}) for n in range(7)]
-    found = around([*chatter, *steps], AT)
+    found = around([*chatter, *steps], [AT])
     assert [line.fields for line in found.lines] == [f"n {n}" for n in range(MOST)]
     assert found.left_out == 12
 
 
 def test_what_is_nobodys_is_not_told() -> None:
     """The harness's own remarks are no lines of a node."""
-    assert around([Event(AT, "", "recovery"), Event(AT, "broker-1", "")], AT).lines == ()
+    assert around([Event(AT, "", "recovery"), Event(AT, "broker-1", "")], [AT]).lines == ()
 
 
 def test_the_page_has_them_beside_the_story(written: Callable[..., RunDir], lost: Finding) -> None:
@@ -57,4 +70,4 @@ def test_the_page_has_them_beside_the_story(written: Callable[..., RunDir], lost
     assert kinds == ["exit", "expired", "election", "role", "set"]
     path = page.render(run)
     assert path is not None
-    assert "What the nodes told within a second of it, 5 lines" in path.read_text()
+    assert "What the nodes told within a second of its moments, 5 lines" in path.read_text()
