@@ -17,6 +17,7 @@ from harness.importers._messages import Originals, renumbered
 from harness.importers._pairing import NOBODY, Alike, Paired, paired
 from harness.importers._quantities import with_numbers
 from harness.importers._recording import PARTS, SAME, Events, Ints, Recording, Slips
+from harness.importers._unlike import without_unlike
 from harness.operation import F, Type
 from harness.schema import OPS
 
@@ -46,6 +47,7 @@ def rows_of(recording: Recording, slips: Slips) -> Rows:
     """The rows of a recording, in time order. Its parts are used up: they may be most of memory."""
     events = recording.events
     pairs = paired(events, slips, _alike(recording.parts), strict=recording.strict)
+    pairs = without_unlike(recording.parts, events, pairs, slips)
     parts = _completed(recording.parts, events, pairs)
     recording.parts = parts.slice(0, 0)
     event = parts.column("event").to_numpy()

@@ -3,25 +3,29 @@
 from pathlib import Path
 from typing import Any
 
-from harness.importers._decoding import by_rows, odd
+from harness.importers._decoding import odd
 from harness.importers._jepsen import Format, recording
+from harness.importers._keyed import Keyed
 from harness.importers._recording import LARGEST, Recording, Sheet
 from harness.operation import F, Type
 
 
-def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
+def _said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, error: bool) -> None:
     if f in ("add", "decrement") or kind == Type.OK:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or abs(value) > LARGEST:
             raise odd(value, f"a whole number, or it is beyond {LARGEST:,}")
         number = -value if f == "decrement" else value
-        sheet.add(event, F.COUNT if f == "read" else F.ADD, 0, number)
+        sheet.add(event, F.COUNT if f == "read" else F.ADD, key, number)
     else:
-        sheet.add(event, F.COUNT, 0)
+        sheet.add(event, F.COUNT, key)
 
 
-FORMAT = Format("jepsen-counter", "counter", ("add", "decrement", "read"), by_rows(_one))
+_DECODE = Keyed(_said, ("read",))
+FORMAT = Format(
+    "jepsen-counter", "counter", ("add", "decrement", "read"), _DECODE, elect=_DECODE.elect
+)
 
 
 def read(path: Path) -> Recording:

@@ -7,23 +7,27 @@ numbered by `pos`, and a last one that found nothing.
 from pathlib import Path
 from typing import Any
 
-from harness.importers._decoding import atom, by_rows, elements, written
+from harness.importers._decoding import atom, elements, written
 from harness.importers._jepsen import Format, recording
+from harness.importers._keyed import Keyed
 from harness.importers._recording import Recording, Sheet
 from harness.operation import F, Type
 
 
-def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
+def _said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, error: bool) -> None:
     if f == "enqueue":
-        sheet.add(event, F.ENQUEUE, 0, written(value, kind))
+        sheet.add(event, F.ENQUEUE, key, written(value, kind))
     elif f == "drain" and kind == Type.OK:
         taken = [atom(each) for each in elements(value, "a vector of values")]
-        sheet.elements(event, F.DEQUEUE, 0, taken)
+        sheet.elements(event, F.DEQUEUE, key, taken)
     else:
-        sheet.add(event, F.DEQUEUE, 0, atom(value) if kind == Type.OK else None)
+        sheet.add(event, F.DEQUEUE, key, atom(value) if kind == Type.OK else None)
 
 
-FORMAT = Format("jepsen-queue", "queue", ("enqueue", "dequeue", "drain"), by_rows(_one))
+_DECODE = Keyed(_said, ("dequeue", "drain"))
+FORMAT = Format(
+    "jepsen-queue", "queue", ("enqueue", "dequeue", "drain"), _DECODE, elect=_DECODE.elect
+)
 
 
 def read(path: Path) -> Recording:

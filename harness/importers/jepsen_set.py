@@ -7,25 +7,27 @@ with nil has not seen the empty set: it has seen nothing.
 from pathlib import Path
 from typing import Any
 
-from harness.importers._decoding import atom, by_rows, elements, odd, written
+from harness.importers._decoding import atom, elements, odd, written
 from harness.importers._jepsen import Format, recording
+from harness.importers._keyed import Keyed
 from harness.importers._recording import Recording, Sheet
 from harness.operation import F, Type
 
 
-def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
+def _said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, error: bool) -> None:
     if f == "add":
-        sheet.add(event, F.ADD, 0, written(value, kind))
+        sheet.add(event, F.ADD, key, written(value, kind))
     elif kind == Type.OK:
         if value is None:
             raise odd(value, "what a read of a set can have seen")
         seen = [atom(each) for each in elements(value, "a vector or set of elements")]
-        sheet.elements(event, F.LIST, 0, seen)
+        sheet.elements(event, F.LIST, key, seen)
     else:
-        sheet.add(event, F.LIST, 0)
+        sheet.add(event, F.LIST, key)
 
 
-FORMAT = Format("jepsen-set", "set", ("add", "read"), by_rows(_one))
+_DECODE = Keyed(_said, ("read",))
+FORMAT = Format("jepsen-set", "set", ("add", "read"), _DECODE, elect=_DECODE.elect)
 
 
 def read(path: Path) -> Recording:

@@ -4,7 +4,7 @@
     INFO  jepsen.util - 3	:ok	:cas	[1 4]
 
 There are no times, so a line is a microsecond. A cas that fails without an error was refused by the
-comparison itself. Lines of other loggers are passed over.
+comparison itself. Lines of other loggers, and of the nemesis (`:nemesis`), are passed over.
 """
 
 import re
@@ -23,6 +23,7 @@ from harness.operation import Type
 
 TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
 KINDS = ("read", "write", "cas")
+_NEMESIS = re.compile(r"jepsen\.util - :\w")
 _LINE = re.compile(r"jepsen\.util - (\d{1,9})\s+:(\w+)\s+:([\w-]+)\s+(.*?)\s*$")
 
 
@@ -31,7 +32,7 @@ def read(path: Path) -> Recording:
     sheet = Sheet()
     rows: list[tuple[int, int, int, int, int, bool]] = []
     for number, line in enumerate(text_of(path, slips).split("\n"), start=1):
-        if "jepsen.util - " not in line:
+        if "jepsen.util - " not in line or _NEMESIS.search(line):
             continue
         match = _LINE.search(line)
         if match is None or match[2] not in TYPES or match[3] not in KINDS:

@@ -323,17 +323,20 @@ def test_porcupine(imported: Import) -> None:
     """Lines of Jepsen's log; what else is in the log is passed over."""
     text = (
         "INFO  jepsen.core - Starting\n"
+        "INFO  jepsen.util - :nemesis\t:info\t:start\tnil\n"
         "INFO  jepsen.util - 3\t:invoke\t:write\t4\n"
         "INFO  jepsen.util - 1\t:invoke\t:cas\t[4 1]\n"
         "INFO  jepsen.util - 3\t:info\t:write\t:timed-out\n"
         "INFO  jepsen.util - 1\t:fail\t:cas\t[4 1]\n"
     )
-    assert short(imported("porcupine", text)) == [
-        "2 invoke put key=0 value=4",
-        "3 invoke cas key=0 value=4 arg=1",
-        "2 info put key=0 value=4",
-        "3 fail cas key=0 value=4 arg=1 pos=0",
+    run = imported("porcupine", text)
+    assert short(run) == [
+        "3 invoke put key=0 value=4",
+        "4 invoke cas key=0 value=4 arg=1",
+        "3 info put key=0 value=4",
+        "4 fail cas key=0 value=4 arg=1 pos=0",
     ]
+    assert run.state()["slips"]["counts"] == {}
 
 
 def test_porcupine_kv(imported: Import) -> None:
