@@ -101,7 +101,7 @@ def dice(count: int, seed: int) -> Array:
 
 def power(count: int) -> int:
     """The power of two that is not less."""
-    return 1 << max(4, (count - 1).bit_length())
+    return 1 << max(4, (int(count) - 1).bit_length())
 
 
 def room_for(n: int, values: int, ranks: int, failures: int, choices: int) -> Room:
