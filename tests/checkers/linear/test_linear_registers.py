@@ -26,6 +26,11 @@ def searched(batch):
     return out[:, 0]
 
 
+def test_room_is_a_power_of_two_whoever_counts() -> None:
+    """Numbers of arrays, too: what counts is compiled or not, and they have no bit_length."""
+    assert [power(np.int64(n)) for n in (1, 16, 17)] == [16, 16, 32]
+
+
 def test_a_search_agrees_with_all_orders(registers, table, oracle) -> None:
     """20,000 histories of up to eight operations, with reads that lie, writes that are lost or
     undead, and compare-and-sets told the opposite: the verdict is that of trying every order."""
