@@ -3,7 +3,7 @@
 Masters tell twice a second what they have and what each slave has acknowledged, if it has moved
 (`replication`). A slave that is cut off acknowledges nothing more, so what it had at last is
 counted on: nobody but its master can say how far it is behind. A new master begins with what it is
-told itself.
+told itself; who was master before and does not know yet that another one is, is asked no more.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -62,6 +62,7 @@ def sights(told: Iterable[Event]) -> Iterator[Seen]:
     """What masters say, slave by slave."""
     names: dict[tuple[str, str], str] = {}  # set, broker id -> node
     set_of: dict[str, str] = {}  # node -> set
+    master_of: dict[str, str] = {}  # set -> node
     before: dict[tuple[str, str], tuple[int, int]] = {}  # master, broker id -> when, what it held
     for event in told:
         fields = event.fields
@@ -70,8 +71,11 @@ def sights(told: Iterable[Event]) -> Iterator[Seen]:
             names[set_of[event.node], str(fields["brokerId"])] = event.node
             before = {key: held for key, held in before.items() if key[0] != event.node}
             if fields.get("role") == "master":
+                master_of[set_of[event.node]] = event.node
                 yield Seen(event.t, event.node, None)
         if event.kind != PROGRESS or not isinstance(acks := fields.get("acks"), Mapping):
+            continue
+        if master_of.get(set_of.get(event.node, ""), event.node) != event.node:
             continue
         heard = {key: ack for key, ack in acks.items() if isinstance(ack, int)}
         silent = {key: held for (node, key), (_, held) in before.items() if node == event.node}

@@ -52,6 +52,14 @@ def test_a_master_is_behind_nobody() -> None:
     assert "broker-1" not in seen
 
 
+def test_an_old_master_that_does_not_know_yet_is_not_asked() -> None:
+    """Cut off, it goes on telling of the one who is master now, and of everybody else."""
+    now = role(1.0, "broker-2", 2, "master")
+    seen = curves(*ROLES, told(0.2, 100, _2=40, _3=100), now, told(2.2, 900, _2=40, _3=100))
+    assert seen["broker-2"][0] == (60, None, None, None, None)
+    assert seen["broker-3"][0] == (0, 0, 0, 0, 0)
+
+
 def test_a_new_master_knows_nothing_of_old_acks() -> None:
     """What it held as seen in an earlier reign is not counted on."""
     again = role(2, "broker-1", 1, "master")
