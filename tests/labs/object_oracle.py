@@ -4,11 +4,16 @@ An order of all operations that are certain, and of some whose outcome nobody kn
 real time and make sense to a model of three lines. All orders are tried.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
+
+from checkers._blocks import Ints
+from checkers._linear.batch import ABSENT
+from checkers._linear.objects import COLUMNS
 from harness.operation import F, Type
 
 
@@ -110,6 +115,22 @@ class Table:
 
     rows: list[tuple[int, ...]] = field(default_factory=list)
     ops: int = 0
+
+    @classmethod
+    def of(cls, histories: Sequence[tuple[Act, ...]]) -> "Table":
+        table = cls()
+        for key, acts in enumerate(histories):
+            table.add(key, acts)
+        return table
+
+    def columns(self) -> dict[str, Ints]:
+        """The rows as kernels take them: arrays by name, with numbers for what is absent."""
+        columns = {}
+        for number, name in enumerate(COLUMNS):
+            absent = ABSENT if name in ("value", "offset") else -1
+            column = [absent if row[number] is None else int(row[number]) for row in self.rows]
+            columns[name] = np.array(column, np.int64)
+        return columns
 
     def add(self, key: int, acts: tuple[Act, ...]) -> None:
         for act in acts:

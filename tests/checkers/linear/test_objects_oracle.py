@@ -9,8 +9,7 @@ from object_dice import drawn
 from object_oracle import Act, Table, possible
 
 from checkers._linear import kinds
-from checkers._linear.batch import ABSENT
-from checkers._linear.objects import COLUMNS, Objects, objects
+from checkers._linear.objects import Objects, objects
 from checkers._linear.wrongs import Code
 
 BATCH, BATCHES = 3_000, 2  # of each kind
@@ -32,15 +31,8 @@ CODES = {
 
 def encoded(histories: list[tuple[Act, ...]]) -> Objects:
     """All histories as keys of one table."""
-    table = Table()
-    for key, acts in enumerate(histories):
-        table.add(key, acts)
-    columns = {}
-    for number, name in enumerate(COLUMNS):
-        absent = ABSENT if name in ("value", "offset") else -1
-        column = [absent if row[number] is None else int(row[number]) for row in table.rows]
-        columns[name] = np.array(column, np.int64)
-    shuffled = np.random.default_rng(7).permutation(len(table.rows))
+    columns = Table.of(histories).columns()
+    shuffled = np.random.default_rng(7).permutation(len(columns["op"]))
     return objects({name: column[shuffled] for name, column in columns.items()})
 
 

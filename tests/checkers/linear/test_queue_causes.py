@@ -7,14 +7,12 @@ and that the operations shown with each contradict each other.
 from collections import Counter
 from random import Random
 
-import numpy as np
 import pytest
 from object_dice import drawn
 from object_oracle import Act, Table
 
 from checkers._linear import fifo
-from checkers._linear.batch import ABSENT
-from checkers._linear.objects import COLUMNS, objects
+from checkers._linear.objects import objects
 from checkers._linear.wrongs import Code
 from harness.operation import F
 
@@ -88,15 +86,7 @@ class Naive:
 
 def told(histories: list[tuple[Act, ...]]) -> list[Shown]:
     """Of each history: by code, the operations of each cause."""
-    table = Table()
-    for key, acts in enumerate(histories):
-        table.add(key, acts)
-    columns = {}
-    for number, name in enumerate(COLUMNS):
-        absent = ABSENT if name in ("value", "offset") else -1
-        column = [absent if row[number] is None else int(row[number]) for row in table.rows]
-        columns[name] = np.array(column, np.int64)
-    queues = objects(columns)
+    queues = objects(Table.of(histories).columns())
     by_number = [act for history in histories for act in history]
     answers: list[Shown] = [{} for _ in histories]
     for code, keys, places in fifo.judge(queues).wrongs:
