@@ -115,13 +115,15 @@ class Bounds:
             self.offsets["marks"][at] |= np.uint8(mark)
 
     def _bound_late(self, rows: Rows) -> None:
-        """Sends of unknown outcome that were seen: appended after they were invoked."""
+        """Sends of unknown outcome that were seen: appended after they were invoked. One that was
+        seen at several places bounds none of them: which one the survey names depends on which
+        rows stood together."""
         values, places = self._known.late
         if not len(values):
             return
         rows = rows.where((rows.key >= 0) & (rows.f == F.SEND) & (rows.type == Type.INVOKE))
         found = np.minimum(np.searchsorted(values, rows.value), len(values) - 1)
-        late = values[found] == rows.value
+        late = (values[found] == rows.value) & ~self._known.unsure.holds(rows.value)
         place, value = places[found[late]], rows.value[late]
         at = self.offsets.at((key_of(place) << OFFSET_BITS) | offset_of(place))
         held, marks = self.offsets["value"], self.offsets["marks"]

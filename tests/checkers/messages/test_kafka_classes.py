@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.history import History
+from harness.importers import _folder
 from harness.judge import judge_here
 from harness.rundir import RunDir
 from harness.verdict import Judgement, Verdict
@@ -166,3 +167,21 @@ def test_a_transaction_is_there_or_not(imported: Import, seen: bool) -> None:
         f"1 poll ok [[:poll {{7 [{shown}]}}]]"
     )
     assert codes(judged(imported(SOUND + text))) == ({"TXN_TORN": 1} if seen else {})
+
+
+@pytest.mark.parametrize("rows", [8, _folder.ROWS_OF_A_FILE])
+def test_what_stands_at_two_places_bounds_neither(
+    imported: Import, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A send of unknown outcome that was seen twice is no witness of the log's order, in however
+    many files its readers are: only one of its places is known to the sweep."""
+    monkeypatch.setattr(_folder, "ROWS_OF_A_FILE", rows)
+    text = (
+        "0 send ok [[:send 7 [8 9]]]\n3 send info [[:send 7 7]]\n"
+        "1 poll ok [[:poll {7 [[8 9] [9 7]]}]]\n2 poll ok [[:poll {7 [[6 7]]}]]"
+    )
+    run = imported(SOUND + text)
+    assert (len(History.open(run).files("ops")) > 1) is (rows == 8)
+    found = codes(judged(run))
+    assert found["DUPLICATED_BY_RETRY"] == 1
+    assert not found.keys() & {"REORDERED", "NOT_LINEARIZABLE"}
