@@ -240,6 +240,11 @@ def _at(f: F, call: int, end: int, *seen: int, **how: int) -> Act:
     return Act(f, 0, call, end, seen=seen, **how)  # type: ignore[arg-type]
 
 
+def _by(process: int, f: F, call: int, lasts: int | None = 60, offset: int | None = None) -> Act:
+    """Of a process that goes on after what nobody answered."""
+    return Act(f, process, call, None if lasts is None else call + lasts, offset=offset)
+
+
 PLANTS: dict[str, list[Acts]] = {
     "queue": [
         [
@@ -302,8 +307,24 @@ PLANTS: dict[str, list[Acts]] = {
             *(_at(F.LIST, 400, 500, 1), _at(F.APPEND, 600, 700, value=3, offset=3)),
         ],
     ],
-    "lock": [],
+    "lock": [  # whose hold a release of unknown outcome ended is not known, and yet all are wrong
+        [
+            *(_by(1, F.ACQUIRE, 0), _by(0, F.ACQUIRE, 400, None), _by(0, F.RELEASE, 800, None)),
+            _by(0, F.ACQUIRE, 1200),
+        ],
+        [
+            *(_by(0, F.ACQUIRE, 0), _by(0, F.RELEASE, 400, None), _by(0, F.RELEASE, 800)),
+            *(_by(0, F.ACQUIRE, 1200), _by(1, F.ACQUIRE, 1600)),
+        ],
+        [
+            *(_by(1, F.ACQUIRE, 0, offset=3), _by(1, F.RELEASE, 400)),
+            *(_by(0, F.ACQUIRE, 800, None), _by(0, F.RELEASE, 1200, None)),
+            _by(0, F.ACQUIRE, 1600, offset=2),
+        ],
+    ],
 }
+PLANTED = {"lock": 0.07}  # how often one of these is drawn; of the others:
+OFTEN = 0.4
 
 
 def _planted(dice: Random, acts: Acts, unsure: float) -> Acts:
@@ -322,11 +343,24 @@ def _planted(dice: Random, acts: Acts, unsure: float) -> Acts:
     return made
 
 
+def _jolted(dice: Random, acts: Acts) -> Acts:
+    """The same, at instants a little different, and perhaps with somebody who asks in vain."""
+    made = []
+    for act in acts:
+        call, lasts = 500 + act.call + dice.randint(-150, 150), dice.randint(10, 90)
+        made.append(replace(act, call=call, end=None if act.end is None else call + lasts))
+    if dice.random() < 0.3:
+        made.append(Act(F.ACQUIRE, 2, dice.randint(300, 2000)))
+    return made
+
+
 def drawn(dice: Random, kind: str) -> tuple[Act, ...]:
     """A history, spoilt more often than not."""
     unsure = dice.choice((0.0, 0.15, 0.4))
-    if PLANTS[kind] and dice.random() < 0.4:
-        return tuple(_planted(dice, dice.choice(PLANTS[kind]), unsure / 2))
+    if dice.random() < PLANTED.get(kind, OFTEN):
+        acts = dice.choice(PLANTS[kind])
+        how = _jolted(dice, acts) if kind == "lock" else _planted(dice, acts, unsure / 2)
+        return tuple(how)
     maker = _Maker(dice, unsure, dice.choice(REACHES))
     MAKERS[kind](dice, maker)
     acts = maker.acts
