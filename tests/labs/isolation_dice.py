@@ -22,13 +22,17 @@ OFTEN = {
     "sequential": 4,
     "moved": 2,
     "by the book": 6,
+    "by the clock": 4,
+    "twice": 2,
 }  # what rarely comes of itself
+OFTEN_OF_REGISTERS = OFTEN | {"elsewhere": 1, "sequential": 9}  # no list is longer, or elsewhere
 
 
 def drawn(dice: Random, registers: bool) -> tuple[str, list[Transaction]]:
     """A history, and what was done to it; operations from 0, keys from 0, times from 0 to 99."""
     history = _executed(dice, registers)
-    name = dice.choices(sorted(SPOILERS), [OFTEN.get(name, 1) for name in sorted(SPOILERS)])[0]
+    often = OFTEN_OF_REGISTERS if registers else OFTEN
+    name = dice.choices(sorted(SPOILERS), [often.get(name, 1) for name in sorted(SPOILERS)])[0]
     return name, SPOILERS[name](dice, history)
 
 
@@ -236,10 +240,19 @@ BY_THE_BOOK = (
 )
 
 
+BOOK_OF_REGISTERS = (
+    "put x 1, get y 2, put y 1; get x 1, put x 2, put y 2",  # G0
+    "put x 1, get y 2; put y 2, get x 1",  # G1c
+    "put x 1, put x 2; get x 1",  # G1b
+    "get x none, put x 1; get x none, put x 2",  # a lost update
+    "get x none, get y 2; put x 1, put y 2",  # read skew
+    "get x none, put y 1; get y none, put x 2",  # write skew
+    "put x 1; put y 2; get x 1, get y none; get x none, get y 2",  # long fork
+)
+
+
 def _by_the_book(dice: Random, history: list[Transaction]) -> list[Transaction]:
-    if any(move.f in (F.GET, F.PUT) for t in history for move in t.moves):
-        return _sequential(dice, history)
-    texts = dice.choice(BY_THE_BOOK).split(";")
+    texts = dice.choice(BOOK_OF_REGISTERS if _of_registers(history) else BY_THE_BOOK).split(";")
     if dice.random() < 0.5:
         dice.shuffle(texts)
     planted = parsed("\n".join(f"T{op}: {text}" for op, text in enumerate(texts)))
@@ -255,6 +268,52 @@ def _by_the_book(dice: Random, history: list[Transaction]) -> list[Transaction]:
     return drawn_anew
 
 
+def _of_registers(history: list[Transaction]) -> bool:
+    return any(move.f in (F.GET, F.PUT) for t in history for move in t.moves)
+
+
+# What is wrong because one transaction was over when another began, and would not be otherwise:
+# write skew, and a long fork. The first two of each are the two; they may be of one process.
+BY_THE_CLOCK = (
+    "[0..10]: append y 2; [20..30]: list x; [5..25]: append x 1, list y",
+    "[0..10]: append y 2; [20..40]: list x; [0..50]: append x 1; [5..45]: list x 1, list y",
+)
+IN_REGISTERS = (("append", "put"), ("list x 1", "get x 1"), ("list x", "get x none"))
+
+
+def _by_the_clock(dice: Random, history: list[Transaction]) -> list[Transaction]:
+    text = dice.choice(BY_THE_CLOCK)
+    for word, other in (*IN_REGISTERS, ("list y", "get y none")) if _of_registers(history) else ():
+        text = text.replace(word, other)
+    lines = [f"T{op} {words.strip()}" for op, words in enumerate(text.split(";"))]
+    planted = parsed("\n".join(lines))
+    if dice.random() < 0.5:
+        planted[1] = replace(planted[1], process=planted[0].process)
+    return [_with_more(dice, t) for t in _stretched(dice, planted)]
+
+
+def _stretched(dice: Random, history: list[Transaction]) -> list[Transaction]:
+    """The same instants in the same order, and other times between them; operations in another."""
+    instants = sorted({t for one in history for t in (one.begin, one.end)})
+    now, at = 0, {}
+    for instant in instants:
+        now += dice.randint(1, 30)
+        at[instant] = now
+    ops, processes = (dice.sample(range(MOST), len(history)) for _ in range(2))
+    return [
+        replace(t, op=op, process=processes[t.process], begin=at[t.begin], end=at[t.end])
+        for t, op in zip(history, ops, strict=True)
+    ]
+
+
+def _with_more(dice: Random, one: Transaction) -> Transaction:
+    """Perhaps it writes, first or last, what nobody asks for."""
+    f = F.PUT if any(move.f in (F.GET, F.PUT) for move in one.moves) else F.APPEND
+    more = [Move(f, KEYS_OF_ONE - 1, 900 + one.op)] * (dice.random() < 0.3)
+    moves = (*more, *one.moves) if dice.random() < 0.5 else (*one.moves, *more)
+    return replace(one, moves=moves)
+
+
 SPOILERS: dict[str, Callable[[Random, list[Transaction]], list[Transaction]]] = {
     "nothing": lambda dice, history: history,
     "shorter": _one_read(_shorter),
@@ -265,6 +324,7 @@ SPOILERS: dict[str, Callable[[Random, list[Transaction]], list[Transaction]]] = 
     "lost": _everywhere(_without),
     "elsewhere": _everywhere(_elsewhere),
     "by the book": _by_the_book,
+    "by the clock": _by_the_clock,
     "aborted": _status(Type.FAIL),
     "unknown": _status(Type.INFO),
     "moved": _moved,
