@@ -8,11 +8,15 @@ import os
 import signal
 from collections.abc import Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from docker_lab import docker_lab as docker_lab  # a fixture
 from hypothesis import settings
 from ssh_lab import ssh_lab as ssh_lab  # another
+
+if TYPE_CHECKING:
+    from kafka_table import Table
 
 # Tests press Ctrl-C, here and in what they start. Where a shell put them in the background, it is
 # ignored until somebody says otherwise, and so it would be by their children.
@@ -37,6 +41,14 @@ def rewrite(request: pytest.FixtureRequest) -> bool:
 def root() -> Path:
     """The repository."""
     return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def small_messages(tmp_path_factory: pytest.TempPathFactory) -> "Table":
+    """20,000 small histories of messages, imported once, for whatever Spark there is."""
+    import small_histories
+
+    return small_histories.messages(Path(tmp_path_factory.mktemp("messages")))
 
 
 @pytest.hookimpl(wrapper=True)

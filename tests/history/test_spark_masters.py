@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import kafka_table
 import pytest
 import sinking
 import small_histories
@@ -225,6 +226,18 @@ def test_a_cluster_agrees_on_small_histories(
     alone = check(history, Trial(), None)
     assert alone.findings
     assert check(History.open(history.run), Trial(), engine.session()) == alone
+
+
+@pytest.mark.spark
+def test_a_cluster_finds_in_messages_what_the_definitions_say(
+    small_messages: kafka_table.Table, engine: spark.Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every finding in 20,000 histories, as on this machine; the workers are those of before."""
+    from checkers import _units
+
+    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
+    found = kafka_table.judged(History.open(small_messages.history.run), engine.session())
+    assert kafka_table.differences(found, small_messages.expected) == {}
 
 
 def _homes(session: Any) -> set[str]:

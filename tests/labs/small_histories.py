@@ -9,6 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import kafka_table
+import pytest
 from isolation_dice import drawn as transactions_drawn
 from isolation_dice import placed
 from object_dice import drawn as object_drawn
@@ -19,8 +21,10 @@ from transacting import Transaction, events
 
 from checkers._linear.objects import COLUMNS
 from harness.history import History
+from harness.importers import _folder
 
 HISTORIES, WRITERS = 20_000, 4
+FILE_ROWS, GROUP_ROWS = 30_000, 4_096  # of messages: processes of one history are in several files
 OBJECTS = ("queue", "set", "counter", "log", "lock")
 Rows = Sequence[Mapping[str, Any]]
 
@@ -49,6 +53,14 @@ def transactions(count: int = HISTORIES) -> Rows:
         _, history = transactions_drawn(dice, registers=False)
         some += placed(history, number)
     return [row for transaction in some for row in events(transaction)]
+
+
+def messages(folder: Path, count: int = HISTORIES) -> kafka_table.Table:
+    """A run of Jepsen's kafka workload, and what the definitions say of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_folder, "ROWS_OF_A_FILE", FILE_ROWS)
+        patch.setattr(_folder, "ROW_GROUP", GROUP_ROWS)
+        return kafka_table.table(folder, 31, count, small=True)
 
 
 TABLES: Mapping[str, Callable[[int], Rows]] = {
