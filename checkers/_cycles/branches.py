@@ -30,14 +30,16 @@ class Lists:
         return Lists(self.key[rows], self.length[rows], self.values[flat])
 
 
-def branched(lists: Lists) -> tuple[Ints, Ints]:
+def branched(lists: Lists, tie: Ints | None = None) -> tuple[Ints, Ints]:
     """Of each list its branch, and of each branch the list that is it, longest first in a key.
 
     Lists of one key are compared with the longest of them; what is no prefix of it is compared
-    with the longest of the rest, and so on.
+    with the longest of the rest, and so on. Of equally long ones that with the least `tie` is
+    first, or the first row.
     """
     branch = np.full(len(lists.key), -1, np.int64)
-    order = np.lexsort((np.arange(len(lists.key)), -lists.length, lists.key))
+    row = np.arange(len(lists.key))
+    order = np.lexsort((row, row if tie is None else tie, -lists.length, lists.key))
     found: list[Ints] = []
     count = 0
     while len(order):

@@ -31,7 +31,7 @@ BUCKETS = 128  # of keys
 TRANSACTIONS, REMARKS = -1, -2  # in place of a bucket
 
 C = TypeVar("C", bound=Columns)
-WIDTHS = (Appends.width(), ListReads.width(), 3, Puts.width(), Gets.width())
+WIDTHS = (Appends.width(), ListReads.width(), 2, Puts.width(), Gets.width())
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,6 @@ def _buckets(what: Seen) -> Batches:
             *_renumbered(table, ours).columns(),
             lists_here.key,
             lists_here.length,
-            what.witness[ours],
             *columns[2].columns(),
             *columns[3].columns(),
             lists_here.values,
@@ -143,8 +142,8 @@ def merge_on(layer: Layer) -> Callable[[Batches], Batches]:
 
 def _merged(block: int, parts: list[list[Ints]], layer: Layer) -> pa.RecordBatch:
     remarks = Remarks()
-    appends, reads, branches, witness, puts, gets = _bucket(parts)
-    found = lists.dependencies(appends, reads, branches, witness, remarks)
+    appends, reads, branches, puts, gets = _bucket(parts)
+    found = lists.dependencies(appends, reads, branches, remarks)
     both = together([found.edges, registers.dependencies(puts, gets, layer, remarks)])
     return _row(
         block,
@@ -158,7 +157,7 @@ def _merged(block: int, parts: list[list[Ints]], layer: Layer) -> pa.RecordBatch
 
 def _bucket(
     parts: list[list[Ints]],
-) -> tuple[Appends, ListReads, Lists, Ints, Puts, Gets]:
+) -> tuple[Appends, ListReads, Lists, Puts, Gets]:
     """A bucket of all files together: the numbers of branches go on from one to the next."""
     width = sum(WIDTHS)
     at = WIDTHS[0] + 2
@@ -171,12 +170,11 @@ def _bucket(
     columns = joined(parts, width + 1)
     ends = np.cumsum(WIDTHS)
     pieces = [columns[end - n : end] for end, n in zip(ends, WIDTHS, strict=True)]
-    key, length, witness = pieces[2]
+    key, length = pieces[2]
     return (
         Appends(*pieces[0]),
         ListReads(*pieces[1]),
         Lists(key, length, columns[width]),
-        witness,
         Puts(*pieces[3]),
         Gets(*pieces[4]),
     )

@@ -74,8 +74,10 @@ class Ending:
 
 
 def entries(missing: Missing, readers: Ends, writers: Ends) -> Ending:
+    """All in a total order, so that it never shows in which they came."""
     order = np.lexsort((missing.value, missing.op, missing.key))
-    return Ending(missing.at(order), readers, writers)
+    ends = (e.at(np.lexsort((e.value, e.op, e.key))) for e in (readers, writers))
+    return Ending(missing.at(order), *ends)
 
 
 def graph(

@@ -73,12 +73,11 @@ class Gets(Columns):
 
 @dataclass(frozen=True)
 class Seen:
-    """What a chunk of rows says about others. `witness`: of each branch, somebody who read it."""
+    """What a chunk of rows says about others."""
 
     appends: Appends
     reads: ListReads
     branches: Lists
-    witness: Ints
     puts: Puts
     gets: Gets
 
@@ -107,7 +106,7 @@ def seen(told: Told, remarks: Remarks) -> Seen:
     branch, of_branch = branched(lists)
     reads = ListReads(reads.op, reads.key, branch, reads.length, reads.own, reads.again)
     puts, gets = _register_moves(told, remarks)
-    return Seen(appends, reads, lists.at(of_branch), reads.op[of_branch], puts, gets)
+    return Seen(appends, reads, lists.at(of_branch), puts, gets)
 
 
 def _mixed(reads: Moves, writes: Moves) -> _Mixed:

@@ -85,17 +85,15 @@ class Versions:
         return rows
 
 
-def dependencies(
-    appends: Appends, reads: ListReads, branches: Lists, witness: Ints, remarks: Remarks
-) -> Found:
-    """Edges and remarks of the lists of some keys. `witness`: who read each branch."""
+def dependencies(appends: Appends, reads: ListReads, branches: Lists, remarks: Remarks) -> Found:
+    """Edges and remarks of the lists of some keys."""
     repeated = Lookup(appends.key, appends.value).repeated
     twice = np.unique(appends.key[repeated])
     if len(twice):
         remarks.add(Remark.NOT_UNIQUE, appends.op[repeated], appends.key[repeated], NULL, -1)
-        appends, reads, branches, witness = _without(twice, appends, reads, branches, witness)
-    lists, reads = _cleaned(appends, reads, branches, witness, remarks)
-    versions, reads = _ordered(len(appends), reads, lists, witness, remarks)
+        appends, reads, branches = _without(twice, appends, reads, branches)
+    lists, reads = _cleaned(appends, reads, branches, remarks)
+    versions, reads = _ordered(appends, reads, lists, remarks)
     _shuffled(appends, versions, remarks)
     if len(reads):
         own = _own_place(appends, reads, versions)
@@ -117,19 +115,19 @@ def dependencies(
 
 
 def _without(
-    keys: Ints, appends: Appends, reads: ListReads, branches: Lists, witness: Ints
-) -> tuple[Appends, ListReads, Lists, Ints]:
+    keys: Ints, appends: Appends, reads: ListReads, branches: Lists
+) -> tuple[Appends, ListReads, Lists]:
     """Nothing of these keys."""
     stay = ~np.isin(branches.key, keys)
     renumbered = np.cumsum(stay) - 1
     reads = reads.at(~np.isin(reads.key, keys))
     reads = replace(reads, branch=renumbered[reads.branch])
     rows = np.flatnonzero(stay)
-    return appends.at(~np.isin(appends.key, keys)), reads, branches.at(rows), witness[rows]
+    return appends.at(~np.isin(appends.key, keys)), reads, branches.at(rows)
 
 
 def _cleaned(
-    appends: Appends, reads: ListReads, branches: Lists, witness: Ints, remarks: Remarks
+    appends: Appends, reads: ListReads, branches: Lists, remarks: Remarks
 ) -> tuple[Lists, ListReads]:
     """Branches of committed appends, each of them once; reads as long as what is left of them."""
     branch = np.repeat(np.arange(len(branches.key)), branches.length)
@@ -143,13 +141,14 @@ def _cleaned(
     equal = (append[order][1:] == append[order][:-1]) & (branch[order][1:] == branch[order][:-1])
     again[order[1:]] = equal
     again &= ~phantom
-    reader = witness[branch]
+    odd = phantom | aborted | again
+    reader = _first_readers(reads, branches) if odd.any() else branch
     for code, rows in ((Remark.PHANTOM, phantom), (Remark.DUPLICATE, again & ~aborted)):
         remarks.add(code, reader[rows], key[rows], branches.values[rows], -1)
     writer = appends.op[append[aborted]]
     values = branches.values[aborted]
     remarks.add(Remark.ABORTED, writer, key[aborted], values, reader[aborted])
-    kept = ~(phantom | aborted | again)
+    kept = ~odd
     counted = np.concatenate([[0], np.cumsum(kept)])
     start = branches.start
     lengths = counted[start + branches.length] - counted[start]
@@ -158,11 +157,24 @@ def _cleaned(
     return Lists(branches.key, lengths, append[kept]), reads
 
 
+def _first_readers(reads: ListReads, branches: Lists) -> Ints:
+    """Of each element of each branch the lowest operation that read so far, however rows were cut:
+    backwards through the elements, where each branch begins anew."""
+    ops, rank = np.unique(reads.op, return_inverse=True)
+    some = reads.length > 0
+    first = np.full(len(branches.values), len(ops), np.int64)
+    np.minimum.at(first, (branches.start[reads.branch] + reads.length - 1)[some], rank[some])
+    anew = np.repeat(np.arange(len(branches.key)), branches.length) * (len(ops) + 1)
+    backwards = np.minimum.accumulate((first + anew)[::-1])[::-1] - anew
+    lowest: Ints = ops[backwards]
+    return lowest
+
+
 def _ordered(
-    count: int, reads: ListReads, lists: Lists, witness: Ints, remarks: Remarks
+    appends: Appends, reads: ListReads, lists: Lists, remarks: Remarks
 ) -> tuple[Versions, ListReads]:
     """The main branch of each key, and the reads that are beginnings of it."""
-    branch, of_branch = branched(lists)
+    branch, of_branch = branched(lists, _whole_readers(reads, reads.branch, lists.length))
     found = lists.at(of_branch)
     _, main = np.unique(found.key, return_index=True)  # the longest of a key comes first
     side = np.setdiff1d(np.arange(len(found.key)), main)
@@ -176,13 +188,22 @@ def _ordered(
     odd = reads.at(~fits)
     if len(odd):
         leader = own_main[np.searchsorted(side, on[~fits])]
-        remarks.add(Remark.INCOMPATIBLE, odd.op, odd.key, NULL, witness[of_branch[leader]])
-    place = np.full(count, NOWHERE, np.int64)
+        witness = _whole_readers(reads, on, found.length)
+        remarks.add(Remark.INCOMPATIBLE, odd.op, odd.key, NULL, witness[leader])
+    place = np.full(len(appends), NOWHERE, np.int64)
     chosen = found.at(main)
     place[chosen.values] = np.arange(len(chosen.values)) - np.repeat(chosen.start, chosen.length)
-    aside = np.zeros(count, np.bool_)
+    aside = np.zeros(len(appends), np.bool_)
     aside[found.at(side).values] = True
     return Versions(chosen, place, aside & (place == NOWHERE)), reads.at(fits)
+
+
+def _whole_readers(reads: ListReads, lists: Ints, length: Ints) -> Ints:
+    """Of each list the lowest operation that read all of it. `lists`: what each read is of."""
+    lowest = np.full(len(length), np.iinfo(np.int64).max)
+    whole = reads.length == length[lists]
+    np.minimum.at(lowest, lists[whole], reads.op[whole])
+    return lowest
 
 
 def _shuffled(appends: Appends, versions: Versions, remarks: Remarks) -> None:

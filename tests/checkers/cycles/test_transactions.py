@@ -281,9 +281,14 @@ def test_rows_say_what_the_transactions_did() -> None:
     assert np.array_equal(expected.elements, found.elements)
 
 
-def test_rows_in_pieces_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However files are cut, and whoever wrote them, the answer is the same to the last byte."""
-    history = many(150)
+@pytest.mark.parametrize("seed", [3, 5, 10, 12])
+def test_rows_in_pieces_say_the_same(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However files are cut, and whoever wrote them, the answer is the same to the last byte: of
+    equally long lists that contradict each other the same one counts, and of several who prove
+    something the same one is named."""
+    history = many(150, seed)
     answers = set()
     for number, (writers, chunk) in enumerate(((1, 1 << 20), (3, 1 << 20), (2, 1), (1, 50))):
         monkeypatch.setattr(rows_module, "CHUNK_ROWS", chunk)
