@@ -1,7 +1,8 @@
 """What the kernels of objects tell of small histories, in the operations of those histories.
 
 An operation that was called before time 0 is one whose invocation nobody wrote down. Histories are
-judged alone, in small company and all at once: what is told of one must not depend on the others.
+judged alone, and in company whose processes have the same numbers: what is told of one must not
+depend on the others.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,8 @@ from checkers._linear.wrongs import Code, Judged
 NEVER = 1 << 40
 UNHEARD = -1
 COMPANIES = (1, 2, 3, 500)  # histories of one table
+PROCESSES = 100
+NOBODY = -1
 
 History = tuple[Act, ...]
 Row = tuple[Act | None, ...]
@@ -46,6 +49,7 @@ def told(judge: Callable[[Objects], Judged], histories: Sequence[History]) -> li
 
 def told_at_once(judge: Callable[[Objects], Judged], histories: Sequence[History]) -> list[Told]:
     columns = Table.of(histories).columns()
+    columns["process"] %= PROCESSES
     heard = columns["t"] > UNHEARD
     given = objects({name: column[heard] for name, column in columns.items()})
     by_number = [act for history in histories for act in history]
@@ -53,7 +57,8 @@ def told_at_once(judge: Callable[[Objects], Judged], histories: Sequence[History
     answers = [Told(undecided=bool(undecided)) for undecided in judged.undecided]
     for code, keys, places in judged.wrongs:
         for key, row in zip(keys.tolist(), places.tolist(), strict=True):
-            shown = (by_number[given.operations.op[at]] if at >= 0 else None for at in row)
+            assert min(row) >= NOBODY
+            shown = (None if at == NOBODY else by_number[given.operations.op[at]] for at in row)
             answers[key].causes.setdefault(code, []).append(tuple(shown))
     return answers
 
@@ -66,3 +71,13 @@ def some_unheard(dice: Random, histories: Sequence[History]) -> Iterator[History
             replace(a, call=UNHEARD) if lost and a.known and dice.random() < 0.4 else a
             for a in acts
         )
+
+
+def at_distinct_times(acts: History) -> History:
+    """The same, without two events at one time, so that there is one latest of all."""
+    events = [(act.call, 0, n) for n, act in enumerate(acts) if act.call > UNHEARD]
+    events += [(act.end, 1, n) for n, act in enumerate(acts) if act.end is not None]
+    at = {(kind, n): 10 * place for place, (_, kind, n) in enumerate(sorted(events))}
+    return tuple(
+        replace(act, call=at.get((0, n), UNHEARD), end=at.get((1, n))) for n, act in enumerate(acts)
+    )
