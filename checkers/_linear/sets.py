@@ -177,7 +177,7 @@ def _together(
     np.minimum.at(first, sightings.member, place[sightings.read])
     ends = np.searchsorted(operations.key[reads], members.key, side="right")
     saw = np.bincount(sightings.member, minlength=len(members.key))
-    holed = np.flatnonzero((saw > 0) & (saw < ends - first) & sound)
+    holed = np.flatnonzero(saw < ends - first)
     key, heads = np.unique(members.key[holed], return_index=True)
     some = np.full(len(sets.keys), -1, np.int64)
     some[key] = holed[heads]

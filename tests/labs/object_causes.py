@@ -14,6 +14,7 @@ from object_oracle import Act, Table
 
 from checkers._linear.objects import Objects, objects
 from checkers._linear.wrongs import Code, Judged
+from harness.operation import F
 
 NEVER = 1 << 40
 UNHEARD = -1
@@ -64,13 +65,18 @@ def told_at_once(judge: Callable[[Objects], Judged], histories: Sequence[History
 
 
 def some_unheard(dice: Random, histories: Sequence[History]) -> Iterator[History]:
-    """The same, but of a few that returned nobody wrote down when they were called."""
+    """The same, but of a few whose end says all there is to say nobody wrote down when they were
+    called."""
     for acts in histories:
         lost = dice.random() < 0.2
         yield tuple(
-            replace(a, call=UNHEARD) if lost and a.known and dice.random() < 0.4 else a
-            for a in acts
+            replace(act, call=UNHEARD) if lost and _said(act) and dice.random() < 0.4 else act
+            for act in acts
         )
+
+
+def _said(act: Act) -> bool:
+    return act.known or (act.told and act.f is F.DEQUEUE)
 
 
 def at_distinct_times(acts: History) -> History:
