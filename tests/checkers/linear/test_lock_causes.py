@@ -9,9 +9,10 @@ from dataclasses import replace
 from itertools import combinations, pairwise
 from random import Random
 
-from object_causes import History, Row, at_distinct_times, end, told
+import pytest
+from object_causes import UNHEARD, History, Row, at_distinct_times, end, told, told_at_once
 from object_dice import drawn
-from object_oracle import Act
+from object_oracle import Act, possible
 
 from checkers._linear import locks
 from checkers._linear.wrongs import Code
@@ -210,3 +211,15 @@ def test_causes_are_those_of_the_definitions() -> None:
     print(f"\n{dict(found)}, left to the search {undecided}")
     assert min(*found.values(), undecided) >= EACH, found
     assert len(found) == 4
+
+
+@pytest.mark.parametrize("company", [0, 1])
+def test_it_was_free_before_everything(company: int) -> None:
+    """Nobody saw when they were called: one may have had the lock, and given it back, before the
+    other one, whether there is a lock before this one in the table or not."""
+    acts = (
+        *(Act(F.ACQUIRE, 1, UNHEARD, 0), Act(F.ACQUIRE, 2, UNHEARD, told=True)),
+        Act(F.RELEASE, 2, UNHEARD, 50),
+    )
+    assert possible("lock", acts)
+    assert not told_at_once(locks.judge, [acts] * (company + 1))[company].causes
