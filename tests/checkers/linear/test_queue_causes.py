@@ -218,3 +218,18 @@ def test_who_never_told_when_he_was_called_may_have_taken_it() -> None:
     )
     assert possible("queue", acts)
     assert [answer.causes for answer in told_at_once(fifo.judge, [acts, acts])] == [{}, {}]
+
+
+def test_it_has_to_be_gone_when_who_overtook_it_has_been_taken() -> None:
+    """Not when something else was that was called for later: 1 may be taken just before 2 is, by
+    the dequeue that timed out."""
+    acts = (
+        *(Act(F.ENQUEUE, 0, 50, 500, value=0), Act(F.ENQUEUE, 1, 100, 200, value=1)),
+        *(Act(F.ENQUEUE, 2, 240, 520, value=2), Act(F.DEQUEUE, 3, 1000, 2000, value=2)),
+        *(Act(F.DEQUEUE, 4, 1100, 1200, value=0), Act(F.DEQUEUE, 5, 1500)),
+    )
+    assert possible("queue", acts)
+    assert not told(fifo.judge, [acts])[0].causes
+    late = (*acts[:-1], replace(acts[-1], call=2100))
+    assert not possible("queue", late)
+    assert list(told(fifo.judge, [late])[0].causes) == [Code.ELEMENT_LOST]
