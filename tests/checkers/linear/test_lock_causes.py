@@ -223,3 +223,25 @@ def test_it_was_free_before_everything(company: int) -> None:
     )
     assert possible("lock", acts)
     assert not told_at_once(locks.judge, [acts] * (company + 1))[company].causes
+
+
+def of_one(*did: tuple[F, bool]) -> History:
+    """What one process did, one after the other; with an outcome or without."""
+    return tuple(
+        Act(f, 1, 20 * n, 20 * n + 10 if known else None) for n, (f, known) in enumerate(did)
+    )
+
+
+def test_each_acquire_that_timed_out_may_owe_one_release() -> None:
+    """Two of them explain two releases, and not a third."""
+    unsure, given = (F.ACQUIRE, False), (F.RELEASE, True)
+    two, three = (of_one(unsure, unsure, *[given] * count) for count in (2, 3))
+    answers = told(locks.judge, [two, three])
+    assert [list(answer.causes) for answer in answers] == [[], [Code.LOCK_NOT_HELD]]
+
+
+def test_a_release_that_two_holds_may_owe_is_left_to_the_search() -> None:
+    """The first release timed out, and so did another acquire: which of them was given back?"""
+    acts = of_one((F.ACQUIRE, True), (F.RELEASE, False), (F.ACQUIRE, False), (F.RELEASE, True))
+    [answer] = told(locks.judge, [acts])
+    assert (answer.undecided, answer.causes) == (True, {})
