@@ -67,7 +67,7 @@ def _named(logs: Objects, appends: Ints, lookup: Lookup) -> _Named:
         key=key,
         offset=np.concatenate([operations.offset[told], elements.pos]),
         value=value,
-        by=np.where(at >= 0, np.append(appends, -1)[at], -1),
+        by=np.append(appends, -1)[at],
     )
 
 
@@ -92,9 +92,9 @@ def _twice(named: _Named) -> Wrongs:
 def _conflicts(named: _Named) -> Wrongs:
     """Offsets with two values."""
     order = np.lexsort((named.by, named.offset, named.key))
-    same = np.append(False, np.diff(named.key[order]) == 0) if len(order) else order
+    same = np.append(False, np.diff(named.key[order]) == 0)
     again = _differ(named.offset[order], named.by[order])
-    again = again[np.asarray(same, np.bool_)[again]]
+    again = again[same[again]]
     one, other = order[again - 1], order[again]
     ops = (named.place[one], named.place[other])
     return _first(wrongs(Code.OFFSET_CONFLICT, named.key[one], *ops), named.offset[one])
@@ -110,7 +110,6 @@ def _placed(logs: Objects, appends: Ints, named: _Named, reads: Ints) -> list[Wr
     length = _lengths(logs, reads)
     counts = np.zeros(len(logs.keys), np.int64)
     np.maximum.at(counts, named.key, named.offset + 1)
-    np.maximum.at(counts, operations.key[reads], length)
     loose = appends[np.isin(appends, named.by, invert=True)]
     gaps = _too_many(logs, counts, named, loose)
     sound = ~spoilt(len(logs.keys), [gaps])
@@ -125,7 +124,7 @@ def _placed(logs: Objects, appends: Ints, named: _Named, reads: Ints) -> list[Wr
         one_each(wrongs(code, operations.key[later[mask]], later[mask], earlier[mask]))
         for code, mask in ((Code.STALE_READ, stale), (Code.NOT_LINEARIZABLE, ~stale))
     ]
-    whole = sound & ~spoilt(len(logs.keys), found)
+    whole = ~spoilt(len(logs.keys), found)
     hole = np.repeat(whole, np.diff(slots.first))
     hole[slots.beyond], hole[slots.first[named.key] + named.offset] = False, False
     loose = loose[whole[operations.key[loose]]]
@@ -160,6 +159,4 @@ def _bounds(logs: Objects, counts: Ints, named: _Named, reads: Ints, length: Int
     np.minimum.at(slots.upper, place, operations.ret[named.place])
     end = slots.first[operations.key[reads]] + length
     np.maximum.at(slots.lower, end, operations.call[reads])
-    some = length > 0
-    np.minimum.at(slots.upper, end[some] - 1, operations.ret[reads[some]])
     return spread(slots)

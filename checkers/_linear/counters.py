@@ -29,7 +29,6 @@ def judge(counters: Objects) -> Judged:
     beyond = _out_of_range(counters, adds, reads)
     bad = spoilt(len(counters.keys), [beyond])
     step, even = _steps(counters, adds)
-    undecided = ~even & ~bad
     adds, reads = (places[(even & ~bad)[operations.key[places]]] for places in (adds, reads))
     # a read between two steps
     odd = operations.value[reads] % step[operations.key[reads]] != 0
@@ -37,7 +36,7 @@ def judge(counters: Objects) -> Judged:
     whole = ~spoilt(len(counters.keys), [between])
     adds, reads = (places[whole[operations.key[places]]] for places in (adds, reads))
     found = _counted(counters, adds, reads, operations.value[reads] // step[operations.key[reads]])
-    return Judged([beyond, between, *found], undecided)
+    return Judged([beyond, between, *found], ~even)
 
 
 def _out_of_range(counters: Objects, adds: Ints, reads: Ints) -> Wrongs:
@@ -60,11 +59,12 @@ def _out_of_range(counters: Objects, adds: Ints, reads: Ints) -> Wrongs:
 
 
 def _sum(at: Ints, value: Ints, after: Ints, before: Ints) -> Ints:
-    """The sum of the values after one rank and before another."""
+    """The sum of the values after one rank and before another, which need not be later."""
     order = np.argsort(at, kind="stable")
     total = np.concatenate([[0], np.cumsum(value[order])])
     first = np.searchsorted(at[order], after, side="right")
-    sums: Ints = total[np.searchsorted(at[order], before)] - total[first]
+    last = np.maximum(first, np.searchsorted(at[order], before))
+    sums: Ints = total[last] - total[first]
     return sums
 
 

@@ -49,7 +49,6 @@ def judge(queues: Objects) -> Judged:
     undecided[operations.key[put[lookup.repeated]]] = True
     taken = operations.of(F.DEQUEUE)
     taken = taken[operations.value[taken] != ABSENT]
-    taken = taken[np.argsort(operations.ret[taken], kind="stable")]
     at = lookup.at(operations.key[taken], operations.value[taken])
     nobodys = wrongs(Code.PHANTOM_ELEMENT, operations.key[taken[at < 0]], taken[at < 0])
     known = (at >= 0) & ~undecided[operations.key[taken]]
@@ -115,9 +114,7 @@ def _last_before(operations: Operations, elements: _Elements) -> Ints:
 
 def _put_of(elements: _Elements, taken: Ints) -> Ints:
     order = np.argsort(elements.taken)
-    return (
-        elements.put[order][np.searchsorted(elements.taken[order], taken)] if len(taken) else taken
-    )
+    return elements.put[order][np.searchsorted(elements.taken[order], taken)]
 
 
 # ------------------------------------------------------------------- never taken; empty queues
@@ -129,13 +126,12 @@ def _lost(queues: Objects, elements: _Elements, left: Ints, undecided: Bools) ->
     absorbers = operations.of(F.DEQUEUE, status=INFO)
     ended = np.sort(operations.ret[left])
     called = np.sort(operations.call[absorbers])
-    begins = np.concatenate([[0], queues.never[:-1] + 1]) if len(queues.never) else queues.never
+    begins = np.concatenate([[-1], queues.never[:-1]])
     waiting, absorbed = np.searchsorted(ended, begins), np.searchsorted(called, begins)
     needs = [_overtakers(queues, elements, (ended, called), (waiting, absorbed))]
     empty = operations.of(F.DEQUEUE)
     empty = empty[operations.value[empty] == ABSENT]
     empty = empty[~undecided[operations.key[empty]]]
-    empty = empty[np.argsort(operations.call[empty], kind="stable")]
     covered, more = _empty(queues, elements, empty, (ended, called), (waiting, absorbed))
     return [_excess(queues, left, [*needs, more]), covered]
 
@@ -165,19 +161,18 @@ def _empty(
     """Each answer "empty" needs an instant, between its call and return, at which nothing that was
     taken later is there, and few enough that were not."""
     operations = queues.operations
-    room = len(queues.owner) + 1
-    here = np.zeros(room, np.int64)
+    here = np.zeros(len(queues.owner) + 1, np.int64)  # from before the first event on
     since, until = operations.ret[elements.put], operations.call[elements.taken]
     surely = since < until
-    np.add.at(here, since[surely], 1)
-    np.add.at(here, until[surely], -1)
-    instants = np.arange(room)
+    np.add.at(here, since[surely] + 1, 1)
+    np.add.at(here, until[surely] + 1, -1)
+    instants = np.arange(len(here)) - 1
     excess = np.searchsorted(events[0], instants, side="right") - np.searchsorted(
         events[1], instants, side="right"
     )
     excess = np.where(np.cumsum(here) > 0, _COVERED, excess)
     key, call, ret = operations.key[empty], operations.call[empty], operations.ret[empty]
-    least = _least(excess, np.maximum(call, 0), ret) - (before[0] - before[1])[key]
+    least = _least(excess, call + 1, ret + 1) - (before[0] - before[1])[key]
     never = least > _COVERED // 2
     other = _holder(queues, elements, call[never])
     another = _holder(queues, elements, ret[never] - 1)
@@ -189,19 +184,18 @@ def _empty(
 
 def _least(numbers: Ints, starts: Ints, ends: Ints) -> Ints:
     """The least number in each non-empty range."""
-    if not len(starts):
-        return starts
     bounds = np.stack([starts, ends], axis=1).ravel()
     return np.minimum.reduceat(numbers, bounds)[::2]
 
 
 def _holder(queues: Objects, elements: _Elements, instants: Ints) -> Ints:
-    """Who took, latest of all, an element that was surely there already at each instant."""
+    """Who took, latest of all, an element that was surely there already at each instant, where
+    there was one."""
     operations = queues.operations
     order = np.argsort(operations.ret[elements.put], kind="stable")
     latest = np.maximum.accumulate(operations.call[elements.taken][order])
     at = np.searchsorted(operations.ret[elements.put][order], instants, side="right") - 1
-    return queues.owner[latest[np.maximum(at, 0)]] if len(latest) else np.full(len(at), -1)
+    return queues.owner[latest[at]]
 
 
 def _excess(queues: Objects, left: Ints, needs: list[_Need]) -> Wrongs:

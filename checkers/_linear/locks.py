@@ -140,15 +140,16 @@ def _drop(begin: Ints, end: Ints, gone: Ints) -> None:
 def _instants(locks: Objects, holds: _Holds, releases: Ints) -> Wrongs:
     """Releases during which others held the lock all the time."""
     operations = locks.operations
-    held = np.zeros(len(locks.owner) + 1, np.int64)
-    np.add.at(held, holds.begin, 1)
-    np.add.at(held, holds.end, -1)
+    held = np.zeros(len(locks.owner) + 1, np.int64)  # from before the first event on
+    np.add.at(held, holds.begin + 1, 1)
+    np.add.at(held, holds.end + 1, -1)
     free = np.concatenate([[0], np.cumsum(np.cumsum(held) == 0)])
-    call, ret = np.maximum(operations.call[releases], 0), operations.ret[releases]
-    never = np.flatnonzero(free[ret] == free[call])
-    at = np.searchsorted(holds.begin, call[never], side="right") - 1
+    call, ret = operations.call[releases], operations.ret[releases]
+    never = np.flatnonzero(free[ret + 1] == free[call + 1])
+    latest = np.maximum.accumulate(holds.end)
+    begun = np.searchsorted(holds.begin, call[never], side="right") - 1
     mine = releases[never]
-    other = holds.by[at] if len(mine) else mine
+    other = holds.by[np.searchsorted(latest, latest[begun])]
     return wrongs(Code.LOCK_HELD_TWICE, operations.key[mine], mine, other)
 
 

@@ -69,18 +69,15 @@ def _members(sets: Objects) -> tuple[_Members, _Sightings, list[Wrongs]]:
     key = operations.key[elements.list]
     member = lookup.at(key, elements.value)
     once, twice = _doubled(sets)
-    early = (member >= 0) & (
-        operations.ret[elements.list] < np.append(operations.call[by], -1)[member]
-    )
-    nobodys = (member < 0) & once
+    early = operations.ret[elements.list] < np.append(operations.call[by], -1)[member]
     strange = [
         _one_each(Code.DUPLICATE_ELEMENT, key, elements.value, twice, elements.list),
-        _one_each(Code.PHANTOM_ELEMENT, key, elements.value, nobodys, elements.list),
+        _one_each(Code.PHANTOM_ELEMENT, key, elements.value, member < 0, elements.list),
         _one_each(Code.PHANTOM_ELEMENT, key, elements.value, early, elements.list),
     ]
     gone = np.zeros(len(by), np.bool_)
     gone[member[early]] = True
-    seen = once & (member >= 0) & ~np.append(gone, True)[member]
+    seen = once & ~np.append(gone, True)[member]
     sightings = _Sightings(elements.list[seen], member[seen])
     known = np.where(gone, sets.never[operations.key[by]], ret)
     np.minimum.at(known, sightings.member, operations.ret[sightings.read])
@@ -180,16 +177,29 @@ def _together(
     np.minimum.at(first, sightings.member, place[sightings.read])
     ends = np.searchsorted(operations.key[reads], members.key, side="right")
     saw = np.bincount(sightings.member, minlength=len(members.key))
-    holed = np.flatnonzero((saw > 0) & (saw < ends - first) & sound)
+    holed = np.flatnonzero(saw < ends - first)
     key, heads = np.unique(members.key[holed], return_index=True)
-    some = holed[heads]
-    seer = np.append(reads, -1)[first[some]]
-    found = wrongs(Code.NOT_LINEARIZABLE, key, members.by[some], seer)
-    chained = np.ones(len(sets.keys), np.bool_)
-    chained[key] = False
+    some = np.full(len(sets.keys), -1, np.int64)
+    some[key] = holed[heads]
+    least = np.append(first, len(reads))[some[operations.key[reads]]]
+    found = _apart(sets, members, sightings, some, reads[place[reads] >= least])
+    chained = some < 0
     stage = np.where(saw > 0, 2 * first, 2 * ends)
     kept = (saw > 0) | (members.ret < sets.never[members.key])
     return [found, _in_time(sets, members, (reads, place), stage, kept & sound, chained)]
+
+
+def _apart(
+    sets: Objects, members: _Members, sightings: _Sightings, some: Ints, reads: Ints
+) -> Wrongs:
+    """By key a member, a read that saw it, and one that saw as much and yet not this member."""
+    operations = sets.operations
+    saw = np.zeros(len(operations), np.bool_)
+    saw[sightings.read[sightings.member == some[members.key[sightings.member]]]] = True
+    key, seers = np.unique(operations.key[reads[saw[reads]]], return_index=True)
+    _, others = np.unique(operations.key[reads[~saw[reads]]], return_index=True)
+    seer, other = reads[saw[reads]][seers], reads[~saw[reads]][others]
+    return wrongs(Code.NOT_LINEARIZABLE, key, members.by[some[key]], seer, other)
 
 
 def _in_time(

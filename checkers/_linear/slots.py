@@ -94,6 +94,6 @@ def _fill(first: Ints, last: Ints, order: Ints, free: Ints, given: Ints) -> None
         while free[hole] != hole:
             free[hole] = free[free[hole]]
             hole = free[hole]
-        if hole <= last[candidate] and hole < len(free) - 1:
+        if hole <= last[candidate]:
             given[candidate] = hole
             free[hole] = hole + 1

@@ -24,7 +24,15 @@ import pyarrow as pa
 from harness.errors import BadRequest
 from harness.importers import _edn
 from harness.importers._bytes import Spans
-from harness.importers._heads import NEMESIS, Fields, Heads, fields_of, heads_from, heads_of
+from harness.importers._heads import (
+    NAMELESS,
+    NEMESIS,
+    Fields,
+    Heads,
+    fields_of,
+    heads_from,
+    heads_of,
+)
 from harness.importers._recording import (
     Bools,
     Events,
@@ -83,7 +91,7 @@ Decode = Callable[[Lines, Slips], Decoded]
 class Format:
     """A workload of Jepsen's: the kinds of operation it knows, those that are no operations on
     data, and how values are read. `elect`: from the votes of all pieces the decoder of the file,
-    None where each piece was read as the file is."""
+    None where each piece was read as the file is. `nameless`: the kind of a line without `:f`."""
 
     name: str
     kind: str
@@ -91,6 +99,7 @@ class Format:
     decode: Decode
     silent: tuple[str, ...] = ()
     elect: Callable[[Sequence[tuple[int, ...]]], Decode | None] | None = None
+    nameless: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ class Piece:
     decoded: Decoded
     slips: Slips
     nemesis: Sequence[tuple[int, str]]  # line and text
-    strangers: Sequence[tuple[int, str]]  # line and name of kinds that the format does not know
+    strangers: Sequence[tuple[int, str | None]]  # line and name of kinds that nobody knows here
 
 
 def recording(path: Path, form: Format, size: int = PIECE_BYTES) -> Recording:
@@ -133,11 +142,14 @@ def recording(path: Path, form: Format, size: int = PIECE_BYTES) -> Recording:
     return Recording(form.kind, events, parts, slips, remarks, strict=True)
 
 
-def _nothing(path: Path, form: Format, strangers: Sequence[tuple[int, str]], slips: Slips) -> str:
+def _nothing(
+    path: Path, form: Format, strangers: Sequence[tuple[int, str | None]], slips: Slips
+) -> str:
     if strangers:
         line, name = strangers[0]
+        has = "no :f" if name is None else f":f :{name}"
         return (
-            f"{path} is no {form.name} history: line {line} has :f :{name}, and {form.name} knows "
+            f"{path} is no {form.name} history: line {line} has {has}, and {form.name} knows "
             f"{', '.join(f':{f}' for f in form.fs)}; name its format with --as"
         )
     why = f": {slips.first[0]}" if slips.first else ""
@@ -217,11 +229,15 @@ def _read_whole(form: Format, data: bytes) -> Piece:
 def _piece(form: Format, heads: Heads, slips: Slips) -> Piece:
     """Sorted into operations, the nemesis's notes, and what the format does not know."""
     nemesis = heads.process == NEMESIS
+    if form.nameless is not None:
+        known = (*form.fs, *form.silent).index(form.nameless)
+        heads = replace(heads, f=np.where(heads.f == NAMELESS, known, heads.f))
     strange = np.flatnonzero((heads.f < 0) & ~nemesis)
-    strangers = [(int(heads.line[i]), str(heads.names[i])) for i in strange[:20].tolist()]
+    strangers = [(int(heads.line[i]), heads.names[i]) for i in strange[:20].tolist()]
     if len(strange):
         first, name = strangers[0]
-        what = f"{form.name} knows no operation :{name}; the line is dropped"
+        why = "it has no :f" if name is None else f"{form.name} knows no operation :{name}"
+        what = f"{why}; the line is dropped"
         slips.add(Slip("UNKNOWN_KIND", first, what, gap=True), len(strange))
     at = np.flatnonzero((heads.f >= 0) & ~nemesis)
     line, kind, f, error = heads.line[at], heads.type[at], heads.f[at], heads.error[at]

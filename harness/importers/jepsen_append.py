@@ -1,7 +1,8 @@
 """Jepsen's list-append transactions: `[[:append k v] [:r k [v ...]]]`, in the manner of Elle.
 
 Each micro-operation is rows of its own, numbered by `mop`; a read list is a row for each element,
-and one that ends it. A key that was never appended to reads as nil, the empty list.
+and one that ends it. A key that was never appended to reads as nil, the empty list. A line needs no
+`:f`: in Elle's own histories it has none.
 """
 
 from pathlib import Path
@@ -20,7 +21,9 @@ def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -
     operation(sheet, event, F.APPEND)
 
 
-FORMAT = Format("jepsen-append", "transactions", ("txn",), by_rows(_one, "append", "r"))
+FORMAT = Format(
+    "jepsen-append", "transactions", ("txn",), by_rows(_one, "append", "r"), nameless="txn"
+)
 
 
 def read(path: Path) -> Recording:

@@ -1,6 +1,7 @@
 """Jepsen's transactions over registers: `[[:w k v] [:r k v]]`, in the manner of Elle's rw-register.
 
-Each micro-operation is a row of its own, numbered by `mop`.
+Each micro-operation is a row of its own, numbered by `mop`. A line needs no `:f`: in Elle's own
+histories it has none.
 """
 
 from pathlib import Path
@@ -19,7 +20,7 @@ def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -
     operation(sheet, event, F.PUT)
 
 
-FORMAT = Format("jepsen-wr", "transactions", ("txn",), by_rows(_one, "w", "r"))
+FORMAT = Format("jepsen-wr", "transactions", ("txn",), by_rows(_one, "w", "r"), nameless="txn")
 
 
 def read(path: Path) -> Recording:

@@ -142,7 +142,7 @@ class Table:
             self._row(act.call, *head, Type.INVOKE, act.f, key, asked)
             if act.end is None:
                 if act.told:
-                    self._row(act.call + 1, *head, Type.INFO, act.f, key)
+                    self._row(act.call + 1, *head, Type.INFO, act.f, key, None, act.offset)
                 continue
             for pos, value in enumerate(act.seen):
                 self._row(act.end, *head, Type.OK, act.f, key, value, None, pos)

@@ -1,0 +1,89 @@
+"""What the kernels of objects tell of small histories, in the operations of those histories.
+
+An operation that was called before time 0 is one whose invocation nobody wrote down. Histories are
+judged alone, and in company whose processes have the same numbers: what is told of one must not
+depend on the others.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import cycle
+from random import Random
+
+from object_oracle import Act, Table
+
+from checkers._linear.objects import Objects, objects
+from checkers._linear.wrongs import Code, Judged
+from harness.operation import F
+
+NEVER = 1 << 40
+UNHEARD = -1
+COMPANIES = (1, 2, 3, 500)  # histories of one table
+PROCESSES = 100
+NOBODY = -1
+
+History = tuple[Act, ...]
+Row = tuple[Act | None, ...]
+
+
+@dataclass
+class Told:
+    """Of one history: by code, the operations of each cause; and whether it was decided."""
+
+    causes: dict[Code, list[Row]] = field(default_factory=dict)
+    undecided: bool = False
+
+
+def end(act: Act) -> int:
+    return NEVER if act.end is None else act.end
+
+
+def told(judge: Callable[[Objects], Judged], histories: Sequence[History]) -> list[Told]:
+    """What is told of each, in companies of several sizes."""
+    answers: list[Told] = []
+    sizes = cycle(COMPANIES)
+    while len(answers) < len(histories):
+        first = len(answers)
+        answers += told_at_once(judge, histories[first : first + next(sizes)])
+    return answers
+
+
+def told_at_once(judge: Callable[[Objects], Judged], histories: Sequence[History]) -> list[Told]:
+    columns = Table.of(histories).columns()
+    columns["process"] %= PROCESSES
+    heard = columns["t"] > UNHEARD
+    given = objects({name: column[heard] for name, column in columns.items()})
+    by_number = [act for history in histories for act in history]
+    judged = judge(given)
+    answers = [Told(undecided=bool(undecided)) for undecided in judged.undecided]
+    for code, keys, places in judged.wrongs:
+        for key, row in zip(keys.tolist(), places.tolist(), strict=True):
+            assert min(row) >= NOBODY
+            shown = (None if at == NOBODY else by_number[given.operations.op[at]] for at in row)
+            answers[key].causes.setdefault(code, []).append(tuple(shown))
+    return answers
+
+
+def some_unheard(dice: Random, histories: Sequence[History]) -> Iterator[History]:
+    """The same, but of a few whose end says all there is to say nobody wrote down when they were
+    called."""
+    for acts in histories:
+        lost = dice.random() < 0.2
+        yield tuple(
+            replace(act, call=UNHEARD) if lost and _said(act) and dice.random() < 0.4 else act
+            for act in acts
+        )
+
+
+def _said(act: Act) -> bool:
+    return act.known or (act.told and act.f is F.DEQUEUE)
+
+
+def at_distinct_times(acts: History) -> History:
+    """The same, without two events at one time, so that there is one latest of all."""
+    events = [(act.call, 0, n) for n, act in enumerate(acts) if act.call > UNHEARD]
+    events += [(act.end, 1, n) for n, act in enumerate(acts) if act.end is not None]
+    at = {(kind, n): 10 * place for place, (_, kind, n) in enumerate(sorted(events))}
+    return tuple(
+        replace(act, call=at.get((0, n), UNHEARD), end=at.get((1, n))) for n, act in enumerate(acts)
+    )
