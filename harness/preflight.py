@@ -33,10 +33,10 @@ def refuse_any(asked: Sequence[Request], runs: Path) -> None:
 
 
 def refuse_impossible(asked: Request) -> None:
-    """What makes no sense on any machine; an unknown name with the place where it is written."""
+    """What makes no sense on any machine, with the place where it is written."""
     try:
         _refuse_impossible(asked)
-    except UnknownName as e:
+    except BadRequest as e:
         if place := place_of(e, asked.written):
             raise BadRequest(f"{place}: {e}") from e
         raise

@@ -153,9 +153,23 @@ def _expect(raw: Any, kind: Any, words: str, where: str) -> Any:
     return raw
 
 
-def line_of(text: str, key: str) -> str:
-    """Where a key stands in a TOML text, as ' line 3', or nothing."""
+def line_of(text: str, field: str, option: str = "") -> str:
+    """Where a field stands in the TOML text of a trial or of a plan's [trial], as ' line 3', or
+    nothing; with an option of it the line of that, where it has one of its own."""
+    found, header = "", tuple[str, ...]()
     for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip().strip("[]").split("=")[0].strip() == key:
-            return f" line {number}"
-    return ""
+        words = line.split("#")[0].strip()
+        if words.startswith("["):
+            path = header = _path(words.strip("[]"))
+        else:
+            path = (*header, *_path(words.split("=")[0])) if "=" in words else ()
+        of_trial = path[1:] if path[:1] == ("trial",) else path
+        if of_trial[:1] == (field,):
+            if not option or of_trial[1:] == (option,):
+                return f" line {number}"
+            found = found or f" line {number}"
+    return found
+
+
+def _path(key: str) -> tuple[str, ...]:
+    return tuple(part.strip(" \"'") for part in key.split("."))

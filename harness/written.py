@@ -2,14 +2,16 @@
 
 A trial is laid together from flags, a trial file and the `[trial]` tables of its plans. That a name
 in it means nothing is only known when it is whole, so where each field came from is kept: an
-unknown name is told with the file, the line and the key. Flags have none; who wrote them sees them.
+unknown name, or an option such as `load.rate` that its owner refuses, is told with the file, the
+line and the key. Flags have none; who wrote them sees them.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from harness.errors import UnknownName
+from harness.errors import BadRequest, UnknownName
 from harness.trial import line_of
 
 FIELDS = {  # of which field a name of this kind is
@@ -39,12 +41,33 @@ class Written:
         held = (*value, *value.values()) if isinstance(value, Mapping) else value
         return name == value if isinstance(held, str) else name in held
 
+    def option(self, told: str) -> tuple[str, str] | None:
+        """The field and the option that are set here, of which these words speak."""
+        for field, value in self.table.items():
+            for option in value if isinstance(value, Mapping) else ():
+                if re.search(rf"\b{re.escape(f'{field}.{option}')}(?!\w)", told):
+                    return field, option
+        return None
 
-def place_of(error: UnknownName, written: Sequence[Written]) -> str:
-    """`smoke.toml line 3: settings` for the first that names it; nothing where it is no file."""
+
+def place_of(error: BadRequest, written: Sequence[Written]) -> str:
+    """`smoke.toml line 3: settings` for the first that sets what is refused; nothing where that
+    is no file."""
+    if isinstance(error, UnknownName):
+        return _place_of_name(error, written)
+    for one in written:
+        if found := one.option(str(error)):
+            return f"{one.source}{line_of(one.text, *found)}" if one.source else ""
+    return ""
+
+
+def _place_of_name(error: UnknownName, written: Sequence[Written]) -> str:
     fields = FAULTS if error.kind == "fault" else (FIELDS.get(error.kind, error.kind),)
     for one in written:
         for field in fields:
             if one.names(field, error.name):
-                return f"{one.source}{line_of(one.text, field)}: {field}" if one.source else ""
+                if not one.source:
+                    return ""
+                option = error.name if error.name in one.table.get(field, "") else ""
+                return f"{one.source}{line_of(one.text, field, option)}: {field}"
     return ""

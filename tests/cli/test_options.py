@@ -169,3 +169,36 @@ def test_an_unknown_name_is_told_with_its_place(tmp_path: Path, written: str, sa
     with pytest.raises(BadRequest) as refused:
         refuse_impossible(request("messages", {"plan": str(plan), **tomllib.loads(written)}))
     assert str(refused.value).startswith(says.partition(": ")[2])
+
+
+@pytest.mark.parametrize(
+    ("written", "line", "says"),
+    [
+        ("[load]\nrate = 10\nrat = 5", 4, "load.rat is no option"),
+        ("load = { rat = 5 }", 2, "load.rat is no option"),
+        ("load.rate = 10\nload.rat = 5", 3, "load.rat is no option"),
+        ("[load]\nrate = -1  # rat = 5", 3, "load.rate must be"),
+        ("bed.sync = true", 2, "local hosts have no options, so bed.sync"),
+        ("[settings]\ntimeScale = 1.0\nmutants = 'x'", 4, "settings: unknown setting 'mutants'"),
+    ],
+)
+def test_a_refused_option_is_told_with_its_place(
+    tmp_path: Path, written: str, line: int, says: str
+) -> None:
+    """Whichever way TOML lets one write it, in a trial file and in a plan; of a flag there is no
+    line, and no word of a file that it is laid over."""
+    trial, plan = tmp_path / "trial.toml", tmp_path / "plan.toml"
+    trial.write_text(f"duration_s = 30.0\n{written}\n")
+    in_plan = written.replace("[", "[trial.") if "[" in written else f"[trial]\n{written}"
+    plan.write_text(f"# a plan\n{in_plan}\n{KILL}")
+    with pytest.raises(BadRequest) as refused:
+        refuse_impossible(request(str(trial), {}))
+    assert f"{trial} line {line}: {says}" in str(refused.value)
+    with pytest.raises(BadRequest) as refused:
+        refuse_impossible(request("messages", {"plan": str(plan)}))
+    assert f"{plan} line {line + ('[' not in written)}: {says}" in str(refused.value)
+    flags = {key: tomllib.loads(written)[key] for key in ("load", "bed") if key in written}
+    if flags:
+        with pytest.raises(BadRequest) as refused:
+            refuse_impossible(request(str(trial), flags))
+        assert str(refused.value).startswith(says)
