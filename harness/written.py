@@ -66,8 +66,6 @@ def _place_of_name(error: UnknownName, written: Sequence[Written]) -> str:
     for one in written:
         for field in fields:
             if one.names(field, error.name):
-                if not one.source:
-                    return ""
-                option = error.name if error.name in one.table.get(field, "") else ""
-                return f"{one.source}{line_of(one.text, field, option)}: {field}"
+                line = line_of(one.text, field, error.name)
+                return f"{one.source}{line}: {field}" if one.source else ""
     return ""

@@ -160,15 +160,16 @@ def test_an_unknown_name_is_told_with_its_place(tmp_path: Path, written: str, sa
     trial, plan = tmp_path / "trial.toml", tmp_path / "plan.toml"
     trial.write_text(f"duration_s = 30.0\n{written}\n")
     plan.write_text(f"[trial]\nduration_s = 30.0\n{written}\n{KILL}")
+    assert f"{trial} line 2: {says}" in refusal(str(trial), {})
+    assert f"{plan} line 3: {says}" in refusal("messages", {"plan": str(plan)})
+    flags = {"plan": str(plan), **tomllib.loads(written)}
+    assert refusal("messages", flags).startswith(says.partition(": ")[2])
+
+
+def refusal(named: str, flags: dict[str, object]) -> str:
     with pytest.raises(BadRequest) as refused:
-        refuse_impossible(request(str(trial), {}))
-    assert f"{trial} line 2: {says}" in str(refused.value)
-    with pytest.raises(BadRequest) as refused:
-        refuse_impossible(request("messages", {"plan": str(plan)}))
-    assert f"{plan} line 3: {says}" in str(refused.value)
-    with pytest.raises(BadRequest) as refused:
-        refuse_impossible(request("messages", {"plan": str(plan), **tomllib.loads(written)}))
-    assert str(refused.value).startswith(says.partition(": ")[2])
+        refuse_impossible(request(named, flags))
+    return str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -191,14 +192,9 @@ def test_a_refused_option_is_told_with_its_place(
     trial.write_text(f"duration_s = 30.0\n{written}\n")
     in_plan = written.replace("[", "[trial.") if "[" in written else f"[trial]\n{written}"
     plan.write_text(f"# a plan\n{in_plan}\n{KILL}")
-    with pytest.raises(BadRequest) as refused:
-        refuse_impossible(request(str(trial), {}))
-    assert f"{trial} line {line}: {says}" in str(refused.value)
-    with pytest.raises(BadRequest) as refused:
-        refuse_impossible(request("messages", {"plan": str(plan)}))
-    assert f"{plan} line {line + ('[' not in written)}: {says}" in str(refused.value)
+    assert f"{trial} line {line}: {says}" in refusal(str(trial), {})
+    in_line = line + ("[" not in written)
+    assert f"{plan} line {in_line}: {says}" in refusal("messages", {"plan": str(plan)})
     flags = {key: tomllib.loads(written)[key] for key in ("load", "bed") if key in written}
     if flags:
-        with pytest.raises(BadRequest) as refused:
-            refuse_impossible(request(str(trial), flags))
-        assert str(refused.value).startswith(says)
+        assert refusal(str(trial), flags).startswith(says)

@@ -5,10 +5,12 @@ judged alone, and in company whose processes have the same numbers: what is told
 depend on the others.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from random import Random
+from typing import Protocol
 
 from object_oracle import Act, Table
 
@@ -32,6 +34,18 @@ class Told:
 
     causes: dict[Code, list[Row]] = field(default_factory=dict)
     undecided: bool = False
+
+
+class Definitions(Protocol):
+    """Of one history: whether only a search decides it, how many causes of each code there are, and
+    whether operations that are shown contradict each other."""
+
+    @property
+    def undecided(self) -> bool: ...
+
+    def counts(self) -> Mapping[Code, int]: ...
+
+    def convicts(self, code: Code, shown: Row) -> bool: ...
 
 
 def end(act: Act) -> int:
@@ -62,6 +76,29 @@ def told_at_once(judge: Callable[[Objects], Judged], histories: Sequence[History
             shown = (None if at == NOBODY else by_number[given.operations.op[at]] for at in row)
             answers[key].causes.setdefault(code, []).append(tuple(shown))
     return answers
+
+
+def compared(
+    judge: Callable[[Objects], Judged],
+    histories: Sequence[History],
+    define: Callable[[History], Definitions],
+) -> tuple[Counter[Code], int]:
+    """Not one cause more or less of each code than the definitions know, and each shows operations
+    that contradict each other. How many of each code there were, and how many were undecided."""
+    found: Counter[Code] = Counter()
+    undecided = 0
+    for acts, answer in zip(histories, told(judge, histories), strict=True):
+        naive = define(acts)
+        assert answer.undecided is naive.undecided, acts
+        undecided += answer.undecided
+        for code, count in naive.counts().items():
+            assert len(answer.causes.get(code, [])) == count, (code, answer, acts)
+        for code, rows in answer.causes.items():
+            found[code] += len(rows)
+            for row in rows:
+                assert naive.convicts(code, row), (code, row, acts)
+    print(f"\n{dict(found)}, left to the search {undecided}")
+    return found, undecided
 
 
 def some_unheard(dice: Random, histories: Sequence[History]) -> Iterator[History]:

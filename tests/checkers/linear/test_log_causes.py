@@ -4,12 +4,11 @@ That a history is illegal is tried elsewhere, by all orders; here it is how many
 and that the operations shown with each contradict each other.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from object_causes import History, Row, at_distinct_times, end, some_unheard, told
+from object_causes import History, Row, at_distinct_times, compared, end, some_unheard
 from object_dice import drawn
 from object_oracle import Act
 from slot_oracle import Slots
@@ -128,22 +127,10 @@ def odd(dice: Random, acts: History) -> History:
 
 
 def test_causes_are_those_of_the_definitions() -> None:
-    """Not one more or less of each code, and each shows operations that contradict each other."""
+    """Those of one table, whatever stands beside them, and no others."""
     dice = Random(80)
     drawn_ones: Sequence[History] = [odd(dice, drawn(dice, "log")) for _ in range(HISTORIES)]
     histories = [at_distinct_times(acts) for acts in some_unheard(dice, drawn_ones)]
-    found: Counter[Code] = Counter()
-    undecided = 0
-    for acts, answer in zip(histories, told(appends.judge, histories), strict=True):
-        naive = Naive(acts)
-        assert answer.undecided is naive.undecided, acts
-        undecided += answer.undecided
-        for code, count in naive.counts().items():
-            assert len(answer.causes.get(code, [])) == count, (code, answer, acts)
-        for code, rows in answer.causes.items():
-            found[code] += len(rows)
-            for row in rows:
-                assert naive.convicts(code, row), (code, row, acts)
-    print(f"\n{dict(found)}, left to the search {undecided}")
+    found, undecided = compared(appends.judge, histories, Naive)
     assert min(*found.values(), undecided) >= EACH, found
     assert len(found) == 7
