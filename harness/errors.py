@@ -23,18 +23,24 @@ class SeatrialError(Exception):
 
 
 class BadRequest(SeatrialError):
+    """`key`: which value of a table has to be corrected, with dots, where it is certain."""
+
     exit_code = EXIT_BAD_REQUEST
+
+    def __init__(self, said: str = "", key: str = "") -> None:
+        super().__init__(said)
+        self.key = key
 
 
 class UnknownName(BadRequest):
     """A name nobody registered; the text offers the nearest and lists all."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], key: str = "") -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
         near = get_close_matches(name, self.known, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
         said = repr(name if len(name) <= SHOWN else f"{name[:SHOWN]}...")
-        super().__init__(f"unknown {kind} {said}{hint}; there are: {', '.join(self.known)}")
+        super().__init__(f"unknown {kind} {said}{hint}; there are: {', '.join(self.known)}", key)
 
 
 class BedFailed(SeatrialError):

@@ -11,6 +11,7 @@ from typing import Any
 
 import tomli_w
 
+from harness import places
 from harness.errors import BadRequest
 from harness.reading import MOST, MOST_S, parsed, shown
 from harness.zones import COUNT
@@ -153,23 +154,7 @@ def _expect(raw: Any, kind: Any, words: str, where: str) -> Any:
     return raw
 
 
-def line_of(text: str, field: str, option: str = "") -> str:
-    """Where a field stands in the TOML text of a trial or of a plan's [trial], as ' line 3', or
-    nothing; with an option of it the line of that, where it has one of its own."""
-    found, header = "", tuple[str, ...]()
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split("#")[0].strip()
-        if words.startswith("["):
-            path = header = _path(words.strip("[]"))
-        else:
-            path = (*header, *_path(words.split("=")[0])) if "=" in words else ()
-        of_trial = path[1:] if path[:1] == ("trial",) else path
-        if of_trial[:1] == (field,):
-            if not option or of_trial[1:] == (option,):
-                return f" line {number}"
-            found = found or f" line {number}"
-    return found
-
-
-def _path(key: str) -> tuple[str, ...]:
-    return tuple(part.strip(" \"'") for part in key.split("."))
+def line_of(text: str, *path: str | int) -> str:
+    """Where a value stands in the TOML text of a trial or of a plan's [trial], as ' line 3', or
+    nothing."""
+    return places.line(text, "trial", *path) or places.line(text, *path)

@@ -35,11 +35,15 @@ class Written:
     text: str = ""
     source: str = ""
 
-    def names(self, field: str, name: str) -> bool:
-        """Whether the field is set here, and names this."""
-        value = self.table.get(field, "")
-        held = (*value, *value.values()) if isinstance(value, Mapping) else value
-        return name == value if isinstance(held, str) else name in held
+    def naming(self, field: str, name: str) -> tuple[str | int, ...]:
+        """What leads to where the field names this, as a key or as a value; nothing where it does
+        not."""
+        value = self.table.get(field)
+        if isinstance(value, Mapping):
+            return next(((field, key) for key, held in value.items() if name in (key, held)), ())
+        if isinstance(value, list | tuple):
+            return next(((field, at) for at, held in enumerate(value) if held == name), ())
+        return (field,) if value == name else ()
 
     def option(self, told: str) -> tuple[str, str] | None:
         """The field and the option that are set here, of which these words speak."""
@@ -56,6 +60,8 @@ def place_of(error: BadRequest, written: Sequence[Written]) -> str:
     if isinstance(error, UnknownName):
         return _place_of_name(error, written)
     for one in written:
+        if error.key in one.table:
+            return f"{one.source}{line_of(one.text, error.key)}: {error.key}" if one.source else ""
         if found := one.option(str(error)):
             return f"{one.source}{line_of(one.text, *found)}" if one.source else ""
     return ""
@@ -65,7 +71,6 @@ def _place_of_name(error: UnknownName, written: Sequence[Written]) -> str:
     fields = FAULTS if error.kind == "fault" else (FIELDS.get(error.kind, error.kind),)
     for one in written:
         for field in fields:
-            if one.names(field, error.name):
-                line = line_of(one.text, field, error.name)
-                return f"{one.source}{line}: {field}" if one.source else ""
+            if path := one.naming(field, error.name):
+                return f"{one.source}{line_of(one.text, *path)}: {field}" if one.source else ""
     return ""

@@ -10,8 +10,10 @@ What is ours: a partition cuts both ways (theirs dropped only what one side rece
 the ring divide all servers, not exactly five, and each is healed by taking away its own rules and
 no others. Nodes are brokers, unless the trial's targets say otherwise; `fixed-` needs them to.
 A clock that is `strobe`d runs at twice its speed, and is set back when it is healed; theirs jumps
-to and fro many times a second. Names that OpenChaos accepts and then does not know
-(`minor-cpu-high`) work here.
+to and fro many times a second. A packet that is corrupted fails its checksum, so it is one that is
+lost. Without a counterpart are `packet-duplicate`, of which TCP takes no notice, and the copying
+and rolling back of pieces of files (`copy-file-chunks`, `snapshot-file-chunks`). Names that
+OpenChaos accepts and then does not know (`minor-cpu-high`) work here.
 """
 
 from collections.abc import Mapping
@@ -92,6 +94,7 @@ JEPSEN: Mapping[str, Alias] = {
     "slow": _SLOW,
     "packet-loss": _FLAKY,
     "flaky": _FLAKY,
+    "packet-corrupt": _FLAKY,
     "packet-reorder": Alias("delay", "one server", {**_SLOW.params, "reorder": 0.2}),
     "packet-rate": Alias("bandwidth", "one server", {"bytes_per_s": 125_000.0}),
     "clock-scrambler": Alias("clock", "one server"),
@@ -104,8 +107,11 @@ JEPSEN: Mapping[str, Alias] = {
     "bitflip-file-chunks": Alias("corrupt", "one slave"),
     "truncate": Alias("corrupt", "one slave", {"how": "truncate"}),
     "truncate-file": Alias("corrupt", "one slave", {"how": "truncate"}),
+    "file-corruption": Alias("corrupt", "one slave"),
+    "lazyfs": Alias("unsynced", "one server"),
     "lose-unfsynced-writes": Alias("unsynced", "one server"),
     "crash": Alias("crash", "one client"),
+    "crash-clients": Alias("crash", "one client"),
 }
 
 ALIASES: Mapping[str, Alias] = {**OPENCHAOS, **JEPSEN}

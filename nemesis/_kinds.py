@@ -84,18 +84,23 @@ def of_link(
     return source.strip(), {**given, **words}
 
 
+def ends(target: str) -> tuple[str, ...]:
+    """The selectors of a target, of which a link has two."""
+    return tuple(target.replace(BOTH_WAYS.strip(), ONE_WAY.strip()).split(ONE_WAY.strip()))
+
+
 def unfit(params: Mapping[str, Param], name: str, value: Any) -> str:
     """What is wrong with a parameter, if anything."""
     if name not in params:
         known = ", ".join(params) or "none"
-        return f"unknown parameter {name!r}; this fault's are: {known}"
+        return f"unknown parameter; this fault's are: {known}"
     param = params[name]
     if problem := mistyped(param.default, value):
-        return f"{name} {problem}"
+        return problem
     if param.among and value not in param.among:
-        return f"{name} must be one of {', '.join(param.among)}, not {value!r}"
+        return f"must be one of {', '.join(param.among)}, not {value!r}"
     if isinstance(param.default, float) and not param.low <= value <= param.high:
-        return f"{name} must be between {param.low:g} and {param.high:g}, not {value:g}"
+        return f"must be between {param.low:g} and {param.high:g}, not {value:g}"
     return ""
 
 

@@ -1,12 +1,14 @@
 """Faults that break again what is broken already. Pure.
 
 Two faults of one kind with the same parameters, on the same nodes at the same time, are one fault
-that heals too early, or two of which the second finds nothing to break. So are any two that take
-hold of a process, for that belongs to one fault at a time. Only what is sure is told: who plays a
+that heals too early, or two of which the second finds nothing to break. So are two partitions that
+cut the same links, and any two that take hold of a process, for that belongs to one fault at a
+time. Only what is sure is told: who plays a
 part, who is drawn by lot, and what waits for a condition is not known beforehand.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from harness import registry
 from harness.contracts import Node, PlannedFault
@@ -19,10 +21,10 @@ def overlapped(plan: Sequence[PlannedFault], number: int, nodes: Sequence[Node])
     """The first fault before this one that breaks the same thing while it lasts."""
     fault = plan[number]
     for other, earlier in enumerate(plan[:number]):
-        if _meet(earlier, fault) and (_same(earlier, fault) or hold(earlier, fault)):
-            whom, again = _victims(earlier, nodes), _victims(fault, nodes)
-            if not whom.isdisjoint(again):
-                return other
+        if _meet(earlier, fault) and (
+            _hit_again(earlier, fault, nodes) or _cut_again(earlier, fault, nodes)
+        ):
+            return other
     return None
 
 
@@ -31,8 +33,26 @@ def hold(*faults: PlannedFault) -> bool:
     return all(SHARING.isdisjoint(registry.module("fault", fault.kind).NEEDS) for fault in faults)
 
 
-def _same(one: PlannedFault, other: PlannedFault) -> bool:
-    return one.kind == other.kind and one.params == other.params
+def _hit_again(one: PlannedFault, other: PlannedFault, nodes: Sequence[Node]) -> bool:
+    """Both do the same to a node, or take hold of its process."""
+    same = one.kind == other.kind and one.params == other.params
+    return (same or hold(one, other)) and not _victims(one, nodes).isdisjoint(
+        _victims(other, nodes)
+    )
+
+
+def _cut_again(one: PlannedFault, other: PlannedFault, nodes: Sequence[Node]) -> bool:
+    """Both cut the same links, in whatever words."""
+    cuts = [
+        getattr(registry.module("fault", fault.kind), "surely_cut", _nothing)(fault, nodes)
+        for fault in (one, other)
+    ]
+    return bool(cuts[0]) and cuts[0] == cuts[1]
+
+
+def _nothing(_fault: PlannedFault, _nodes: Sequence[Node]) -> frozenset[Any]:
+    """Of a kind that cuts no links."""
+    return frozenset()
 
 
 def _meet(one: PlannedFault, other: PlannedFault) -> bool:

@@ -17,13 +17,13 @@ from random import Random
 
 from harness import plans, registry
 from harness.contracts import Node, PlannedFault
-from harness.errors import BadRequest, Unsupported
+from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.scene import Param
 from harness.trial import Trial
 from nemesis import _conditions, _targets
 from nemesis._aliases import Alias
 from nemesis._conditions import Event, State
-from nemesis._kinds import alias_of, completed, fitting, hits_clients, of_link
+from nemesis._kinds import alias_of, completed, ends, fitting, hits_clients, of_link
 from nemesis._kinds import check_kinds as check_kinds
 from nemesis._overlaps import overlapped
 from nemesis._written import Loaded as Loaded
@@ -133,12 +133,13 @@ def check(
 
     BadRequest or Unsupported otherwise, before anything has started. `text`: the file it is from.
     """
+    _check_aims(trial.targets, nodes)
     earlier: list[str] = []
     for number, fault in enumerate(plan):
         where = partial(_where, fault, number, trial, text)
         _check_targets(fault, earlier, nodes, where)
         _check_order(fault, number, len(plan), where)
-        _check_times(fault, trial, detection_s, where)
+        _check_times(fault, trial, detection_s, nodes, where)
         if can is not None:
             _check_possible(fault, can, trial, where)
         earlier.append(f"{_targets.FAULT}{number}")
@@ -175,12 +176,23 @@ def _where(fault: PlannedFault, number: int, trial: Trial, text: str, key: str) 
     return f"{place}fault {number} ({fault.kind} at {fault.at_s:g} s)"
 
 
+def _check_aims(targets: Sequence[str], nodes: Sequence[Node]) -> None:
+    """What drawn faults may hit, whether one was drawn for it or not."""
+    for end in (end for target in targets for end in ends(target)):
+        try:
+            _targets.check(end, nodes)
+        except UnknownName:
+            raise
+        except BadRequest as e:
+            raise BadRequest(str(e), "targets") from e
+
+
 def _check_targets(
     fault: PlannedFault, earlier: list[str], nodes: Sequence[Node], where: Where
 ) -> None:
     """`earlier`: names of the faults before this one."""
     module = registry.module("fault", fault.kind)
-    with _placed(where, "params" if fault.target else "target"):
+    with _placed(where, "params"):
         module.check(fault)
     for key, event in zip(("after", "until"), _events(fault), strict=True):
         if event and event.by:
@@ -188,8 +200,9 @@ def _check_targets(
                 _targets.check_lasting(event.by, nodes, earlier)
     words = [*earlier, _targets.TELLER] if _conditions.event_of(fault.after) else earlier
     params: Mapping[str, Param] = module.PARAMS
-    named = [fault.params[name] for name, param in params.items() if param.unit == "selector"]
-    for key, selector in (("target", fault.target), *(("params", word) for word in named)):
+    named = [name for name, param in params.items() if param.unit == "selector"]
+    selectors = ((f"params.{name}", fault.params[name]) for name in named)
+    for key, selector in (("target", fault.target), *selectors):
         if selector:
             with _placed(where, key):
                 _targets.check(selector, nodes, words)
@@ -210,15 +223,20 @@ def _check_hits(fault: PlannedFault, nodes: Sequence[Node], where: Where) -> Non
 
 @contextmanager
 def _placed(where: Where, key: str) -> Iterator[None]:
-    """What is refused meanwhile is so because of this key."""
+    """What is refused meanwhile is so because of this key, unless it names another."""
     try:
         yield
     except BadRequest as e:
-        raise BadRequest(f"{where(key)}: {e}") from e
+        raise BadRequest(f"{where(e.key or key)}: {e}") from e
 
 
 def _anybody(_fault: PlannedFault, _nodes: Sequence[Node]) -> None:
     """Of a kind whose parameters name no nodes but by selectors."""
+
+
+def _no_time(_fault: PlannedFault, _nodes: Sequence[Node]) -> float:
+    """Of a kind that is done as soon as it is applied."""
+    return 0.0
 
 
 def _check_order(fault: PlannedFault, number: int, of: int, where: Where) -> None:
@@ -240,7 +258,9 @@ def _events(fault: PlannedFault) -> tuple[Event | None, Event | None]:
     return _conditions.event_of(fault.after), _conditions.until(fault.until).event
 
 
-def _check_times(fault: PlannedFault, trial: Trial, detection_s: float, where: Where) -> None:
+def _check_times(
+    fault: PlannedFault, trial: Trial, detection_s: float, nodes: Sequence[Node], where: Where
+) -> None:
     least_s = DETECTIONS * detection_s
     if fault.for_s < least_s - 1e-9 and not trial.short_faults:
         raise BadRequest(
@@ -248,12 +268,11 @@ def _check_times(fault: PlannedFault, trial: Trial, detection_s: float, where: W
             f" s to notice a silent node; make it at least {least_s:g} s, or set short_faults ="
             " true"
         )
-    takes: Callable[[PlannedFault], float] | None
-    takes = getattr(registry.module("fault", fault.kind), "takes_s", None)
-    if takes and fault.for_s < takes(fault) - 1e-9 and not trial.short_faults:
+    takes_s = getattr(registry.module("fault", fault.kind), "takes_s", _no_time)(fault, nodes)
+    if fault.for_s < takes_s - 1e-9 and not trial.short_faults:
         raise BadRequest(
             f"{where('for_s')} lasts {fault.for_s:g} s, but what it is set to do takes"
-            f" {takes(fault):g} s; make it longer, or set short_faults = true"
+            f" {takes_s:g} s; make it longer, or set short_faults = true"
         )
     waits_s, _ = _conditions.waits_s(fault)
     end_s = fault.at_s + waits_s + fault.for_s

@@ -27,7 +27,9 @@ TARGETS = (
 def check(planned: PlannedFault) -> None:
     """BadRequest when nobody is named."""
     if not planned.target:
-        raise BadRequest(f"{planned.kind} needs a target, such as 'master' or 'one broker'")
+        raise BadRequest(
+            f"{planned.kind} needs a target, such as 'master' or 'one broker'", "target"
+        )
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:

@@ -72,8 +72,13 @@ def resolve(
 def check(selector: str, nodes: Sequence[Node], words: Collection[str] = ()) -> None:
     """UnknownName or BadRequest when the selector can never mean anybody. `words`: more of them,
     which mean somebody at this place of the plan."""
-    if not _terms(selector):
-        raise BadRequest("a selector is empty; name a target such as 'master' or 'one broker'")
+    if not all(term.strip() for term in selector.split(",")):
+        what = (
+            f"{selector!r} names nobody before or after a comma"
+            if _terms(selector)
+            else ("a selector is empty")
+        )
+        raise BadRequest(f"{what}; name a target such as 'master' or 'one broker'")
     for term in _terms(selector):
         for who in _words(term):
             if who not in known(nodes) and who not in words:
@@ -104,9 +109,9 @@ def _check_number(term: str, nodes: Sequence[Node]) -> None:
 
 def lasts(selector: str, nodes: Sequence[Node]) -> bool:
     """Whether it means the same nodes at every moment: neither lot nor part nor words of a plan."""
-    return not any(
-        (_counts(first := term.partition(" ")[0]) and first != "all")
-        or not set(_words(term)) <= {*known(nodes)} - {*PARTS, ZONE}
+    return all(
+        set(_words(term)) <= {*known(nodes)} - {*PARTS, ZONE}
+        and _least(term, nodes) == len(possible(term, nodes))
         for term in _terms(selector)
     )
 
@@ -117,32 +122,29 @@ def always(selector: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def possible(selector: str, nodes: Sequence[Node]) -> set[str]:
-    """Names of all that it may mean at some moment: any node may play a part, but no client."""
+    """Names of all that it may mean at some moment. Who leads is a controller, and any other part
+    is a broker's; where there are none, anybody may play it but a client."""
     whom = [_split(term)[1] for term in _terms(selector)]
-    return {node.name for node in nodes if any(_may_be(node, who) for who in whom)}
+    there = {node.role for node in nodes} - {CLIENT}
+    return {node.name for node in nodes if any(_may_be(node, who, there) for who in whom)}
 
 
-def named(selector: str, nodes: Sequence[Node]) -> set[str]:
-    """The same, but of a part only who can play it: controllers lead, brokers play the others."""
-    return {
-        node.name
-        for node in nodes
-        for who in (_split(term)[1] for term in _terms(selector))
-        if _may_be(node, who) and node.role in _players(who, node)
-    }
-
-
-def _players(who: str, node: Node) -> Collection[str]:
-    part = who.split(BUT)[0].split(IN)[0]
-    if part not in PARTS:
-        return (node.role,)
-    return (CONTROLLER,) if part == LEADER else (BROKER,)
+def _players(part: str, there: Collection[str]) -> Collection[str]:
+    """Of the roles that there are those that may play it."""
+    usual = CONTROLLER if part == LEADER else BROKER
+    return (usual,) if usual in there else there
 
 
 def most(selector: str, nodes: Sequence[Node]) -> int:
     """How many it may mean at most."""
     there = possible(selector, nodes)
     return min(len(there), sum(_most(term, nodes) for term in _terms(selector)))
+
+
+def least(selector: str, nodes: Sequence[Node]) -> int:
+    """How many it means at least, while nobody is spared; of a part somebody plays it."""
+    each = (_least(term, nodes) for term in _terms(selector))
+    return max(len(sure(selector, nodes)), *each)
 
 
 def sure(selector: str, nodes: Sequence[Node]) -> set[str]:
@@ -266,7 +268,7 @@ def _plays(node: Node, who: str, standing: Standing, met: Met) -> bool:
             return who in (node.role, node.name) or node.name in met.get(who, ())
 
 
-def _may_be(node: Node, who: str) -> bool:
+def _may_be(node: Node, who: str, there: Collection[str]) -> bool:
     """Whether some moment makes the node one of them. What is certain takes it away."""
     wanted, *others = who.split(BUT)
     part, *zones = wanted.split(IN)
@@ -277,7 +279,7 @@ def _may_be(node: Node, who: str) -> bool:
     if part == ZONE:
         return node.role != CLIENT and bool(node.zone)
     if part in PARTS:
-        return node.role != CLIENT
+        return node.role in _players(part, there)
     return part == TELLER or part.startswith(FAULT) or _plays(node, part, Standing(), NOBODY)
 
 
@@ -289,6 +291,13 @@ def _most(term: str, nodes: Sequence[Node]) -> int:
     if who == ZONE or count == "random":
         return there
     return len(_some(count, there, [who] * there, Random(0)))
+
+
+def _least(term: str, nodes: Sequence[Node]) -> int:
+    count, _ = _split(term)
+    if count == "random" or not set(_words(term)).isdisjoint({*PARTS, ZONE}):
+        return 1
+    return _most(term, nodes)
 
 
 def _some(count: str, of: int, free: Sequence[str], rng: Random) -> Sequence[str]:

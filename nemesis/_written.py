@@ -33,6 +33,7 @@ import tomli_w
 from harness import registry
 from harness.contracts import PlannedFault
 from harness.errors import BadRequest
+from harness.places import line
 from harness.plans import renumbered
 from harness.reading import parsed
 from harness.trial import Trial
@@ -73,7 +74,7 @@ def load(text: str, source: str = "the plan") -> Loaded:
     if unknown:
         key = min(unknown)
         raise BadRequest(
-            f"{source}{_line(text, None, key)}: unknown key {key!r}; a plan has [[fault]] and,"
+            f"{source}{line(text, key)}: unknown key {key!r}; a plan has [[fault]] and,"
             " optionally, [trial]"
         )
     overrides, rows = tables.get("trial", {}), tables.get("fault", [])
@@ -83,7 +84,7 @@ def load(text: str, source: str = "the plan") -> Loaded:
     Trial().with_(overrides, text, source)
     if "plan" in overrides:
         raise BadRequest(
-            f"{source}{_line(text, None, 'plan')}: plan: a plan cannot name another plan; name it"
+            f"{source}{line(text, 'trial', 'plan')}: plan: a plan cannot name another plan; name it"
             " in the trial file, or with --plan"
         )
     once = [_fault(row, number, text, source) for number, row in enumerate(rows)]
@@ -223,24 +224,17 @@ def _read(row: Row, refuse: Refuse) -> PlannedFault:
         raise refuse("target", str(e)) from e
     for name, value in given.items():
         if problem := unfit(module.PARAMS, name, value):
-            raise refuse("params", problem)
+            raise refuse(f"params.{name}", problem)
     fault = PlannedFault(**{**row, "kind": alias.kind, "params": given, "target": target})
     fault = completed(replace(fault, at_s=float(fault.at_s), for_s=float(fault.for_s)), module)
     try:
         module.check(fault)
     except BadRequest as e:
-        raise refuse("params" if fault.target or row.get("params") else "target", str(e)) from e
+        raise refuse(e.key or "params", str(e)) from e
     return fault
 
 
-def _line(text: str, number: int | None, key: str) -> str:
-    """Where a key stands in the `number`th [[fault]], as ' line 3', or where that fault begins."""
-    fault, begins = None, ""
-    for line_number, line in enumerate(text.splitlines(), start=1):
-        words = line.split("#")[0].strip()
-        if words.replace(" ", "") == "[[fault]]":
-            fault = 0 if fault is None else fault + 1
-            begins = f" line {line_number}" if fault == number else begins
-        elif fault == number and words.strip("[]").split("=")[0].strip() in (key, f"fault.{key}"):
-            return f" line {line_number}"
-    return begins
+def _line(text: str, number: int, key: str) -> str:
+    """Where a key, `params.shape`, stands in the `number`th [[fault]], as ' line 3', or where what
+    holds it begins."""
+    return line(text, "fault", number, *key.split("."))

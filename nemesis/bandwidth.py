@@ -47,11 +47,12 @@ SHOWN = (
 def check(planned: PlannedFault) -> None:
     """BadRequest when nobody is named, or what is sent should share a rate."""
     if not planned.target:
-        raise BadRequest("bandwidth needs a target, such as 'master' or 'one slave'")
+        raise BadRequest("bandwidth needs a target, such as 'master' or 'one slave'", "target")
     if planned.params["per"] == "node" and planned.params["direction"] != "in":
         raise BadRequest(
             "bandwidth per node is of what the target receives; leave `direction` away, or use "
-            "per = 'link'"
+            "per = 'link'",
+            "params.direction",
         )
 
 

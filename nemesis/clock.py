@@ -18,7 +18,7 @@ from harness.errors import BadRequest, BedFailed
 from harness.scene import Param, Scene
 from nemesis import _processes
 from nemesis._processes import TARGETS, Hold, among
-from nemesis._targets import named
+from nemesis._targets import possible
 from nemesis._there import there
 from nemesis._waiting import NS, each
 
@@ -49,10 +49,11 @@ def check(planned: PlannedFault) -> None:
 
 def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
     """BadRequest when it may hit a node whose clock dates the history."""
-    if hit := sorted({node.name for node in nodes if node.dates} & named(planned.target, nodes)):
+    if hit := sorted({node.name for node in nodes if node.dates} & possible(planned.target, nodes)):
         raise BadRequest(
             f"clock can not hit {hit[0]}, whose own clock dates what the history is told of it; aim"
-            " at others, such as 'one broker'"
+            " at others, such as 'one broker'",
+            "target",
         )
 
 

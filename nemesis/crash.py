@@ -27,7 +27,9 @@ SHOWN: Sequence[Any] = ((TARGET, {}),)
 def check(planned: PlannedFault) -> None:
     """BadRequest when it is aimed at nobody, or not at clients."""
     if not _means_clients(planned.target):
-        raise BadRequest("crash hits clients; target 'client', 'one client' or one by its name")
+        raise BadRequest(
+            "crash hits clients; target 'client', 'one client' or one by its name", "target"
+        )
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:

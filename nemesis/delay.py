@@ -15,7 +15,7 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from harness.contracts import Bed, PlannedFault
+from harness.contracts import Bed, Node, PlannedFault
 from harness.errors import BadRequest
 from harness.scene import Effect, Param, Scene
 from nemesis._flights import COUNT, Measured, fly
@@ -51,10 +51,10 @@ SHOWN = (
 def check(planned: PlannedFault) -> None:
     """BadRequest when nobody is named."""
     if not planned.target:
-        raise BadRequest("delay needs a target, such as 'master' or 'one slave'")
+        raise BadRequest("delay needs a target, such as 'master' or 'one slave'", "target")
 
 
-def takes_s(planned: PlannedFault) -> float:
+def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
     """Nothing is late of what comes after the fault, so something has to be on its way."""
     return float(planned.params["delay_s"] + planned.params["jitter_s"])
 

@@ -13,7 +13,7 @@ from math import inf
 from random import Random
 from typing import Any
 
-from harness.contracts import DiskFault, PlannedFault
+from harness.contracts import DiskFault, Node, PlannedFault
 from harness.scene import Param, Scene
 from nemesis import _processes
 from nemesis._disks import DiskTrouble
@@ -29,7 +29,7 @@ PARAMS = {
 SHOWN = tuple(("one broker", {"how": how}) for how in WAYS)
 
 
-def takes_s(planned: PlannedFault) -> float:
+def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
     """As long as a slow sync."""
     return float(planned.params["delay_s"]) if planned.params["how"] == "slow" else 0.0
 

@@ -34,7 +34,7 @@ PARAMS = {
 def check(planned: PlannedFault) -> None:
     """BadRequest when nobody is named."""
     if not planned.target:
-        raise BadRequest("loss needs a target, such as 'master' or 'minority broker'")
+        raise BadRequest("loss needs a target, such as 'master' or 'minority broker'", "target")
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:

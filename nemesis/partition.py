@@ -35,6 +35,8 @@ DIVIDING: Mapping[str, Callable[[Sequence[str], Random], _links.Links]] = {
     "bridge": _links.bridge,
     "ring": _links.ring,
 }
+Aimed = Callable[[str], Sequence[Node]]  # whom a selector means
+
 LEAST = {"bridge": 3, "majority": 3, "ring": 4}  # nodes that a shape needs
 SHAPES = (*DIVIDING, "isolate", "one-way", "answers", "between", "link", "clients", "links")
 DEFAULT_FROM = {"answers": CLIENT}  # of others: the cluster
@@ -66,14 +68,17 @@ def check(planned: PlannedFault) -> None:
     shape = planned.params["shape"]
     for name in LACKING.get(shape, ()):
         if not planned.params[name]:
-            raise BadRequest(f"partition of shape {shape!r} needs the parameter {name!r}")
+            raise BadRequest(
+                f"partition of shape {shape!r} needs the parameter {name!r}", f"params.{name}"
+            )
     if shape == "links" and not _well_listed(planned.params["cut"]):
         raise BadRequest(
             "partition of shape 'links' cuts what `cut` lists, as in {broker-1 = [\"broker-2\"]};"
-            " a node and itself are no link"
+            " a node and itself are no link",
+            "params.cut",
         )
     if shape in ("isolate", "one-way", "answers") and not planned.target:
-        raise BadRequest(f"partition of shape {shape!r} needs a target, such as 'master'")
+        raise BadRequest(f"partition of shape {shape!r} needs a target, such as 'master'", "target")
 
 
 def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
@@ -82,7 +87,7 @@ def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
         names = [node.name for node in nodes]
         for name in sorted({name for link in _listed(planned.params["cut"]) for name in link}):
             if name not in names:
-                raise UnknownName("node", name, names)
+                raise UnknownName("node", name, names, "params.cut")
 
 
 def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
@@ -120,7 +125,17 @@ def _too_few(shape: str, planned: PlannedFault, nodes: Sequence[Node]) -> str:
     )
 
 
-def takes_s(planned: PlannedFault) -> float:
+def surely_cut(planned: PlannedFault, nodes: Sequence[Node]) -> _links.Links:
+    """The links that it cuts, whatever the moment; none where lot or the moment decide."""
+    named = (planned.target, *(planned.params[name] for name in ("from", "a", "b")))
+    if planned.params["shape"] in DIVIDING:
+        return frozenset()
+    if not all(_targets.lasts(selector, nodes) for selector in named if selector):
+        return frozenset()
+    return _shaped(planned, nodes, lambda selector: _targets.always(selector, nodes), Random(0))[1]
+
+
+def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
     """A link that flaps is cut, away, and cut again."""
     params = planned.params
     return 2 * params["on_s"] + params["off_s"] if params["off_s"] else 0.0
@@ -151,7 +166,7 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 
 
 def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
-    nodes, links = _shaped(planned, scene)
+    nodes, links = _shaped(planned, scene.bed.nodes, scene.aim, scene.random)
     effects = dict.fromkeys(sorted(links), CUT)
     on_s, off_s = planned.params["on_s"], planned.params["off_s"]
     if off_s:
@@ -159,34 +174,34 @@ def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
     return LinkFault(scene, nodes, effects)
 
 
-def _shaped(planned: PlannedFault, scene: Scene) -> tuple[Sequence[Node], _links.Links]:
-    """Whom it hits, and the links it cuts."""
-    nodes: Sequence[Node]
-    shape = planned.params["shape"]
+def _shaped(
+    planned: PlannedFault, nodes: Sequence[Node], aim: Aimed, random: Random
+) -> tuple[Sequence[Node], _links.Links]:
+    """Whom of the nodes it hits, and the links it cuts."""
+    shape, clients = planned.params["shape"], [node for node in nodes if node.role == CLIENT]
     if shape in DIVIDING:
-        nodes = _with_clients(scene.aim(planned.target or "server"), planned, scene)
-        enough = len(nodes) >= LEAST.get(shape, 2)
-        return nodes, DIVIDING[shape](_names(nodes), scene.random) if enough else frozenset()
+        divided = _with_clients(aim(planned.target or "server"), planned, clients)
+        enough = len(divided) >= LEAST.get(shape, 2)
+        return divided, DIVIDING[shape](_names(divided), random) if enough else frozenset()
     if shape in ("between", "link"):
-        a, b = (scene.aim(planned.params[name]) for name in "ab")
+        a, b = (aim(planned.params[name]) for name in "ab")
         cut = _links.between if shape == "between" else _links.one_way
         return (*a, *b), cut(_names(a), _names(b))
     if shape == "links":
         links = _listed(planned.params["cut"])
-        return [node for node in scene.bed.nodes if any(node.name in link for link in links)], links
+        return [node for node in nodes if any(node.name in link for link in links)], links
+    victims = aim(planned.target or "broker")
     if shape == "clients":
-        nodes = scene.aim(planned.target or "broker")
-        return nodes, _links.between(_names(nodes), _names(scene.bed.of_role(CLIENT)))
-    nodes = scene.aim(planned.target)
-    return nodes, _from_victims(shape, nodes, planned, scene)
+        return victims, _links.between(_names(victims), _names(clients))
+    whose = planned.params["from"] or DEFAULT_FROM.get(shape, "cluster")
+    return victims, _from_victims(victims, _with_clients(aim(whose), planned, clients), planned)
 
 
 def _from_victims(
-    shape: str, victims: Sequence[Node], planned: PlannedFault, scene: Scene
+    victims: Sequence[Node], others: Sequence[Node], planned: PlannedFault
 ) -> _links.Links:
-    """What the victims lose of `from`. They keep each other."""
-    whose = planned.params["from"] or DEFAULT_FROM.get(shape, "cluster")
-    others = _with_clients(scene.aim(whose), planned, scene)
+    """What the victims lose of the others. They keep each other."""
+    shape = planned.params["shape"]
     inner = _names(victims)
     outer = [name for name in _names(others) if name not in inner]
     if shape == "isolate":
@@ -196,8 +211,10 @@ def _from_victims(
     return _links.one_way(outer, inner)
 
 
-def _with_clients(nodes: Sequence[Node], planned: PlannedFault, scene: Scene) -> tuple[Node, ...]:
-    more = scene.bed.of_role(CLIENT) if planned.params["clients"] else ()
+def _with_clients(
+    nodes: Sequence[Node], planned: PlannedFault, clients: Sequence[Node]
+) -> tuple[Node, ...]:
+    more = clients if planned.params["clients"] else ()
     return (*nodes, *(node for node in more if node not in nodes))
 
 

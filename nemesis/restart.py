@@ -16,6 +16,7 @@ from typing import Any
 
 from harness.contracts import Node, Observation, PlannedFault
 from harness.scene import Param, Scene
+from nemesis import _targets
 from nemesis._processes import TARGETS, among, check  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, reached
 from nemesis.kill import BACK_WITHIN_S, Kill
@@ -38,9 +39,11 @@ PARAMS = {
 SHOWN: Sequence[Any] = (("one broker", {}), ("all broker", {"order": ROLLING}, 30.0))
 
 
-def takes_s(planned: PlannedFault) -> float:
-    """At least one is down for its time."""
-    return float(planned.params["down_s"]) if planned.params["order"] == ROLLING else 0.0
+def takes_s(planned: PlannedFault, nodes: Sequence[Node]) -> float:
+    """As many as are surely hit are down for their time, one after the other."""
+    if planned.params["order"] != ROLLING:
+        return 0.0
+    return float(planned.params["down_s"]) * _targets.least(planned.target, nodes)
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:

@@ -32,7 +32,7 @@ PARAMS = {
 }
 
 
-def takes_s(planned: PlannedFault) -> float:
+def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
     """Two turns."""
     return 2 * float(planned.params["period_s"])
 

@@ -181,6 +181,9 @@ def refusal(named: str, flags: dict[str, object]) -> str:
         ("[load]\nrate = -1  # rat = 5", 3, "load.rate must be"),
         ("bed.sync = true", 2, "local hosts have no options, so bed.sync"),
         ("[settings]\ntimeScale = 1.0\nmutants = 'x'", 4, "settings: unknown setting 'mutants'"),
+        ("[settings]\ntimeScale = 1.0\nmutant = 'x'", 4, "settings: unknown mutant 'x'"),
+        ("targets = [\n'master',\n'mastre']", 4, "targets: unknown target 'mastre'"),
+        ("targets = ['9 broker']", 2, "targets: '9 broker' asks for 9, and there are 3"),
     ],
 )
 def test_a_refused_option_is_told_with_its_place(
@@ -190,11 +193,13 @@ def test_a_refused_option_is_told_with_its_place(
     line, and no word of a file that it is laid over."""
     trial, plan = tmp_path / "trial.toml", tmp_path / "plan.toml"
     trial.write_text(f"duration_s = 30.0\n{written}\n")
-    in_plan = written.replace("[", "[trial.") if "[" in written else f"[trial]\n{written}"
+    in_plan = written.replace("[", "[trial.") if written[0] == "[" else f"[trial]\n{written}"
     plan.write_text(f"# a plan\n{in_plan}\n{KILL}")
     assert f"{trial} line {line}: {says}" in refusal(str(trial), {})
-    in_line = line + ("[" not in written)
+    in_line = line + (written[0] != "[")
     assert f"{plan} line {in_line}: {says}" in refusal("messages", {"plan": str(plan)})
-    flags = {key: tomllib.loads(written)[key] for key in ("load", "bed") if key in written}
+    flags = {
+        key: tomllib.loads(written)[key] for key in ("load", "bed", "targets") if key in written
+    }
     if flags:
-        assert refusal(str(trial), flags).startswith(says)
+        assert refusal(str(trial), flags).startswith(says.removeprefix("targets: "))

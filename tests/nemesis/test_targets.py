@@ -103,6 +103,9 @@ def test_unknown_names_list_the_known(world: Any) -> None:
         _targets.check("one mastre", world.bed.nodes)
     with pytest.raises(BadRequest, match="selector is empty"):
         _targets.check(" , ", world.bed.nodes)
+    for selector in ("master,, slave", ", slave", "master, "):
+        with pytest.raises(BadRequest, match="names nobody before or after a comma; name a target"):
+            _targets.check(selector, world.bed.nodes)
 
 
 def test_the_part_a_node_plays(world: Any) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from by_hand import NODES, kill
 
 from harness import plans
 from harness.contracts import Node, PlannedFault
@@ -10,11 +11,6 @@ from harness.errors import BadRequest
 from harness.trial import Trial
 from nemesis import _plan, _written
 
-NODES = (
-    *(Node(f"controller-{n}", "controller") for n in (1, 2, 3)),
-    *(Node(f"broker-{n}", "broker") for n in (1, 2, 3)),
-    Node("client-1", "client"),
-)
 NAMESERVER = Node("nameserver-1", "nameserver")
 
 
@@ -178,76 +174,6 @@ def test_plans_are_joined_as_if_they_were_one() -> None:
     assert loaded(_plan.dump(whole)) == whole
 
 
-def checked(*faults: PlannedFault, plan: str = "p.toml") -> None:
-    explicit = loaded(_plan.dump(faults))
-    _plan.check(explicit, Trial(plan=plan, short_faults=True), 1.5, NODES)
-
-
-def kill(at_s: float, target: str, **more: str) -> PlannedFault:
-    return PlannedFault("kill", at_s, 5.0, target, {}, **more)
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("broker-2", "broker-2"), ("broker", "broker-1"), ("broker-1, broker-3", "all broker")],
-)
-def test_a_fault_that_overlaps_itself_is_refused(first: str, second: str) -> None:
-    """On any node that both are sure to hit, in whatever order they are written."""
-    sentence = r"fault 1 \(kill at 8 s\) breaks again what fault 0 has broken until 10 s"
-    with pytest.raises(BadRequest, match=sentence):
-        checked(kill(5.0, first), kill(8.0, second))
-    with pytest.raises(BadRequest, match="fault 1"):
-        checked(kill(8.0, first), kill(5.0, second))
-
-
-def test_a_process_belongs_to_one_fault_of_a_kind() -> None:
-    """A second wrong clock finds nobody who has not one already."""
-    one, other = (
-        PlannedFault("clock", at_s, 5.0, "broker-2", {"skew_s": skew_s})
-        for at_s, skew_s in ((5.0, 60.0), (8.0, -60.0))
-    )
-    with pytest.raises(BadRequest, match="breaks again"):
-        checked(one, other)
-
-
-@pytest.mark.parametrize("kind", ["pause", "clock", "starve-cpu", "wipe", "restart"])
-def test_a_process_belongs_to_one_fault(kind: str) -> None:
-    """The second would find nobody to hit while the first has hold of the node."""
-    sentence = r"fault 1 .* needs a process that fault 0 \(kill\) has hold of until 10 s; let one"
-    with pytest.raises(BadRequest, match=sentence):
-        checked(kill(5.0, "broker-2"), PlannedFault(kind, 8.0, 1.0, "broker-2, broker-3"))
-
-
-@pytest.mark.parametrize(
-    "faults",
-    [
-        (kill(5.0, "broker-2"), kill(10.0, "broker-2")),
-        (kill(5.0, "broker-2"), kill(8.0, "broker-3")),
-        (kill(5.0, "one broker"), kill(8.0, "one broker")),
-        (kill(5.0, "master"), kill(8.0, "master")),
-        (kill(5.0, "broker-2", until="another-master"), kill(8.0, "broker-2")),
-        (kill(5.0, "broker-2"), kill(5.0, "broker-2", after="9 acks within 9 s")),
-        (kill(5.0, "broker-2"), PlannedFault("pause", 10.0, 5.0, "broker-2")),
-        (kill(5.0, "broker-2"), PlannedFault("pause", 8.0, 5.0, "one broker")),
-        (kill(5.0, "broker-2"), PlannedFault("pause", 8.0, 5.0, "master")),
-        (kill(5.0, "broker-2"), PlannedFault("fsync", 8.0, 5.0, "broker-2")),
-        (kill(5.0, "broker-2"), PlannedFault("partition", 8.0, 5.0, "broker-2")),
-        (
-            PlannedFault("loss", 5.0, 5.0, "broker-2", {"from": "broker-1"}),
-            PlannedFault("loss", 8.0, 5.0, "broker-2", {"from": "broker-3"}),
-        ),
-    ],
-)
-def test_what_is_not_sure_to_overlap_is_not_refused(faults: tuple[PlannedFault, ...]) -> None:
-    """Lots, parts and conditions are a matter of the moment; other kinds are other faults."""
-    checked(*faults)
-
-
-def test_drawn_plans_may_be_as_dense_as_they_are() -> None:
-    """Those of a swarm, and their replays, spare what is held already."""
-    checked(kill(5.0, "broker-2"), kill(8.0, "broker-2"), plan="")
-
-
 LISTED = 'target = ""\nparams = { shape = "links", cut = %s }'
 
 
@@ -262,17 +188,17 @@ LISTED = 'target = ""\nparams = { shape = "links", cut = %s }'
         (
             "partition",
             'target = "master"\nparams = { from = "brokr" }',
-            "line 6: params: .*unknown target 'brokr'",
+            "line 6: params.from: .*unknown target 'brokr'",
         ),
         (
             "partition",
             LISTED % '{ broker-1 = ["broker-9"] }',
-            "line 6: params: .*unknown node 'broker-9'",
+            "line 6: params.cut: .*unknown node 'broker-9'",
         ),
         (
             "partition",
             LISTED % '{ slave = ["broker-1"] }',
-            "line 6: params: .*unknown node 'slave'",
+            "line 6: params.cut: .*unknown node 'slave'",
         ),
         ("kill", 'target = "master"\nuntil = "next"', "line 6: until: .*there is none; leave"),
         ("kill", 'target = "master"\nuntil = "next + 1 s"', "line 6: until: "),
@@ -311,6 +237,8 @@ def test_what_can_mean_nobody_is_refused(kind: str, more: str, sentence: str) ->
         ("membership", 'target = "nameserver"'),
         ("membership", 'target = "broker, nameserver-1"'),
         ("kill", 'target = "broker but broker"'),
+        ("kill", 'target = "in-set but broker"'),
+        ("kill", 'target = "controller-leader but controller"'),
         ("kill", 'target = "one broker-1 but server"'),
         ("kill", 'target = "master but master"'),
     ],
@@ -355,7 +283,7 @@ def test_what_may_hit_something_is_not_refused(kind: str, more: str) -> None:
 )
 def test_a_list_of_links_is_one(cut: str) -> None:
     """For each node those that it loses."""
-    with pytest.raises(BadRequest, match=r"line 6: params: .*cuts what `cut` lists, as in"):
+    with pytest.raises(BadRequest, match=r"line 6: params.cut: .*cuts what `cut` lists, as in"):
         loaded(fault(LISTED % cut, "partition"))
 
 
@@ -376,6 +304,66 @@ def test_one_too_short_for_what_it_does_is_refused(kind: str, params: str, takes
     with pytest.raises(BadRequest, match=sentence):
         _plan.check(loaded(text), Trial(plan="p.toml"), 0.5, NODES, text=text)
     _plan.check(loaded(text), Trial(plan="p.toml", short_faults=True), 0.5, NODES, text=text)
+
+
+@pytest.mark.parametrize(
+    ("target", "takes"),
+    [
+        ("all broker", "12 s"),
+        ("2 broker", "8 s"),
+        ("minority broker, controller-1", "4 s"),
+        ("broker-1, broker-2", "8 s"),
+        ("slave", "4 s"),
+        ("random broker", "4 s"),
+    ],
+)
+def test_a_round_takes_as_long_as_all_its_turns(target: str, takes: str) -> None:
+    """Of those who are surely hit, one after the other."""
+    params = '{ order = "rolling", down_s = 4.0 }'
+    text = fault(f'target = "{target}"\nparams = {params}', "restart")
+    sentence = f"line 4: for_s: .*what it is set to do takes {takes}"
+    with pytest.raises(BadRequest, match=sentence):
+        _plan.check(loaded(text), Trial(plan="p.toml"), 0.5, NODES, text=text)
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        (
+            'kind = "clock"\ntarget = ""\nparams = { skew_s = 9.0 }',
+            "line 5: target: clock needs a target",
+        ),
+        (
+            'kind = "crash"\ntarget = "broker"\n[fault.params]',
+            "line 5: target: crash hits clients",
+        ),
+        (
+            'kind = "bandwidth"\ntarget = "broker"\n[fault.params]\nper = "node"\n'
+            'direction = "out"',
+            "line 8: params.direction: bandwidth per node is of what",
+        ),
+        (
+            'kind = "partition"\nparams.shape = "between"\nparams.a = "broker"',
+            "line 5: params.b: partition of shape 'between' needs",
+        ),
+        (
+            'kind = "partition"\nparams.shape = "isolate"\nparams.direction = "up"',
+            "line 6: params.direction: must be one of out, in, not 'up'",
+        ),
+    ],
+)
+def test_the_value_at_fault_is_named(written: str, sentence: str) -> None:
+    """Whichever way TOML lets it be written."""
+    with pytest.raises(BadRequest, match=sentence):
+        loaded(f"[[fault]]\nat_s = 5.0\nfor_s = 2.0\n{written}")
+
+
+def test_the_value_at_fault_is_found_in_a_list_of_tables() -> None:
+    """One may write all faults as one value."""
+    one = '{ kind = "kill", at_s = 1.0, for_s = 2.0, target = "master" }'
+    other = one.replace("2.0", "-2.0")
+    with pytest.raises(BadRequest, match=r"p.toml line 3: for_s: must be a positive number"):
+        loaded(f"fault = [\n    {one},\n    {other},\n]")
 
 
 def test_a_part_of_a_plan_waits_for_nobody_who_is_left_out() -> None:
