@@ -14,18 +14,16 @@ Transactions of unknown outcome were committed if somebody saw what they wrote.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from checkers._cycles.arrays import NULL, Ints
-from checkers._cycles.edges import Kind, Layer
+from checkers._cycles.arrays import NULL
+from checkers._cycles.edges import Kind
 from checkers._cycles.gathered import Gathered, gathered
 from checkers._cycles.graph import graph
-from checkers._cycles.peel import Causes, Peeling, Shown
+from checkers._cycles.peel import Peeling
 from checkers._cycles.remarks import Remark, roots
-from checkers._cycles.rows import OK, Transactions
+from checkers._cycles.rows import OK
+from checkers._cycles.telling import cycles, layer_of, story_of
 from checkers._cycles.witness import Story, name
 from checkers._survey import SAMPLE
-from checkers._witness import seconds
 from harness.history import History
 from harness.trial import ISOLATION, Trial
 from harness.verdict import Finding, Reason, Result
@@ -103,24 +101,10 @@ SUBJECTS = {
     Remark.INCOMPATIBLE: "list",
     Remark.LOST_OWN: "append",
 }
-CYCLES = {
-    "G0": "a cycle of writes alone",
-    "G1C": "a cycle of writes and of reads of them",
-    "G_SINGLE": "a transaction missed a write that it depends on",
-    "G_NONADJACENT": "a cycle of transactions that missed writes, never two in a row",
-    "G2_ITEM": "a cycle of transactions each of which missed a write of the next",
-    "LOST_APPEND": "an append is in no read, though some transaction after it read on",
-}
-LAYERS = {Layer.DATA: "", Layer.PROCESS: "_PROCESS", Layer.REALTIME: "_REALTIME"}
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     return judged(gathered(history, spark, layer_of(trial)), history.names, trial, history.complete)
-
-
-def layer_of(trial: Trial) -> Layer:
-    """What the contract's level of isolation promises to keep."""
-    return {STRICT: Layer.REALTIME, SESSION: Layer.PROCESS}.get(trial.isolation, Layer.DATA)
 
 
 def judged(found: Gathered, names: Any, trial: Trial, complete: bool) -> Result:
@@ -128,8 +112,8 @@ def judged(found: Gathered, names: Any, trial: Trial, complete: bool) -> Result:
     layer = layer_of(trial)
     whole, nodes = graph(found.transactions, found.edges, found.ending, layer)
     causes = Peeling(whole, nodes, found.ending).run(layer)
-    story = Story(_keys(names), _times(found.transactions, causes), names.get("values", ()))
-    findings = [*_remarked(found, story, complete), *(_cycles(c, story) for c in causes)]
+    story = story_of(names, found.transactions, causes)
+    findings = [*_remarked(found, story, complete), *(cycles(c, story) for c in causes)]
     findings.sort(key=lambda f: (ISOLATION.index(f.demand), f.code))
     committed = int((found.transactions.status == OK).sum())
     stats: dict[str, Any] = {
@@ -168,33 +152,6 @@ def _evidence(row: dict[str, int], sentence: str, story: Story) -> dict[str, Any
     return {**shown, "explanation": f"{words}."}
 
 
-def _cycles(causes: Causes, story: Story) -> Finding:
-    code = causes.code if causes.code == "LOST_APPEND" else causes.code + LAYERS[causes.layer]
-    times = "once" if causes.count == 1 else f"{causes.count:,} times"
-    kept = {
-        Layer.DATA: "",
-        Layer.PROCESS: ", in the order of its process",
-        Layer.REALTIME: ", in real time",
-    }[causes.layer]
-    evidence = tuple(_told(shown, story) for shown in causes.shown[:SAMPLE])
-    message = f"{times}, {CYCLES[causes.code]}{kept}"
-    return Finding(code, causes.count, message, _demand(causes), evidence)
-
-
-def _told(shown: Shown, story: Story) -> dict[str, Any]:
-    around = " -> ".join(name(op) for op in [*(h.src for h in shown.cycle), shown.cycle[0].src])
-    kinds = " ".join(hop.kind.name.lower() for hop in shown.cycle)
-    told = {"cycle": around, "edges": kinds, "explanation": story.told(shown.cycle)}
-    return told | ({"by_time": story.told(shown.by_time)} if shown.by_time else {})
-
-
-def _demand(causes: Causes) -> str:
-    """The weakest level that forbids this."""
-    if causes.layer is not Layer.DATA:
-        return SESSION if causes.layer is Layer.PROCESS else STRICT
-    return (UNCOMMITTED, COMMITTED, SNAPSHOT, SERIALIZABLE)[causes.step]
-
-
 def _reasons(found: Gathered, complete: bool) -> Iterator[Reason]:
     if not (found.transactions.status == OK).any():
         yield Reason(
@@ -214,20 +171,3 @@ def _reasons(found: Gathered, complete: bool) -> Iterator[Reason]:
             f"{count:,} values were read whose writing is not recorded; the history has gaps, so "
             "this may be the record's fault; run it again",
         )
-
-
-def _keys(names: Any) -> dict[int, str]:
-    return dict(enumerate(str(key) for key in names.get("keys", ())))
-
-
-def _times(transactions: Transactions, causes: list[Causes]) -> dict[int, tuple[float, float, int]]:
-    """When the transactions of the witnesses were."""
-    shown = [s for c in causes for s in c.shown]
-    hops = [hop for s in shown for hop in (*s.cycle, *s.by_time)]
-    ops = sorted({op for hop in hops for op in (hop.src, hop.dst)})
-    at: Ints = np.searchsorted(transactions.op, np.array(ops, np.int64))
-    t = transactions
-    return {
-        op: (seconds(int(t.begin[row])), seconds(int(t.end[row])), int(t.process[row]))
-        for op, row in zip(ops, at.tolist(), strict=True)
-    }

@@ -58,6 +58,17 @@ def all_of(good: Bools, lengths: Ints) -> Bools:
     return answer
 
 
+def counted(key: Ints, time: Ints, of_key: Ints, until: Ints) -> Ints:
+    """How many rows, sorted by key and time, come before or at (key, until)."""
+    times = np.unique(np.concatenate([time, until]))
+    keys = np.unique(key)
+    width = len(times) + 1
+    sorted_codes = np.searchsorted(keys, key) * width + np.searchsorted(times, time)
+    wanted = np.searchsorted(keys, of_key) * width + np.searchsorted(times, until)
+    counted: Ints = np.searchsorted(sorted_codes, wanted, side="right")
+    return counted
+
+
 class Lookup:
     """Rows by two columns: where (key, value) is, or -1; of equal rows the first in order."""
 

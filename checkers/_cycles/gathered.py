@@ -7,30 +7,36 @@ keys, so that nothing of the size of the history is made of rows.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from checkers._cycles import lists, registers
-from checkers._cycles.arrays import Ints, joined, pack, unpack
+from checkers._cycles.arrays import Ints, joined, unpack
+from checkers._cycles.blocks import (
+    BUCKETS,
+    TRANSACTIONS,
+    bucketed,
+    by_block,
+    packed_row,
+    rows_of_buckets,
+)
 from checkers._cycles.branches import Lists
 from checkers._cycles.edges import Edges, Layer, together
 from checkers._cycles.graph import Ending, entries
 from checkers._cycles.inside import Appends, Gets, ListReads, Puts, Seen, seen
 from checkers._cycles.lists import Ends, Missing
 from checkers._cycles.remarks import NAMES, Remarks
-from checkers._cycles.rows import Columns, Told, Transactions, told
+from checkers._cycles.rows import Told, Transactions, told
 from checkers._units import PARTIALS, Batches, Unit, reduced, units_of
 from harness.history import History
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BUCKETS = 128  # of keys
-TRANSACTIONS, REMARKS = -1, -2  # in place of a bucket
+REMARKS = -2  # in place of a bucket
 
-C = TypeVar("C", bound=Columns)
 WIDTHS = (Appends.width(), ListReads.width(), 2, Puts.width(), Gets.width())
 
 
@@ -78,16 +84,16 @@ def scan(unit: Unit) -> Batches:
 def _scanned(part: Told) -> Batches:
     remarks = Remarks()
     what = seen(part, remarks)
-    yield _row(TRANSACTIONS, *part.transactions.columns())
-    yield _row(REMARKS, *remarks.columns())
+    yield packed_row(TRANSACTIONS, *part.transactions.columns())
+    yield packed_row(REMARKS, *remarks.columns())
     yield from _buckets(what)
 
 
 def _buckets(what: Seen) -> Batches:
     """What is known of the keys of each bucket; branches are renumbered within it."""
-    appends, puts, gets = (_split(c) for c in (what.appends, what.puts, what.gets))
-    reads = _split(what.reads)
-    branches = _rows_of(what.branches.key)
+    appends, puts, gets = (bucketed(c) for c in (what.appends, what.puts, what.gets))
+    reads = bucketed(what.reads)
+    branches = rows_of_buckets(what.branches.key)
     for bucket in range(BUCKETS):
         ours = branches(bucket)
         table = reads(bucket)
@@ -104,7 +110,7 @@ def _buckets(what: Seen) -> Batches:
             *columns[3].columns(),
             lists_here.values,
         ]
-        yield _row(bucket, *parts)
+        yield packed_row(bucket, *parts)
 
 
 def _renumbered(reads: ListReads, branches: Ints) -> ListReads:
@@ -113,27 +119,14 @@ def _renumbered(reads: ListReads, branches: Ints) -> ListReads:
     return ListReads(*columns)
 
 
-def _split(columns: C) -> Callable[[int], C]:
-    """The rows of a bucket, in their order."""
-    rows = _rows_of(columns.columns()[1])  # by key
-    return lambda bucket: columns.at(rows(bucket))
-
-
-def _rows_of(key: Ints) -> Callable[[int], Ints]:
-    bucket_of = key % BUCKETS
-    order = np.argsort(bucket_of, kind="stable")
-    heads = np.searchsorted(bucket_of[order], np.arange(BUCKETS + 1))
-    return lambda bucket: order[heads[bucket] : heads[bucket + 1]]
-
-
 # ----------------------------------------------------------------------------- second stage: keys
 
 
 def merge_on(layer: Layer) -> Callable[[Batches], Batches]:
     def merge(partials: Batches) -> Batches:
-        for block, parts in _by_block(partials):
+        for block, parts in by_block(partials):
             if block in (TRANSACTIONS, REMARKS):
-                yield _row(block, *joined(parts, len(parts[0])))
+                yield packed_row(block, *joined(parts, len(parts[0])))
             else:
                 yield _merged(block, parts, layer)
 
@@ -145,7 +138,7 @@ def _merged(block: int, parts: list[list[Ints]], layer: Layer) -> pa.RecordBatch
     appends, reads, branches, puts, gets = _bucket(parts)
     found = lists.dependencies(appends, reads, branches, remarks)
     both = together([found.edges, registers.dependencies(puts, gets, layer, remarks)])
-    return _row(
+    return packed_row(
         block,
         *both.columns(),
         *found.missing.columns(),
@@ -180,22 +173,6 @@ def _bucket(
     )
 
 
-def _by_block(partials: Batches) -> Iterator[tuple[int, list[list[Ints]]]]:
-    """Sorted partials, gathered by block; in the order of their bytes, whoever came first."""
-    block = None
-    waiting: list[bytes] = []
-    for batch in partials:
-        numbers, packed = (batch.column(i).to_pylist() for i in (0, 1))
-        for number, data in zip(numbers, packed, strict=True):
-            if waiting and number != block:
-                yield int(block or 0), [unpack(data) for data in sorted(waiting)]
-                waiting = []
-            block = number
-            waiting.append(data)
-    if waiting:
-        yield int(block or 0), [unpack(data) for data in sorted(waiting)]
-
-
 # ------------------------------------------------------------------------------------- the driver
 
 
@@ -214,8 +191,3 @@ def added_up(blocks: Iterator[tuple[int, list[Ints]]]) -> Gathered:
     transactions = Transactions(*joined(found["transactions"], Transactions.width()))
     order = np.argsort(transactions.op, kind="stable")
     return Gathered(transactions.at(order), Edges(*pieces[0]), ending, remarks)
-
-
-def _row(block: int, *columns: Ints) -> pa.RecordBatch:
-    data: list[Any] = [[block], [pack(*columns)]]
-    return pa.record_batch(data, schema=PARTIALS)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from checkers._cycles.arrays import NULL, Bools, Ints, Lookup, ranges
+from checkers._cycles.arrays import NULL, Bools, Ints, Lookup, counted, ranges
 from checkers._cycles.edges import (
     DOWN,
     SINCE,
@@ -206,7 +206,7 @@ def _by_time(puts: Puts, gets: Gets, put: Ints, own: Ints) -> Edges:
     place_of = np.empty(len(puts), np.int64)
     low = _first_places(puts)
     place_of[order] = np.arange(len(puts)) - low
-    after = _counted(puts.key[order], since[order], puts.key, done) - low
+    after = counted(puts.key[order], since[order], puts.key, done) - low
     count = np.searchsorted(puts.key, puts.key, side="right") - low
 
     readers = np.flatnonzero((put >= 0) & (gets.again == 0))
@@ -256,17 +256,6 @@ def _first_touched(puts: Puts, gets: Gets, put: Ints) -> tuple[Ints, Ints]:
     first = order[np.searchsorted(version[order], np.arange(len(puts)))]
     since = np.maximum(begin[first], puts.begin)
     return np.maximum(end[first], since), since
-
-
-def _counted(key: Ints, time: Ints, of_key: Ints, until: Ints) -> Ints:
-    """How many rows, sorted by key and time, come before or at (key, until)."""
-    times = np.unique(np.concatenate([time, until]))
-    keys = np.unique(key)
-    width = len(times) + 1
-    sorted_codes = np.searchsorted(keys, key) * width + np.searchsorted(times, time)
-    wanted = np.searchsorted(keys, of_key) * width + np.searchsorted(times, until)
-    counted: Ints = np.searchsorted(sorted_codes, wanted, side="right")
-    return counted
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ The operations of one process are one writer's, in time order. Rows are taken in
 operations that may go on after a chunk's end wait for the next.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from checkers._cycles.arrays import NULL, Bools, Ints
+from checkers._cycles.arrays import NULL, Bools, Ints, group_numbers, group_starts
 from harness.history import batches
 from harness.operation import F, Type
 
@@ -90,30 +90,30 @@ class Told:
 
 def told(paths: Iterable[Path]) -> Iterator[Told]:
     """One writer's files, a chunk at a time."""
+    return map(of_rows, chunks(paths))
+
+
+def chunks(paths: Iterable[Path], columns: Sequence[str] = COLUMNS) -> Iterator[Rows]:
+    """The rows of one writer's files, a chunk at a time; all rows of an operation are in one."""
     waiting: list[Rows] = []
     count = 0
     for path in paths:
-        for batch in batches(path, COLUMNS):
-            rows = {name: _column(batch, name) for name in COLUMNS}
+        for batch in batches(path, columns):
+            rows = {name: _column(batch, name) for name in columns}
             waiting.append(rows)
             count += len(rows["t"])
             if count >= CHUNK_ROWS:
                 ready, rest = _settled(_together(waiting))
                 waiting, count = [rest], 0
-                yield of_rows(ready)
+                yield ready
     if waiting:
-        yield of_rows(_together(waiting))
+        yield _together(waiting)
 
 
 def of_rows(rows: Rows) -> Told:
     """What these rows say, when no more will come of their operations."""
-    order = np.argsort(_ours(rows)["op"], kind="stable")
-    rows = {name: column[order] for name, column in _ours(rows).items()}
-    first = np.ones(len(order), np.bool_)
-    first[1:] = rows["op"][1:] != rows["op"][:-1]
-    of = np.cumsum(first) - 1
-    starts = np.flatnonzero(first)
-    transactions = _transactions(rows, starts)
+    rows, of, starts = by_operation(_ours(rows))
+    transactions = transactions_of(rows, starts)
     invoked = rows["type"][starts] == Type.INVOKE
     writing = (rows["type"] == Type.INVOKE) | (~invoked[of] & (rows["type"] == Type.OK))
     writing &= (rows["key"] >= 0) & ((rows["value"] != NULL) | (rows["f"] == F.CAS))
@@ -136,7 +136,16 @@ def of_rows(rows: Rows) -> Told:
     )
 
 
-def _transactions(rows: Rows, starts: Ints) -> Transactions:
+def by_operation(rows: Rows) -> tuple[Rows, Ints, Ints]:
+    """The rows by operation, and in time order within one; the number of each row's operation,
+    and where each begins."""
+    order = np.argsort(rows["op"], kind="stable")
+    rows = {name: column[order] for name, column in rows.items()}
+    starts = group_starts(rows["op"])
+    return rows, group_numbers(starts, len(order)), starts
+
+
+def transactions_of(rows: Rows, starts: Ints) -> Transactions:
     """Rows are sorted by operation, and in time order within one."""
     ends = np.append(starts[1:], len(rows["op"])) - 1 if len(starts) else starts
 
@@ -204,7 +213,7 @@ def _settled(rows: Rows) -> tuple[Rows, Rows]:
 
 
 def _together(parts: list[Rows]) -> Rows:
-    return {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _column(batch: pa.RecordBatch, name: str) -> Ints:

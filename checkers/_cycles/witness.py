@@ -49,5 +49,18 @@ class Story:
         return self.values[value] if 0 <= value < len(self.values) else str(value)
 
 
+class LogStory(Story):
+    """Of transactions that send messages to logs and poll them: what hops know are offsets."""
+
+    def _seen(self, hop: Hop) -> str:
+        first, second, key = name(hop.src), name(hop.dst), self.key(hop.key)
+        if hop.kind is Kind.WW:
+            return f"{first} sent what is at {hop.a} of {key} and {second} what is at {hop.b}"
+        if hop.kind is Kind.WR:
+            before = "that" if hop.a == hop.b else f"what is at {hop.a} before it"
+            return f"{second} polled what is at {hop.b} of {key} and {first} had sent {before}"
+        return super()._seen(hop)
+
+
 def name(op: int) -> str:
     return f"T{op}"

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from harness.errors import BadRequest
 from harness.importers._kinds import KINDS, Kind
@@ -58,7 +59,7 @@ def write(recording: Recording, source: Path, name: str, out: Path) -> RunDir:
         hosts="imported",
         workload=recording.kind,
         duration_s=max(rows.end, 1) / 1e9,
-        checkers=kind.checkers,
+        checkers=(*kind.checkers, *(kind.parted if _parted(rows.ops) else ())),
     )
     run.trial_file.write_text(trial.to_toml())
     run.update_state(
@@ -91,6 +92,11 @@ def _see_that_it_can_be_judged(rows: Rows, kind: str, source: Path) -> None:
             f"what {source} adds up to is more than {LARGEST:,}, so nobody can reckon with it here;"
             " make a file of a part of it"
         )
+
+
+def _parted(ops: pa.Table) -> bool:
+    """Whether an operation has several parts."""
+    return bool((pc.max(ops.column("mop")).as_py() or 0) > 0)
 
 
 def _made(out: Path) -> RunDir:

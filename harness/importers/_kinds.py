@@ -13,18 +13,21 @@ from harness.operation import F
 class Kind:
     """`needs`: of each group of operations at least one completed ok. `quantity`: the column, of
     `value` and `arg`, that is reckoned with, so that nothing but a number will do; what else they
-    hold are names. `unsaid`: which of the two no such operation has; it is passed over."""
+    hold are names. `unsaid`: which of the two no such operation has; it is passed over. `parted`:
+    checkers that judge as well where operations have several parts."""
 
     checkers: tuple[str, ...]
     needs: tuple[tuple[F, ...], ...]
     quantity: str = ""
     unsaid: tuple[str, ...] = ("arg",)
+    parted: tuple[str, ...] = ()
 
 
 KINDS = {
     "messages": Kind(
         ("loss", "phantom", "duplicates", "order", "offsets", "linearizable"),
         ((F.SEND,), (F.POLL, F.READ)),
+        parted=("interleaving",),
     ),
     "registers": Kind(("registers",), ((F.PUT, F.CAS, F.APPEND), (F.GET,)), unsaid=()),
     "transactions": Kind(("transactions",), ((F.APPEND, F.PUT), (F.LIST, F.GET)), unsaid=()),

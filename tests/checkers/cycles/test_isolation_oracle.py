@@ -15,6 +15,8 @@ from checkers._cycles.edges import Layer
 from checkers._cycles.gathered import gathered_here
 from checkers._cycles.graph import graph
 from checkers._cycles.remarks import Remark, roots
+from checkers._cycles.telling import cycles
+from checkers._cycles.witness import Story
 from harness.trial import ISOLATION
 
 HISTORIES, BATCH = 20_000, 4_000
@@ -39,7 +41,7 @@ def judged(histories: list[list[Transaction]]) -> list[Told]:
     whole, nodes = graph(found.transactions, found.edges, found.ending, Layer.REALTIME)
     answers: list[Told] = [set() for _ in histories]
     for causes in peel.Peeling(whole, nodes, found.ending).run(Layer.REALTIME):
-        finding = checker._cycles(causes, checker.Story({}, {}))
+        finding = cycles(causes, Story({}, {}))
         assert causes.count == len(causes.shown)
         for shown in causes.shown:
             answers[shown.cycle[0].src // 10].add((finding.code, finding.demand))

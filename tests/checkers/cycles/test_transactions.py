@@ -14,6 +14,7 @@ from transacting import KEYS, Transaction, from_edn, parsed, table, told, write_
 
 from checkers import transactions
 from checkers._cycles import rows as rows_module
+from checkers._cycles import telling
 from checkers._cycles.arrays import NULL
 from checkers._cycles.edges import Kind
 from checkers._cycles.gathered import gathered_here
@@ -33,7 +34,7 @@ UNCOMMITTED, COMMITTED, SNAPSHOT, SERIALIZABLE, SESSION, STRICT = ISOLATION
 
 def judged(history: list[Transaction], level: str = STRICT, complete: bool = True) -> Result:
     trial = Trial(contract=(*DEMANDS, level))
-    found = gathered_here([told(history)], transactions.layer_of(trial))
+    found = gathered_here([told(history)], telling.layer_of(trial))
     answer = transactions.judged(found, {"keys": list(KEYS)}, trial, complete)
     return permitted(answer, trial, ())
 
@@ -248,9 +249,7 @@ def test_every_code_is_explained(root: Path) -> None:
     """docs/verdicts.md has each code that a finding of this checker can have."""
     page = (root / "docs" / "verdicts.md").read_text()
     codes = {code for code, *_ in transactions.REMARKS.values()}
-    codes |= {
-        f"{code}{layer}" for code in transactions.CYCLES for layer in transactions.LAYERS.values()
-    }
+    codes |= {f"{code}{layer}" for code in telling.CYCLES for layer in telling.LAYERS.values()}
     codes -= {"LOST_APPEND_PROCESS", "LOST_APPEND_REALTIME"}
     assert {code for code in codes if f"`{code}`" not in page} == set()
 

@@ -1,0 +1,58 @@
+"""Whether transactions over messages can have happened one after the other.
+
+An operation that sends and polls in several parts is a transaction. The order of the logs and what
+was polled tell who came before whom (`_cycles.logs`), and a cycle of that is an anomaly: `G0` when
+sends alone make it, `G1C` when polls have a part in it; with `_PROCESS` and `_REALTIME` behind it
+when it needs the order of a process or real time. Where transactions are not isolated from each
+other, as Kafka's are not, all of that is permitted: findings only inform, unless the contract
+names a level of isolation.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from checkers._cycles.edges import Kind, Layer
+from checkers._cycles.graph import entries, graph
+from checkers._cycles.lists import Ends, Missing
+from checkers._cycles.logs import Gathered, gathered
+from checkers._cycles.peel import Peeling
+from checkers._cycles.rows import OK
+from checkers._cycles.telling import cycles, layer_of, story_of
+from checkers._cycles.witness import LogStory
+from harness.history import History
+from harness.trial import ISOLATION, Trial
+from harness.verdict import Result
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOTHING = np.empty(0, np.int64)
+NONE_MISSING = entries(
+    Missing(*[NOTHING] * Missing.width()),
+    Ends(*[NOTHING] * Ends.width()),
+    Ends(*[NOTHING] * Ends.width()),
+)
+
+
+def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
+    return judged(gathered(history, spark), history.names, trial)
+
+
+def judged(found: Gathered, names: object, trial: Trial) -> Result:
+    """The answer, from all dependencies."""
+    isolated = not set(ISOLATION).isdisjoint(trial.contract)
+    layer = layer_of(trial) if isolated else Layer.DATA
+    whole, nodes = graph(found.transactions, found.edges, NONE_MISSING, layer)
+    causes = Peeling(whole, nodes, NONE_MISSING).run(layer)
+    story = story_of(names, found.transactions, causes, LogStory)
+    findings = [cycles(c, story) for c in causes]
+    if not isolated:
+        findings = [replace(finding, demand="") for finding in findings]
+    stats = {
+        "transactions": len(found.transactions),
+        "committed": int((found.transactions.status == OK).sum()),
+        "dependencies": int((found.edges.kind != Kind.LINK).sum()),
+    }
+    return Result("interleaving", tuple(findings), (), stats)
