@@ -31,6 +31,7 @@ from checkers._cycles.edges import Edges, Kind, edges, together
 from checkers._cycles.rows import (
     COLUMNS,
     FAIL,
+    OK,
     Columns,
     Rows,
     Transactions,
@@ -58,7 +59,7 @@ class Sends(Columns):
 
 @dataclass(frozen=True)
 class Polls(Columns):
-    """The furthest message of a queue that a transaction polled."""
+    """The furthest message of a queue that a committed transaction polled."""
 
     op: Ints
     key: Ints
@@ -136,7 +137,7 @@ def said(rows: Rows) -> Said:
         Sends(
             rows["op"][sent], rows["key"][sent], rows["value"][sent], transactions.status[of[sent]]
         ),
-        _furthest(rows, part & placed & ~sending),
+        _furthest(rows, part & placed & ~sending & (transactions.status[of] == OK)),
         _once(rows, placed & (part | ~sending)),
     )
 

@@ -188,13 +188,12 @@ def _logs(events: list[Event]) -> dict[int, list[tuple[int, int]]]:
 
 
 def _seen(events: list[Event]) -> Iterator[tuple[int, int, int]]:
-    """Queue, offset and value, as clients were told; of what was sent alone nothing is asked."""
+    """Queue, offset and value, as clients were told; of what was sent alone nothing is asked, and
+    what was polled was there, whatever became of the transaction."""
     for event in events:
-        if event.type != "ok":
-            continue
         for key, seen in polls_of(event):
             yield from ((key, offset, value) for offset, value in seen)
-        if len(event.mops) > 1:
+        if len(event.mops) > 1 and event.type == "ok":
             for key, value, offset in sends_of(event):
                 if offset is not None:
                     yield key, offset, value
