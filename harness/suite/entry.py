@@ -5,18 +5,17 @@ of the entry, the key, and what stands there. Nothing is guessed: a list of find
 string would be a list of letters.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from harness.errors import BadRequest, UnknownName
+from harness.places import line
 from harness.reading import is_number
 from harness.suite.codes import check_codes
 from harness.suite.expected import Bound
 from harness.suite.figures import NAMES
 from harness.verdict import Judgement
 
-HEADER = re.compile(r"\s*\[\[\s*trial\s*\]\]\s*(#.*)?")
 SHAPES: Mapping[str, tuple[type, str]] = {
     "run": (str, "a trial file or the name of a workload"),
     "with": (dict, "a table of the trial's fields"),
@@ -31,10 +30,8 @@ SHAPES: Mapping[str, tuple[type, str]] = {
 
 
 def places(path: object, text: str, entries: int) -> list[str]:
-    """How each entry of a suite file is called, with its line where that is certain."""
-    found = [n for n, line in enumerate(text.splitlines(), start=1) if HEADER.fullmatch(line)]
-    lines = [f" line {n}" for n in found] if len(found) == entries else [""] * entries
-    return [f"{path}{line}: trial {number}" for number, line in enumerate(lines, start=1)]
+    """How each entry of a suite file is called, with its line."""
+    return [f"{path}{line(text, 'trial', n)}: trial {n + 1}" for n in range(entries)]
 
 
 def checked(entry: Any, where: str) -> Mapping[str, Any]:

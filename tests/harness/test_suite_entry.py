@@ -27,7 +27,7 @@ def _suite(folder: Path, text: str) -> Path:
         ("", "must hold"),
         ("x = 1\n", "must hold"),
         ("trial = 3\n", "must hold"),
-        ("trial = [1]\n", "suite.toml: trial 1 must be a table, .* not 1"),
+        ("trial = [1]\n", "suite.toml line 1: trial 1 must be a table, .* not 1"),
         ("[[trial]\n", "line 1"),
         ('[[trial]]\nrun = "messages"\n', "line 1: trial 1: expect must be"),
         ('[[trial]]\nexpect = "green"\n', "trial 1: expect must be"),
