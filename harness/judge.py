@@ -64,7 +64,7 @@ def judge(
 
 def _is_large(run: RunDir) -> bool:
     """Whether its history is so large that kernels will be compiled."""
-    return sum(path.stat().st_size for path in run.history.glob("*")) >= LARGE_BYTES
+    return sum(path.stat().st_size for path in run.found("history", "*")) >= LARGE_BYTES
 
 
 def judge_here(history: History) -> Verdict:
@@ -93,7 +93,7 @@ def _judged(
     on_progress: Callable[[str], None],
 ) -> Verdict:
     history, trial, names = prepared
-    refuse_unfit(spark, history.run.path)
+    refuse_unfit(spark, history.run.witness)
     results: list[Result] = []
     for name in names:
         on_progress(name)
