@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import bucket_lab
 import kafka_table
 import pytest
 import sinking
@@ -20,6 +21,7 @@ from harness import registry, spark, spark_fit
 from harness.errors import BadRequest, BedFailed
 from harness.history import History
 from harness.judge import judge
+from harness.openable import stored_run
 from harness.rundir import RunDir
 from harness.spark_master import Master, packed
 from harness.trial import Trial
@@ -30,6 +32,11 @@ SMALL = """\
 spark.executor.memory            600m
 spark.executor.extraJavaOptions  -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 """
+
+
+OWN_CREDENTIALS = "".join(
+    f"spark.executorEnv.{name} {text}\n" for name, text in bucket_lab.CREDENTIALS.items()
+)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +110,8 @@ def test_a_run_is_found_by_its_file_address(tmp_path: Path) -> None:
     (folder / "trial.toml").write_text("")
     for text in (str(folder), f"file:{folder}", f"file://{folder}", folder.as_uri()):
         assert RunDir.open(Path(text)).path == folder.resolve()
-    for text in ("s3a://bucket/run", "hdfs://host:9000/run"):
-        with pytest.raises(BadRequest, match="mount that storage, or copy the run"):
-            RunDir.open(Path(text))
+    with pytest.raises(BadRequest, match="mount that storage, or copy the run"):
+        RunDir.open(Path("gs://bucket/run"))
 
 
 JAVA = """An error occurred while calling o79.getResult.
@@ -158,7 +164,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[spark_lab.Harb
     """A master that has no worker yet."""
     with spark_lab.harbour(tmp_path_factory.mktemp("spark")) as harbour:
         harbour.master()
-        (harbour.folder / "spark-defaults.conf").write_text(SMALL)
+        (harbour.folder / "spark-defaults.conf").write_text(SMALL + OWN_CREDENTIALS)
         yield harbour
 
 
@@ -208,6 +214,33 @@ def man(cluster: spark_lab.Harbour) -> None:
     for name in ("worker-1", "worker-2"):
         cluster.worker(name, cluster.url)
         cluster.heard(name, "Asked to launch executor")
+
+
+@pytest.mark.spark
+def test_a_cluster_fetches_a_run_from_storage_itself(
+    engine: spark.Sessions, run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of two executors fetches a table's file once, with credentials of its own, and the
+    driver none of them; the verdict has the same bytes, and is where the run is. The workers are
+    those of the test before."""
+    from checkers import _units
+
+    monkeypatch.setattr(spark_fit, "FIT_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
+    here = run.verdict_file.read_bytes()
+    with bucket_lab.storage() as storage:
+        address = storage.keep(run.path, "night/run", without="nodes")
+        storage.write("night/run/verdict.json", b"of another day")
+        storage.asked.clear()
+        with stored_run(address) as stored:
+            judge(stored, engine.session())
+            kept = {path.name for path in stored.history.iterdir()}
+        assert storage.read("night/run/verdict.json") == here
+        read = [path for method, path in storage.asked if method == "GET"]
+    assert not {name for name in kept if name.startswith(("ops", "replicas"))}
+    tables = [path for path in run.history.iterdir() if path.name.startswith(("ops", "replicas"))]
+    for table in tables:
+        assert 2 <= read.count(f"/{bucket_lab.BUCKET}/night/run/history/{table.name}") <= 4
 
 
 @pytest.mark.spark
