@@ -28,10 +28,10 @@ ROW_GROUP = 1 << 17
 def seal(run: RunDir) -> None:
     """Turn every sound, closed journal of the run into Parquet."""
     run.history.mkdir(exist_ok=True)
+    done = {path.stem for path in run.found("history", "*.parquet")}
     for path in run.found("journal", "*.arrows"):
         if table_of(path) in TABLES and not _being_written(path):
-            there = bool(run.found("history", f"{path.stem}.parquet"))
-            _seal_one(path, run.history / f"{path.stem}.parquet", there)
+            _seal_one(path, run.history / f"{path.stem}.parquet", path.stem in done)
     run.sealed()
 
 

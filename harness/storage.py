@@ -22,7 +22,7 @@ from hashlib import blake2b
 from pathlib import Path, PosixPath
 from typing import Any
 
-from harness.errors import BadRequest, BedFailed, SeatrialError, Unsupported
+from harness.errors import BadRequest, BedFailed, SeatrialError, Unfetched, Unsupported
 
 S3, HDFS = "s3", "hdfs"
 CONNECT_WITHIN_S = 3.0
@@ -231,8 +231,7 @@ def _scratch() -> Path:
 
 
 def _fetch(held: Held, path: str) -> None:
-    """Once, whoever asks. BedFailed when it can not be had, so that nobody takes it for a torn
-    file."""
+    """Once, whoever asks. Unfetched when it can not be had: nobody may take it for a torn file."""
     if os.path.exists(path):
         return
     folder, name = os.path.split(path)
@@ -242,10 +241,10 @@ def _fetch(held: Held, path: str) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not os.path.exists(path):
                 _download(held, path, os.path.join(folder, f".{name}.tmp"))
-    except BadRequest as e:
-        raise BedFailed(str(e)) from e
+    except SeatrialError as e:
+        raise Unfetched(str(e)) from e
     except OSError as e:
-        raise BedFailed(f"{path} can not be kept: {e.strerror or e}; free space there") from e
+        raise Unfetched(f"{path} can not be kept: {e.strerror or e}; free space there") from e
 
 
 def _download(held: Held, path: str, temporary: str) -> None:

@@ -12,14 +12,16 @@ import pytest
 import sinking
 from pyarrow import fs
 
-from harness import shadow, spark_fit, storage
+from harness import registry, shadow, spark_fit, storage
 from harness.endings import exit_code
-from harness.errors import BadRequest, BedFailed
+from harness.errors import BadRequest, Unfetched
 from harness.history import History, batches
+from harness.judge import asked, judge_here
 from harness.openable import stored_run
 from harness.rundir import RunDir
 from harness.sealing import seal
 from harness.shadow import Address
+from harness.trial import Trial
 
 OPS = "history/ops-client-1-000.parquet"
 
@@ -142,7 +144,7 @@ def test_what_changed_in_storage_is_fetched_again(
         assert not path.fetched  # type: ignore[attr-defined]
         seal(lossy)
         server.write(f"{tmp_path.name}/sound/{OPS}", (lossy.path / OPS).read_bytes())
-        with pytest.raises(BedFailed, match="was changed while the run was read"):
+        with pytest.raises(Unfetched, match="was changed while the run was read"):
             ops_of(run)
     with stored_run(address) as run:
         (path,) = History.open(run).files("ops")
@@ -154,16 +156,31 @@ def test_what_changed_in_storage_is_fetched_again(
 def test_what_can_not_be_fetched_is_not_taken_for_torn(
     server: bucket_lab.Storage, address: str
 ) -> None:
-    """A torn file is read up to the damage; here nothing may be left out."""
+    """A torn file is read up to the damage; here nothing may be left out, nor anything judged."""
     with stored_run(address) as run:
         (path,) = History.open(run).files("ops")
         server.refused.update(("GET", "HEAD"))
-        with pytest.raises(BedFailed, match="refuses us"):
+        with pytest.raises(Unfetched, match="refuses us"):
             list(batches(path))
+        with pytest.raises(Unfetched, match="refuses us"):
+            judge_here(History.open(run))
         with pytest.raises(BadRequest, match="refuses us"):
             list(batches(path, ("op",), afar=True))
         with pytest.raises(BadRequest, match="refuses us"):
             History.open(run).counts()
+
+
+def test_what_an_executor_could_not_fetch_is_told_in_its_words(
+    sound: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a page of Java that sentence; and there is no verdict, rather than an unknown one."""
+
+    def check(*_: object) -> None:
+        raise RuntimeError(f"Job aborted\n  {Unfetched.__module__}.Unfetched: it is gone; do\n at")
+
+    monkeypatch.setattr(registry, "load", lambda kind, name: check)
+    with pytest.raises(Unfetched, match=r"^it is gone; do$"):
+        asked("loss", History.open(sound), Trial(), spark=None)  # type: ignore[arg-type]
 
 
 def test_an_executor_that_may_not_read_says_so(
