@@ -13,8 +13,8 @@ def command(folder: str, as_json: bool, spark: str) -> int:
     """Judge the run in DIR from its history, and write its verdict.json.
 
     DIR may be runs/latest, or the folder of a run that crashed: what was recorded is judged.
-    It may be the address of a run in storage, s3a://BUCKET/PATH or hdfs://HOST:PORT/PATH; its
-    verdict is put there.
+    It may be an address in storage, s3a://BUCKET/PATH or hdfs://HOST:PORT/PATH, as for report,
+    explain, replay and shrink; what is made of the run is put there.
     """
     from harness.openable import stored_run
     from harness.session import Shown, check
