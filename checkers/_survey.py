@@ -210,7 +210,7 @@ def _all_replicas(history: History) -> bool:
     nodes, roles = history.names.get("nodes", []), history.names.get("roles", {})
     brokers = {index for index, name in enumerate(nodes) if roles.get(name) == "broker"}
     found: set[int] = set()
-    for rows in arrays(history.files("replicas"), ("node",)):
+    for rows in arrays(history.files("replicas"), ("node",), afar=True):  # this is the driver
         found |= set(np.unique(rows["node"]).tolist())
     return bool(brokers) and brokers <= found
 

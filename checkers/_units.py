@@ -119,10 +119,13 @@ def _reduced_here(
     return pa.Table.from_batches(list(merge(iter(rows.to_batches()))), answer)
 
 
-def arrays(paths: Iterable[Path], columns: Sequence[str]) -> Iterator[dict[str, Ints]]:
-    """The rows of some files, a batch at a time, as arrays by column."""
+def arrays(
+    paths: Iterable[Path], columns: Sequence[str], afar: bool = False
+) -> Iterator[dict[str, Ints]]:
+    """The rows of some files, a batch at a time, as arrays by column. `afar`: of files in storage
+    nothing else is fetched."""
     for path in paths:
-        for batch in batches(path, columns):
+        for batch in batches(path, columns, afar):
             yield _wide(batch)
 
 

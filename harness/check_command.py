@@ -7,4 +7,4 @@ from harness.rundir import RunDir
 
 def check_command(run: RunDir) -> str:
     """Ready to be typed, whatever letters the run's path has."""
-    return f"seatrial check {shlex.quote(str(run.path))}"
+    return f"seatrial check {shlex.quote(run.name)}"

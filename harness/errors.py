@@ -5,7 +5,8 @@
     │   └── UnknownName   names the ones that exist
     └── BedFailed         the test bed failed: a tool, host or process of ours           exit 255
         ├── Unsupported   the hosts cannot do what the trial asks for                    exit 254
-        └── NodeGone      a node that can not be reached any more, by us: it died for good
+        ├── NodeGone      a node that can not be reached any more, by us: it died for good
+        └── Unfetched     a file of a run in storage can not be had: it may not look torn
 
 That the system under test misbehaved is never an exception: it is a finding. Every message is
 one sentence that says what is wrong and what to do about it.
@@ -53,6 +54,10 @@ class Unsupported(BedFailed):
 
 class NodeGone(BedFailed, ConnectionError):
     """The agent of a node can not be reached: the node died for good, or its host did."""
+
+
+class Unfetched(BedFailed):
+    """A file of a run in storage can not be had, or was changed meanwhile."""
 
 
 def in_words(error: BaseException) -> str:

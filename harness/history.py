@@ -42,6 +42,7 @@ from harness.remarks import (
 )
 from harness.rundir import RunDir
 from harness.schema import EVENTS, FAULTS, NOTES, OPS, REPLICAS, SCHEMA_VERSION, TABLES
+from harness.storage import Stored
 from harness.verdict import Reason
 
 __all__ = [
@@ -100,8 +101,8 @@ class History:
 
     def files(self, table: str) -> tuple[Path, ...]:
         """A table's files, in the order of their writers and numbers; sealed ones win."""
-        found = {path.stem: path for path in self.run.journal.glob(f"{table}-*.arrows")}
-        found |= {path.stem: path for path in self.run.history.glob(f"{table}-*.parquet")}
+        found = {path.stem: path for path in self.run.found("journal", f"{table}-*.arrows")}
+        found |= {path.stem: path for path in self.run.found("history", f"{table}-*.parquet")}
         return tuple(found[stem] for stem in sorted(found))
 
     def writers(self, table: str) -> Mapping[str, tuple[Path, ...]]:
@@ -228,9 +229,10 @@ class History:
             damage += _missing(written, files)
             for path in files:
                 announced = counted(self.run.journal / f"{path.stem}.arrows")
-                rows = _rows(path, damage)
+                footer = _footer(path)
+                rows = _rows(path, damage, footer)
                 counts.append(Count(path.name, rows, announced))
-                if path.suffix == ".parquet" and (why := _foreign(path)):
+                if path.suffix == ".parquet" and (why := _foreign(path, footer)):
                     damage.append(Damage(path, rows, why))
                 elif path.suffix == ".parquet" and announced is not None and rows < announced:
                     damage.append(Damage(path, rows, f"its writer counted {announced} rows"))
@@ -262,11 +264,14 @@ def _gone(stem: str, why: str) -> Damage:
     return Damage(Path(f"{stem}.arrows"), 0, f"it is missing, and {why}")
 
 
-def batches(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """A file's rows in order, sealed or not; a torn one up to the damage."""
+def batches(
+    path: Path, columns: Sequence[str] | None = None, afar: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """A file's rows in order, sealed or not; a torn one up to the damage. `afar`: of a sealed file
+    in storage these columns are read where it lies, and it is not fetched."""
     if path.suffix == ".parquet":
-        if not _foreign(path):
-            with pq.ParquetFile(path) as file:
+        if not _foreign(path, _footer(path) if afar else None):
+            with pq.ParquetFile(_afar(path) if afar else path) as file:
                 yield from file.iter_batches(READ_ROWS, columns=columns, use_threads=False)
     else:
         for batch in _gathered(read_stream(path)):
@@ -306,17 +311,33 @@ def _gathered(small: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(waiting)
 
 
-def _rows(path: Path, damage: list[Damage]) -> int:
+def _rows(path: Path, damage: list[Damage], footer: pa.Buffer | None) -> int:
     if path.suffix == ".parquet":
-        rows: int = 0 if _foreign(path) else pq.read_metadata(path).num_rows
-        return rows
+        if _foreign(path, footer):
+            return 0
+        return int(pq.read_metadata(_either(footer, path)).num_rows)
     return sum(batch.num_rows for batch in read_stream(path, damage))
 
 
-def _foreign(path: Path) -> str:
+def _footer(path: Path) -> pa.Buffer | None:
+    """The end of a sealed file in storage, which is not fetched for it."""
+    if path.suffix == ".parquet" and isinstance(path, Stored) and not path.fetched:
+        return pa.py_buffer(path.footer())
+    return None
+
+
+def _either(footer: pa.Buffer | None, path: Path) -> Any:
+    return path if footer is None else pa.BufferReader(footer)
+
+
+def _afar(path: Path) -> Any:
+    return path.afar() if isinstance(path, Stored) and not path.fetched else path
+
+
+def _foreign(path: Path, footer: pa.Buffer | None = None) -> str:
     """Why a sealed file can not be read at all; its list of contents is at its end."""
     try:
-        schema = pq.read_schema(path)
+        schema = pq.read_schema(_either(footer, path))
     except UNREADABLE as e:
         return torn(e)
     expected = TABLES[table_of(path)]

@@ -1,12 +1,14 @@
 """Judging a stored run: every checker is asked, the contract is applied, a verdict is written.
 
 Checkers are found by name and kept apart: one that crashes or runs out of its time is *unknown*
-with a reason, and hides nobody else's result. What the run itself could not prove, because it was
+with a reason, and hides nobody else's result; but a file of a run in storage that can not be
+fetched leaves nothing to judge. What the run itself could not prove, because it was
 interrupted, its test bed failed or a journal is damaged, is a reason too; only a certain finding
 outweighs it. Judging needs nothing but the run's folder, and twice gives the same bytes.
 """
 
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from harness import registry
 from harness.clocks import DOUBTFUL, doubts, undated
 from harness.dealing import replica_groups
-from harness.errors import BedFailed
+from harness.errors import BedFailed, Unfetched
 from harness.history import History
 from harness.intervals import FaultInterval
 from harness.originals import with_originals
@@ -43,6 +45,8 @@ CONSEQUENT = frozenset(  # what a run that was cut short lacks, as a matter of c
     )
 )
 
+UNFETCHED = re.compile(rf"\b{Unfetched.__module__}\.{Unfetched.__name__}: (.+)")
+
 Check = Callable[[History, Trial, Any], Result]
 
 
@@ -64,7 +68,7 @@ def judge(
 
 def _is_large(run: RunDir) -> bool:
     """Whether its history is so large that kernels will be compiled."""
-    return sum(path.stat().st_size for path in run.history.glob("*")) >= LARGE_BYTES
+    return sum(path.stat().st_size for path in run.found("history", "*")) >= LARGE_BYTES
 
 
 def judge_here(history: History) -> Verdict:
@@ -93,7 +97,7 @@ def _judged(
     on_progress: Callable[[str], None],
 ) -> Verdict:
     history, trial, names = prepared
-    refuse_unfit(spark, history.run.path)
+    refuse_unfit(spark, history.run.witness)
     results: list[Result] = []
     for name in names:
         on_progress(name)
@@ -122,12 +126,19 @@ def asked(
     answer: list[Result] = []
     check: Check = registry.load("checker", name)
 
+    failures: list[Unfetched] = []
+
     def ask() -> None:
-        answer.append(_isolated(check, name, history, trial, spark))
+        try:
+            answer.append(_isolated(check, name, history, trial, spark))
+        except Unfetched as e:
+            failures.append(e)
 
     thread = threading.Thread(target=ask, name=f"check-{name}", daemon=True)
     thread.start()
     thread.join(budget_s)
+    if failures:
+        raise failures[0]
     if answer:
         return answer[0]
     give_up(spark)
@@ -139,6 +150,10 @@ def _isolated(check: Check, name: str, history: History, trial: Trial, spark: An
     try:
         return check(history, trial, spark)
     except Exception as e:
+        if said := UNFETCHED.search(str(e)):  # as an executor told it, in a page of Java
+            raise Unfetched(said[1]) from e
+        if isinstance(e, Unfetched):
+            raise
         lines = [line.strip() for line in f"{type(e).__name__}: {e}".splitlines() if line.strip()]
         words = " ".join((lines[0], lines[-1]) if len(lines) > 1 else lines)[:400]
         why = f"the checker {name} failed ({words}); please report it with this run"

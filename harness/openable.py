@@ -7,16 +7,28 @@ file of this machine, to be shown or to be written over; a pipe could stop whoev
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 
 from harness.errors import BadRequest
 from harness.rundir import RunDir
+from harness.shadow import Address, shadowed
 
 
-def stored_run(path: Path) -> RunDir:
-    """A run that may have come from anywhere. BadRequest when the folder is none, or holds what
-    should not be opened."""
+@contextmanager
+def stored_run(place: str, whole: bool = False) -> Iterator[RunDir]:
+    """A run that may have come from anywhere, by its folder or its address; what was made of it is
+    where it lies when the block is left. `whole`: with what nodes said, of one in storage."""
+    if address := Address.of(place):
+        with shadowed(address, whole) as run:
+            yield run
+    else:
+        yield _in_folder(Path(place))
+
+
+def _in_folder(path: Path) -> RunDir:
+    """BadRequest when it is none, or holds what should not be opened."""
     run = RunDir.open(path)
     if why := unfit(run.path):
         raise BadRequest(f"{path} is not opened: {why}; remove that and try again")

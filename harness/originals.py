@@ -44,9 +44,9 @@ class _Known:
     def __init__(self, run: RunDir, names: Mapping[str, Any], values: set[int]) -> None:
         self._texts: Sequence[str] = names.get("values", ())
         self._messages: dict[int, tuple[Any, int]] = {}
-        path = run.path / "origin" / "messages.parquet"
-        if values and path.is_file():
-            table = pq.read_table(path)
+        found = run.found("origin", "messages.parquet")
+        if values and found:
+            table = pq.read_table(found[0])
             wanted = pa.array(sorted(values), pa.int64())
             rows = table.filter(pc.is_in(table.column("value"), value_set=wanted)).to_pylist()
             self._messages = {row["value"]: (row["original"], row["line"]) for row in rows}

@@ -45,6 +45,27 @@ class RunDir:
         return run
 
     @property
+    def name(self) -> str:
+        """How a command names it."""
+        return str(self.path)
+
+    def called(self, path: Path) -> str:
+        """How a file in it is named to people."""
+        return str(path)
+
+    @property
+    def witness(self) -> Path:
+        """What has to be where executors are."""
+        return self.path
+
+    def found(self, folder: str, pattern: str) -> list[Path]:
+        """Its files of some kind, in the order of their names."""
+        return sorted((self.path / folder).glob(pattern))
+
+    def sealed(self) -> None:
+        """To be called when journals have become sealed files."""
+
+    @property
     def trial_file(self) -> Path:
         return self.path / "trial.toml"
 
@@ -123,7 +144,6 @@ def _local(path: Path) -> Path:
     if not rest or not re.fullmatch("[a-z][a-z0-9]+", scheme) or path.exists():
         return path
     if scheme != "file":
-        raise BadRequest(
-            f"{scheme}: addresses are not read: mount that storage, or copy the run to a folder"
-        )
+        why = f"{scheme}: addresses are not read here"
+        raise BadRequest(f"{why}; mount that storage, or copy the run to a folder")
     return Path(unquote(f"/{rest}"))

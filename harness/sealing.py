@@ -28,14 +28,16 @@ ROW_GROUP = 1 << 17
 def seal(run: RunDir) -> None:
     """Turn every sound, closed journal of the run into Parquet."""
     run.history.mkdir(exist_ok=True)
-    for path in sorted(run.journal.glob("*.arrows")):
+    done = {path.stem for path in run.found("history", "*.parquet")}
+    for path in run.found("journal", "*.arrows"):
         if table_of(path) in TABLES and not _being_written(path):
-            _seal_one(path, run.history / f"{path.stem}.parquet")
+            _seal_one(path, run.history / f"{path.stem}.parquet", path.stem in done)
+    run.sealed()
 
 
-def _seal_one(path: Path, target: Path) -> None:
+def _seal_one(path: Path, target: Path, there: bool) -> None:
     damage: list[Damage] = []
-    if not target.exists():
+    if not there:
         temporary = target.with_name(f".{target.name}.tmp")
         try:
             _write(path, temporary, damage)

@@ -214,10 +214,10 @@ def report(run: RunDir, formats: Iterable[str]) -> int:
     """Render a stored verdict; each path that was written is printed."""
     renderers = [registry.load("report", name) for name in formats]
     if not run.verdict_file.is_file():
-        raise BadRequest(f"{run.path} has no verdict yet: {check_command(run)} makes one")
+        raise BadRequest(f"{run.name} has no verdict yet: {check_command(run)} makes one")
     for render in renderers:
         if (written := render(run)) is not None:
-            print(written)
+            print(run.called(written))
     return EXIT_VALID
 
 
@@ -288,7 +288,7 @@ def _attempt(name: str, run: RunDir) -> None:
     try:
         registry.load("report", name)(run)
     except Exception as e:
-        say(f"the {name} report of {run.path} could not be made: {type(e).__name__}: {e}")
+        say(f"the {name} report of {run.name} could not be made: {type(e).__name__}: {e}")
 
 
 def _show_many(endings: Sequence[Ending], shown: Shown) -> None:

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.errors import BedFailed
+from harness.errors import BedFailed, SeatrialError
 from harness.spark_master import LOCAL
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ def give_up(session: Any) -> None:
         session.interruptAll()
 
 
-def refuse_unfit(session: "SparkSession", folder: Path) -> None:
+def refuse_unfit(session: "SparkSession", witness: Path) -> None:
     """BedFailed when executors elsewhere can not do the work: they do not come, they lack what
-    checkers import, or they do not see the run's folder."""
+    checkers import, or they do not see the run's folder, or storage."""
     if not elsewhere(session):
         return
     told: list[str] = []
@@ -49,7 +49,7 @@ def refuse_unfit(session: "SparkSession", folder: Path) -> None:
 
     def ask() -> None:
         try:
-            asked = session.range(1, numPartitions=1).mapInArrow(_fit(folder), "lack string")
+            asked = session.range(1, numPartitions=1).mapInArrow(_fit(witness), "lack string")
             told.extend(asked.toArrow()["lack"].to_pylist())
         except Exception as e:
             failures.append(e)
@@ -72,9 +72,8 @@ def elsewhere(session: "SparkSession") -> bool:
     return connect or not (session.conf.get("spark.master") or "").startswith(LOCAL)
 
 
-def _fit(folder: Path) -> Callable[[Any], Any]:
+def _fit(witness: Path) -> Callable[[Any], Any]:
     """A job that says what an executor lacks, or nothing."""
-    path = str(folder)
 
     def look(batches: Any) -> Any:
         import pyarrow
@@ -82,8 +81,10 @@ def _fit(folder: Path) -> Callable[[Any], Any]:
         try:
             for name in NEEDED:
                 import_module(name)
-            there = os.path.isdir(path)
-            lack = "" if there else f"{path} is not there; put the run where all of them see it"
+            there = os.path.exists(witness)
+            lack = "" if there else f"{witness} is not there; put the run where all of them see it"
+        except SeatrialError as e:
+            lack = f"{e}; they have credentials of their own"
         except ImportError as e:
             lack = f"{e} in {sys.executable}; PYSPARK_PYTHON names an interpreter that has it"
         yield from (pyarrow.record_batch([[lack] * b.num_rows], ["lack"]) for b in batches)

@@ -160,12 +160,15 @@ def explain_command(told: Told, finding: str = "", seatrial: str = "seatrial") -
 def typed(run: RunDir) -> str:
     """A run as a command names it: from the folder in which the report is made, where it is below
     it. Who looks at the report elsewhere sees which run it was."""
-    return printable(shlex.quote(from_here(run.path)))
+    return printable(shlex.quote(from_here(run, run.path)))
 
 
-def from_here(path: Path) -> str:
-    """The shortest way to say it where the reader is."""
+def from_here(run: RunDir, path: Path) -> str:
+    """The shortest way to say where a part of a run is: from where the reader is, unless it is in
+    storage."""
     here, whole = Path.cwd(), path.absolute()
+    if (called := run.called(path)) != str(path):
+        return called
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
 
 

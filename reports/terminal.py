@@ -153,7 +153,7 @@ def _places(told: Told) -> Table:
     table.add_column(justify="right", style="dim")
     table.add_column(overflow="fold")
     if told.run.report_file.is_file():
-        table.add_row("  report", Text(printable(from_here(told.run.report_file))))
+        table.add_row("  report", Text(printable(from_here(told.run, told.run.report_file))))
     if told.verdict.first:
         table.add_row("  explain", Text(explain_command(told, seatrial=seatrial())))
     table.add_row("  again", Text(rerun_command(told, seatrial())))

@@ -1,16 +1,15 @@
 """`seatrial explain`: the story of one message, or of the operations that contradict each other."""
 
 import json
-from pathlib import Path
 
 import click
 
 
 @click.command("explain", short_help="Tell the story behind a finding, line by line.")
-@click.argument("folder", type=click.Path(path_type=Path), metavar="RUN")
+@click.argument("folder", type=click.Path(), metavar="RUN")
 @click.argument("finding", required=False, metavar="[FINDING]")
 @click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")
-def command(folder: Path, finding: str | None, as_json: bool) -> int:
+def command(folder: str, finding: str | None, as_json: bool) -> int:
     """Tell what happened to a message or an object that convicts the run in RUN.
 
     FINDING is a code, such as LOST_ACKED, or a code and the number of a witness, LOST_ACKED:2.
@@ -20,10 +19,11 @@ def command(folder: Path, finding: str | None, as_json: bool) -> int:
     from harness.openable import stored_run
     from harness.sayable import sayable
 
-    run = stored_run(folder)
-    told = explained(run, finding)
-    if as_json:
-        print(json.dumps(told.plain() if told else {"explainable": []}, indent=2, sort_keys=True))
-    else:
-        print(sayable("\n".join(told.lines() if told else [nothing(run)])))
+    with stored_run(folder) as run:
+        told = explained(run, finding)
+        if as_json:
+            plain = told.plain() if told else {"explainable": []}
+            print(json.dumps(plain, indent=2, sort_keys=True))
+        else:
+            print(sayable("\n".join(told.lines() if told else [nothing(run)])))
     return 0

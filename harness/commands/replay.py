@@ -6,11 +6,11 @@ import click
 
 
 @click.command("replay", short_help="Run a stored run's trial and plan again.")
-@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("folder", type=click.Path(), metavar="DIR")
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
 @click.option("--json", "as_json", is_flag=True, help="Only the verdict, as JSON.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
-def command(folder: Path, runs: Path, as_json: bool, no_report: bool) -> int:
+def command(folder: str, runs: Path, as_json: bool, no_report: bool) -> int:
     """Run the trial of the run in DIR again, with the plan that it saved.
 
     Times, kinds and selectors are the saved ones; `master` is whoever is master this time. On
@@ -19,4 +19,5 @@ def command(folder: Path, runs: Path, as_json: bool, no_report: bool) -> int:
     from harness.openable import stored_run
     from harness.session import Shown, replay
 
-    return replay(stored_run(folder), runs, Shown(as_json=as_json, page=not no_report))
+    with stored_run(folder) as run:
+        return replay(run, runs, Shown(as_json=as_json, page=not no_report))

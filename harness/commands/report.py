@@ -1,7 +1,5 @@
 """`seatrial report`: show a stored verdict again."""
 
-from pathlib import Path
-
 import click
 
 from harness.errors import BadRequest
@@ -9,13 +7,14 @@ from harness.options import Words
 
 
 @click.command("report", short_help="Write the reports of a judged run.")
-@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("folder", type=click.Path(), metavar="DIR")
 @click.option("--format", "formats", type=Words(), default="page", help="`seatrial list reports`.")
-def command(folder: Path, formats: tuple[str, ...]) -> int:
+def command(folder: str, formats: tuple[str, ...]) -> int:
     """Write the reports of the run in DIR from its verdict.json, which stays as it is."""
     if not formats:
         raise BadRequest("--format names no report; name some, or leave it out for the page")
     from harness.openable import stored_run
     from harness.session import report
 
-    return report(stored_run(folder), formats)
+    with stored_run(folder, whole=True) as run:
+        return report(run, formats)

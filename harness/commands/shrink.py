@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command("shrink", short_help="Reduce a failing run to what matters.")
-@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("folder", type=click.Path(), metavar="DIR")
 @click.option(
     "--within", "--time", "within_s", type=Duration(), default="5m", help="End after so long: 5m."
 )
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )
 @click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Simulated worlds at once.")
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
-def command(folder: Path, within_s: float, luck: int, jobs: int, runs: Path) -> int:
+def command(folder: str, within_s: float, luck: int, jobs: int, runs: Path) -> int:
     """Leave out faults, time, nodes and load of the run in DIR as long as it fails the same way.
 
     Each candidate has several chances, with other packet luck. The shortest that was found becomes
@@ -40,20 +40,27 @@ def command(folder: Path, within_s: float, luck: int, jobs: int, runs: Path) -> 
     """
     from harness.openable import stored_run
     from harness.runs import writable
-    from harness.session import Ending, Shown, render
-    from harness.shrink_view import Watched, show
-    from harness.shrinking import Patience, failing, kept, searched
-    from harness.stopping import UNHEEDED, stoppable
+    from harness.shrinking import Patience, failing
     from harness.swarm import HOSTS
 
-    run = stored_run(folder)
-    case = failing(run)
-    writable(runs)
-    if case.trial.hosts != HOSTS:
-        return _for_real(run, case, Patience(within_s, luck), runs)
+    with stored_run(folder) as run:
+        case = failing(run)
+        writable(runs)
+        if case.trial.hosts != HOSTS:
+            return _for_real(run, case, Patience(within_s, luck), runs)
+    return _in_worlds(case, Patience(within_s, luck, jobs), runs)
+
+
+def _in_worlds(case: "Case", patience: "Patience", runs: Path) -> int:
+    """With simulated runs, of which there are many in a minute."""
+    from harness.session import Ending, Shown, render
+    from harness.shrink_view import Watched, show
+    from harness.shrinking import kept, searched
+    from harness.stopping import UNHEEDED, stoppable
+
     with stoppable(lambda: None, UNHEEDED):  # they come in numbers; the best is to be kept
         with Watched() as watch:
-            progress = searched(case, Patience(within_s, luck, jobs), watch)
+            progress = searched(case, patience, watch)
         outcome = kept(progress.tries.best, runs)
         render(Ending(outcome.seed, outcome.run, outcome.verdict), Shown())
         show(progress, outcome)

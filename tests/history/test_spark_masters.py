@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import bucket_lab
 import kafka_table
 import pytest
 import sinking
@@ -20,6 +21,7 @@ from harness import registry, spark, spark_fit
 from harness.errors import BadRequest, BedFailed
 from harness.history import History
 from harness.judge import judge
+from harness.openable import stored_run
 from harness.rundir import RunDir
 from harness.spark_master import Master, packed
 from harness.trial import Trial
@@ -30,6 +32,11 @@ SMALL = """\
 spark.executor.memory            600m
 spark.executor.extraJavaOptions  -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 """
+
+
+OWN_CREDENTIALS = "".join(
+    f"spark.executorEnv.{name} {text}\n" for name, text in bucket_lab.CREDENTIALS.items()
+)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +110,8 @@ def test_a_run_is_found_by_its_file_address(tmp_path: Path) -> None:
     (folder / "trial.toml").write_text("")
     for text in (str(folder), f"file:{folder}", f"file://{folder}", folder.as_uri()):
         assert RunDir.open(Path(text)).path == folder.resolve()
-    for text in ("s3a://bucket/run", "hdfs://host:9000/run"):
-        with pytest.raises(BadRequest, match="mount that storage, or copy the run"):
-            RunDir.open(Path(text))
+    with pytest.raises(BadRequest, match="mount that storage, or copy the run"):
+        RunDir.open(Path("gs://bucket/run"))
 
 
 JAVA = """An error occurred while calling o79.getResult.
@@ -156,10 +162,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[spark_lab.Harbour]:
     """A master that has no worker yet."""
-    with spark_lab.harbour(tmp_path_factory.mktemp("spark")) as harbour:
+    folder = tmp_path_factory.mktemp("spark")
+    with spark_lab.harbour(folder) as harbour:
         harbour.master()
-        (harbour.folder / "spark-defaults.conf").write_text(SMALL)
+        (folder / "spark-defaults.conf").write_text(SMALL + OWN_CREDENTIALS)
         yield harbour
+    assert not list(folder.rglob("*.parquet"))  # what was fetched goes with its executor
 
 
 @pytest.fixture(scope="module")
@@ -208,6 +216,35 @@ def man(cluster: spark_lab.Harbour) -> None:
     for name in ("worker-1", "worker-2"):
         cluster.worker(name, cluster.url)
         cluster.heard(name, "Asked to launch executor")
+
+
+@pytest.mark.spark
+def test_a_cluster_fetches_a_run_from_storage_itself(
+    cluster: spark_lab.Harbour,
+    engine: spark.Sessions,
+    run: RunDir,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Executors fetch a table's file once, with credentials and into folders of their own, and the
+    driver none of them; the verdict has the same bytes, and is where the run is. The workers are
+    those of the test before."""
+    from checkers import _units
+
+    monkeypatch.setattr(spark_fit, "FIT_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
+    here = run.verdict_file.read_bytes()
+    with bucket_lab.storage() as storage:
+        address = storage.keep(run.path, "night/run", without="nodes")
+        storage.write("night/run/verdict.json", b"of another day")
+        with stored_run(address) as stored:
+            judge(stored, engine.session())
+            kept = {path.name for path in stored.history.iterdir()}
+        assert storage.read("night/run/verdict.json") == here
+    tables = [path.name for of in ("ops", "replicas") for path in run.found("history", f"{of}-*")]
+    assert len(tables) > 1
+    assert not kept & set(tables)
+    for name in tables:
+        assert 1 <= len(list(cluster.folder.rglob(name))) <= 2  # Spark deals tasks as it likes
 
 
 @pytest.mark.spark
