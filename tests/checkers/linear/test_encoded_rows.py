@@ -309,7 +309,8 @@ def test_rows_are_the_operations_that_they_tell(keys: int) -> None:
 
 
 def test_there_is_room_for_all_values() -> None:
-    """A key whose operations name two values each, no two of them alike, beside one of one."""
+    """A key whose operations name two values each, no two of them alike but many in their last
+    bits, beside one of one."""
     rows: list[Row] = [(0, 0, 0, Type.INVOKE, F.PUT, 0, 3, None, None)]
-    rows += [(t, t, t, Type.INVOKE, F.CAS, 1, 7 * t, 7 * t + 1, None) for t in range(1, 200)]
+    rows += [(t, t, t, Type.INVOKE, F.CAS, 1, 2_048 * t - 1, 7 * t, None) for t in range(1, 200)]
     assert not compared(rows, pipelined=False, initial=ABSENT)
