@@ -3,8 +3,8 @@
 Nothing more is known of a lease from that moment on, or from when its holder asked for the lock
 again: as if he had called for its release then and nobody had answered. What is said of it later,
 a release that came too late, tells nothing, and neither does one that failed. A lease that was over
-before its holder heard of it was never certain at all. Where a release was called for in time, the
-lease is a hold like others.
+before its holder heard of it was never certain at all, nor was one of which nobody wrote down when
+it was asked for. Where a release was called for in time, the lease is a hold like others.
 """
 
 import numpy as np
@@ -16,6 +16,7 @@ from harness.operation import F, Type
 
 NS_IN_MS = 1_000_000
 MADE_UP = 1 << 62  # a bit of the numbers of releases that nobody wrote down
+BEFORE_ALL = -1
 
 
 def without_leases(rows: Rows) -> Rows:
@@ -23,11 +24,11 @@ def without_leases(rows: Rows) -> Rows:
     leased = (rows["f"] == F.ACQUIRE) & (rows["type"] == Type.OK) & (rows["arg"] >= 0)
     if not leased.any():
         return rows
-    calls = _calls(rows)
+    calls = _calls(rows, leased)
     given = np.flatnonzero(leased)
     at = _of(rows["op"][calls], rows["op"][given])
-    given, at = given[at >= 0], at[at >= 0]
     over = rows["t"][calls[at]] + rows["arg"][given] * NS_IN_MS
+    over[rows["type"][calls[at]] != Type.INVOKE] = BEFORE_ALL
     follower, asked = _next(rows, calls, at)
     releases = (follower >= 0) & (rows["f"][follower] == F.RELEASE)
     late = releases & (asked > over)
@@ -42,20 +43,20 @@ def without_leases(rows: Rows) -> Rows:
     return _with_ends(changed, rows, given, end, ~never & ~in_time)
 
 
-def _calls(rows: Rows) -> Ints:
-    """Invocations of each process on each lock, in their order; not of what did not happen."""
+def _calls(rows: Rows, leased: Bools) -> Ints:
+    """Invocations of each process on each lock, in their order; not of what did not happen. A lease
+    that was never heard to be asked for is one itself."""
     undone = rows["op"][(rows["type"] == Type.FAIL) & (rows["pos"] != 0)]
-    asked = (rows["type"] == Type.INVOKE) & np.isin(rows["f"], LOCK)
-    calls = np.flatnonzero(asked & ~np.isin(rows["op"], undone))
+    invoked = rows["type"] == Type.INVOKE
+    asked = invoked & np.isin(rows["f"], LOCK) & ~np.isin(rows["op"], undone)
+    calls = np.flatnonzero(asked | (leased & ~np.isin(rows["op"], rows["op"][invoked])))
     return calls[np.lexsort([rows[name][calls] for name in ("op", "t", "process", "key")])]
 
 
 def _of(ops: Ints, wanted: Ints) -> Ints:
-    """Where among `ops` each wanted one is; -1: nowhere."""
-    order = np.argsort(ops, kind="stable")
-    at = np.searchsorted(ops[order], wanted)
-    found = np.append(order, -1)[at]
-    return np.where(np.append(ops, -1)[found] == wanted, found, -1)
+    """Where among `ops` each wanted one is."""
+    order = np.argsort(ops)
+    return order[np.searchsorted(ops[order], wanted)]
 
 
 def _next(rows: Rows, calls: Ints, at: Ints) -> tuple[Ints, Ints]:

@@ -83,11 +83,9 @@ def columns_of(batch: pa.RecordBatch | pa.Table, names: Sequence[str] = COLUMNS)
     """Columns of `ops` as integers; absent: ABSENT for values and offsets, else -1."""
     rows = {}
     for name in names:
-        column = batch.column(name)
-        if isinstance(column, pa.ChunkedArray):
-            column = column.combine_chunks()
         absent = ABSENT if name in ("value", "offset") else -1
-        rows[name] = column.cast(pa.int64()).fill_null(absent).to_numpy(zero_copy_only=False)
+        column = batch.column(name).cast(pa.int64()).fill_null(absent)
+        rows[name] = column.to_numpy(zero_copy_only=False)
     return rows
 
 
@@ -112,8 +110,7 @@ def objects(rows: Rows) -> Objects:
     operations = _operations(rows, starts, number, never)
     owner = np.full(len(order) + len(keys), -1, np.int64)
     owner[rows["rank"]] = number
-    inside = (rows["pos"] >= 0) & (rows["type"] == Type.OK)
-    inside &= (rows["f"] == F.LIST) & (operations.status[number] == OK)
+    inside = (rows["pos"] >= 0) & (rows["f"] == F.LIST) & (operations.status[number] == OK)
     elements = Elements(number[inside], rows["value"][inside], rows["pos"][inside])
     return Objects(keys, never, owner, operations, elements)
 
@@ -152,8 +149,7 @@ def _status(rows: Rows, starts: Ints, number: Ints) -> Ints:
 
 def _calls(rows: Rows, starts: Ints, before: Ints) -> Ints:
     """When operations were invoked; before everything, if nobody knows."""
-    at = np.flatnonzero(rows["type"] == Type.INVOKE)
-    at = at[np.argsort(rows["op"][at], kind="stable")]
+    at = np.flatnonzero(rows["type"] == Type.INVOKE)  # their groups are ops, so these are in order
     op, ranks = rows["op"][starts], np.append(rows["rank"][at], -1)
     place = np.searchsorted(rows["op"][at], op)
     known = np.append(rows["op"][at], -1)[place] == op

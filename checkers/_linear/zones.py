@@ -21,10 +21,8 @@ from checkers._linear.batch import (
     KIND,
     LEGAL,
     NEVER,
-    OK,
     READ,
     RET,
-    STATUS,
     UNKNOWN,
     WRITE,
     A,
@@ -56,10 +54,9 @@ def _gather(ops: Array, first: int, last: int, values: int, clusters: Array) -> 
             return False
         if ops[i, CALL] < 0:  # several may begin before everything: not distinct ranks
             return False
-        if ops[i, STATUS] == OK and ops[i, RET] < clusters[END, v]:
+        if ops[i, RET] < clusters[END, v]:
             clusters[END, v], clusters[ENDED, v] = ops[i, RET], i
-        if ops[i, CALL] > clusters[LAST, v]:
-            clusters[LAST, v], clusters[CALLED, v] = ops[i, CALL], i
+        clusters[LAST, v], clusters[CALLED, v] = ops[i, CALL], i  # operations lie by their calls
     return True
 
 

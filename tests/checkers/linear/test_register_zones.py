@@ -1,0 +1,65 @@
+"""The sweep alone: which registers it decides, how, and what it shows of those that are illegal."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from register_dice import KINDS, all_orders, columns, games
+
+from checkers._linear import models, zones
+from checkers._linear.batch import CALL, ILLEGAL, KIND, LEGAL, READ, UNKNOWN, WRITE, A, Batch, only
+from checkers._linear.encoding import encode
+from checkers._linear.room import extent
+from harness.operation import F
+
+KEYS = 1_500
+SIMPLE = ((F.GET, F.PUT), (F.GET, F.GET, F.PUT))
+UNHEARD = 0.02  # of rows, calls that nobody wrote down
+
+
+def of_this_kind(ops: np.ndarray) -> bool:
+    """Reads and writes, all called at a known time, and the writes of different new values."""
+    written = [int(op[A]) for op in ops if op[KIND] == WRITE]
+    plain = all(op[KIND] in (READ, WRITE) and op[CALL] >= 0 for op in ops)
+    return plain and len({0, *written}) == len(written) + 1
+
+
+def shown(batch: Batch, k: int, witness: np.ndarray) -> None:
+    """These few are illegal alone, and no read among them lacks a write that there is."""
+    places = sorted({int(at) for at in witness if at >= 0})
+    first = int(batch.starts[k])
+    few = only(batch, k, [at - first for at in places])
+    assert 1 <= len(places) <= 6
+    assert models.judge(models.REGISTER, models.operations_of(few, 0)) == ILLEGAL
+    mine = batch.ops[first : int(batch.starts[k + 1])]
+    written = {int(op[A]) for op in mine if op[KIND] == WRITE}
+    kept = {int(op[A]) for op in few.ops if op[KIND] == WRITE}
+    assert {int(op[A]) for op in few.ops if op[KIND] == READ} & written <= kept
+
+
+@pytest.mark.parametrize("unique", [True, False])
+def test_a_sweep_decides_registers_whose_writes_differ(unique: bool) -> None:
+    """All of them and no others, as all orders do; what convicts one is illegal by itself."""
+    dice, counts = np.random.default_rng(3), Counter[int]()
+    played = games(17, KEYS, SIMPLE if unique else KINDS, unique=unique)
+    rows = [row for game in played for row in game.rows]
+    ended = {row[2] for row in rows if row[3]}
+    lost = {op for op in ended if dice.random() < UNHEARD}
+    batch = encode(columns([r for r in rows if r[3] or r[2] not in lost]), pipelined=True).batch
+    _, values, ranks = extent(batch, np.arange(KEYS))
+    verdicts, witnesses = np.empty(KEYS, np.int8), np.empty((KEYS, 6), np.int64)
+    zones.sweep(batch, values, ranks, verdicts, witnesses)
+    for k, (game, verdict) in enumerate(zip(played, verdicts.tolist(), strict=True)):
+        ops = batch.ops[batch.starts[k] : batch.starts[k + 1]]
+        truth = UNKNOWN
+        if of_this_kind(ops):
+            truth = LEGAL if all_orders(game.ops) else ILLEGAL
+        assert verdict == truth, game
+        counts[verdict] += 1
+        if verdict == ILLEGAL:
+            shown(batch, k, witnesses[k])
+        else:
+            assert (witnesses[k] == -1).all()
+    print(dict(counts))
+    assert min(counts.values()) >= 20
+    assert len(counts) == 3
