@@ -42,7 +42,7 @@ class Written:
         if isinstance(value, Mapping):
             return next(((field, key) for key, held in value.items() if name in (key, held)), ())
         if isinstance(value, list | tuple):
-            return next(((field, at) for at, held in enumerate(value) if held == name), ())
+            return next(((field, at) for at, held in enumerate(value) if _says(held, name)), ())
         return (field,) if value == name else ()
 
     def option(self, told: str) -> tuple[str, str] | None:
@@ -52,6 +52,11 @@ class Written:
                 if re.search(rf"\b{re.escape(f'{field}.{option}')}(?!\w)", told):
                     return field, option
         return None
+
+
+def _says(held: object, name: str) -> bool:
+    """Whether it is this name, or a selector such as `one master -> slave` with it."""
+    return held == name or (isinstance(held, str) and name in re.findall(r"[\w-]+", held))
 
 
 def place_of(error: BadRequest, written: Sequence[Written]) -> str:

@@ -183,6 +183,7 @@ def refusal(named: str, flags: dict[str, object]) -> str:
         ("[settings]\ntimeScale = 1.0\nmutants = 'x'", 4, "settings: unknown setting 'mutants'"),
         ("[settings]\ntimeScale = 1.0\nmutant = 'x'", 4, "settings: unknown mutant 'x'"),
         ("targets = [\n'master',\n'mastre']", 4, "targets: unknown target 'mastre'"),
+        ("targets = ['one mastre -> slave']", 2, "targets: unknown target 'mastre'"),
         ("targets = ['9 broker']", 2, "targets: '9 broker' asks for 9, and there are 3"),
     ],
 )
