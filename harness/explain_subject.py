@@ -32,7 +32,13 @@ TRANSACTION = re.compile(r"\bT(\d+)\b")
 MOST_PLACES, MOST_CHANGES = 6, 10
 IN_CYCLES = ("cycle", "transaction", "other")
 GAPS = ("OFFSET_GAP",)  # in the log of one replica
-NAMES: Mapping[str, type] = {"keys": list, "nodes": list, "values": list, "processes": dict}
+NAMES: Mapping[str, type] = {
+    "keys": list,
+    "nodes": list,
+    "values": list,
+    "processes": dict,
+    "initial": int,
+}
 BEGAN = "load_began_ns"
 PLACED = ("OFFSET_CONFLICT", "REPLICAS_DIFFER")  # what stands at one offset
 

@@ -129,8 +129,21 @@ def _column(batch: pa.RecordBatch, name: str) -> Ints:
     return numbers
 
 
-def parts_of(rows: Rows, names: Sequence[str] | None, spread: bool = False) -> Iterator[Part]:
-    """The keys of each kind. `names`: texts of values, if they have any. `spread`: as above."""
+@dataclass(frozen=True)
+class Values:
+    """What values are called, if they have texts, and which one every register holds at first."""
+
+    texts: Sequence[str] | None = None
+    initial: int = ABSENT
+
+    @classmethod
+    def of(cls, run: RunDir) -> "Values":
+        names = run.names()
+        return cls(names.get("values"), names.get("initial", ABSENT))
+
+
+def parts_of(rows: Rows, values: Values, spread: bool = False) -> Iterator[Part]:
+    """The keys of each kind. `spread`: as above."""
     order = np.argsort(rows["place"], kind="stable")
     rows = {name: column[order] for name, column in rows.items()}
     appended, listed = (
@@ -138,39 +151,39 @@ def parts_of(rows: Rows, names: Sequence[str] | None, spread: bool = False) -> I
     )
     string = appended & ~listed
     if (~appended & ~listed).any():
-        yield _part(REGISTER, rows, ~appended & ~listed, names, spread)
+        yield _part(REGISTER, rows, ~appended & ~listed, values, spread)
     if string.any():
-        yield _part(STRING, rows, string, names, spread)
+        yield _part(STRING, rows, string, replace(values, initial=ABSENT), spread)
 
 
-def _part(kind: str, rows: Rows, mine: Bools, names: Sequence[str] | None, spread: bool) -> Part:
+def _part(kind: str, rows: Rows, mine: Bools, values: Values, spread: bool) -> Part:
     columns = [rows[name][mine].astype(d) for name, d in zip(Columns._fields, DTYPES, strict=True)]
-    table, texts = Columns(*columns), list[str]()
-    if names is not None or kind == STRING:
-        table, texts = _numbered(table, names or ())
-    encoded = encode(table, pipelined=spread)
+    table, texts, initial = Columns(*columns), list[str](), values.initial
+    if values.texts is not None or kind == STRING:
+        table, texts, initial = _numbered(table, values.texts or (), initial)
+    encoded = encode(table, initial, pipelined=spread)
     places = rows["place"][mine]
     flaws = tuple(replace(flaw, row=int(places[flaw.row])) for flaw in encoded.flaws)
     return Part(kind, encoded.batch, texts, flaws)
 
 
-def _numbered(table: Columns, names: Sequence[str]) -> tuple[Columns, list[str]]:
-    """Only the texts that occur here, and the columns by their numbers. A value without a text is
-    its number in digits."""
-    both = np.concatenate([table.value, table.arg])
-    found, at = np.unique(both[both != ABSENT], return_inverse=True)
-    numbers = np.full(len(both), ABSENT)
-    numbers[both != ABSENT] = at
+def _numbered(table: Columns, names: Sequence[str], initial: int) -> tuple[Columns, list[str], int]:
+    """Only the texts that occur here, and the columns and the initial value by their numbers. A
+    value without a text is its number in digits."""
+    each = np.concatenate([table.value, table.arg, [initial]])
+    found, at = np.unique(each[each != ABSENT], return_inverse=True)
+    numbers = np.full(len(each), ABSENT)
+    numbers[each != ABSENT] = at
     texts = [str(names[v]) if 0 <= v < len(names) else str(v) for v in found.tolist()]
-    value, arg = np.split(numbers, 2)
-    return table._replace(value=value, arg=arg), texts
+    value, arg = np.split(numbers[:-1], 2)
+    return table._replace(value=value, arg=arg), texts, int(numbers[-1])
 
 
 class Judging:
     """What one task knows while it judges one bucket after the other."""
 
     def __init__(self, run: RunDir, spread: bool, final: Readers) -> None:
-        self._names: Sequence[str] | None = run.names().get("values")
+        self._values = Values.of(run)
         self._spread, self._final = spread, final
         self._until = monotonic() + SECONDS
 
@@ -179,7 +192,7 @@ class Judging:
         line: Line = {"keys": {REGISTER: 0, STRING: 0}, "illegal": [], "open": [], "flaws": []}
         line["unread"] = unread_of(rows, self._final)
         line |= dict.fromkeys(("operations", "observed", "searched", "steps", "flawed"), 0)
-        for part in parts_of(rows, self._names, self._spread):
+        for part in parts_of(rows, self._values, self._spread):
             line["keys"][part.kind] = len(part.batch.keys)
             line["operations"] += len(part.batch.ops)
             line["observed"] += _observed(part.batch.ops)

@@ -18,6 +18,7 @@ from checkers._linear.registers import (
     FAILURES,
     SECONDS,
     Part,
+    Values,
     parts_of,
     selected,
     spread_out,
@@ -71,14 +72,14 @@ class Explaining:
 
     def __init__(self, run: RunDir, count: int, spread: bool) -> None:
         self._spread = spread
-        self._names: Sequence[str] | None = run.names().get("values")
+        self._values = Values.of(run)
         self._effort = EFFORT // max(1, count)
 
     def told(self, rows: Rows) -> Line:
         return {
             "stories": [
                 asdict(story)
-                for part in parts_of(rows, self._names, self._spread)
+                for part in parts_of(rows, self._values, self._spread)
                 for story in self._stories(part, rows)
             ]
         }

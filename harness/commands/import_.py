@@ -13,8 +13,9 @@ MOST_SAID = 5
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--as", "name", required=True, metavar="FORMAT", help="`seatrial list importers`.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR")
+@click.option("--initial", metavar="VALUE", help="What registers held at first.")
 @click.option("--json", "as_json", is_flag=True, help="What was imported, as JSON.")
-def command(file: Path, name: str, out: Path, as_json: bool) -> int:
+def command(file: Path, name: str, out: Path, initial: str | None, as_json: bool) -> int:
     """Read the history in FILE, plain or gzipped, and write it to DIR as the folder of a run.
 
     `seatrial check DIR` judges it then. What breaks a rule is said, with its line; the rest is
@@ -27,7 +28,7 @@ def command(file: Path, name: str, out: Path, as_json: bool) -> int:
     read = registry.load("importer", name)
     _folder.see_that_it_is_free(out)
     recording = read(file)
-    run = _folder.write(recording, file, name, out)
+    run = _folder.write(recording, file, name, out, initial)
     said = recording.slips.first[:MOST_SAID]
     for slip in said:
         say(f"{file} {slip}")

@@ -25,7 +25,7 @@ from harness.importers._quantities import most_counted
 from harness.importers._recording import LARGEST, Recording, Remark, Slip, Slips
 from harness.importers._rows import Rows, ended_ok, rows_of
 from harness.operation import Type
-from harness.reading import MOST_S
+from harness.reading import MOST_S, whole
 from harness.remarks import PASSED
 from harness.rundir import RunDir
 from harness.schema import NOTES, SCHEMA_VERSION
@@ -37,11 +37,21 @@ ROWS_OF_A_FILE = 1 << 19  # more are shared out, so that several tasks can read 
 MOST_FILES = 8
 
 
-def write(recording: Recording, source: Path, name: str, out: Path) -> RunDir:
-    """The folder of a recording. BadRequest when there is something in `out` already."""
+def write(
+    recording: Recording, source: Path, name: str, out: Path, initial: str | None = None
+) -> RunDir:
+    """The folder of a recording; `initial`: the value that each register held at first. BadRequest
+    when there is something in `out` already."""
     see_that_it_is_free(out)
+    if initial is not None and recording.kind != "registers":
+        raise BadRequest(f"{recording.kind} hold nothing at first; leave --initial out")
     rows = rows_of(recording, recording.slips)
     _see_that_it_can_be_judged(rows, recording.kind, source)
+    names: dict[str, Any] = {"keys": list(rows.keys), "nodes": [], "roles": {}, "processes": {}}
+    if rows.values is not None:
+        names["values"] = list(rows.values)
+    if initial is not None:
+        names["initial"] = _number_of(initial, names.get("values"))
     run = _made(out)
     kind = KINDS[recording.kind]
     run.history.mkdir()
@@ -49,9 +59,6 @@ def write(recording: Recording, source: Path, name: str, out: Path) -> RunDir:
     _write_ops(run, rows.ops)
     _write_notes(run, recording, rows)
     _write_origin(run, recording, rows)
-    names: dict[str, Any] = {"keys": list(rows.keys), "nodes": [], "roles": {}, "processes": {}}
-    if rows.values is not None:
-        names["values"] = list(rows.values)
     run.write_names(names)
     trial = Trial(
         name=source.name.split(".")[0],
@@ -92,6 +99,16 @@ def _see_that_it_can_be_judged(rows: Rows, kind: str, source: Path) -> None:
             f"what {source} adds up to is more than {LARGEST:,}, so nobody can reckon with it here;"
             " make a file of a part of it"
         )
+
+
+def _number_of(text: str, values: list[str] | None) -> int:
+    """A value's number; where values have texts, one that occurs nowhere is added to them."""
+    if values is not None:
+        values += [] if text in values else [text]
+        return values.index(text)
+    if not (text.isascii() and text.isdecimal()):
+        raise BadRequest(f"--initial {text}: values of this history are whole numbers from 0")
+    return whole(text)
 
 
 def _parted(ops: pa.Table) -> bool:

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers._linear.judge import judge as judge_batch
-from checkers._linear.registers import COLUMNS, judged, parts_of, selected
+from checkers._linear.registers import COLUMNS, Values, judged, parts_of, selected
 from harness import registry
 from harness.errors import EXIT_BAD_REQUEST
 from harness.history import History
@@ -120,7 +120,7 @@ def _judge_us(run: RunDir, times: int = 5) -> float:
     ops = History.open(run).read("ops").combine_chunks().to_batches()
     rows = selected(ops[0].select(COLUMNS[:-1]), 0)
     total = 0.0
-    for part in parts_of(rows, run.names().get("values")):
+    for part in parts_of(rows, Values.of(run)):
 
         def once(part: Any = part) -> float:
             began = time.process_time()
