@@ -21,7 +21,14 @@ from checkers._cycles.graph import graph
 from checkers._cycles.peel import Peeling
 from checkers._cycles.remarks import Remark, roots
 from checkers._cycles.rows import OK
-from checkers._cycles.telling import cycles, layer_of, story_of
+from checkers._cycles.telling import (
+    COMMITTED,
+    SNAPSHOT,
+    UNCOMMITTED,
+    cycles,
+    layer_of,
+    story_of,
+)
 from checkers._cycles.witness import Story, name
 from checkers._survey import SAMPLE
 from harness.history import History
@@ -30,8 +37,6 @@ from harness.verdict import Finding, Reason, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-UNCOMMITTED, COMMITTED, SNAPSHOT, SERIALIZABLE, SESSION, STRICT = ISOLATION
 
 REMARKS = {
     Remark.UNSEEN_OWN: (

@@ -1,5 +1,6 @@
 """Columns of integers: segments of them, joins by value, and packing them to be sent."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,12 @@ def unpack(data: bytes) -> list[Ints]:
     count = int(numbers[0])
     ends = 1 + count + np.cumsum(numbers[1 : 1 + count])
     return [numbers[end - n : end] for end, n in zip(ends, numbers[1 : 1 + count], strict=True)]
+
+
+def divided(columns: list[Ints], widths: Sequence[int]) -> list[list[Ints]]:
+    """Columns of several tables that lie one after the other; `widths`: how many each has."""
+    ends = np.cumsum(widths)
+    return [columns[end - n : end] for end, n in zip(ends, widths, strict=True)]
 
 
 def joined(parts: list[list[Ints]], width: int) -> list[Ints]:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers._cycles import lists, registers
-from checkers._cycles.arrays import Ints, joined, unpack
+from checkers._cycles.arrays import Ints, divided, joined, unpack
 from checkers._cycles.blocks import (
     BUCKETS,
     TRANSACTIONS,
@@ -161,8 +161,7 @@ def _bucket(
         before += len(part[WIDTHS[0] + WIDTHS[1]])
         parts[number] = renumbered
     columns = joined(parts, width + 1)
-    ends = np.cumsum(WIDTHS)
-    pieces = [columns[end - n : end] for end, n in zip(ends, WIDTHS, strict=True)]
+    pieces = divided(columns, WIDTHS)
     key, length = pieces[2]
     return (
         Appends(*pieces[0]),
@@ -184,8 +183,7 @@ def added_up(blocks: Iterator[tuple[int, list[Ints]]]) -> Gathered:
         found[kinds.get(block, "keys")].append(columns)
     widths = (Edges.width(), Missing.width(), Ends.width(), Ends.width(), len(NAMES))
     columns = joined(found["keys"], sum(widths))
-    ends = np.cumsum(widths)
-    pieces = [columns[end - n : end] for end, n in zip(ends, widths, strict=True)]
+    pieces = divided(columns, widths)
     remarks = joined([*found["remarks"], pieces[4]], len(NAMES))
     ending = entries(Missing(*pieces[1]), Ends(*pieces[2]), Ends(*pieces[3]))
     transactions = Transactions(*joined(found["transactions"], Transactions.width()))

@@ -21,6 +21,7 @@ from checkers._cycles.arrays import (
     Ints,
     Lookup,
     counted,
+    divided,
     group_numbers,
     group_starts,
     joined,
@@ -150,7 +151,11 @@ def _furthest(rows: Rows, mask: Bools) -> Polls:
 
 
 def _once(rows: Rows, mask: Bools) -> Places:
-    places = Places(*(rows[name][mask] for name in ("value", "key", "offset")))
+    return _distinct(Places(*(rows[name][mask] for name in ("value", "key", "offset"))))
+
+
+def _distinct(places: Places) -> Places:
+    """Each once, by key, offset and value."""
     places = places.at(np.lexsort((places.value, places.offset, places.key)))
     return places.at(group_starts(places.key, places.offset, places.value))
 
@@ -173,8 +178,7 @@ def merge(partials: Batches) -> Batches:
             yield packed_row(block, *joined(parts, Transactions.width()))
             continue
         columns = joined(parts, sum(WIDTHS))
-        ends = np.cumsum(WIDTHS)
-        sends, polls, places = (columns[end - n : end] for end, n in zip(ends, WIDTHS, strict=True))
+        sends, polls, places = divided(columns, WIDTHS)
         found = dependencies(Sends(*sends), Polls(*polls), Places(*places))
         yield packed_row(block, *found.columns())
 
@@ -205,8 +209,7 @@ def _log(sends: Sends, places: Places) -> tuple[Sends, Ints]:
 
 def _certain(places: Places) -> Places:
     """Those of messages with one place, which is no other's."""
-    places = places.at(np.lexsort((places.value, places.offset, places.key)))
-    places = places.at(group_starts(places.key, places.offset, places.value))
+    places = _distinct(places)
     shared = ~_alone(places.key, places.offset)
     order = np.lexsort((places.offset, places.value, places.key))
     moved = np.empty(len(places), np.bool_)

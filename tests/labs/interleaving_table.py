@@ -21,7 +21,7 @@ from harness.history import History
 from harness.importers import _folder, jepsen_kafka
 
 KEYS, MOST = 3, 8  # of one history: queues, operations
-EACH = 16  # processes of one history, and lines at most: numbers tell which it is of
+EACH = 16  # numbers of processes that one history may use
 
 Logs = dict[int, dict[int, int]]  # of each queue the values by offset
 Graph = dict[str, set[tuple[int, int]]]  # ww, wr: who came before whom
