@@ -19,6 +19,7 @@ from harness.explain_words import Names, Step, of_messages, of_operations, of_pa
 from harness.history import History
 from harness.intervals import faults_at
 from harness.operation import F, Type, producer_of, sequence_of
+from harness.originals import messages_of
 from harness.rundir import RunDir
 from harness.stored_verdict import BROKEN, verdict_of
 from harness.verdict import Verdict
@@ -169,7 +170,9 @@ def _names(history: History, wanted: Wanted, rows: Sequence[Row]) -> Names:
     ops = {row["op"] for row in rows}
     notes = history.read("notes").to_pylist()
     said = {note["op"]: note["text"] for note in notes if note["op"] in ops and note["text"]}
-    return Names(history, said, labels)
+    numbers = {row["value"] for row in rows if row["value"] is not None}
+    called = {value: str(text) for value, (text, _) in messages_of(history.run, numbers).items()}
+    return Names(history, said, labels, called)
 
 
 def _passes(history: History, wanted: Wanted, rows: Sequence[Row]) -> Mapping[int, list[Pass]]:

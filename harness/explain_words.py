@@ -30,6 +30,7 @@ class Names:
     history: History
     said: Mapping[int, str] = field(default_factory=dict)  # by operation: what went wrong
     labels: Mapping[int, str] = field(default_factory=dict)
+    originals: Mapping[int, str] = field(default_factory=dict)  # of imported messages
 
     def process(self, number: int) -> str:
         return str(self._names("processes").get(str(number), f"process {number}"))
@@ -54,6 +55,8 @@ class Names:
         texts = self.history.names.get("values", ())
         if number is None:
             return "nothing"
+        if number in self.originals:
+            return self.originals[number]
         return str(texts[number]) if 0 <= number < len(texts) else str(number)
 
     def _names(self, what: str) -> Mapping[str, Any]:
@@ -217,7 +220,7 @@ def _seen(rows: Sequence[Row], names: Names) -> str:
     return "; ".join(words for _, words in sorted(told, key=lambda pair: pair[0]))
 
 
-WRITES = (F.PUT, F.CAS, F.APPEND, F.ADD, F.ENQUEUE)
+WRITES = (F.PUT, F.CAS, F.APPEND, F.ADD, F.ENQUEUE, F.SEND)
 READS = (F.GET, F.COUNT, F.DEQUEUE, F.ACQUIRE, F.SEE, F.QUERY)
 
 

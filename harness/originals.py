@@ -38,18 +38,23 @@ def _values(finding: Finding) -> Iterable[int]:
                 yield cell
 
 
+def messages_of(run: RunDir, values: set[int]) -> Mapping[int, tuple[Any, int]]:
+    """Of messages of an imported history: what the file calls them, and on which line they are."""
+    found = run.found("origin", "messages.parquet")
+    if not values or not found:
+        return {}
+    table = pq.read_table(found[0])
+    wanted = pa.array(sorted(values), pa.int64())
+    rows = table.filter(pc.is_in(table.column("value"), value_set=wanted)).to_pylist()
+    return {row["value"]: (row["original"], row["line"]) for row in rows}
+
+
 class _Known:
     """The originals of some values."""
 
     def __init__(self, run: RunDir, names: Mapping[str, Any], values: set[int]) -> None:
         self._texts: Sequence[str] = names.get("values", ())
-        self._messages: dict[int, tuple[Any, int]] = {}
-        found = run.found("origin", "messages.parquet")
-        if values and found:
-            table = pq.read_table(found[0])
-            wanted = pa.array(sorted(values), pa.int64())
-            rows = table.filter(pc.is_in(table.column("value"), value_set=wanted)).to_pylist()
-            self._messages = {row["value"]: (row["original"], row["line"]) for row in rows}
+        self._messages = messages_of(run, values)
 
     def named(self, finding: Finding) -> Finding:
         return replace(finding, evidence=tuple(self._row(row) for row in finding.evidence))

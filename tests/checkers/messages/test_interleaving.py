@@ -11,6 +11,7 @@ import pytest
 from checkers import interleaving
 from checkers._cycles import logs, peel, telling
 from checkers._cycles.rows import FAIL, OK
+from harness.explain import explained
 from harness.history import History
 from harness.judge import judge_here
 from harness.rundir import RunDir
@@ -123,6 +124,22 @@ def test_what_was_polled_is_in_the_words(imported: Import) -> None:
     told = finding.evidence[0]["explanation"]
     assert "T3 polled what is at 0 of 1 and T1 had sent that, so" in told
     assert "T1 polled what is at 1 of 2 and T3 had sent what is at 0 before it, so" in told
+
+
+def test_its_story_is_told_in_the_words_of_the_file(imported: Import) -> None:
+    """Values are those that clients sent, not numbers of ours."""
+    run = imported(
+        """0 txn ok [[:send 1 [0 10]] [:poll {2 [[1 21]]}]]
+1 txn ok [[:send 2 [0 20]] [:poll {1 [[0 10]]}]]
+2 send ok [[:send 2 [1 21]]]
+"""
+    )
+    run.verdict_file.write_text(judge_here(History.open(run)).to_json())
+    told = explained(run, "G1C")
+    assert told is not None
+    words = "\n".join(told.lines())
+    assert "T1: send 10 to key 1" in words
+    assert "offset 0; [21]" in words
 
 
 def test_without_transactions_nobody_asks(imported: Import) -> None:
