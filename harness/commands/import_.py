@@ -13,7 +13,7 @@ MOST_SAID = 5
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--as", "name", required=True, metavar="FORMAT", help="`seatrial list importers`.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR")
-@click.option("--initial", metavar="VALUE", help="What registers held at first.")
+@click.option("--initial", metavar="VALUE", help="What registers held at first, as FILE writes it.")
 @click.option("--json", "as_json", is_flag=True, help="What was imported, as JSON.")
 def command(file: Path, name: str, out: Path, initial: str | None, as_json: bool) -> int:
     """Read the history in FILE, plain or gzipped, and write it to DIR as the folder of a run.
