@@ -79,6 +79,24 @@ def relay(key: Ints, place: Ints, direction: int) -> Ints:
     return number
 
 
+@dataclass(frozen=True)
+class Chained:
+    """Of some relays: the chain that each is on, and how near it is to the end that the chain
+    leads to: whoever is on a chain leads to all that are as near or nearer."""
+
+    chain: Ints
+    nearness: Ints
+
+    @classmethod
+    def of(cls, relays: Ints) -> "Chained":
+        number = -1 - relays
+        direction = number & ((1 << DIRECTION_BITS) - 1)
+        place = (number >> DIRECTION_BITS) & ((1 << PLACE_BITS) - 1)
+        key = number >> (PLACE_BITS + DIRECTION_BITS)
+        down = (direction == DOWN) | (direction == MISSING_DOWN)
+        return cls(key << DIRECTION_BITS | direction, np.where(down, -place, place))
+
+
 def relays(key: Ints, place: Ints, op: Ints, value: Ints, direction: int) -> Edges:
     """From each place to its writer, and to the next place. Rows by key, then by place from 0."""
     here = relay(key, place, direction)

@@ -19,11 +19,9 @@ from scipy.sparse.csgraph import connected_components
 
 from checkers._cycles.arrays import Ints
 from checkers._cycles.edges import (
-    DIRECTION_BITS,
-    DOWN,
     MISSING_DOWN,
     MISSING_UP,
-    PLACE_BITS,
+    Chained,
     Edges,
     Kind,
     Layer,
@@ -216,13 +214,9 @@ def _relay_times(own: Ints, relayed: Ints, found: Graph, count: int) -> Ints:
     direct = np.full(len(relayed), np.iinfo(np.int64).max >> 3, np.int64)
     np.minimum.at(direct, found.src[leads] - count, own[found.dst[leads]] - 1)
     times, ranks = np.unique(direct, return_inverse=True)
-    number = -1 - relayed
-    direction = number & ((1 << DIRECTION_BITS) - 1)
-    place = (number >> DIRECTION_BITS) & ((1 << PLACE_BITS) - 1)
-    chain = (number >> (PLACE_BITS + DIRECTION_BITS)) << DIRECTION_BITS | direction
-    down = (direction == DOWN) | (direction == MISSING_DOWN)
-    order = np.lexsort((np.where(down, place, -place), chain))  # from the end of each chain
-    same = np.concatenate([[True], chain[order][1:] != chain[order][:-1]])
+    on = Chained.of(relayed)
+    order = np.lexsort((-on.nearness, on.chain))  # from the end of each chain
+    same = np.concatenate([[True], on.chain[order][1:] != on.chain[order][:-1]])
     offset = np.cumsum(same) * (len(times) + 1)
     least = np.minimum.accumulate(ranks[order] - offset) + offset
     earliest = np.empty(len(relayed), np.int64)

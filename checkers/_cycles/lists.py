@@ -174,7 +174,8 @@ def _ordered(
     appends: Appends, reads: ListReads, lists: Lists, remarks: Remarks
 ) -> tuple[Versions, ListReads]:
     """The main branch of each key, and the reads that are beginnings of it."""
-    branch, of_branch = branched(lists, _whole_readers(reads, reads.branch, lists.length))
+    tie = _ranked(lists, _whole_readers(reads, reads.branch, lists.length), appends.value)
+    branch, of_branch = branched(lists, tie)
     found = lists.at(of_branch)
     _, main = np.unique(found.key, return_index=True)  # the longest of a key comes first
     side = np.setdiff1d(np.arange(len(found.key)), main)
@@ -204,6 +205,27 @@ def _whole_readers(reads: ListReads, lists: Ints, length: Ints) -> Ints:
     whole = reads.length == length[lists]
     np.minimum.at(lowest, lists[whole], reads.op[whole])
     return lowest
+
+
+def _ranked(lists: Lists, reader: Ints, value: Ints) -> Ints:
+    """Equally long lists of a key by their readers, and those of one reader, who read a key in two
+    orders, by their values: however rows were cut, the same one comes first."""
+    order = np.lexsort((reader, lists.length, lists.key))
+    columns = [column[order] for column in (lists.key, lists.length, reader)]
+    equal = np.all([column[1:] == column[:-1] for column in columns], axis=0)
+    for first, last in zip(*_runs(equal), strict=True):
+        rows = order[first:last]
+        texts = [value[lists.at(rows[[n]]).values].tolist() for n in range(len(rows))]
+        order[first:last] = rows[sorted(range(len(rows)), key=texts.__getitem__)]
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    return rank
+
+
+def _runs(equal: Bools) -> tuple[list[int], list[int]]:
+    """Where rows begin that are equal to the next, and where they end."""
+    change = np.diff(np.concatenate([[False], equal, [False]]).astype(np.int8))
+    return np.flatnonzero(change == 1).tolist(), (np.flatnonzero(change == -1) + 1).tolist()
 
 
 def _shuffled(appends: Appends, versions: Versions, remarks: Remarks) -> None:

@@ -16,7 +16,10 @@ What counts as one cause, and is then taken out of the graph so that nothing str
     G_SINGLE      a transaction that read something which had been replaced by one that it depends
                   on; with it its rw edges of those keys
     the others    a strongly connected part of the graph, whatever the number of cycles in it; with
-                  it all edges within it
+                  it all edges within it that rest on what was read. Edges of one observation (that
+                  a list ended, that a register had no value) go together, if one is within
+
+The order of processes and of time is never to blame: it is not taken out.
 
 At the first level that a history offends nothing has been taken out before. So the counts are
 exact and do not depend on the order of anything, and a stronger contract never excuses a history.
@@ -24,11 +27,12 @@ exact and do not depend on the order of anything, and a stronger contract never 
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import product
 
 import numpy as np
 
-from checkers._cycles.arrays import Bools, Ints, ranges
-from checkers._cycles.edges import Kind, Layer
+from checkers._cycles.arrays import Bools, Ints, Lookup, ranges
+from checkers._cycles.edges import Chained, Kind, Layer
 from checkers._cycles.graph import NO_ENTRY, Ending, Graph, Nodes, parts, suspects
 from checkers._cycles.lists import Ends
 from checkers._cycles.reach import Dag
@@ -101,6 +105,39 @@ class Asked:
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
 
+@dataclass(frozen=True)
+class Shared:
+    """Edges to relays, and those from relays to the nodes at last: their rows, and the relays. The
+    latter are sorted, nearest to the end of a chain first."""
+
+    rows: Ints
+    relays: Chained
+    last_rows: Ints
+    last_relays: Chained
+
+    @classmethod
+    def of(cls, graph: Graph, nodes: Nodes) -> "Shared":
+        src, dst = nodes.ids[graph.src], nodes.ids[graph.dst]
+        rows = np.flatnonzero((dst < 0) & (graph.kind != Kind.LINK))
+        last = np.flatnonzero((src < 0) & (dst >= 0))
+        last = last[np.argsort(-Chained.of(src[last]).nearness, kind="stable")]
+        return cls(rows, Chained.of(dst[rows]), last, Chained.of(src[last]))
+
+    def within(self, graph: Graph, alive: Bools, members: list[Ints]) -> Bools:
+        """Which edges lead from a member of a part, by relays, to one of the same part."""
+        found = np.zeros(len(graph), np.bool_)
+        there = alive[self.last_rows]
+        chain, nearness = self.last_relays.chain[there], self.last_relays.nearness[there]
+        for one, other in product(members, members):
+            nearest = Lookup(chain, other[graph.dst[self.last_rows[there]]])
+            part = one[graph.src[self.rows]]
+            last = nearest.at(self.relays.chain, part)
+            leads = (part >= 0) & (last >= 0)
+            leads[leads] = nearness[last[leads]] >= self.relays.nearness[leads]
+            found[self.rows[leads]] = True
+        return found
+
+
 class Peeling:
     """The edges that are left, in node numbers."""
 
@@ -111,6 +148,8 @@ class Peeling:
         self.nodes, self.ending = nodes, ending
         self.ways = Ways(self.graph, nodes)
         self.alive = np.ones(len(self.graph), np.bool_)
+        self.lasting = np.isin(self.graph.kind, ALWAYS)
+        self.shared = Shared.of(self.graph, nodes)
         self.causes: list[Causes] = []
 
     def run(self, top: Layer) -> list[Causes]:
@@ -170,11 +209,21 @@ class Peeling:
             here = found.part == number
             cycle = self.ways.cycle(found.rows[here], found.src[here], found.dst[here])
             causes.shown.append(Shown(cycle))
-        g = self.graph
-        of_node = np.full(len(self.nodes.ids), -1, np.int64)
-        of_node[g.src[found.rows]] = found.part
-        of_node[g.dst[found.rows]] = found.part
-        self.alive &= (of_node[g.src] < 0) | (of_node[g.src] != of_node[g.dst])
+        members = self._members(found, doubled=step is Step.APART)
+        within = np.zeros(len(self.graph), np.bool_)
+        for one, other in product(members, members):
+            part = one[self.graph.src]
+            within |= (part >= 0) & (part == other[self.graph.dst])
+        self.alive &= self.lasting | ~(within | self.shared.within(self.graph, self.alive, members))
+
+    def _members(self, found: OnCycles, *, doubled: bool) -> list[Ints]:
+        """Of each node the part that it is in, or -1; in a doubled graph it can be in two."""
+        members = [np.full(len(self.nodes.ids), -1, np.int64) for _ in range(1 + doubled)]
+        for points in (found.src, found.dst):
+            for state, of_node in enumerate(members):
+                here = points % len(members) == state
+                of_node[points[here] // len(members)] = found.part[here]
+        return members
 
     # ---------------------------------------------------------------------------- lost appends
 
@@ -265,14 +314,17 @@ class Peeling:
         g, when = self.graph, self.nodes.transactions
         base = self._edges(layer, Step.READS)
         rows = self._anti_on_cycles(layer)
+        late = rows[:0]
         if layer is Layer.REALTIME:  # most of them are plain to see, and need no search
             known = rows[g.dst[rows] < len(when)]
             late = known[when.end[g.dst[known]] < when.begin[g.src[known]]]
             self._outdated(layer, late, base, by_time=True)
             rows = self._anti_on_cycles(layer)
         one = np.ones(len(rows), np.int64)
-        closed = self._reached(base, g.dst[rows], g.src[rows], one)
-        self._outdated(layer, rows[closed], base, by_time=False)
+        closed = rows[self._reached(base, g.dst[rows], g.src[rows], one)]
+        told = np.isin(g.src[closed], g.src[late])
+        self._outdated(layer, closed[~told], base, by_time=False)
+        self._forget_reads(closed[told])
 
     def _anti_on_cycles(self, layer: Layer) -> Ints:
         rows = np.unique(self._on_cycles(layer, Step.APART).rows)
@@ -280,8 +332,7 @@ class Peeling:
         return anti
 
     def _outdated(self, layer: Layer, rows: Ints, base: Ints, *, by_time: bool) -> None:
-        """Tell of these rw edges by their readers, and take the readers' rw edges of the keys
-        out."""
+        """Tell of these rw edges by their readers, and take them out."""
         g = self.graph
         readers, first = np.unique(g.src[rows], return_index=True)
         causes = self._causes("G_SINGLE", layer, Step.APART, len(readers))
@@ -292,6 +343,11 @@ class Peeling:
             else:
                 cycle = self.ways.hops([row, *self.ways.rows(base, dst, g.src[[row]])])
             causes.shown.append(Shown(cycle))
+        self._forget_reads(rows)
+
+    def _forget_reads(self, rows: Ints) -> None:
+        """All rw edges of these readers and keys."""
+        g = self.graph
         keys = int(g.key.max()) + 2
         told = np.unique(g.src[rows] * keys + g.key[rows])
         self.alive &= ~((g.kind == Kind.RW) & np.isin(g.src * keys + g.key, told))

@@ -19,6 +19,7 @@ KEYS_DRAWN = 2
 OFTEN = {
     "elsewhere": 8,
     "longer": 3,
+    "shorter": 2,
     "sequential": 4,
     "moved": 2,
     "by the book": 6,

@@ -144,7 +144,8 @@ def _of_key(key: int, history: list[Transaction], found: Dependencies) -> None:
     writer = {m.value: t for t in history for m in t.moves if m.key == key and m.f is F.APPEND}
     last = {t.op: m.value for t in history for m in t.moves if m.key == key and m.f is F.APPEND}
     reads = [_cleaned(r, writer, found) for t in history for r in _reads(t, key, found)]
-    main = max((r.seen for r in reads), key=len, default=())
+    first = min(reads, key=lambda r: (-len(r.seen), r.op, r.seen), default=None)
+    main = first.seen if first else ()
     owners = [writer[value].op for value in main]
     sound = []
     for read in reads:

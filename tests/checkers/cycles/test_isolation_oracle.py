@@ -1,21 +1,24 @@
-"""The checker and the naive truth agree on tens of thousands of small histories."""
+"""The checker and the naive truth agree on tens of thousands of small histories: which level is
+offended, how many causes there are of each kind, and what each witness says."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from random import Random
 
 import pytest
+from isolation_causes import Named, causes
 from isolation_dice import KEYS_OF_ONE, drawn, placed
 from isolation_oracle import SERIALIZABLE, SESSION, STRICT, serializable, weakest
 from transacting import Transaction, told
 
 from checkers import transactions as checker
 from checkers._cycles import peel
-from checkers._cycles.edges import Layer
+from checkers._cycles.edges import Kind, Layer
 from checkers._cycles.gathered import gathered_here
 from checkers._cycles.graph import graph
 from checkers._cycles.remarks import Remark, roots
 from checkers._cycles.telling import cycles
+from checkers._cycles.ways import Hop
 from checkers._cycles.witness import Story
 from harness.trial import ISOLATION
 
@@ -31,28 +34,67 @@ CYCLES = {
     for layer in ("", "_PROCESS", "_REALTIME")
 }
 
-Told = set[tuple[str, str]]  # codes and demands
+Answer = Counter[tuple[str, str]]  # by codes and demands
 
 
-def judged(histories: list[list[Transaction]]) -> list[Told]:
-    """What the checker finds in each of them, in one table."""
+def judged(histories: list[list[Transaction]]) -> list[Answer]:
+    """How many causes the checker finds in each of them, in one table: just as many as the
+    definitions say, each with a cycle of dependencies that there are."""
     together = [t for n, history in enumerate(histories) for t in placed(history, n)]
     found = gathered_here([told(together)], Layer.REALTIME)
     whole, nodes = graph(found.transactions, found.edges, found.ending, Layer.REALTIME)
-    answers: list[Told] = [set() for _ in histories]
-    for causes in peel.Peeling(whole, nodes, found.ending).run(Layer.REALTIME):
-        finding = cycles(causes, Story({}, {}))
-        assert causes.count == len(causes.shown)
-        for shown in causes.shown:
-            answers[shown.cycle[0].src // 10].add((finding.code, finding.demand))
+    answers = [Answer() for _ in histories]
+    expected = [causes(history) for history in histories]
+    for kind in peel.Peeling(whole, nodes, found.ending).run(Layer.REALTIME):
+        finding = cycles(kind, Story({}, {}))
+        assert kind.count == len(kind.shown)
+        for shown in kind.shown:
+            number = shown.cycle[0].src // 10
+            answers[number][finding.code, finding.demand] += 1
+            fitting(kind.code, shown.cycle)
+            for hops, most in ((shown.cycle, kind.layer), (shown.by_time, Layer.REALTIME)):
+                layers = [layer_of(hop, number, expected[number][1]) for hop in hops]
+                assert max(layers, default=0) <= most, (hops, histories[number])
+                assert [hop.dst for hop in hops] == [hop.src for hop in (*hops[1:], *hops[:1])]
     for remark, (code, demand, *_) in checker.REMARKS.items():
         for row in roots(found.remarks, remark)[1]:
-            answers[row["key"] // KEYS_OF_ONE].add((code, demand))
+            answers[row["key"] // KEYS_OF_ONE][code, demand] += 1
     assert not roots(found.remarks, Remark.NOT_UNIQUE)[0]
+    for history, answer, (counts, _) in zip(histories, answers, expected, strict=True):
+        assert answer == counts, history
     return answers
 
 
-def lowest(answer: Told) -> str:
+def by_code(answer: Answer) -> Counter[str]:
+    counts = Counter[str]()
+    for (code, _), number in answer.items():
+        counts[code] += number
+    return counts
+
+
+def layer_of(hop: Hop, number: int, layers: Mapping[Named, int]) -> int:
+    """The least layer on which there is this dependency in the number-th history of a table."""
+    src, dst = hop.src - 10 * number, hop.dst - 10 * number
+    key = hop.key - KEYS_OF_ONE * number if hop.key >= 0 else -1
+    return layers[src, dst, hop.kind.name.lower(), key, hop.a, hop.b]
+
+
+def fitting(code: str, hops: list[Hop]) -> None:
+    """The cycle is of the kind that it is called."""
+    kinds = [hop.kind for hop in hops]
+    anti = [kind is Kind.RW for kind in kinds]
+    adjacent = any(a and b for a, b in zip(anti, [*anti[1:], anti[0]], strict=True))
+    assert {
+        "G0": Kind.WW in kinds and Kind.WR not in kinds and not any(anti),
+        "G1C": Kind.WR in kinds and not any(anti),
+        "G_SINGLE": sum(anti) == 1,
+        "G_NONADJACENT": sum(anti) > 1 and not adjacent,
+        "G2_ITEM": adjacent,
+        "LOST_APPEND": Kind.WR in kinds or Kind.WW in kinds or any(anti),
+    }[code], hops
+
+
+def lowest(answer: Answer) -> str:
     return min((demand for _, demand in answer), key=ISOLATION.index, default="")
 
 
@@ -90,7 +132,7 @@ def test_lists_offend_what_all_orders_and_the_definitions_say() -> None:
         for history, answer in zip(histories, judged(histories), strict=True):
             expected = truth(history)
             assert lowest(answer) == expected, (answer, history)
-            codes.update({code for code, _ in answer})
+            codes += by_code(answer)
             levels[expected] += 1
     print(f"\nspoilt {dict(spoilt)}\nlevels {dict(levels)}\ncodes {dict(codes)}")
     assert rare(codes, ANYWHERE | CYCLES | OF_LISTS) == {}
@@ -109,7 +151,7 @@ def test_registers_are_convicted_only_of_what_no_order_explains() -> None:
     codes: Counter[str] = Counter()
     for histories, _ in batches(REGISTERS, registers=True):
         for history, answer in zip(histories, judged(histories), strict=True):
-            codes.update({code for code, _ in answer})
+            codes += by_code(answer)
             demand = lowest(answer)
             all_kept = serializable(history, STRICT)
             for level in (SERIALIZABLE, SESSION, STRICT):

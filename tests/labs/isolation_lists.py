@@ -1,0 +1,181 @@
+"""What lists say by the definitions, read by read."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+
+from isolation_found import COMMITTED, SNAPSHOT, UNCOMMITTED, Edge, Found, Lost, moves
+from transacting import Transaction
+
+from checkers._cycles.arrays import NULL
+from harness.operation import F, Type
+
+
+@dataclass
+class _Read:
+    """What a transaction saw of others: the list before its own appends, which were `own`."""
+
+    op: int
+    seen: list[int]
+    own: int
+    again: bool = False
+
+
+def of_list(key: int, found: Found) -> None:
+    history = found.history
+    appends = [(m.value or 0, t) for t in history for m in moves(t, key) if m.f is F.APPEND]
+    writer = dict(appends)
+    reads = [read for t in history for read in _reads(t, key, found)]
+    read_at_all = bool(reads)
+    for read in reads:
+        read.seen = _cleaned(read, key, writer, found)
+    best = min(reads, key=lambda r: (-len(r.seen), r.op, r.seen), default=_Read(-1, [], 0))
+    main, owners = best.seen, [writer[value].op for value in best.seen]
+    aside = {value for read in reads for value in read.seen if read.seen != main[: len(read.seen)]}
+    sound = []
+    for read in reads:
+        if read.seen == main[: len(read.seen)]:
+            sound.append(read)
+        else:
+            found.root("INCOMPATIBLE_ORDER", COMMITTED, key)
+    for a, b in pairwise(main):
+        made = [value for value, t in appends if t is writer[a]]
+        if writer[a] is writer[b] and made.index(a) > made.index(b):
+            found.root("INTERNAL", UNCOMMITTED, -1, writer[a].op)  # counted apart from its reads
+    known: set[int] = set()
+    sound = [r for r in sound if _itself(r, key, main, owners, found)]
+    sound = [r for r in sound if _kept(r, key, main, owners, aside - {*main}, known, found)]
+    last = {t.op: value for value, t in appends}
+    sound = [r for r in sound if _entire(r, main, owners, last, found)]
+    _replaced(sound, key, owners, {t.op for _, t in appends}, found)
+    _of_list(sound, key, main, owners, found)
+    shown = {*main, *aside}
+    rest = [(v, t) for v, t in appends if v not in shown and t.status is not Type.FAIL]
+    lacking = {t.op for _, t in rest}
+    for value, t in rest if read_at_all else ():
+        _missing(sound, key, main, owners, (value, t, value in known), lacking, found)
+
+
+def _reads(t: Transaction, key: int, found: Found) -> list[_Read]:
+    own: list[int] = []
+    reads = []
+    for move in moves(t, key) if t.status is Type.OK else ():
+        if move.f is F.APPEND:
+            own.append(move.value or 0)
+        elif list(move.seen[len(move.seen) - len(own) :]) != own or len(move.seen) < len(own):
+            found.root("INTERNAL", UNCOMMITTED, t.op)
+        else:
+            reads.append(_Read(t.op, list(move.seen[: len(move.seen) - len(own)]), len(own)))
+    if len({len(read.seen) for read in reads}) > 1:
+        found.root("INTERNAL", SNAPSHOT, t.op)
+        for read in reads:
+            read.again = True
+    return reads
+
+
+def _cleaned(read: _Read, key: int, writer: dict[int, Transaction], found: Found) -> list[int]:
+    """Committed appends, each of them once."""
+    kept: list[int] = []
+    for value in read.seen:
+        if value not in writer:
+            found.root("PHANTOM_VALUE", UNCOMMITTED, key, value)
+        elif writer[value].status is Type.FAIL:
+            found.root("G1A", COMMITTED, writer[value].op)
+        elif value in kept:
+            found.root("DUPLICATE_ELEMENT", UNCOMMITTED, key, value)
+        else:
+            kept.append(value)
+    return kept
+
+
+def _itself(read: _Read, key: int, main: list[int], owners: list[int], found: Found) -> bool:
+    """It shows nothing that its own transaction has yet to append."""
+    good = read.op not in owners[: len(read.seen)]
+    if not good:
+        found.root("INTERNAL", UNCOMMITTED, read.op)
+    return good
+
+
+def _kept(
+    read: _Read,
+    key: int,
+    main: list[int],
+    owners: list[int],
+    aside: set[int],
+    known: set[int],
+    found: Found,
+) -> bool:
+    """Its own appends, which it saw, stand where it saw them, as far as others have read."""
+    n = len(read.seen)
+    if not read.own or n == len(main) or owners[n] == read.op:
+        return True
+    for move in moves(found.among(read.op), key):
+        value = move.value or 0
+        if move.f is F.APPEND and value not in main and value not in aside:
+            known.add(value)
+            found.root("LOST_APPEND", COMMITTED, key, value)
+        elif move.f is F.APPEND:
+            found.root("INCOMPATIBLE_ORDER", COMMITTED, key)
+    return False
+
+
+def _entire(
+    read: _Read, main: list[int], owners: list[int], last: dict[int, int], found: Found
+) -> bool:
+    """It does not end between two appends of another transaction."""
+    n = len(read.seen)
+    torn = n > 0 and owners[n - 1] != read.op and last[owners[n - 1]] != main[n - 1]
+    if torn:
+        found.root("G1B", COMMITTED, owners[n - 1])
+    return not torn
+
+
+def _replaced(
+    reads: list[_Read], key: int, owners: list[int], writers: set[int], found: Found
+) -> None:
+    """Of those who read one version and appended to it, all but one lost an update."""
+    groups: dict[int, list[_Read]] = defaultdict(list)
+    for read in reads:
+        if not read.own and read.op in writers:
+            groups[len(read.seen)].append(read)
+    for group in groups.values():
+        place = {r.op: owners.index(r.op) if r.op in owners else len(owners) for r in group}
+        leader = min(place, key=lambda op: (place[op], op))
+        for read in group:
+            if read.op != leader:
+                read.again = True
+                found.root("LOST_UPDATE", SNAPSHOT, read.op, key)
+
+
+def _of_list(
+    reads: list[_Read], key: int, main: list[int], owners: list[int], found: Found
+) -> None:
+    for n, (a, b) in enumerate(pairwise(owners)):
+        found.add(a, b, "ww", key, main[n], main[n + 1])
+    for read in reads:
+        n = len(read.seen)
+        before = main[n - 1] if n else NULL
+        if n:
+            found.add(owners[n - 1], read.op, "wr", key, before)
+        if n < len(main) and not read.again:
+            found.add(read.op, owners[n], "rw", key, before, main[n])
+
+
+def _missing(
+    reads: list[_Read],
+    key: int,
+    main: list[int],
+    owners: list[int],
+    append: tuple[int, Transaction, bool],
+    lacking: set[int],
+    found: Found,
+) -> None:
+    """All who know the end of the list came before an append that is not in it."""
+    value, t, known = append
+    number, last = len(found.missing), main[-1] if main else NULL
+    readers = [read.op for read in reads if len(read.seen) == len(main) and not read.again]
+    for op, kind in (*((op, "rw") for op in readers), *((op, "ww") for op in owners[-1:])):
+        if op != t.op:
+            side = "before its own" if op in lacking and t.op < op else "the list's end"
+            found.edges.add(Edge(op, t.op, kind, 0, key, last, value, number, side))
+    found.missing.append(Lost(t.op, known, tuple(readers), tuple(owners[-1:])))
