@@ -182,10 +182,8 @@ def _ordered(
     own_main = main[np.searchsorted(found.key[main], found.key[side])]
     common = found.length.copy()
     common[side] = in_common(found, side, own_main)
-    is_main = np.zeros(len(found.key), np.bool_)
-    is_main[main] = True
     on = branch[reads.branch]
-    fits = is_main[on] | (reads.length <= common[on])
+    fits = reads.length <= common[on]
     odd = reads.at(~fits)
     if len(odd):
         leader = own_main[np.searchsorted(side, on[~fits])]

@@ -1,13 +1,13 @@
 """Root causes in small histories of transactions, counted by loops over the definitions.
 
-`causes` says of one history how many of each code and demand there are, and of each dependency
-that a witness may name on which layer it is one. What counts as one cause is what the checker
+What counts as one cause is what the checker
 promises in words. Here every dependency is an edge between two transactions, a strongly connected
 part is networkx's, and nothing is sorted, filtered or shared.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import networkx as nx
 from isolation_found import (
@@ -17,8 +17,10 @@ from isolation_found import (
     SNAPSHOT,
     STRICT,
     UNCOMMITTED,
+    WRONG,
     Edge,
     Found,
+    Remarked,
     end,
 )
 from isolation_lists import of_list
@@ -38,8 +40,18 @@ Told = tuple[str, str]  # a code and a demand
 Named = tuple[int, int, str, int, int, int]  # an edge's ends, kind, key, a, b
 
 
-def causes(history: list[Transaction]) -> tuple[Counter[Told], dict[Named, int]]:
-    """How many causes, and all dependencies with their layers."""
+@dataclass(frozen=True)
+class Expected:
+    """`counts`: how many causes. `layers`: on which layer each dependency is one. `roots`: what is
+    wrong without a cycle, a remark on each cause."""
+
+    counts: Counter[Told]
+    layers: dict[Named, int]
+    roots: set[Remarked]
+
+
+def causes(history: list[Transaction]) -> Expected:
+    """All that the checker has to say of a history."""
     found = Found(history)
     for key in sorted({move.key for t in history for move in t.moves}):
         if any(m.f in (F.PUT, F.GET) for t in history for m in t.moves if m.key == key):
@@ -51,9 +63,10 @@ def causes(history: list[Transaction]) -> tuple[Counter[Told], dict[Named, int]]
     for e in found.edges:
         named = e.src, e.dst, e.kind, e.key, e.a, e.b
         layers[named] = min(e.layer, layers.get(named, e.layer))
-    counts = Counter((code, demand) for code, demand, _ in found.roots)
+    roots = {remark for remark in found.roots().values() if remark[0] != "NOT_UNIQUE"}
+    counts = Counter(WRONG[word][:2] for word, *_ in roots)
     counts.update(_peeled(found))
-    return +counts, layers
+    return Expected(+counts, layers, roots)
 
 
 def _order(found: Found) -> None:

@@ -13,7 +13,7 @@ from transacting import Move, Transaction, parsed
 
 from harness.operation import F, Type
 
-MOST = 6
+MOST, LONGEST = 6, 8
 KEYS_OF_ONE = 3
 KEYS_DRAWN = 2
 OFTEN = {
@@ -37,6 +37,19 @@ def drawn(dice: Random, registers: bool) -> tuple[str, list[Transaction]]:
     return name, SPOILERS[name](dice, history)
 
 
+def drawn_spoilt(dice: Random, registers: bool) -> list[Transaction]:
+    """The same of up to eight transactions, with up to three things wrong that need a closer look,
+    and often by a clock that many instants have in common."""
+    history = _executed(dice, registers, LONGEST)
+    if dice.random() < 0.3:
+        history = _by_the_book(dice, history)
+    for name in dice.choices(sorted(CLOSER), k=dice.randint(1, 3)):
+        history = CLOSER[name](dice, history)
+    if dice.random() < 0.5:
+        history = [replace(t, begin=t.begin // 12, end=t.end // 12) for t in history]
+    return history
+
+
 def placed(history: list[Transaction], number: int) -> list[Transaction]:
     """The history as the number-th of a table: with operations, keys, processes, times of its
     own."""
@@ -44,7 +57,7 @@ def placed(history: list[Transaction], number: int) -> list[Transaction]:
         replace(
             t,
             op=t.op + 10 * number,
-            process=t.process + MOST * number,
+            process=t.process + LONGEST * number,
             begin=t.begin + 1000 * number,
             end=t.end + 1000 * number,
             moves=tuple(replace(m, key=m.key + KEYS_OF_ONE * number) for m in t.moves),
@@ -53,14 +66,14 @@ def placed(history: list[Transaction], number: int) -> list[Transaction]:
     ]
 
 
-def _executed(dice: Random, registers: bool) -> list[Transaction]:
+def _executed(dice: Random, registers: bool, most: int = MOST) -> list[Transaction]:
     state: dict[int, tuple[int, ...]] = {}
     older: list[dict[int, tuple[int, ...]]] = [{}]
     free: dict[int, int] = {}
     history: list[Transaction] = []
     values = iter(range(1, 1000))
     lag = dice.random() < 0.5
-    for op in range(dice.randint(2, MOST)):
+    for op in range(dice.randint(2, most)):
         at = 10 + 12 * op
         begin, end = at - dice.randint(0, 24), at + dice.randint(1, 24)
         process = dice.choice([p for p in range(MOST) if free.get(p, -99) < at])
@@ -315,6 +328,34 @@ def _with_more(dice: Random, one: Transaction) -> Transaction:
     return replace(one, moves=moves)
 
 
+def _in_two_orders(dice: Random, history: list[Transaction]) -> list[Transaction]:
+    """A transaction that reads a list reads it again, with two elements the other way around."""
+    reads = _reads(history)
+    if not reads:
+        return history
+    i, j = dice.choice(reads)
+    one, again = history[i], _swapped(dice, history[i].moves[j], history)
+    moves = (*one.moves[: j + 1], again, *one.moves[j + 1 :])
+    return [*history[:i], replace(one, moves=moves), *history[i + 1 :]]
+
+
+def _not_unique(dice: Random, history: list[Transaction]) -> list[Transaction]:
+    """Somebody writes what another wrote."""
+    key = dice.randrange(KEYS_DRAWN)
+    values = _values(history, key)
+    writes = [
+        (i, j)
+        for i, t in enumerate(history)
+        for j, move in enumerate(t.moves)
+        if move.f in (F.APPEND, F.PUT) and move.key == key
+    ]
+    if dice.random() < 0.7 or not writes:
+        return history
+    i, j = dice.choice(writes)
+    move = history[i].moves[j]
+    return _changed(history, (i, j), replace(move, value=dice.choice(values)))
+
+
 SPOILERS: dict[str, Callable[[Random, list[Transaction]], list[Transaction]]] = {
     "nothing": lambda dice, history: history,
     "shorter": _one_read(_shorter),
@@ -331,4 +372,17 @@ SPOILERS: dict[str, Callable[[Random, list[Transaction]], list[Transaction]]] = 
     "moved": _moved,
     "sequential": _sequential,
     "two": _both,
+}
+CLOSER = {
+    "shorter": _one_read(_shorter),
+    "swapped": _one_read(_swapped),
+    "in two orders": _in_two_orders,
+    "elsewhere": _everywhere(_elsewhere),
+    "without": _everywhere(_without),
+    "phantom": _one_read(_phantom),
+    "aborted": _status(Type.FAIL),
+    "unknown": _status(Type.INFO),
+    "not unique": _not_unique,
+    "moved": _moved,
+    "sequential": _sequential,
 }

@@ -13,6 +13,23 @@ from harness.trial import ISOLATION
 UNCOMMITTED, COMMITTED, SNAPSHOT, SERIALIZABLE, SESSION, STRICT = ISOLATION
 
 
+COLUMNS = ("op", "key", "value", "other")
+WRONG = {  # what a remark is called, which level it offends, and what tells two causes apart
+    "UNSEEN_OWN": ("INTERNAL", UNCOMMITTED, ("op",)),
+    "SHUFFLED": ("INTERNAL", UNCOMMITTED, ("op",)),
+    "PHANTOM": ("PHANTOM_VALUE", UNCOMMITTED, ("key", "value")),
+    "DUPLICATE": ("DUPLICATE_ELEMENT", UNCOMMITTED, ("key", "value")),
+    "ABORTED": ("G1A", COMMITTED, ("op",)),
+    "INTERMEDIATE": ("G1B", COMMITTED, ("op",)),
+    "INCOMPATIBLE": ("INCOMPATIBLE_ORDER", COMMITTED, ("key",)),
+    "LOST_OWN": ("LOST_APPEND", COMMITTED, ("key", "value")),
+    "READ_TWICE": ("INTERNAL", SNAPSHOT, ("op",)),
+    "LOST_UPDATE": ("LOST_UPDATE", SNAPSHOT, ("op", "key")),
+    "NOT_UNIQUE": ("", "", ("key",)),
+}
+Remarked = tuple[str, int, int, int, int]
+
+
 @dataclass(frozen=True)
 class Edge:
     """`a`, `b`: the values before and after. `missing`: the append that no read shows which it is
@@ -42,15 +59,27 @@ class Lost:
 
 @dataclass
 class Found:
-    """`roots`: what is wrong without a cycle, as code, demand and what tells two causes apart."""
+    """`remarks`: what is wrong without a cycle: a word of WRONG, then the operation to blame, key,
+    value and another operation that proves it."""
 
     history: list[Transaction]
     edges: set[Edge] = field(default_factory=set)
     missing: list[Lost] = field(default_factory=list)
-    roots: set[tuple[str, str, tuple[int, ...]]] = field(default_factory=set)
+    remarks: set[Remarked] = field(default_factory=set)
 
-    def root(self, code: str, demand: str, *what: int) -> None:
-        self.roots.add((code, demand, what))
+    def remark(
+        self, word: str, op: int, key: int, value: int | None = None, other: int = -1
+    ) -> None:
+        self.remarks.add((word, op, key, NULL if value is None else value, other))
+
+    def roots(self) -> dict[tuple[str, tuple[int, ...]], Remarked]:
+        """One remark on each cause, the least."""
+        found: dict[tuple[str, tuple[int, ...]], Remarked] = {}
+        for remark in sorted(self.remarks):
+            word, *told = remark
+            root = tuple(told[COLUMNS.index(name)] for name in WRONG[word][2])
+            found.setdefault((word, root), remark)
+        return found
 
     def add(
         self, src: int, dst: int, kind: str, *told: int, layer: int = 0, shared: str = ""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
-from isolation_found import COMMITTED, SNAPSHOT, UNCOMMITTED, Edge, Found, Lost, moves
+from isolation_found import Edge, Found, Lost, moves
 from transacting import Transaction
 
 from checkers._cycles.arrays import NULL
@@ -26,6 +26,9 @@ def of_list(key: int, found: Found) -> None:
     appends = [(m.value or 0, t) for t in history for m in moves(t, key) if m.f is F.APPEND]
     writer = dict(appends)
     reads = [read for t in history for read in _reads(t, key, found)]
+    if len(writer) < len(appends):
+        found.remark("NOT_UNIQUE", -1, key)
+        return
     read_at_all = bool(reads)
     for read in reads:
         read.seen = _cleaned(read, key, writer, found)
@@ -37,16 +40,16 @@ def of_list(key: int, found: Found) -> None:
         if read.seen == main[: len(read.seen)]:
             sound.append(read)
         else:
-            found.root("INCOMPATIBLE_ORDER", COMMITTED, key)
+            found.remark("INCOMPATIBLE", read.op, key, other=best.op)
     for a, b in pairwise(main):
         made = [value for value, t in appends if t is writer[a]]
         if writer[a] is writer[b] and made.index(a) > made.index(b):
-            found.root("INTERNAL", UNCOMMITTED, -1, writer[a].op)  # counted apart from its reads
+            found.remark("SHUFFLED", writer[a].op, key, a)
     known: set[int] = set()
     sound = [r for r in sound if _itself(r, key, main, owners, found)]
     sound = [r for r in sound if _kept(r, key, main, owners, aside - {*main}, known, found)]
     last = {t.op: value for value, t in appends}
-    sound = [r for r in sound if _entire(r, main, owners, last, found)]
+    sound = [r for r in sound if _entire(r, key, main, owners, last, found)]
     _replaced(sound, key, owners, {t.op for _, t in appends}, found)
     _of_list(sound, key, main, owners, found)
     shown = {*main, *aside}
@@ -63,11 +66,11 @@ def _reads(t: Transaction, key: int, found: Found) -> list[_Read]:
         if move.f is F.APPEND:
             own.append(move.value or 0)
         elif list(move.seen[len(move.seen) - len(own) :]) != own or len(move.seen) < len(own):
-            found.root("INTERNAL", UNCOMMITTED, t.op)
+            found.remark("UNSEEN_OWN", t.op, key)
         else:
             reads.append(_Read(t.op, list(move.seen[: len(move.seen) - len(own)]), len(own)))
     if len({len(read.seen) for read in reads}) > 1:
-        found.root("INTERNAL", SNAPSHOT, t.op)
+        found.remark("READ_TWICE", t.op, key)
         for read in reads:
             read.again = True
     return reads
@@ -78,11 +81,11 @@ def _cleaned(read: _Read, key: int, writer: dict[int, Transaction], found: Found
     kept: list[int] = []
     for value in read.seen:
         if value not in writer:
-            found.root("PHANTOM_VALUE", UNCOMMITTED, key, value)
+            found.remark("PHANTOM", read.op, key, value)
         elif writer[value].status is Type.FAIL:
-            found.root("G1A", COMMITTED, writer[value].op)
+            found.remark("ABORTED", writer[value].op, key, value, read.op)
         elif value in kept:
-            found.root("DUPLICATE_ELEMENT", UNCOMMITTED, key, value)
+            found.remark("DUPLICATE", read.op, key, value)
         else:
             kept.append(value)
     return kept
@@ -92,7 +95,7 @@ def _itself(read: _Read, key: int, main: list[int], owners: list[int], found: Fo
     """It shows nothing that its own transaction has yet to append."""
     good = read.op not in owners[: len(read.seen)]
     if not good:
-        found.root("INTERNAL", UNCOMMITTED, read.op)
+        found.remark("UNSEEN_OWN", read.op, key)
     return good
 
 
@@ -113,20 +116,25 @@ def _kept(
         value = move.value or 0
         if move.f is F.APPEND and value not in main and value not in aside:
             known.add(value)
-            found.root("LOST_APPEND", COMMITTED, key, value)
+            found.remark("LOST_OWN", read.op, key, value)
         elif move.f is F.APPEND:
-            found.root("INCOMPATIBLE_ORDER", COMMITTED, key)
+            found.remark("INCOMPATIBLE", read.op, key)
     return False
 
 
 def _entire(
-    read: _Read, main: list[int], owners: list[int], last: dict[int, int], found: Found
+    read: _Read,
+    key: int,
+    main: list[int],
+    owners: list[int],
+    last: dict[int, int],
+    found: Found,
 ) -> bool:
     """It does not end between two appends of another transaction."""
     n = len(read.seen)
     torn = n > 0 and owners[n - 1] != read.op and last[owners[n - 1]] != main[n - 1]
     if torn:
-        found.root("G1B", COMMITTED, owners[n - 1])
+        found.remark("INTERMEDIATE", owners[n - 1], key, main[n - 1], read.op)
     return not torn
 
 
@@ -144,7 +152,7 @@ def _replaced(
         for read in group:
             if read.op != leader:
                 read.again = True
-                found.root("LOST_UPDATE", SNAPSHOT, read.op, key)
+                found.remark("LOST_UPDATE", read.op, key, other=leader)
 
 
 def _of_list(

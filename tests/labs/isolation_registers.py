@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise, product
 
-from isolation_found import COMMITTED, SNAPSHOT, UNCOMMITTED, Found, age, end, moves
+from isolation_found import Found, age, end, moves
 from transacting import Transaction
 
 from checkers._cycles.arrays import NULL
@@ -21,12 +21,16 @@ class _Get:
 
 def of_register(key: int, found: Found) -> None:
     history = found.history
-    writer = {m.value: t for t in history for m in moves(t, key) if m.f is F.PUT}
+    puts = [(m.value, t) for t in history for m in moves(t, key) if m.f is F.PUT]
+    writer = dict(puts)
     last = {t.op: m.value for t in history for m in moves(t, key) if m.f is F.PUT}
     versions = {  # what others may see, and who wrote it
         value: t for value, t in writer.items() if last[t.op] == value and t.status is not Type.FAIL
     }
     gets = [get for t in history for get in _gets(t, key, found)]
+    if len(writer) < len(puts):
+        found.remark("NOT_UNIQUE", -1, key)
+        return
     gets = [get for get in gets if _sound(get, key, writer, last, found)]
     own = {t.op: value for value, t in versions.items()}
     groups: dict[int | None, list[_Get]] = defaultdict(list)
@@ -37,7 +41,7 @@ def of_register(key: int, found: Found) -> None:
         leader = min(group, key=lambda get: (end(found.among(get.op)), get.op)).op
         for get in group:
             if get.op != leader:
-                found.root("LOST_UPDATE", SNAPSHOT, get.op, key)
+                found.remark("LOST_UPDATE", get.op, key, get.value, leader)
         for get in group if len({get.op for get in group}) > 1 else ():
             get.again = True
     for get in gets:
@@ -62,13 +66,13 @@ def _gets(t: Transaction, key: int, found: Found) -> list[_Get]:
         if move.f is F.PUT:
             own.append(move.value)
         elif t.status is Type.OK and own and move.value != own[-1]:
-            found.root("INTERNAL", UNCOMMITTED, t.op)
+            found.remark("UNSEEN_OWN", t.op, key, move.value)
         elif t.status is Type.OK and not own:
             gets.append(_Get(t.op, move.value))
     if len({get.value for get in gets}) > 1:
-        found.root("INTERNAL", SNAPSHOT, t.op)
         for get in gets:
             get.again = True
+            found.remark("READ_TWICE", t.op, key, get.value)
     return gets
 
 
@@ -82,15 +86,15 @@ def _sound(
     if get.value is None:
         return True
     if get.value not in writer:
-        found.root("PHANTOM_VALUE", UNCOMMITTED, key, get.value)
+        found.remark("PHANTOM", get.op, key, get.value)
         return False
     t = writer[get.value]
     if t.status is Type.FAIL:
-        found.root("G1A", COMMITTED, t.op)
+        found.remark("ABORTED", t.op, key, get.value, get.op)
     elif t.op == get.op:
-        found.root("INTERNAL", UNCOMMITTED, get.op)
+        found.remark("UNSEEN_OWN", get.op, key, get.value)
     elif last[t.op] != get.value:
-        found.root("G1B", COMMITTED, t.op)
+        found.remark("INTERMEDIATE", t.op, key, get.value, get.op)
     else:
         return True
     return False

@@ -35,6 +35,13 @@ KINDS = (  # what may be asked of one key
     (F.CAS, F.PUT),
     (F.GET, F.GET, F.PUT),
 )
+CROWDED = (
+    (F.GET, F.PUT, F.CAS),
+    (F.GET, F.CAS, F.CAS),
+    (F.PUT, F.CAS),
+    (F.GET, F.PUT),
+    (F.GET, F.CAS, F.CAS, F.CAS, F.PUT),
+)
 ANOMALIES = (STALE, PHANTOM, LOST, UNDEAD, LIED)
 
 
@@ -151,6 +158,18 @@ def all_orders(ops: Sequence[Played]) -> bool:
     return _orders(told, maybe, None)
 
 
+def explained(ops: Sequence[Played]) -> int:
+    """How many returns, in their order, some order of operations explains: those that return later
+    may have happened by then, if they change anything."""
+    told = [o for o in ops if o.type is Type.OK or (o.type is Type.FAIL and o.no)]
+    told.sort(key=lambda o: o.ret)
+    changing = [o for o in ops if o.type is not Type.FAIL and o.f is not F.GET]
+    most = len(told)
+    while not _orders(told[:most], [o for o in changing if o not in told[:most]], None):
+        most -= 1
+    return most
+
+
 def _orders(told: list[Played], maybe: list[Played], state: int | None) -> bool:
     if not told:
         return True
@@ -184,3 +203,38 @@ def long_games(seed: int, keys: int) -> list[Game]:
         game.play(dice, clock, shape)  # type: ignore[arg-type]
         played.append(game)
     return played
+
+
+def crowded_games(seed: int, keys: int) -> list[Game]:
+    """Games of 8 to 12 operations of seven clients on few values, all with a planted fault, of
+    many of which nobody knows the outcome: what a search has to try out."""
+    dice, clock, played = random.Random(seed), count(), []
+    for key in range(keys):
+        game = Game(key, anomaly=dice.choice((STALE, LOST, LIED)))
+        shape = {
+            "clients": 7,
+            "most": dice.randrange(8, 13),
+            "lost": dice.choice((0.1, 0.3, 0.5, 0.6)),
+            "values": dice.choice((2, 3, 4)),
+            "kinds": dice.choice(CROWDED),
+        }
+        game.play(dice, clock, shape)  # type: ignore[arg-type]
+        played.append(game)
+    return played
+
+
+def endless() -> list[Row]:
+    """One key with some sixty operations open at once, and answers that are dice; then two reads
+    that contradict each other, which all orders of the others have to be tried for."""
+    dice = np.random.default_rng(5)
+    rows: list[Row] = []
+    for t in range(400):
+        f = (F.GET, F.PUT, F.CAS)[dice.integers(3)]
+        value, arg = int(dice.integers(6)), int(dice.integers(6)) if f is F.CAS else None
+        asked = None if f is F.GET else value
+        rows.append((t, t, t, Type.INVOKE, f, 0, asked, arg, None))
+        rows.append((t + int(dice.integers(40, 90)), t, t, Type.OK, f, 0, value, arg, None))
+    for t, value in ((1_000, 0), (1_010, 1)):
+        rows.append((t, t, t, Type.INVOKE, F.GET, 0, None, None, None))
+        rows.append((t + 5, t, t, Type.OK, F.GET, 0, value, None, None))
+    return sorted(rows, key=lambda row: row[:3])

@@ -4,13 +4,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from register_dice import endless
 
 from checkers._linear import models, search
 from checkers._linear.batch import ILLEGAL, LEGAL, UNKNOWN
 from checkers._linear.encoding import encode
 from checkers._linear.judge import Budget, judge
 from checkers._linear.room import dice, extent, power, room_for
-from harness.operation import F, Type
 
 ALL = Budget(exhaustive=True)
 BATCH = 2_500  # keys of one table
@@ -79,21 +79,8 @@ def test_the_model_agrees_with_all_orders(registers, table, oracle) -> None:
 
 
 @pytest.fixture
-def crowd(registers, table):
-    """One key with some sixty operations open at once, and answers that are dice; then two reads
-    that contradict each other, which all orders of the others have to be tried for."""
-    dice, rows = np.random.default_rng(5), []
-    for t in range(400):
-        f = (F.GET, F.PUT, F.CAS)[dice.integers(3)]
-        value, arg = int(dice.integers(6)), int(dice.integers(6)) if f is F.CAS else None
-        asked = None if f is F.GET else value
-        rows.append((t, t, t, Type.INVOKE, f, 0, asked, arg, None))
-        rows.append((t + int(dice.integers(40, 90)), t, t, Type.OK, f, 0, value, arg, None))
-    for t, value in ((1_000, 0), (1_010, 1)):
-        rows.append((t, t, t, Type.INVOKE, F.GET, 0, None, None, None))
-        rows.append((t + 5, t, t, Type.OK, F.GET, 0, value, None, None))
-    rows.sort(key=lambda row: row[:3])
-    return encode(table(rows)).batch
+def crowd(table):
+    return encode(table(endless())).batch
 
 
 def test_a_spent_budget_is_unknown(crowd) -> None:

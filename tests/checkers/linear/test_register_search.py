@@ -1,0 +1,119 @@
+"""The search alone: how far it comes, in how many steps, and how it ends when it may not go on."""
+
+import threading
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+from register_dice import (
+    KINDS,
+    Game,
+    all_orders,
+    columns,
+    crowded_games,
+    endless,
+    explained,
+    games,
+    long_games,
+)
+
+from checkers._linear import search
+from checkers._linear.batch import ILLEGAL, LEGAL, UNKNOWN, Batch
+from checkers._linear.encoding import encode
+from checkers._linear.room import Room, dice, extent, power, room_for
+
+FAILURES, CHOICES = 2_000, 4_096
+AFTER = 8  # choices behind a search's room, which it must not touch
+POLLED = 1_024  # steps between two looks at the clock
+GAMES = {
+    "small": lambda: games(5, 2_500, KINDS),
+    "crowded": lambda: crowded_games(8, 3_000),
+    "long": lambda: long_games(7, 150),
+}
+STEPS = {"small": 5_964, "crowded": 8_990, "long": 769}  # fewer are better, more are a loss
+
+
+def searched(
+    batch: Batch,
+    failures: int = FAILURES,
+    choices: int = CHOICES,
+    stop: np.ndarray | None = None,
+    dice_seed: int = 7,
+) -> np.ndarray:
+    """Of each key: verdict, steps, returns passed, hits."""
+    which = np.arange(len(batch.starts) - 1)
+    n, values, ranks = extent(batch, which)
+    out = np.full((len(which), 4), -1, np.int64)
+    room = room_for(n, values, ranks, failures, choices + AFTER)
+    room.choices[choices:] = -7
+    stop = np.zeros(1, np.int8) if stop is None else stop
+    within = room._replace(choices=room.choices[:choices])
+    thrown = dice(power(n + values), dice_seed)
+    search.search(Room(*within), batch, which, thrown, failures, stop, out)
+    assert (room.choices[choices:] == -7).all()
+    return out
+
+
+@cache
+def drawn(name: str) -> tuple[Sequence[Game], Batch, np.ndarray]:
+    """Games, as a batch, and the verdicts of all orders."""
+    played = GAMES[name]()
+    batch = encode(columns([row for game in played for row in game.rows]), pipelined=True).batch
+    return played, batch, np.array([LEGAL if all_orders(g.ops) else ILLEGAL for g in played])
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_it_comes_as_far_as_any_order_in_few_steps(name: str) -> None:
+    """Verdicts and the returns passed are those of all orders, one by one. No reduction is lost:
+    a search never takes more steps than it did."""
+    played, batch, truth = drawn(name)
+    out = searched(batch)
+    for game, verdict, passed, row in zip(played, truth, out[:, 2], out, strict=True):
+        assert row[0] == verdict, game
+        assert passed == explained(game.ops), game
+    steps = int(out[:, 1].sum())
+    print(f"{steps} steps, {out[:, 3].sum()} of them ended by a failure that was remembered")
+    assert len(played) <= steps <= STEPS[name]
+    assert (out[:, 1] >= 1).all()
+
+
+@pytest.mark.parametrize("choices", [6, 7, 8, 9, 10, 12, 14, 16, 20])
+def test_without_room_it_says_so(choices: int) -> None:
+    """And never writes beyond its room."""
+    _, batch, truth = drawn("crowded")
+    verdicts = searched(batch, choices=choices)[:, 0]
+    full = verdicts == search.NO_ROOM
+    assert (verdicts == np.where(full, search.NO_ROOM, truth)).all()
+    assert full.any()
+
+
+@pytest.mark.parametrize(("failures", "least"), [(0, 3_000), (1, 35), (3, 20)])
+def test_without_failures_left_a_key_is_unknown(failures: int, least: int) -> None:
+    """What is decided until then is right."""
+    _, batch, truth = drawn("crowded")
+    out = searched(batch, failures)
+    spent = out[:, 0] == UNKNOWN
+    assert (out[:, 0] == np.where(spent, UNKNOWN, truth)).all()
+    assert least <= spent.sum() < max(4_000 * (failures == 0), 60)
+
+
+def test_when_time_is_over_nothing_is_begun() -> None:
+    """Keys that nobody looked at are unknown, whatever lay in the place of their verdicts."""
+    _, batch, _ = drawn("small")
+    out = searched(batch, stop=np.ones(1, np.int8))
+    assert (out[:, 0] == UNKNOWN).all()
+    assert (out[:, 1:] == -1).all()
+
+
+def test_when_time_is_over_a_search_stops_at_its_next_look() -> None:
+    """However large its budget, and without a verdict; it looks only now and then."""
+    batch, stop = encode(columns(endless())).batch, np.zeros(1, np.int8)
+    searched(batch, 1)  # compiled beforehand
+    timer = threading.Timer(0.05, stop.fill, (1,))
+    timer.start()
+    verdict, steps, passed, _ = searched(batch, 1 << 24, stop=stop)[0].tolist()
+    timer.join()
+    assert verdict == UNKNOWN
+    assert passed > 0
+    assert steps % POLLED == 0
