@@ -7,9 +7,7 @@ multiplication and asking whether it is the beginning of some other string one l
 1. A get of the present state is ordered at once.
 2. *Looking ahead*: if no put can come before the get that returns next, the state only grows until
    then, so it has to be a beginning of what that get saw. This leaves few orders of appends.
-3. A put or append whose return forces it may hide before the latest put, if it was called before
-   that one was ordered: nobody can have seen it.
-4. When no get is left, whatever remains can happen in any order: the key is legal.
+3. When no get is left, whatever remains can happen in any order: the key is legal.
 
 A wrong hash could only call two strings equal that are not; an illegal key is searched again with
 other hashes before it is believed.
@@ -45,7 +43,6 @@ from checkers._linear.room import (
     FAILURES,
     FIRST,
     FRONT,
-    HORIZON,
     INFO_OPS,
     LENGTH,
     LIFTED,
@@ -74,7 +71,7 @@ from checkers._linear.room import (
     remember,
     report,
 )
-from checkers._linear.search import HIDE, NO_ROOM
+from checkers._linear.search import NO_ROOM
 
 _MODULUS = (1 << 31) - 1
 _SHIFT = 31
@@ -203,8 +200,7 @@ def _choose(now: Array, op: Array, choices: Array, ops: Array, infos: int) -> in
     top = int(now[TOP])
     if top + n + 2 > len(choices):
         return -1
-    forced = op[RETURNS, now[FRONT]]
-    limit = ops[forced, RET]
+    limit = ops[op[RETURNS, now[FRONT]], RET]
     for at in range(infos):
         i = op[INFOS, at]
         if ops[i, CALL] >= limit:
@@ -218,9 +214,6 @@ def _choose(now: Array, op: Array, choices: Array, ops: Array, infos: int) -> in
             choices[top] = i
             top += 1
         i = op[AFTER, i]
-    if ops[forced, KIND] != READ and ops[forced, CALL] < now[HORIZON]:
-        choices[top] = HIDE
-        top += 1
     return top
 
 
@@ -228,10 +221,6 @@ def _choose(now: Array, op: Array, choices: Array, ops: Array, infos: int) -> in
 def _take(
     now: Array, op: Array, node: Array, ops: Array, texts: Texts, dice: Array, choice: int
 ) -> None:
-    forced = op[RETURNS, now[FRONT]]
-    if choice == HIDE:
-        lift(now, op, dice, forced)
-        return
     if ops[choice, STATUS] == OK:
         lift(now, op, dice, choice)
     else:
@@ -244,7 +233,6 @@ def _take(
         now[LENGTH] += length
     else:
         now[STATE], now[LENGTH] = texts.hashes[texts.starts[v + 1] - 1], length
-        now[HORIZON] = ops[forced, RET]
 
 
 @part
@@ -264,8 +252,6 @@ def _one(room: Room, ops: Array, texts: Texts, dice: Array, failures: int, stop:
     now, op, node = room.now, room.op, room.node
     frames, choices, failed = room.frames, room.choices, room.failed
     returned = prepare(now, op, node, room.at_rank, ops)
-    now[STATE] = texts.hashes[texts.starts[1] - 1]
-    now[LENGTH] = texts.starts[1] - texts.starts[0] - 1
     gets, puts, infos = _list(op, ops, returned)
     depth, steps = 0, len(ops) + 4 * failures
     while True:
