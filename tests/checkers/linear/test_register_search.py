@@ -22,6 +22,7 @@ from checkers._linear import search
 from checkers._linear.batch import ILLEGAL, LEGAL, UNKNOWN, Batch
 from checkers._linear.encoding import encode
 from checkers._linear.room import Room, dice, extent, power, room_for
+from harness.operation import F, Type
 
 FAILURES, CHOICES = 2_000, 4_096
 AFTER = 8  # choices behind a search's room, which it must not touch
@@ -117,3 +118,41 @@ def test_when_time_is_over_a_search_stops_at_its_next_look() -> None:
     assert verdict == UNKNOWN
     assert passed > 0
     assert steps % POLLED == 0
+
+
+def told(*said: tuple[F, Type, int | None, int | None, int]) -> Batch:
+    """One key's rows, one after the other: kind, type, value, what it sets, operation."""
+    rows = [
+        (t, op, op, kind, f, 0, value, to, None) for t, (f, kind, value, to, op) in enumerate(said)
+    ]
+    return encode(columns(rows), pipelined=True).batch
+
+
+def test_a_write_goes_before_what_takes_its_value_away() -> None:
+    """The second write of 1 can hide nowhere but between the first one and the compare-and-set that
+    nobody answered: it is tried though nobody waits for its value."""
+    batch = told(
+        *((F.PUT, Type.INVOKE, 1, None, 0), (F.PUT, Type.OK, 1, None, 0)),
+        *((F.PUT, Type.INVOKE, 1, None, 1), (F.CAS, Type.INVOKE, 1, 2, 2)),
+        *((F.GET, Type.INVOKE, None, None, 3), (F.GET, Type.OK, 2, None, 3)),
+        (F.PUT, Type.OK, 1, None, 1),
+        *((F.GET, Type.INVOKE, None, None, 4), (F.GET, Type.OK, 2, None, 4)),
+    )
+    assert searched(batch)[0, 0] == LEGAL
+
+
+def test_of_twins_one_is_tried() -> None:
+    """Six unanswered ways there and six back do not make seven, whichever of them are taken: of
+    those that do the same one is tried, so it takes a dozen steps and not thousands."""
+    there = [(F.CAS, Type.INVOKE, 0, 1, n) for n in range(10, 16)]
+    back = [(F.CAS, Type.INVOKE, 1, 0, n) for n in range(20, 26)]
+    seen = [
+        (F.GET, kind, value, None, 30 + n)
+        for n in range(14)
+        for kind, value in ((Type.INVOKE, None), (Type.OK, n % 2))
+    ]
+    start = ((F.PUT, Type.INVOKE, 0, None, 0), (F.PUT, Type.OK, 0, None, 0))
+    out = searched(told(*start, *there, *back, *seen))[0].tolist()
+    assert out[0] == ILLEGAL
+    assert out[2] == 14
+    assert out[1] <= 16
