@@ -123,7 +123,9 @@ def _operation(objects: Objects, place: int) -> Operation:
     value: Any = int(o.value[place])
     value = None if value == ABSENT else value
     if o.f[place] == F.LIST:
-        value = objects.elements.value[objects.elements.list == place].tolist()
+        mine = np.flatnonzero(objects.elements.list == place)
+        mine = mine[np.argsort(objects.elements.pos[mine], kind="stable")]
+        value = objects.elements.value[mine].tolist()
     offset = int(o.offset[place])
     status = int(o.status[place])
     done = status != INFO

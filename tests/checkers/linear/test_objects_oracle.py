@@ -1,6 +1,7 @@
 """Queues, sets, counters, logs and locks: the kernels and the naive truth agree on small ones."""
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -9,11 +10,14 @@ from object_dice import drawn
 from object_oracle import Act, Table, possible
 
 from checkers._linear import kinds
-from checkers._linear.objects import Objects, objects
+from checkers._linear.batch import OK
+from checkers._linear.objects import REFUSED, Objects, objects
 from checkers._linear.wrongs import Code
+from harness.operation import F
 
 BATCH, BATCHES = 3_000, 2  # of each kind
 EACH = 200  # at least, of every code
+PUTS = {"queue": F.ENQUEUE, "log": F.APPEND}
 CODES = {
     "queue": {"PHANTOM_ELEMENT", "DUPLICATE_ELEMENT", "ELEMENT_LOST", "QUEUE_ORDER", "NOT_EMPTY"},
     "set": {
@@ -37,6 +41,52 @@ def encoded(histories: list[tuple[Act, ...]]) -> Objects:
     columns = Table.of(histories).columns()
     shuffled = np.random.default_rng(7).permutation(len(columns["op"]))
     return objects({name: column[shuffled] for name, column in columns.items()})
+
+
+def folded(acts: tuple[Act, ...]) -> tuple[Act, ...]:
+    """The same with two values in place of many, so that some are put twice."""
+    return tuple(
+        replace(
+            act,
+            value=None if act.value is None else act.value % 2,
+            seen=tuple(value % 2 for value in act.seen),
+        )
+        for act in acts
+    )
+
+
+def repeats(acts: tuple[Act, ...], put: F) -> bool:
+    """Was a value put twice, perhaps?"""
+    values = [act.value for act in acts if act.f is put and not act.failed]
+    return len(set(values)) < len(values)
+
+
+@pytest.mark.parametrize("kind", list(PUTS))
+def test_what_is_put_twice_is_searched(kind: str) -> None:
+    """Who is who no longer shows: a short key is searched all the same, and the operation that
+    returned last is shown; a long one is unknown."""
+    dice, put = Random(list(CODES).index(kind) + 30), PUTS[kind]
+    histories = [folded(drawn(dice, kind)) for _ in range(BATCH)]
+    long = tuple(Act(put, 0, 2 * n, 2 * n + 1, value=0) for n in range(kinds.SHORT + 1))
+    table = encoded([*histories, long, long[1:]])
+    verdicts = kinds.judge(table)
+    truths = [possible(kind, acts) for acts in histories]
+    bad = {key for _, wrong in verdicts.wrongs for key in wrong.key.tolist()}
+    assert np.flatnonzero(verdicts.unknown).tolist() == [BATCH]
+    assert bad == {key for key, truth in enumerate(truths) if not truth}
+    searched = [
+        (key, row[0])
+        for _, wrong in verdicts.wrongs
+        for key, row in zip(wrong.key.tolist(), wrong.ops.tolist(), strict=True)
+        if wrong.code is Code.NOT_LINEARIZABLE and repeats(histories[key], put)
+    ]
+    o = table.operations
+    for key, place in searched:
+        told = (o.key == key) & np.isin(o.status, (OK, REFUSED))
+        assert o.ret[place] == o.ret[told].max(), histories[key]
+    print(f"\n{kind}: {len(bad)} illegal of {BATCH}")
+    assert len(searched) >= EACH
+    assert EACH <= len(bad) <= BATCH - EACH
 
 
 @pytest.mark.parametrize("kind", list(CODES))
