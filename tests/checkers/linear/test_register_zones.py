@@ -7,10 +7,22 @@ import pytest
 from register_dice import KINDS, all_orders, columns, games
 
 from checkers._linear import models, zones
-from checkers._linear.batch import CALL, ILLEGAL, KIND, LEGAL, READ, UNKNOWN, WRITE, A, Batch, only
+from checkers._linear.batch import (
+    ABSENT,
+    CALL,
+    ILLEGAL,
+    KIND,
+    LEGAL,
+    READ,
+    UNKNOWN,
+    WRITE,
+    A,
+    Batch,
+    only,
+)
 from checkers._linear.encoding import encode
 from checkers._linear.room import extent
-from harness.operation import F
+from harness.operation import F, Type
 
 KEYS = 1_500
 SIMPLE = ((F.GET, F.PUT), (F.GET, F.GET, F.PUT))
@@ -63,3 +75,33 @@ def test_a_sweep_decides_registers_whose_writes_differ(unique: bool) -> None:
     print(dict(counts))
     assert min(counts.values()) >= 20
     assert len(counts) == 3
+
+
+def swept(*rows: tuple[F, Type, int | None, int], initial: int = ABSENT) -> tuple[int, list[int]]:
+    """The verdict on one key, and the witness; rows: kind, type, value, operation."""
+    table = [(t, op, op, kind, f, 0, v, None, None) for t, (f, kind, v, op) in enumerate(rows)]
+    batch = encode(columns(table), initial, pipelined=True).batch
+    _, values, ranks = extent(batch, np.arange(1))
+    verdicts, witnesses = np.empty(1, np.int8), np.empty((1, 6), np.int64)
+    zones.sweep(batch, values, ranks, verdicts, witnesses)
+    return int(verdicts[0]), witnesses[0].tolist()
+
+
+def test_who_writes_what_was_there_at_first_is_left_to_the_search() -> None:
+    """A read of it would tell of either."""
+    write = ((F.PUT, Type.INVOKE, 7, 0), (F.PUT, Type.OK, 7, 0))
+    assert swept(*write)[0] == LEGAL
+    assert swept(*write, initial=7)[0] == UNKNOWN
+
+
+def test_a_witness_has_three_of_each_value() -> None:
+    """Who wrote it, who returned first, and who was called last, of the value in the wrong place
+    and then of the one that was there all the time."""
+    rows = []
+    for op, (f, value) in enumerate(
+        ((F.PUT, 1), (F.GET, 1), (F.PUT, 2), (F.GET, 2), (F.GET, 1), (F.GET, 2))
+    ):
+        rows += [(f, Type.INVOKE, value if f is F.PUT else None, op), (f, Type.OK, value, op)]
+    verdict, witness = swept(*rows)
+    assert verdict == ILLEGAL
+    assert witness == [2, 2, 5, 0, 0, 4]
