@@ -47,8 +47,8 @@ def up(asked: Request, runs: Path) -> int:
         _await_raised(run, keeper)
         show_status(run)
         if stays:
-            print("Ctrl-C takes it down.", flush=True)
-            with suppress(KeyboardInterrupt):
+            with suppress(KeyboardInterrupt):  # from when it says so
+                print("Ctrl-C takes it down.", flush=True)
                 keeper.wait()
             down(run)
             keeper.wait()
