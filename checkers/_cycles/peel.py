@@ -204,6 +204,8 @@ class Peeling:
     def _whole(self, layer: Layer, step: Step, *, missing: bool = True) -> None:
         """Each strongly connected part is a cause. All edges within it are taken out."""
         found = self._on_cycles(layer, step, missing)
+        if not found.count:
+            return
         causes = self._causes(WHOLE[step], layer, step, found.count)
         for number in range(min(found.count, MOST_SHOWN)):
             here = found.part == number
@@ -346,7 +348,7 @@ class Peeling:
         self._forget_reads(rows)
 
     def _forget_reads(self, rows: Ints) -> None:
-        """All rw edges of these readers and keys."""
+        """Take out all rw edges of these readers and keys."""
         g = self.graph
         keys = int(g.key.max()) + 2
         told = np.unique(g.src[rows] * keys + g.key[rows])

@@ -251,7 +251,7 @@ def _one(room: Room, ops: Array, texts: Texts, dice: Array, failures: int, stop:
     """Search one key."""
     now, op, node = room.now, room.op, room.node
     frames, choices, failed = room.frames, room.choices, room.failed
-    returned = prepare(now, op, node, room.at_rank, ops)
+    returned = prepare(now, op, node, room.at_rank, ops)  # the state: no letters, and a hash of 0
     gets, puts, infos = _list(op, ops, returned)
     depth, steps = 0, len(ops) + 4 * failures
     while True:

@@ -1,8 +1,7 @@
 """Root causes in small histories of transactions, counted by loops over the definitions.
 
-What counts as one cause is what the checker
-promises in words. Here every dependency is an edge between two transactions, a strongly connected
-part is networkx's, and nothing is sorted, filtered or shared.
+What counts as one cause is what the checker promises in words. Here every dependency is an edge
+between two transactions, and a strongly connected part is networkx's.
 """
 
 from collections import Counter
@@ -43,11 +42,13 @@ Named = tuple[int, int, str, int, int, int]  # an edge's ends, kind, key, a, b
 @dataclass(frozen=True)
 class Expected:
     """`counts`: how many causes. `layers`: on which layer each dependency is one. `roots`: what is
-    wrong without a cycle, a remark on each cause."""
+    wrong without a cycle, a remark on each cause. `repeated`: keys to which a value was written
+    twice, and of which nothing more is said."""
 
     counts: Counter[Told]
     layers: dict[Named, int]
     roots: set[Remarked]
+    repeated: set[int]
 
 
 def causes(history: list[Transaction]) -> Expected:
@@ -63,10 +64,12 @@ def causes(history: list[Transaction]) -> Expected:
     for e in found.edges:
         named = e.src, e.dst, e.kind, e.key, e.a, e.b
         layers[named] = min(e.layer, layers.get(named, e.layer))
-    roots = {remark for remark in found.roots().values() if remark[0] != "NOT_UNIQUE"}
+    remarks = set(found.roots().values())
+    repeated = {key for word, _, key, *_ in remarks if word == "NOT_UNIQUE"}
+    roots = {remark for remark in remarks if remark[0] != "NOT_UNIQUE"}
     counts = Counter(WRONG[word][:2] for word, *_ in roots)
     counts.update(_peeled(found))
-    return Expected(+counts, layers, roots)
+    return Expected(+counts, layers, roots, repeated)
 
 
 def _order(found: Found) -> None:

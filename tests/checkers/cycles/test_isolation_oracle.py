@@ -14,6 +14,7 @@ from transacting import Transaction, told
 
 from checkers import transactions as checker
 from checkers._cycles import peel
+from checkers._cycles.arrays import Ints
 from checkers._cycles.edges import Kind, Layer
 from checkers._cycles.gathered import gathered_here
 from checkers._cycles.graph import graph
@@ -42,12 +43,9 @@ Answer = Counter[tuple[str, str]]  # by codes and demands
 def judged(histories: list[list[Transaction]]) -> list[Answer]:
     """How many causes the checker finds in each of them, in one table: just as many as the
     definitions say, each with a cycle of dependencies that there are, or the same remark."""
-    together = [t for n, history in enumerate(histories) for t in placed(history, n)]
-    found = gathered_here([told(together)], Layer.REALTIME)
-    whole, nodes = graph(found.transactions, found.edges, found.ending, Layer.REALTIME)
+    kinds, said_of = peeled(histories, Layer.REALTIME)
     answers = [Answer() for _ in histories]
     expected = [causes(history) for history in histories]
-    kinds = peel.Peeling(whole, nodes, found.ending).run(Layer.REALTIME)
     assert len({(kind.code, kind.layer, kind.step) for kind in kinds}) == len(kinds)
     for kind in kinds:
         finding = cycles(kind, Story({}, {}))
@@ -62,14 +60,26 @@ def judged(histories: list[list[Transaction]]) -> list[Answer]:
                 assert [hop.dst for hop in hops] == [hop.src for hop in (*hops[1:], *hops[:1])]
     remarks: list[set[Remarked]] = [set() for _ in histories]
     for remark, (code, demand, *_) in checker.REMARKS.items():
-        for row in roots(found.remarks, remark)[1]:
+        for row in roots(said_of, remark)[1]:
             number = row["key"] // KEYS_OF_ONE
             answers[number][code, demand] += 1
             remarks[number].add(home(remark, row, number))
+    repeated = {row["key"] for row in roots(said_of, Remark.NOT_UNIQUE)[1]}
+    assert repeated == {n * KEYS_OF_ONE + k for n, e in enumerate(expected) for k in e.repeated}
     for history, answer, said, truth in zip(histories, answers, remarks, expected, strict=True):
         assert answer == truth.counts, history
         assert said == truth.roots, history
     return answers
+
+
+def peeled(
+    histories: list[list[Transaction]], layer: Layer
+) -> tuple[list[peel.Causes], list[Ints]]:
+    """What the checker finds in one table: cycles, and remarks."""
+    together = [t for n, history in enumerate(histories) for t in placed(history, n)]
+    found = gathered_here([told(together)], layer)
+    whole, nodes = graph(found.transactions, found.edges, found.ending, layer)
+    return peel.Peeling(whole, nodes, found.ending).run(layer), found.remarks
 
 
 def home(remark: Remark, row: Mapping[str, int], number: int) -> Remarked:
@@ -207,15 +217,13 @@ def test_a_weaker_contract_hears_less(layer: Layer, registers: bool) -> None:
     dice = Random(80 + registers)
     histories = [drawn(dice, registers)[1] for _ in range(BATCH)]
     answers = judged(histories)
-    together = [t for n, history in enumerate(histories) for t in placed(history, n)]
-    found = gathered_here([told(together)], layer)
-    whole, nodes = graph(found.transactions, found.edges, found.ending, layer)
+    kinds, said_of = peeled(histories, layer)
     told_of, expected = Counter[str](), Counter[str]()
-    for kind in peel.Peeling(whole, nodes, found.ending).run(layer):
+    for kind in kinds:
         finding = cycles(kind, Story({}, {}))
         told_of[finding.demand] += finding.count
     for remark, (_, demand, *_) in checker.REMARKS.items():
-        told_of[demand] += roots(found.remarks, remark)[0]
+        told_of[demand] += roots(said_of, remark)[0]
     for (_, demand), count in (item for answer in answers for item in answer.items()):
         expected[demand] += count
     levels = ISOLATION[: ISOLATION.index(SERIALIZABLE) + 1 + int(layer)]
