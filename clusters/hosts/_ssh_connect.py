@@ -15,6 +15,7 @@ Everything here blocks, with a deadline, and is safe to use from several threads
 which host failed, why, and what mends it.
 """
 
+import io
 import logging
 import os
 import shlex
@@ -29,6 +30,10 @@ from typing import Any
 
 import fabric
 import paramiko
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from clusters.hosts import _ssh_survey
 from clusters.hosts._probe import Problem
@@ -55,6 +60,12 @@ AT_ONCE = 16  # more handshakes would starve each other of this process's one co
 PORTION_BYTES = 32 * 1024
 ROOT_WITHIN_S = 10.0
 BROKE = -1  # paramiko's exit code of a command whose connection broke
+_PKCS8 = b"-----BEGIN PRIVATE KEY-----"
+_PKCS8_KINDS = (
+    (RSAPrivateKey, paramiko.RSAKey),
+    (EllipticCurvePrivateKey, paramiko.ECDSAKey),
+    (Ed25519PrivateKey, paramiko.Ed25519Key),
+)
 _known_hosts_file = threading.Lock()
 
 
@@ -112,6 +123,8 @@ class Machine:
     def _become_root(self) -> None:
         asked = self.run(["sh", "-c", 'echo "$SSH_CONNECTION"; id -u'], timeout_s=ROOT_WITHIN_S)
         came, user = ["", "", *asked.out.splitlines()][-2:]
+        if not user.isdecimal():
+            raise Unready(_ssh_survey.no_shell(self, asked))
         self.seen_from = came.split(" ")[0]
         if user == "0":
             return
@@ -312,11 +325,12 @@ def _socket(way: Route) -> socket.socket:
 class _Keys:
     """Authentication by key, in paramiko's shape: those asked for, else the usual and the agent's.
 
-    A passphrase is nobody's to type while a trial runs, so a locked key is left to the agent.
+    A passphrase cannot be typed while a trial runs, so a locked key is left to the agent.
     """
 
     def __init__(self, way: Route) -> None:
         self._way = way
+        self._locked: list[str] = []  # files of keys that need a passphrase
 
     def authenticate(self, transport: paramiko.Transport) -> object:
         tried, allowed = 0, []
@@ -335,38 +349,57 @@ class _Keys:
                 if not allowed:
                     return None
                 raise NotLetIn(tried, allowed)
-        raise NotLetIn(tried, allowed or _methods(transport, self._way.user))
+        raise NotLetIn(tried, allowed or _methods(transport, self._way.user), self._locked)
 
     def _keys(self) -> Iterator[paramiko.PKey]:
         asked = [path for path in self._way.keys if Path(path).exists()]
         if self._way.keys and not asked:
             raise NoKey(f"is to be reached with the key {self._way.keys[0]}, which does not exist")
         usual = (path for each in USUAL_KEYS if os.path.exists(path := os.path.expanduser(each)))
-        locked = not asked
         for path in asked or usual:
-            key = _key(path)
-            locked = locked or key is None
-            if key is not None:
+            if key := _key(path):
                 yield key
-        if locked:
+            else:
+                self._locked.append(path)
+        if self._locked or not asked:
             yield from _agents_keys()
 
 
 def _key(path: str) -> paramiko.PKey | None:
-    """The key in a file; None when it needs a passphrase. NoKey when it is none."""
+    """Return the private key in a file, or None if it needs a passphrase.
+
+    Raises NoKey if it cannot be read or is not a private key.
+    """
     try:
+        text = Path(path).read_bytes()
+        if _PKCS8 in text:
+            return _pkcs8(text)
         return paramiko.PKey.from_path(path)
     except PermissionError as e:
         raise NoKey(f"is to be reached with the key {path}, which we may not read") from e
-    except (TypeError, paramiko.PasswordRequiredException) as e:  # cryptography's way to say so
-        if not os.environ.get("SSH_AUTH_SOCK"):
-            raise NoKey(
-                f"is to be reached with the key {path}, which needs a passphrase, and no ssh-agent "
-                "runs (eval $(ssh-agent); ssh-add)"
-            ) from e
+    except (TypeError, paramiko.PasswordRequiredException):  # cryptography's way to say so
         return None
     except (ValueError, OSError, paramiko.SSHException, paramiko.pkey.UnknownKeyType) as e:
         raise NoKey(f"is to be reached with the key {path}, which is no private key") from e
+
+
+def _pkcs8(text: bytes) -> paramiko.PKey:
+    """Load a key in PKCS #8 (`openssl genpkey`, `ssh-keygen -m PKCS8`), which paramiko does not
+    read: it gets the same key in OpenSSH's format.
+
+    Raises ValueError if OpenSSH has no such kind of key.
+    """
+    key = serialization.load_pem_private_key(text, None)
+    kind = next((ours for theirs, ours in _PKCS8_KINDS if isinstance(key, theirs)), None)
+    if kind is None:
+        raise ValueError(f"SSH has no keys of this kind: {type(key).__name__}")
+    plain = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    loaded: paramiko.PKey = kind.from_private_key(io.StringIO(plain.decode()))
+    return loaded
 
 
 def _agents_keys() -> Iterator[paramiko.PKey]:

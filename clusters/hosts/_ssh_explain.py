@@ -45,11 +45,12 @@ class Undecided(Refused):
 
 
 class NotLetIn(Refused):
-    """The server refused every key. `tried`: how many; `allowed`: what it would take instead."""
+    """The server refused every key. `tried`: how many; `allowed`: what it would take instead;
+    `locked`: files of keys that were not tried, as they need a passphrase."""
 
-    def __init__(self, tried: int, allowed: Sequence[str]) -> None:
+    def __init__(self, tried: int, allowed: Sequence[str], locked: Sequence[str] = ()) -> None:
         super().__init__("refused")
-        self.tried, self.allowed = tried, tuple(allowed)
+        self.tried, self.allowed, self.locked = tried, tuple(allowed), tuple(locked)
 
 
 BROKEN = (Refused, paramiko.SSHException, OSError, EOFError)  # whatever a connection may raise
@@ -179,6 +180,8 @@ def _not_let_in(error: NotLetIn, route: Route) -> tuple[str, str]:
             "while a trial runs",
             "set PubkeyAuthentication yes in its sshd_config",
         )
+    if error.locked:
+        return _locked_key(error, route)
     if not error.tried:
         return (
             f"wants a key for {route.user}, and there is none: no `key` in the inventory, no "
@@ -190,6 +193,16 @@ def _not_let_in(error: NotLetIn, route: Route) -> tuple[str, str]:
         f"does not let {route.user} in with {tried}",
         f"correct `user` or `key`, or let that key in: {copy}",
     )
+
+
+def _locked_key(error: NotLetIn, route: Route) -> tuple[str, str]:
+    """A key that needs a passphrase, and no agent that holds it."""
+    path = shlex.quote(error.locked[0])
+    what = f"does not let {route.user} in: the key {error.locked[0]} needs a passphrase, and "
+    if os.environ.get("SSH_AUTH_SOCK"):
+        return f"{what}the ssh-agent does not hold it", f"add it to the agent: ssh-add {path}"
+    fix = f"start one and add the key: eval $(ssh-agent); ssh-add {path}"
+    return f"{what}no ssh-agent runs", fix
 
 
 def _no_way_on(error: paramiko.ChannelException, route: Route) -> tuple[str, str]:

@@ -21,6 +21,7 @@ OLDEST_PYTHON = (3, 11)
 LEAST_DISK_BYTES = 200_000_000
 MOST_SKEW_S = 5.0
 SURVEY_WITHIN_S = 15.0
+NEEDS_TTY = "must have a tty"  # what sudo answers where `Defaults requiretty` is set
 MISSING = (126, 127)  # a shell's exit codes for a program that can not be run
 _QUESTIONS = """
 import json, os, subprocess, sys, time
@@ -136,7 +137,26 @@ def _answer(out: str) -> dict[str, Any] | None:
     return None
 
 
+def no_shell(machine: Runs, done: Completed) -> Problem:
+    """A user that is let in but may not run commands: nologin, false, or a forced command."""
+    says = " ".join((done.out or done.err).split())[:200]
+    answer = f"it says: {says}" if says else f"it exits with {done.code} and says nothing"
+    user = machine.user
+    return Problem(
+        f"{machine.host} lets {user} in, but runs no commands for {user} ({answer})",
+        "its login shell is nologin or the like, or sshd forces another command",
+        f"give it a shell there (sudo chsh -s /bin/sh {user}), or set another `user` in "
+        "the inventory",
+    )
+
+
 def no_root(machine: Runs) -> Problem:
+    if NEEDS_TTY in machine.sudo:
+        return Problem(
+            f"{machine.host} lets {machine.user} in, but its sudo demands a terminal (requiretty)",
+            "commands are run as root without one",
+            f"exempt the user in its sudoers (sudo visudo): Defaults:{machine.user} !requiretty",
+        )
     return Problem(
         f"{machine.host} lets {machine.user} in, but not act as root (sudo -n says: "
         f"{machine.sudo})",

@@ -5,6 +5,7 @@ Tests that break a host break one of their own; the lab's standing hosts are lef
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from docker_lab import _until
 from ssh_lab import DRIVER, LabHost, SshLab
 
@@ -292,9 +294,78 @@ def test_who_is_not_let_in_is_told_with_which_key(
         listed(host, key=f"{tmp_path}/no")
     )
     assert f"the key {none}, which is no private key" in refused(listed(host, key=str(none)))
-    assert f"the key {locked}, which needs a passphrase" in refused(listed(host, key=str(locked)))
+    needs = f"the key {locked} needs a passphrase, and no ssh-agent runs"
+    assert needs in refused(listed(host, key=str(locked)))
     keyless = Host(host.address, host.address, user="root", known_hosts=str(lab.known_hosts))
     assert "wants a key for root, and there is none" in refused(keyless)
+
+
+def test_a_locked_key_is_left_to_the_agent(
+    lab: SshLab, listed: Listed, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the agent does not hold is named; one that it holds lets us in. A locked key of
+    ~/.ssh does not keep us from trying the next."""
+    host = lab.standing[0]
+    locked = home / ".ssh" / "id_rsa"
+    shutil.copy(lab.key, locked)
+    change = ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret", "-f", str(locked)]
+    subprocess.run(change, check=True, capture_output=True)
+    entry = Host(
+        host.address,
+        host.address,
+        user="root",
+        known_hosts=str(lab.known_hosts),
+        python=lab.python,
+    )
+    assert f"the key {locked} needs a passphrase, and no ssh-agent runs" in refused(entry)
+    with agent(tmp_path / "agent", monkeypatch):
+        assert f"the key {locked} needs a passphrase, and the ssh-agent does not" in refused(entry)
+        subprocess.run(["ssh-add", "-q", str(lab.key)], check=True)
+        with connected([entry]) as (machine,):
+            assert machine.run(["id", "-u"]).out == "0\n"
+    shutil.copy(lab.key, home / ".ssh" / "id_ed25519")
+    with connected([entry]) as (machine,):
+        assert machine.run(["id", "-u"]).out == "0\n"
+
+
+@contextmanager
+def agent(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An ssh-agent without keys, for the length of a block."""
+    running = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL)
+    try:
+        assert _until(path.exists)
+        with monkeypatch.context() as here:
+            here.setenv("SSH_AUTH_SOCK", str(path))
+            yield
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def test_a_key_in_pkcs8_lets_us_in(lab: SshLab, listed: Listed, tmp_path: Path) -> None:
+    """OpenSSH reads that format, so an inventory may name such a key."""
+    key = serialization.load_ssh_private_key(lab.key.read_bytes(), None)
+    kind = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    plain, locked = tmp_path / "plain", tmp_path / "locked"
+    plain.write_bytes(key.private_bytes(*kind, serialization.NoEncryption()))
+    secret = serialization.BestAvailableEncryption(b"secret")
+    locked.write_bytes(key.private_bytes(*kind, secret))
+    host = lab.standing[0]
+    with connected([listed(host, key=str(plain))]) as (machine,):
+        assert machine.run(["id", "-u"]).out == "0\n"
+    assert f"the key {locked} needs a passphrase" in refused(listed(host, key=str(locked)))
+
+
+@pytest.mark.parametrize("kind", ["rsa", "ecdsa"])
+def test_every_kind_of_key_is_read_in_pkcs8(tmp_path: Path, kind: str) -> None:
+    """With the same public key as in OpenSSH's own format."""
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(key)], check=True)
+    before = _ssh_connect._key(str(key))
+    change = ["ssh-keygen", "-q", "-p", "-m", "PKCS8", "-P", "", "-N", "", "-f", str(key)]
+    subprocess.run(change, check=True, capture_output=True)
+    assert b"BEGIN PRIVATE KEY" in key.read_bytes()
+    assert _ssh_connect._key(str(key)) == before
 
 
 def test_a_server_that_wants_a_password_is_told(lab: SshLab, listed: Listed) -> None:
@@ -395,6 +466,31 @@ def test_who_may_not_act_as_root_is_told(lab: SshLab, listed: Listed) -> None:
     said = refused(listed(host, user="ops"))
     assert said.startswith(f"{host.address} lets ops in, but not act as root (sudo -n says: ")
     assert "ops ALL=(ALL) NOPASSWD: ALL" in said
+
+
+def test_a_sudo_that_demands_a_terminal_is_named(lab: SshLab, listed: Listed) -> None:
+    """`Defaults requiretty` is not a missing line in sudoers, and has a remedy of its own."""
+    host = lab.add()
+    host.add_user("ops", sudo=True)
+    sudoers = "Defaults requiretty\nroot ALL=(ALL) ALL\nops ALL=(ALL) NOPASSWD: ALL\n"
+    host.write("/etc/sudoers", sudoers)
+    message = refused(listed(host, user="ops"))
+    assert message.startswith(f"{host.address} lets ops in, but its sudo demands a terminal")
+    assert "Defaults:ops !requiretty" in message
+    host.write("/etc/sudoers", f"{sudoers}Defaults:ops !requiretty\n")
+    with connected([listed(host, user="ops")]) as (machine,):
+        assert machine.run(["id", "-un"]).out == "root\n"
+
+
+@pytest.mark.parametrize("shell", ["/usr/sbin/nologin", "/bin/false"])
+def test_a_user_without_a_shell_is_named(lab: SshLab, listed: Listed, shell: str) -> None:
+    """That commands cannot be run is not that sudo is refused."""
+    host = lab.add()
+    host.add_user("ops", sudo=True)
+    host.run("usermod", "--shell", shell, "ops")
+    message = refused(listed(host, user="ops"))
+    assert message.startswith(f"{host.address} lets ops in, but runs no commands for ops (it ")
+    assert "chsh -s /bin/sh ops" in message
 
 
 def test_what_a_host_lacks_is_told(lab: SshLab, listed: Listed) -> None:
