@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("harness", "nemesis", "checkers", "clusters", "reports")
 LONGEST_FUNCTION = 70
-LONGEST_FILE = 500
+LONGEST_FILE = 700
 VAGUE = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 # somebody's own machine: a path on it, or the address of a registry near it
@@ -69,7 +69,7 @@ def test_functions_are_short() -> None:
 
 
 def test_files_are_short() -> None:
-    """No Python file has more than 500 lines."""
+    """No Python file has more than 700 lines."""
     lengths = {_name(path): len(path.read_text().splitlines()) for path in _python()}
     assert not {name: lines for name, lines in lengths.items() if lines > LONGEST_FILE}
 
