@@ -24,6 +24,7 @@ from reports._cells import Cells, cells
 
 LEAD_NS = 1_000_000_000  # of the picture, before the load
 IMPORTED = "imported"  # in place of a system: the history is another tool's
+LOGS = (".log", ".jsonl")  # how the names of nodes' logs end
 MOST_DOUBTS = 20  # that are told
 UNTOLD = "trial.toml could not be read"
 

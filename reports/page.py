@@ -19,6 +19,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -28,11 +29,12 @@ from harness.rundir import RunDir
 from reports import _behind, _findings, _lanes, _recovery, _words
 from reports._advice import ADVICE
 from reports._cells import Cells
-from reports._run import IMPORTED, Told, put, read, rerun_command
+from reports._run import IMPORTED, LOGS, Told, put, read, rerun_command
 
 LEAST_NS = 1_000_000  # of a picture
 MOST_LINES = 6000  # of what nodes told
 MOST_TEXT = 60_000  # letters of a file that is shown
+MOST_NODES = 200  # whose logs are linked
 MOST_OUTPUT = 6000  # letters of what a node printed
 ASIDE = {"poll": "polls", "read": "final reads", "commit": "commits"}  # beside messages
 NONE: list[Any] = []  # of what could not be read
@@ -60,8 +62,9 @@ def render(run: RunDir) -> Path | None:
     return put(run.report_file, html(read(run)))
 
 
-def html(told: Told, links: Sequence[tuple[str, str]] = ()) -> str:
-    """The whole page. `links`: where it leads to, when it is one of several: words and address."""
+def html(told: Told, links: Sequence[tuple[str, str]] = (), folder: str = "") -> str:
+    """The whole page. `links`: where it leads to, when it is one of several: words and address.
+    `folder`: the address of the run's files; empty where they lie beside the page."""
     findings = told.part("the findings", lambda: _findings.shown(told), NONE)
     head, rest = _words.headline(_words.clip(told.sentence, 1500))
     carried = scripts()
@@ -82,6 +85,7 @@ def html(told: Told, links: Sequence[tuple[str, str]] = ()) -> str:
         addresses=sorted((str(k), str(v)) for k, v in told.named("addresses").items()),
         trial=told.part("trial.toml", lambda: _trial(told.run.trial_file), ""),
         plan=_words.clip(told.plan, MOST_TEXT),
+        logs=told.part("the nodes' logs", lambda: _logs(told, folder), NONE),
         printed=told.part("what nodes printed", lambda: _printed(told), NONE),
         command_line=rerun_command(told),
         imported=told.trial.system == IMPORTED,
@@ -167,6 +171,18 @@ def _fault(told: Told, end: int, fault: Any) -> dict[str, Any]:
         "begin": _lanes.ms(begin) if known else None,
         "end": _lanes.ms(healed) if known else None,
     }
+
+
+def _logs(told: Told, folder: str) -> list[tuple[str, list[tuple[str, str, int]]]]:
+    """Each node's logs that are not empty: name, address and bytes."""
+    files: dict[str, list[tuple[str, str, int]]] = {}
+    for path in sorted(told.run.path.glob("nodes/*/*")):
+        if path.name.endswith(LOGS) and path.is_file() and not path.is_symlink():
+            node, size = path.parent.name, path.stat().st_size
+            target = "/".join(quote(os.fsencode(p), safe="") for p in ("nodes", node, path.name))
+            files.setdefault(node, []).append((path.name, folder + target, size))
+    logs = ((node, [log for log in found if log[2]]) for node, found in files.items())
+    return [(node, found) for node, found in logs if found][:MOST_NODES]
 
 
 def _printed(told: Told) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ because a large one takes all of a machine's cores.
 
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +18,13 @@ from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    JSONResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Route
 
 from harness.errors import SeatrialError
@@ -31,13 +37,25 @@ from reports._site import live
 from reports._site.archive import archived
 from reports._site.compare import compared
 from reports._site.guard import Door, Guard
-from reports._site.matrix import FIGURES, matrices
-from reports._site.rows import FOREIGN, PER_PAGE, RUNNING, Catalogue, Row, Wish, choices
+from reports._site.matrix import ALL, FIGURES, matrices, trend
+from reports._site.rows import FOREIGN, PER_PAGE, RUNNING, STATES, Catalogue, Row, Wish, facets
 from reports._site.shelf import Missing, Shelf, unfit
 from reports._words import VERDICT_WORDS, clip
 
 REPORTS_KEPT = 6
 MOST_CHOICES = 1_000  # of runs to compare
+MOST_HISTORY = 200  # runs on a trial's page
+HEADINGS = {
+    "state": "verdict",
+    "name": "run",
+    "trial": "trial",
+    "acknowledged": "acknowledged",
+    "lost": "lost",
+    "rto": "fault to ack",
+    "load": "load",
+    "seed": "seed",
+}
+TEXT = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 SCRIPT, STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
 STATIC = {  # ours alone, by the name they are asked for
@@ -59,6 +77,8 @@ def application(shelf: Shelf, door: Door) -> Starlette:
             Route("/runs/{name}", site.run),
             Route("/runs/{name}/archive", site.archive),
             Route("/runs/{name}/live", site.live),
+            Route("/runs/{name}/nodes/{node}/{file}", site.log),
+            Route("/trial", site.trial),
             Route("/compare", site.compare),
             Route("/suites", site.suites),
             Route("/static/{name}", site.static),
@@ -90,7 +110,8 @@ class Site:
             total=len(rows),
             found=len(chosen),
             pages=pages,
-            choices=choices(rows),
+            facets=facets(rows, wish),
+            heads={name: heading(wish, name, words) for name, words in HEADINGS.items()},
         )
 
     def runs_json(self, request: Request) -> Response:
@@ -125,6 +146,32 @@ class Site:
             return Response(media_type="application/gzip", headers=headers)
         return StreamingResponse(archived(folder), media_type="application/gzip", headers=headers)
 
+    def log(self, request: Request) -> Response:
+        """What a node wrote while the run went on, as plain text whatever it is."""
+        words = request.path_params
+        path = self.catalogue.shelf.log(words["name"], words["node"], words["file"])
+        return FileResponse(path, media_type=TEXT)
+
+    def trial(self, request: Request) -> Response:
+        """All runs of a trial, the newest first, and how its numbers went."""
+        name = request.query_params.get("name", "")
+        wish = Wish(only={"trial": name})
+        rows = wish.chosen(self.catalogue.rows())
+        if not name or not rows:
+            raise Missing
+        states = Counter(row.state for row in rows)
+        oldest_first = rows[MOST_HISTORY - 1 :: -1] if len(rows) >= MOST_HISTORY else rows[::-1]
+        return _page(
+            "trial.html",
+            name=name,
+            rows=rows[:MOST_HISTORY],
+            total=len(rows),
+            heads={word: _plain_heading(words) for word, words in HEADINGS.items()},
+            states=[(states[state], state) for state in STATES if states[state]],
+            trends=[(trend([f.of_row(r) for r in oldest_first], f.words), f) for f in FIGURES],
+            asked_trial=asked(wish),
+        )
+
     def live(self, request: Request) -> Response:
         """A run in progress, as server-sent events."""
         folder = self.catalogue.shelf.run(request.path_params["name"])
@@ -155,7 +202,8 @@ class Site:
     def suites(self, request: Request) -> Response:
         """Trials by nights."""
         made = matrices(self.catalogue.shelf, self.catalogue.rows())
-        return _page("suites.html", matrices=made, figures=FIGURES)
+        any_suite = any(matrix.name != ALL for matrix in made)
+        return _page("suites.html", matrices=made, figures=FIGURES, any_suite=any_suite)
 
     def static(self, request: Request) -> Response:
         """Our own files."""
@@ -188,7 +236,9 @@ class Site:
                 if why := unfit(folder):
                     return b"", f"no report is made of it: {why}"
                 try:
-                    html = page.html(read(RunDir(folder)), _links(folder.name))
+                    html = page.html(
+                        read(RunDir(folder)), _links(folder.name), f"{address(folder.name)}/"
+                    )
                 except BROKEN as e:
                     return b"", _why(e)
                 known = (mark, html.encode("utf-8", "replace"))
@@ -260,6 +310,11 @@ def address(name: str) -> str:
     return f"/runs/{quote(os.fsencode(name), safe='')}"
 
 
+def history(name: str) -> str:
+    """Where the runs of a trial are listed."""
+    return f"/trial?{urlencode({'name': os.fsencode(name)})}"
+
+
 def asked(wish: Wish, **changes: str) -> str:
     """The list's address with some of its words changed."""
     words = {name: os.fsencode(value) for name, value in wish.query(**changes).items()}
@@ -278,8 +333,12 @@ def heading(wish: Wish, name: str, words: str) -> Markup:
     )
 
 
+def _plain_heading(words: str) -> Markup:
+    return Markup('<th scope="col">{}</th>').format(words)
+
+
 TEMPLATES = page.TEMPLATES.overlay()
-TEMPLATES.filters = page.TEMPLATES.filters | {"address": address}
+TEMPLATES.filters = page.TEMPLATES.filters | {"address": address, "history": history}
 TEMPLATES.globals = page.TEMPLATES.globals | {
     "asked": asked,
     "heading": heading,

@@ -6,8 +6,9 @@ note of what is the matter.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ RUNNING, UNJUDGED, FOREIGN = "running", "not judged", "no run"
 STATES = ("invalid", "unknown", "valid", RUNNING, UNJUDGED, FOREIGN)
 SMALL = {"trial.toml": 1_000_000, "run.json": 4_000_000, "verdict.json": 64_000_000}
 PER_PAGE = 100
+MOST_CHIPS = 12  # of one facet
 MOST_WORD = 80  # letters of a name in the list
 LONGEST = 300
 NAMED = re.compile(r"(\d{4})(\d\d)(\d\d)-\d{6}-")
@@ -49,6 +51,7 @@ class Row:
     lost: int | None = None
     rto_s: float | None = None
     rate: float | None = None
+    load_s: float | None = None  # how long clients operated
     notes: tuple[str, ...] = ()
     linked: bool = True  # it has a page of its own
 
@@ -92,6 +95,7 @@ class Row:
             "acknowledged": self.acknowledged,
             "lost": self.lost,
             "rto_s": self.rto_s,
+            "load_s": self.load_s,
             "notes": list(self.notes),
         }
 
@@ -165,6 +169,7 @@ def read_row(folder: Path) -> Row:
     about: dict[str, Any] = {
         "trial": trial,
         "started": clip(state.get("started", ""), MOST_WORD),
+        "load_s": _load_s(state),
     }
     if is_running(folder):
         return Row(name, RUNNING, **about, notes=tuple(notes))
@@ -200,10 +205,18 @@ def _why_unjudged(folder: Path, state: Mapping[str, Any]) -> str:
     return f"it broke off at: {phase}; seatrial check judges what was recorded"
 
 
+def _load_s(state: Mapping[str, Any]) -> float | None:
+    began, ended = number(state, "load_began_ns"), number(state, "load_ended_ns")
+    return (ended - began) / 1e9 if began is not None and ended is not None else None
+
+
 def _said(verdict: Verdict) -> dict[str, Any]:
     codes = tuple(clip(code, MOST_WORD) for code in dict.fromkeys(verdict.convicting))
     reasons = tuple(clip(reason.code, MOST_WORD) for reason in verdict.reasons)
-    return {"sentence": clip(verdict.sentence, LONGEST), "codes": (codes or reasons)[:8]}
+    word, _, rest = verdict.sentence.partition(": ")
+    sentence = rest if word.lower() == verdict.verdict.value else verdict.sentence
+    sentence = sentence[:1].upper() + sentence[1:]
+    return {"sentence": clip(sentence, LONGEST), "codes": (codes or reasons)[:8]}
 
 
 def _numbers(verdict: Verdict, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,13 +266,21 @@ SORTS: Mapping[str, Callable[[Row], Key]] = {
     "acknowledged": lambda row: row.acknowledged,
     "lost": lambda row: row.lost,
     "rto": lambda row: row.rto_s,
+    "load": lambda row: row.load_s,
 }
-DESCENDING = ("name", "acknowledged", "lost", "rto")  # what the first click on a heading gives
+DESCENDING = (
+    "name",
+    "acknowledged",
+    "lost",
+    "rto",
+    "load",
+)  # what the first click on a heading gives
 FILTERS: Mapping[str, Callable[[Row], str]] = {
     "state": lambda row: row.state,
     "system": lambda row: row.trial.system if row.trial else "",
     "hosts": lambda row: row.trial.hosts if row.trial else "",
     "workload": lambda row: row.trial.workload if row.trial else "",
+    "trial": lambda row: row.subject,
 }
 
 
@@ -307,10 +328,37 @@ class Wish:
         return {name: value for name, value in {**own, **changes}.items() if value}
 
 
-def choices(rows: Iterable[Row]) -> dict[str, list[str]]:
-    """What can be chosen of each filter: what there is."""
-    there = list(rows)
-    return {
-        name: sorted({value for row in there if (value := of(row))})[:50]
-        for name, of in FILTERS.items()
-    }
+@dataclass(frozen=True)
+class Choice:
+    """A value of a facet, and how many runs have it."""
+
+    value: str
+    count: int
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Facet:
+    """What the list can be narrowed by, with the values that are there."""
+
+    name: str
+    choices: tuple[Choice, ...]
+    left_out: int = 0
+
+
+def facets(rows: Sequence[Row], wish: Wish) -> list[Facet]:
+    """The facets that would narrow the list. Each counts the runs that match all but itself."""
+    found = [_facet(rows, wish, name) for name in FILTERS if name != "trial"]
+    return [facet for facet in found if len(facet.choices) > 1 or facet.name in wish.only]
+
+
+def _facet(rows: Sequence[Row], wish: Wish, name: str) -> Facet:
+    others = replace(wish, only={key: v for key, v in wish.only.items() if key != name})
+    counts = Counter(value for row in others.chosen(rows) if (value := FILTERS[name](row)))
+    order = sorted(counts, key=STATES.index) if name == "state" else sorted(counts)
+    own = wish.only.get(name, "")
+    shown = [value for at, value in enumerate(order) if at < MOST_CHIPS or value == own]
+    if own and own not in counts:
+        shown.append(own)
+    made = tuple(Choice(value, counts[value], value == own) for value in shown)
+    return Facet(name, made, len(set(order) - set(shown)))

@@ -16,6 +16,7 @@ from harness.cluster import FOLDER as CLUSTERS
 from harness.errors import BadRequest
 from harness.runs import LATEST
 from harness.suite.names import FOLDER as SUITES
+from reports._run import LOGS
 
 MOST_FILES = 100_000  # of one run
 OWN = (CLUSTERS, SUITES)  # folders of ours that are no runs
@@ -64,6 +65,23 @@ class Shelf:
         if not is_run(folder):
             raise Missing
         return folder
+
+    def log(self, name: str, node: str, file: str) -> Path:
+        """A log of a run's node. Missing unless it is a plain file in the node's own folder, and no
+        part of its path is a link."""
+        path = self.run(name)
+        if not file.endswith(LOGS):
+            raise Missing
+        for part, is_kind in (("nodes", stat.S_ISDIR), (node, stat.S_ISDIR), (file, stat.S_ISREG)):
+            if part.startswith(".") or "/" in part or "\0" in part:
+                raise Missing
+            path = path / part
+            try:
+                if not is_kind(path.lstat().st_mode):
+                    raise Missing
+            except (OSError, ValueError) as e:
+                raise Missing from e
+        return path
 
     def latest(self) -> str:
         """The run that `latest` leads to. Missing when it leads elsewhere."""

@@ -1,5 +1,6 @@
 """`seatrial serve`: what its pages say, and that nothing of a run's folder can act in them."""
 
+import html
 import io
 import json
 import re
@@ -224,6 +225,91 @@ def test_suites_are_matrices(runs: Path) -> None:
     assert "demo not as expected 90" in text
     assert "All runs, by day trial 11-21 11-22" in text
     assert "unsafe-default, local invalid" in text
+
+
+def test_without_a_suite_the_page_says_how_to_get_one(runs: Path) -> None:
+    """Runs by day are there all the same."""
+    text = Page(site_lab.browser(runs).get("/suites").text).text
+    assert "No suite has been run into this folder yet: seatrial suite" in text
+    assert "All runs, by day" in text
+
+
+def chips(runs: Path, query: str) -> dict[str, str]:
+    """The filters' words with their counts, by address."""
+    shown = site_lab.browser(runs).get(f"/{query}").text
+    found = re.findall(r'<a class="chip" href="([^"]+)"[^>]*>(.*?)</a>', shown)
+    return {html.unescape(re.sub("<[^>]+>", "", words)): address for address, words in found}
+
+
+def test_filters_say_how_many_runs_they_leave(runs: Path) -> None:
+    """Each counts what matches everything but itself; one that is chosen can be left again."""
+    assert set(chips(runs, "")) == {"invalid 1", "valid 1"}
+    assert set(chips(runs, "?q=unsafe")) == set()
+    chosen = chips(runs, "?state=valid")
+    assert set(chosen) == {"invalid 1", "valid 1"}
+    assert "state=" not in chosen["valid 1"]
+    assert order(runs, html.unescape(chosen["invalid 1"]).removeprefix("/")) == [INVALID]
+    assert "nothing 0" in chips(runs, "?state=nothing")
+
+
+def test_a_trial_has_a_page_with_its_history(runs: Path) -> None:
+    """All its runs, the newest first, and how its numbers went; the list leads there."""
+    name = RunDir(runs / VALID).trial().name
+    asked = site_lab.browser(runs)
+    assert f'href="/trial?name={name}"' in asked.get("/").text
+    shown = asked.get(f"/trial?name={name}").text
+    assert re.findall(r'<td class="name"><a href="/runs/([^"]+)">', shown) == [INVALID, VALID]
+    assert "2 runs, 1 invalid, 1 valid" in Page(shown).text
+    assert asked.get("/trial?name=none").status_code == 404
+    assert asked.get("/trial").status_code == 404
+
+
+def test_how_long_a_run_had_load_is_listed(runs: Path) -> None:
+    """In seconds, from run.json."""
+    RunDir(runs / VALID).update_state(load_began_ns=2_000_000_000, load_ended_ns=14_500_000_000)
+    listed = json.loads(site_lab.browser(runs).get("/runs.json").text)
+    assert {row["run"]: row["load_s"] for row in listed}[VALID] == 12.5
+
+
+def test_a_report_leads_to_the_logs_of_nodes(runs: Path) -> None:
+    """As plain text whatever is in them; in the file, by addresses beside it."""
+    run = RunDir(runs / VALID)
+    log = run.node("broker-1") / "odd name?.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("<script>alert(1)</script>")
+    (log.parent / "empty.log").touch()
+    assert 'href="nodes/broker-1/odd%20name%3F.log"' in page.html(read(run))
+    asked = site_lab.browser(runs)
+    shown = asked.get(f"/runs/{VALID}").text
+    assert "empty.log" not in shown
+    address = f"/runs/{VALID}/nodes/broker-1/odd%20name%3F.log"
+    assert f'href="{address}"' in shown
+    answer = asked.get(address)
+    assert answer.text == "<script>alert(1)</script>"
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_only_logs_of_nodes_are_given_away(runs: Path) -> None:
+    """No other file, no link, and nothing outside the node's folder."""
+    run = RunDir(runs / VALID)
+    folder = run.node("broker-1")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "node.toml").write_text(SECRET)
+    (folder / "away.log").symlink_to(run.trial_file)
+    (folder / "inside.log").mkdir()
+    (run.path / "secret.log").write_text(SECRET)
+    (folder.parent / "linked").symlink_to(run.path)
+    (folder.parent / "linked.log").write_text(SECRET)
+    asked = site_lab.browser(runs)
+    for path in (
+        *("broker-1/node.toml", "broker-1/away.log", "broker-1/inside.log", "broker-1/none.log"),
+        *("linked/secret.log", "../secret.log", "%2e%2e/secret.log", "broker-1/..%2f..%2fx.log"),
+        *("broker-1/%00.log", ".hidden/x.log"),
+    ):
+        answer = asked.get(f"/runs/{VALID}/nodes/{path}")
+        assert answer.status_code == 404, path
+        assert SECRET not in answer.text
 
 
 def test_an_archive_holds_the_run_and_nothing_else(runs: Path) -> None:

@@ -72,7 +72,15 @@ def tab(reader: Reader, site: str) -> Iterator[Page]:
 @pytest.mark.parametrize(
     "path",
     [
-        *("/", "/suites", "/compare", "/runs/20261119-000000-hostile", f"/runs/{LIVE}"),
+        *(
+            "/",
+            "/?state=valid",
+            "/suites",
+            "/compare",
+            "/trial?name=sound",
+            "/runs/20261119-000000-hostile",
+            f"/runs/{LIVE}",
+        ),
         f"/compare?run={KINDS['valid']}&run={KINDS['invalid']}",
     ],
 )
@@ -96,16 +104,27 @@ def test_two_runs_are_side_by_side_on_a_phone(tab: Page, site: str) -> None:
     assert tab.evaluate(page_lab.HIDDEN, ".scroll:has(> .pairs)") == []
 
 
+def test_the_list_is_read_without_moving_it_on_a_phone(tab: Page, site: str) -> None:
+    """Each run is a card in which everything is in sight."""
+    tab.set_viewport_size({"width": 390, "height": 900})
+    tab.goto(site, wait_until="load")
+    assert tab.evaluate(page_lab.HIDDEN, ".scroll:has(> .runs)") == []
+    edges = (
+        "() => [...document.querySelectorAll('.runs td')].map(e => e.getBoundingClientRect().right)"
+    )
+    assert max(tab.evaluate(edges)) <= 390
+
+
 def test_from_the_list_to_two_runs_side_by_side(tab: Page, site: str) -> None:
     """Search, tick two, and see their curves on one axis."""
     tab.goto(site)
     tab.get_by_label("Search").fill("storm")
-    tab.get_by_role("button", name="Show", exact=True).click()
+    tab.get_by_role("button", name="Search", exact=True).click()
     expect(tab.locator("tbody tr")).to_have_count(1)
     tab.goto(site)
     for name in KINDS.values():
         tab.get_by_label(f"Compare {name}").check()
-    tab.get_by_role("button", name="Compare two that are ticked").click()
+    tab.get_by_role("button", name="Compare the two selected").click()
     expect(tab.locator("#curves canvas")).to_have_count(4)
 
 
