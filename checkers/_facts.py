@@ -15,7 +15,6 @@ from checkers._timeline import NO_SET, Ask, measure
 from harness.dealing import Dealt, dealt_sets
 from harness.history import History
 from harness.intervals import (
-    ENDING,
     Event,
     FaultInterval,
     Window,
@@ -95,7 +94,7 @@ class Outline:
         """By node: from the beginning of a fault that ends its process to that fault's healing."""
         found: dict[str, list[Window]] = {}
         for fault in self.faults:
-            if fault.kind in ENDING and fault.begin is not None:
+            if fault.ends and fault.begin is not None:
                 window = Window(fault.begin, self.end if fault.healed is None else fault.healed)
                 for node in fault.names:
                     found.setdefault(node, []).append(window)

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from harness.intervals import SPOILING, FaultInterval, Window, in_force
+from harness.intervals import FaultInterval, Window, in_force
 
 Link = tuple[str, str]  # names of the sending and the receiving node
 DROP = "drop"
@@ -76,7 +76,7 @@ def idle_disks(faults: Sequence[FaultInterval], end: int) -> frozenset[int]:
     return frozenset(
         fault.id
         for fault, window in _installed(faults, end)
-        if fault.kind in SPOILING
+        if fault.effects.spoils
         and fault.names
         and all(_covered(window, silent[name]) for name in fault.names)
     )

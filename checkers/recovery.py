@@ -34,8 +34,10 @@ from typing import Any
 
 from checkers._facts import Facts, Outline, facts, full_set_at, latest
 from checkers._timeline import NO_SET
+from harness.contracts import Destroys, Ends
+from harness.effects import effects_of
 from harness.history import History
-from harness.intervals import ASKING, EXCUSING, Event, FaultInterval, faults_at
+from harness.intervals import Event, FaultInterval, faults_at
 from harness.operation import F, Type
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
@@ -285,7 +287,8 @@ def _excusable(outline: Outline) -> bool:
     """Whether a part of the record is missing that may excuse a crash: the beginning of a fault
     under which a node may end, or the word that the test bed lost it."""
     unbegun = {kind for kind, fault in _unended(outline) if fault is None or fault.begin is None}
-    return bool(unbegun & {"", *EXCUSING}) or bool(outline.cut_short and "events" in outline.gaps)
+    excusing = {kind for kind in unbegun if not kind or effects_of(kind).excuses_exit}
+    return bool(excusing) or bool(outline.cut_short and "events" in outline.gaps)
 
 
 def _perhaps_excused(crash: Finding) -> Reason:
@@ -303,7 +306,7 @@ def _lost_by_the_bed(event: Event, outline: Outline) -> bool:
 def _failed_by_its_disk(event: Event, outline: Outline) -> bool:
     """The node may end rather than go on: the nemesis spoilt its disk, or what was on it."""
     return any(
-        fault.kind in EXCUSING
+        fault.effects.excuses_exit
         and event.node in fault.names
         and fault.begin is not None
         and fault.begin <= event.t <= _excused_until(fault, outline)
@@ -313,7 +316,7 @@ def _failed_by_its_disk(event: Event, outline: Outline) -> bool:
 
 def _excused_until(fault: FaultInterval, outline: Outline) -> int:
     """Damage that nobody repaired may be met at any time after."""
-    if fault.kind == "corrupt" or fault.healed is None:
+    if fault.effects.destroys is not Destroys.NONE or fault.healed is None:
         return outline.end
     return fault.healed
 
@@ -333,7 +336,7 @@ def _planned_exit(event: Event, outline: Outline) -> bool:
 def _asked_to_end(event: Event, outline: Outline) -> bool:
     """By a fault that says so before it ends nodes."""
     return any(
-        fault.kind in ASKING
+        fault.effects.ends is Ends.ASKED
         and event.node in fault.names
         and fault.begin is not None
         and fault.begin <= event.t <= (outline.end if fault.healed is None else fault.healed)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from harness.explain_words import Step
 from harness.history import History
-from harness.intervals import ENDING, Event, FaultInterval, events
+from harness.intervals import Event, FaultInterval, events
 
 NAMED = 3  # nodes of one part that are told by name
 
@@ -75,9 +75,9 @@ def _several(names: Sequence[str], role: str) -> str:
 def _ended(fault: FaultInterval) -> str:
     many = len(fault.names) > NAMED
     names = f"{len(fault.names)} nodes" if many else ", ".join(fault.names)
-    if fault.kind in ENDING:
+    if fault.ends:
         return f"{names} started again"
-    return f"{names} resumed" if fault.kind == "pause" else "healed"
+    return f"{names} resumed" if fault.effects.suspends else "healed"
 
 
 # ------------------------------------------------------------------------------------ the cluster

@@ -12,21 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from harness.contracts.faults import LOST_COPIES as LOST_COPIES
+from harness.contracts.faults import Destroys, Effects, Ends
+from harness.effects import effects_of
 from harness.reading import json_of
-
-ASKING = ("membership", "restart")  # kinds of fault that ask processes to end
-DARK = (*ASKING, "kill", "power", "unsynced", "wipe")  # ... that end them until healed
-ENDING = (*DARK, "corrupt")  # ... that end them, if only to start them again at once
-SILENCING = (*DARK, "pause")  # ... after which a node says and hears nothing until it is healed
-SPOILING = ("disk-full", "fsync", "read-only")  # ... of a node's disk while its process runs
-# ... under which a node may end by its own will, or refuse to start: its machine failed it
-EXCUSING = (
-    *(*SPOILING, "corrupt"),
-    *("starve-descriptors", "starve-memory"),
-)
-# ... that take from a node's disk what had been synced: from those that they tell of
-DESTROYING = ("corrupt", "membership", "wipe")
-LOST_COPIES = "lost_copies"  # in what a fault saw of its effect: nodes whose copies are gone
 
 
 @dataclass(frozen=True)
@@ -56,13 +45,24 @@ class FaultInterval:
     @property
     def destroyed(self) -> tuple[str, ...]:
         """The nodes from whose disks it took what had been synced."""
-        if self.kind not in DESTROYING:
+        destroys = self.effects.destroys
+        if destroys is Destroys.NONE:
             return ()
         told = (self.observation.get(when) or {} for when in ("effect", "healing"))
         copies = [seen[LOST_COPIES] for seen in told if LOST_COPIES in seen]
-        if copies or self.kind == "membership":
+        if copies or destroys is Destroys.OBSERVED:
             return tuple(sorted({name for names in copies for name in names}))
-        return self.names  # nobody could look
+        return self.names
+
+    @property
+    def effects(self) -> Effects:
+        """What its kind declares."""
+        return effects_of(self.kind)
+
+    @property
+    def ends(self) -> bool:
+        """It ends the processes of its targets, if only to start them again at once."""
+        return self.effects.ends is not Ends.NOT
 
     @property
     def in_turn(self) -> bool:
@@ -72,7 +72,7 @@ class FaultInterval:
     @property
     def silences(self) -> bool:
         """Its targets say and hear nothing from its apply to its heal."""
-        return self.kind in SILENCING and not self.in_turn
+        return self.effects.silences and not self.in_turn
 
     @property
     def stuck(self) -> str:

@@ -19,9 +19,8 @@ from harness.errors import BadRequest
 from harness.plans import joined
 from harness.reading import MOST_S, NotTOML, is_number, parsed, shown, text_of, whole
 from harness.spark_master import DEFAULT, Master
-from harness.trial import Trial
+from harness.trial import ZONE_COUNT, Trial
 from harness.written import Written
-from harness.zones import COUNT
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 MAX_SEEDS = 10_000
@@ -128,7 +127,7 @@ class Zones(Pairs):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> dict[str, Any]:
         if isinstance(value, str) and value.strip().isdecimal():
-            return {COUNT: whole(value)}
+            return {ZONE_COUNT: whole(value)}
         return super().convert(value, param, ctx)
 
 

@@ -9,7 +9,7 @@ spans: nothing is tidied away.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.intervals import ENDING, Event, FaultInterval
+from harness.intervals import Event, FaultInterval
 
 ENDS = ("stop", "exit", "fatal")  # after these a node plays no part until it starts again
 
@@ -121,7 +121,7 @@ def _kills(faults: Iterable[FaultInterval]) -> Mapping[str, Sequence[int]]:
     """When each node was killed by the nemesis, or lost power."""
     killed: dict[str, list[int]] = {}
     for fault in faults:
-        if fault.kind in ENDING and not fault.in_turn and fault.applied is not None:
+        if fault.ends and not fault.in_turn and fault.applied is not None:
             for node in fault.names:
                 killed.setdefault(node, []).append(fault.applied)
     return {node: sorted(times) for node, times in killed.items()}

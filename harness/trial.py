@@ -12,19 +12,12 @@ from typing import Any
 import tomli_w
 
 from harness import places
+from harness.demands import DEMANDS as DEMANDS
+from harness.demands import ISOLATION as ISOLATION
 from harness.errors import BadRequest
 from harness.reading import MOST, MOST_S, parsed, shown
-from harness.zones import COUNT
 
-DEMANDS = ("no-loss", "at-least-once", "order-per-queue", "keeps-metadata", "recovers")
-ISOLATION = (  # of transactions, each a promise of all before it
-    "read-uncommitted",
-    "read-committed",
-    "snapshot-isolation",
-    "serializable",
-    "strong-session-serializable",
-    "strict-serializable",
-)
+ZONE_COUNT = "count"  # `zones = 3` is the table { count = 3 }
 SURVIVES = (  # kinds of fault that take nothing from a disk that was synced
     *("kill", "pause", "partition", "loss", "delay", "bandwidth", "restart", "clock", "crash"),
     *("starve-cpu", "starve-memory", "starve-descriptors", "disk-full", "read-only", "membership"),
@@ -97,7 +90,7 @@ class Trial:
             if key not in known:
                 raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
             if key == "zones" and isinstance(raw, int):
-                raw = {COUNT: raw}
+                raw = {ZONE_COUNT: raw}
             changes[key] = _checked(getattr(self, key), raw, f"{where}: {key}")
         return replace(self, **changes)
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from harness.contracts import Distance, Node
 from harness.errors import BadRequest, UnknownName
+from harness.trial import ZONE_COUNT
 
-COUNT = "count"  # `zones = 3` is the table { count = 3 }
 NAME = re.compile(r"[a-z][a-z0-9]*")
 MOST = len(ascii_lowercase)
 LEAST_S, MOST_S = 0.001, 0.5  # of a latency
@@ -32,8 +32,8 @@ def placed(nodes: Sequence[Node], zones: Mapping[str, Any]) -> Sequence[Node]:
     if not zones:
         return nodes
     _check(nodes, zones)
-    if COUNT in zones:
-        names = list(ascii_lowercase[: zones[COUNT]])
+    if ZONE_COUNT in zones:
+        names = list(ascii_lowercase[: zones[ZONE_COUNT]])
     else:
         names = list(dict.fromkeys(zones.values()))
     turn: Counter[str] = Counter()
@@ -75,8 +75,8 @@ def _distance(latency: Mapping[str, Any]) -> Distance:
 
 
 def _check(nodes: Sequence[Node], zones: Mapping[str, Any]) -> None:
-    if COUNT in zones:
-        count = zones[COUNT]
+    if ZONE_COUNT in zones:
+        count = zones[ZONE_COUNT]
         if len(zones) > 1:
             raise BadRequest("zones must be a number, or name nodes, and not both")
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST:

@@ -18,9 +18,17 @@ from dataclasses import asdict, replace
 from math import inf
 from typing import Any, cast
 
-from harness.contracts import Bed, Disked, DiskFault, DiskSeen, Node, Observation, ProcessState
+from harness.contracts import (
+    Bed,
+    Disked,
+    DiskFault,
+    DiskSeen,
+    Node,
+    Observation,
+    ProcessState,
+    Scene,
+)
 from harness.errors import BedFailed
-from harness.scene import Scene
 from nemesis._waiting import NS, each, reached
 
 SEEN_WITHIN_S = 5.0

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from harness.contracts import Bed, Observation
+from harness.contracts import Bed, Effect, Observation, Scene
 from harness.errors import BedFailed
-from harness.scene import Effect, Scene
 from nemesis._fabric import Fabric
 from nemesis._unable import unable_to_pace
 from nemesis.delay import Delay

@@ -16,8 +16,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from functools import reduce
 from types import MappingProxyType
 
-from harness.contracts import Agent, Distance, LinkRule, Node
-from harness.scene import NOTHING, Effect, Link
+from harness.contracts import NOTHING, Agent, Distance, Effect, Link, LinkRule, Node
 from nemesis._waiting import each
 
 

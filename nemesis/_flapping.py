@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from harness.contracts import Node, Observation
+from harness.contracts import Effect, Link, Node, Observation, Scene
 from harness.errors import in_words
-from harness.scene import Effect, Link, Scene
 from nemesis._network import LinkFault
 from nemesis._probes import sight
 

@@ -12,8 +12,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.contracts import Flight
-from harness.scene import Effect, Link, Scene
+from harness.contracts import Effect, Flight, Link, Scene
 from harness.sight import Overseen
 from nemesis._probes import patience
 from nemesis._waiting import NS, reached

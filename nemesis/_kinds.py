@@ -6,9 +6,8 @@ from types import ModuleType
 from typing import Any
 
 from harness import registry
-from harness.contracts import Node, PlannedFault
+from harness.contracts import Node, Param, PlannedFault
 from harness.errors import BadRequest, UnknownName
-from harness.scene import Param
 from nemesis._aliases import Alias, aliases
 
 ONE_WAY, BOTH_WAYS = " -> ", " <-> "

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
-from harness.contracts import Node, Observation
+from harness.contracts import Node, Observation, Scene
 from harness.errors import BedFailed
-from harness.scene import Scene
 from nemesis._processes import Hold, among
 from nemesis._there import there
 from nemesis._waiting import NS, each, reached

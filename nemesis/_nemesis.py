@@ -21,9 +21,8 @@ from random import Random
 from typing import Any
 
 from harness import plans, registry
-from harness.contracts import CLIENT, Bed, Injection, Node, Standing
+from harness.contracts import CLIENT, Bed, Injection, Node, Scene, Standing
 from harness.errors import BedFailed, NodeGone, in_words
-from harness.scene import Scene
 from nemesis import _conditions, _targets
 from nemesis._conditions import Acks, Event, Stands, State
 from nemesis._fabric import Fabric

@@ -8,8 +8,7 @@ would fare alike without it: it is seen on its other links, and has `failed` if 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.contracts import CLIENT, Node, Observation, PlannedFault
-from harness.scene import NOTHING, Effect, Link, Scene
+from harness.contracts import CLIENT, NOTHING, Effect, Link, Node, Observation, PlannedFault, Scene
 from nemesis import _links, _targets
 from nemesis._probes import Sighting, sight
 

@@ -9,8 +9,7 @@ another delays more, or leaves less room.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.contracts import Node, Observation
-from harness.scene import Effect, Link, Scene
+from harness.contracts import Effect, Link, Node, Observation, Scene
 from nemesis._flights import Measured, by_clocks, naturals
 from nemesis._network import LinkFault, outdone
 from nemesis._probes import Sighting, sight

@@ -16,9 +16,8 @@ from functools import partial
 from random import Random
 
 from harness import plans, registry
-from harness.contracts import Node, PlannedFault
+from harness.contracts import Node, Param, PlannedFault
 from harness.errors import BadRequest, UnknownName, Unsupported
-from harness.scene import Param
 from harness.trial import Trial
 from nemesis import _conditions, _targets
 from nemesis._aliases import Alias

@@ -20,8 +20,7 @@ from functools import cache
 from itertools import accumulate
 from math import ceil, exp, lgamma, log
 
-from harness.contracts import Bed
-from harness.scene import Effect, Link, Scene
+from harness.contracts import Bed, Effect, Link, Scene
 from harness.sight import Overseen
 from nemesis._waiting import NS, reached
 

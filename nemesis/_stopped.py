@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from harness.contracts import Bed, Node, Observation
+from harness.contracts import Bed, Node, Observation, Scene
 from harness.errors import BedFailed
 from harness.intervals import LOST_COPIES
-from harness.scene import Scene
 from nemesis._disks import data_of
 from nemesis.kill import Kill
 

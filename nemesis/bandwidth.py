@@ -11,9 +11,17 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import Bed, PlannedFault
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    Bed,
+    Effect,
+    Effects,
+    Link,
+    Param,
+    PlannedFault,
+    Scene,
+)
 from harness.errors import BadRequest
-from harness.scene import Effect, Link, Param, Scene
 from nemesis._flights import HEADERS_BYTES, Measured, by_sink, fly, per_s
 from nemesis._network import (  # noqa: F401 - part of what a fault offers
     DIRECTIONS,
@@ -30,6 +38,8 @@ PROBED_S = 0.4  # what is sent to see a rate, in seconds of it
 LEAST, MOST = 20, 400  # datagrams
 LARGEST_BYTES = 1200
 
+# what comes late is missed: another node may be elected without what this one acknowledged
+EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY)
 NEEDS = frozenset({"links", "bandwidth"})
 PARAMS = {
     "bytes_per_s": Param(1e6, "what a link carries", unit="bytes/s", low=10_000, high=10e6),

@@ -13,9 +13,16 @@ from random import Random
 from signal import SIGCONT
 from typing import Any
 
-from harness.contracts import Node, Observation, PlannedFault
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    Effects,
+    Node,
+    Observation,
+    Param,
+    PlannedFault,
+    Scene,
+)
 from harness.errors import BadRequest, BedFailed
-from harness.scene import Param, Scene
 from nemesis import _processes
 from nemesis._processes import TARGETS, Hold, among
 from nemesis._targets import possible
@@ -27,6 +34,8 @@ SLACK_S, SLACK_RATE = 0.05, 0.02
 SKEWS = (0.3, 2.0, 30.0, 3600.0)
 RATES = (0.5, 0.9, 1.1, 2.0)
 
+# records may outlive or lose their time, leases overlap, and the later write lose
+EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY)
 NEEDS = frozenset({"signal", "clock"})
 PARAMS = {
     "skew_s": Param(60.0, "ahead of the true time, or behind", unit="s", low=-1e8, high=1e8),

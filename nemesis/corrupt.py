@@ -13,8 +13,17 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import Node, Observation, PlannedFault
-from harness.scene import Param, Scene
+from harness.contracts import (
+    ALL_DEMANDS,
+    Destroys,
+    Effects,
+    Ends,
+    Node,
+    Observation,
+    Param,
+    PlannedFault,
+    Scene,
+)
 from nemesis._processes import check  # noqa: F401 - part of what a fault offers
 from nemesis._stopped import Destroying, damaged
 from nemesis._waiting import NS, each, reached
@@ -22,6 +31,10 @@ from nemesis._waiting import NS, each, reached
 TARGETS = ("one slave", "one broker", "minority broker")
 SETTLE_S = 10.0  # in which a node answers, or refuses its files and ends
 
+# a record that was damaged may be read as a sound one
+EFFECTS = Effects(
+    may_break=ALL_DEMANDS, ends=Ends.BOUNCED, excuses_exit=True, destroys=Destroys.TARGETS
+)
 NEEDS = frozenset({"signal", "restart", "files"})
 PARAMS = {
     "how": Param("flip", "what is done to the files", among=("flip", "truncate")),

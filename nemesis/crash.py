@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import CLIENT, Node, Observation, PlannedFault
+from harness.contracts import CLIENT, Effects, Node, Observation, PlannedFault, Scene
 from harness.errors import BadRequest
-from harness.scene import Scene
 from nemesis._processes import Hold
 from nemesis._waiting import NS, each, reached
 
@@ -19,6 +18,8 @@ TARGET = "one client"
 BACK_WITHIN_S = 20.0
 
 HITS_CLIENTS = True
+# it hits clients: what the system has acknowledged is as safe as before
+EFFECTS = Effects(may_break=frozenset())
 NEEDS = frozenset({"restart"})
 PARAMS: Mapping[str, Any] = {}
 SHOWN: Sequence[Any] = ((TARGET, {}),)

@@ -15,9 +15,17 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from harness.contracts import Bed, Node, PlannedFault
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    Bed,
+    Effect,
+    Effects,
+    Node,
+    Param,
+    PlannedFault,
+    Scene,
+)
 from harness.errors import BadRequest
-from harness.scene import Effect, Param, Scene
 from nemesis._flights import COUNT, Measured, fly
 from nemesis._network import (  # noqa: F401 - part of what a fault offers
     DIRECTIONS,
@@ -33,6 +41,8 @@ SURE = 0.75  # of a delay: the way itself may have got that much quicker meanwhi
 UNEVEN = 0.05  # of a jitter: how far packets must be apart, at least
 MORE = 3  # times as many are sent where some overtake, or where their delays differ
 
+# what comes late is missed: another node may be elected without what this one acknowledged
+EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY)
 NEEDS = frozenset({"links", "delay"})
 PARAMS = {
     "delay_s": Param(0.1, "how much later packets arrive", unit="s", low=0.002, high=10.0),

@@ -8,11 +8,12 @@ healing.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.contracts import DiskFault, PlannedFault
-from harness.scene import Scene
+from harness.contracts import ANY_BUT_INTEGRITY, DiskFault, Effects, PlannedFault, Scene
 from nemesis._disks import DiskTrouble
 from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
 
+# a node that can not write may end or be replaced by one that lacks what it has
+EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True)
 NEEDS = frozenset({"disk", "restart"})
 PARAMS: Mapping[str, Any] = {}
 SHOWN: Sequence[tuple[str, Mapping[str, Any]]] = (("one broker", {}),)

@@ -13,14 +13,23 @@ from math import inf
 from random import Random
 from typing import Any
 
-from harness.contracts import DiskFault, Node, PlannedFault
-from harness.scene import Param, Scene
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    DiskFault,
+    Effects,
+    Node,
+    Param,
+    PlannedFault,
+    Scene,
+)
 from nemesis import _processes
 from nemesis._disks import DiskTrouble
 from nemesis._processes import check  # noqa: F401 - part of what a fault offers
 
 WAYS = ("slow", "fail", "hang")
 
+# a node that can not sync may end or be replaced by one that lacks what it has
+EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True)
 NEEDS = frozenset({"disk", "restart"})
 PARAMS = {
     "how": Param("slow", "what becomes of a sync", among=WAYS),

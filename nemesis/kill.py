@@ -10,9 +10,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from signal import SIGKILL
 from typing import Any
 
-from harness.contracts import Node, Observation, PlannedFault, ProcessState
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    Effects,
+    Ends,
+    Node,
+    Observation,
+    PlannedFault,
+    ProcessState,
+    Scene,
+)
 from harness.errors import BedFailed
-from harness.scene import Scene
 from nemesis._processes import Hold, among, check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, each, reached
 
@@ -21,6 +29,8 @@ BACK_WITHIN_S = 10.0
 
 Check = Callable[[str], Awaitable[bool]]  # of a node
 
+# another node may be elected that lacks what this one acknowledged
+EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, ends=Ends.KILLED, silences=True)
 NEEDS = frozenset({"signal", "restart"})
 PARAMS: Mapping[str, Any] = {}
 

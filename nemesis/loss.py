@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import PlannedFault
+from harness.contracts import ANY_BUT_INTEGRITY, Effect, Effects, Param, PlannedFault, Scene
 from harness.errors import BadRequest
-from harness.scene import Effect, Param, Scene
 from nemesis._network import (  # noqa: F401 - part of what a fault offers
     DIRECTIONS,
     LinkFault,
@@ -22,6 +21,8 @@ from nemesis._network import (  # noqa: F401 - part of what a fault offers
 
 TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
 
+# what gets lost is missed: another node may be elected without what this one acknowledged
+EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY)
 NEEDS = frozenset({"links", "loss"})
 PARAMS = {
     "probability": Param(0.8, "share of packets lost", unit="of 1", low=0.01, high=0.99),

@@ -19,9 +19,19 @@ from random import Random
 from signal import SIGTERM
 from typing import Any, cast
 
-from harness.contracts import CLIENT, Node, Observation, PlannedFault
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    CLIENT,
+    Destroys,
+    Effects,
+    Ends,
+    Node,
+    Observation,
+    Param,
+    PlannedFault,
+    Scene,
+)
 from harness.members import Membered
-from harness.scene import Param, Scene
 from nemesis import _targets
 from nemesis._processes import check  # noqa: F401 - part of what a fault offers
 from nemesis._stopped import Destroying
@@ -32,6 +42,10 @@ TARGETS = ("controller-leader", "one controller", "controller but controller-lea
 ENROLLED_WITHIN_S = 15.0
 LOOK_EVERY_S = 0.05
 
+# a new member does not have what the one before had acknowledged
+EFFECTS = Effects(
+    may_break=ANY_BUT_INTEGRITY, ends=Ends.ASKED, silences=True, destroys=Destroys.OBSERVED
+)
 NEEDS = frozenset({"signal", "restart", "files", "members"})
 DISKS = (EMPTY, KEPT) = ("empty", "kept")
 PARAMS = {"disk": Param(EMPTY, "brokers: what they come back with", among=DISKS)}

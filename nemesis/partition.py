@@ -21,9 +21,17 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import CLIENT, Node, PlannedFault
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    CLIENT,
+    CUT,
+    Effects,
+    Node,
+    Param,
+    PlannedFault,
+    Scene,
+)
 from harness.errors import BadRequest, UnknownName
-from harness.scene import CUT, Param, Scene
 from nemesis import _links, _targets
 from nemesis._flapping import Flapping
 from nemesis._network import LinkFault, no_link, reached_from
@@ -42,6 +50,8 @@ SHAPES = (*DIVIDING, "isolate", "one-way", "answers", "between", "link", "client
 DEFAULT_FROM = {"answers": CLIENT}  # of others: the cluster
 LACKING = {"between": ("a", "b"), "link": ("a", "b"), "links": ("cut",)}
 
+# two nodes may serve at the same time, and what one of them acknowledged be given up
+EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY)
 NEEDS = frozenset({"links"})
 PARAMS = {
     "shape": Param("isolate", "what is cut from what", among=SHAPES),

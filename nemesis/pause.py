@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from signal import SIGCONT, SIGSTOP
 from typing import Any
 
-from harness.contracts import Node, Observation, PlannedFault
-from harness.scene import Scene
+from harness.contracts import ANY_BUT_INTEGRITY, Effects, Node, Observation, PlannedFault, Scene
 from nemesis._processes import Hold, among, check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, each, reached
 
@@ -19,6 +18,8 @@ GONE = "gone"  # in the place of threads
 # every thread on the machine: process id, then its stat line, whose fields the kernel documents
 THREADS = ("sh", "-c", "cat /proc/[0-9]*/task/*/stat 2>/dev/null; true")
 
+# a node that was replaced meanwhile may go on as before
+EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, silences=True)
 NEEDS = frozenset({"signal"})
 PARAMS: Mapping[str, Any] = {}
 

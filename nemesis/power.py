@@ -8,11 +8,12 @@ Healing starts the node anew on what is left. Only simulated hosts can do this t
 from collections.abc import Mapping
 from typing import Any, cast
 
-from harness.contracts import PlannedFault, Powered
-from harness.scene import Scene
+from harness.contracts import ALL_DEMANDS, Effects, Ends, PlannedFault, Powered, Scene
 from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis.kill import Kill
 
+# of a record that was not synced a part may be left, and be read as a sound one
+EFFECTS = Effects(may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, forgets=True)
 NEEDS = frozenset({"power", "restart"})
 PARAMS: Mapping[str, Any] = {}
 

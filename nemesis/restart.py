@@ -14,8 +14,16 @@ from random import Random
 from signal import SIGTERM
 from typing import Any
 
-from harness.contracts import Node, Observation, PlannedFault
-from harness.scene import Param, Scene
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    Effects,
+    Ends,
+    Node,
+    Observation,
+    Param,
+    PlannedFault,
+    Scene,
+)
 from nemesis import _targets
 from nemesis._processes import TARGETS, among, check  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, reached
@@ -26,6 +34,8 @@ LOOK_EVERY_S = 0.05
 ROLLING = "rolling"
 ROUNDS = ("all broker", "all controller", "slave", "server")
 
+# another node may be elected that lacks what this one acknowledged
+EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, ends=Ends.ASKED, silences=True)
 NEEDS = frozenset({"signal", "restart"})
 PARAMS = {
     "order": Param(

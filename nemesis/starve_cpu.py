@@ -13,9 +13,16 @@ from random import Random
 from signal import SIGCONT, SIGSTOP
 from typing import Any
 
-from harness.contracts import Node, Observation, PlannedFault
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    Effects,
+    Node,
+    Observation,
+    Param,
+    PlannedFault,
+    Scene,
+)
 from harness.errors import in_words
-from harness.scene import Param, Scene
 from nemesis._processes import TARGETS, Hold, among, check  # noqa: F401 - part of what a fault offers
 from nemesis._waiting import NS, each, reached
 
@@ -23,6 +30,8 @@ LOOKS = 60  # at each victim, to tell its share
 ENOUGH_LOOKS = 20  # that see nobody stopped, after healing
 WITHIN_S = 5.0
 
+# a node that is late is missed: another one may be elected that lacks what it acknowledged
+EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY)
 NEEDS = frozenset({"signal"})
 PARAMS = {
     "share": Param(0.2, "share of the time in which it runs", unit="of 1", low=0.01, high=0.9),

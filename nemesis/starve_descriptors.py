@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import PlannedFault
-from harness.scene import Param, Scene
+from harness.contracts import ANY_BUT_INTEGRITY, Effects, Param, PlannedFault, Scene
 from nemesis._limited import Limited
 from nemesis._processes import TARGETS, check  # noqa: F401 - part of what a fault offers
 
+# a node that accepts no connection is missed, and another one may be elected
+EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, excuses_exit=True)
 NEEDS = frozenset({"signal", "restart", "limits"})
 PARAMS = {"room": Param(0.0, "how many more it may open", unit="files", high=1e6)}
 

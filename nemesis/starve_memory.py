@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import PlannedFault
-from harness.scene import Param, Scene
+from harness.contracts import ANY_BUT_INTEGRITY, Effects, Param, PlannedFault, Scene
 from nemesis._limited import Limited
 from nemesis._processes import TARGETS, check  # noqa: F401 - part of what a fault offers
 
 MB = 1_000_000
 
+# a node that gets no memory may end, and another one be elected
+EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, excuses_exit=True)
 NEEDS = frozenset({"signal", "restart", "limits"})
 PARAMS = {"room_mb": Param(8.0, "how much more it may take", unit="MB", high=1e6)}
 

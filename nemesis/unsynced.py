@@ -13,11 +13,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, cast
 
-from harness.contracts import Forgetful, Node, Observation, PlannedFault
-from harness.scene import Scene
+from harness.contracts import (
+    ALL_DEMANDS,
+    Effects,
+    Ends,
+    Forgetful,
+    Node,
+    Observation,
+    PlannedFault,
+    Scene,
+)
 from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis._stopped import Stopped
 
+# of a record that was not synced a part may be left, and be read as a sound one
+EFFECTS = Effects(may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, forgets=True)
 NEEDS = frozenset({"unsynced", "restart", "signal"})
 PARAMS: Mapping[str, Any] = {}
 SHOWN: Sequence[tuple[str, Mapping[str, Any]]] = (("all broker", {}),)

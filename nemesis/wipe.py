@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import Observation, PlannedFault
-from harness.scene import Scene
+from harness.contracts import ALL_DEMANDS, Destroys, Effects, Ends, Observation, PlannedFault, Scene
 from nemesis._processes import check  # noqa: F401 - part of what a fault offers
 from nemesis._stopped import Destroying
 
 TARGETS = ("one slave", "one broker", "master", "minority broker")
 
+# a node that has lost its data may vote a second time in one epoch
+EFFECTS = Effects(may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, destroys=Destroys.TARGETS)
 NEEDS = frozenset({"signal", "restart", "files"})
 PARAMS: Mapping[str, Any] = {}
 SHOWN: Sequence[tuple[str, Mapping[str, Any]]] = (("one slave", {}),)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from harness.intervals import ENDING, SILENCING, Event, FaultInterval
+from harness.intervals import Event, FaultInterval
 from harness.roles import ENDS, Span, set_sizes, spans
 from reports._run import Told
 from reports._words import clip
@@ -340,7 +340,7 @@ def _away(scene: Scene, node: str) -> Iterator[Bar]:
         tip = f"{node} is down: {span_words(begin, end)}"
         yield Bar(ms(begin), ms(end), "down", ("down",), tip, f"node-{node}")
     for fault in scene.told.faults:
-        if fault.kind == "pause" and node in fault.names and fault.applied is not None:
+        if fault.effects.suspends and node in fault.names and fault.applied is not None:
             _, applied, heal, _ = stages(fault, scene.end)
             tip = f"{node} is paused by fault {fault.id}: {span_words(applied, heal)}"
             yield Bar(ms(applied), ms(heal), "paused", ("paused",), tip, f"fault-{fault.id}")
@@ -349,7 +349,7 @@ def _away(scene: Scene, node: str) -> Iterator[Bar]:
 def _touched(scene: Scene, node: str) -> Iterator[Bar]:
     """Under a node's role: what was done to its links meanwhile."""
     for fault in scene.told.faults:
-        if node in fault.names and fault.applied is not None and fault.kind not in SILENCING:
+        if node in fault.names and fault.applied is not None and not fault.effects.silences:
             _, applied, heal, _ = stages(fault, scene.end)
             tip = f"{node}: fault {fault.id}, {fault.words}; {span_words(applied, heal)}"
             style = f"touched {fault_style(fault)}"
@@ -359,7 +359,7 @@ def _touched(scene: Scene, node: str) -> Iterator[Bar]:
 def down(told: Told, node: str, end: int) -> list[tuple[int, int]]:
     """When its process was not there: from its end, whoever ended it, to its next start. Being
     taken down with all others does not count."""
-    kills = [f for f in told.faults if f.kind in ENDING and f.applied is not None]
+    kills = [f for f in told.faults if f.ends and f.applied is not None]
     mine = [e for e in told.events if e.node == node and e.kind in ENDS]
     taken = min((e.t for e in mine if e.kind == "stop" and e.t >= _drain(told)), default=end)
     gone = sorted(

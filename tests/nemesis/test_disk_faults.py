@@ -14,12 +14,11 @@ import pytest
 
 from clusters.hosts._disk_faults import merged
 from harness import registry
-from harness.contracts import DiskFault, DiskSeen, Observation
+from harness.contracts import DiskFault, DiskSeen, Observation, Scene
 from harness.errors import BedFailed
 from harness.history import History
 from harness.intervals import FaultInterval
 from harness.judge import destroyed_majorities
-from harness.scene import Scene
 from harness.sealing import seal
 from harness.simulation import Outcome, simulated
 from harness.trial import Trial

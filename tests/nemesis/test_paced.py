@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from harness.contracts import Flight, LinkRule, PlannedFault
+from harness.contracts import CUT, Effect, Flight, LinkRule, PlannedFault
 from harness.errors import BadRequest
-from harness.scene import CUT, Effect
 from nemesis import _plan, carry_out, lacking
 from nemesis._flights import Measured, per_s
 from nemesis.bandwidth import HEADERS_BYTES, probe_bytes, probes

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.contracts import Node
+from harness.contracts import CUT, Effect, Node
 from harness.errors import BedFailed
-from harness.scene import CUT, Effect
 from nemesis import _network
 from nemesis._fabric import Fabric
 from nemesis._probes import Sighting, loss_probes, plausible

@@ -1,0 +1,79 @@
+"""What a client of a message system offers to the workload.
+
+Calls never raise for what the system did: the mapping from its errors to ok, fail and info is one
+table in the driver.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from harness.operation import Completion
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message that a client was given."""
+
+    offset: int
+    epoch: int
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A poll's result: completion, messages in order, and where to read next."""
+
+    completion: Completion
+    messages: Sequence[Received] = ()
+    next_offset: int = 0
+    max_offset: int = 0
+
+
+class MessageClient(Protocol):
+    """A client of a message system. Calls never raise for what the system did: the mapping from
+    its errors to ok, fail and info is one table in the driver."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def send(
+        self, topic: str, queue: int, key: bytes, body: bytes, done: Callable[[Completion], None]
+    ) -> None:
+        """Send one message; `done` is called exactly once, in the event loop. Pipelined."""
+        ...
+
+    async def poll(
+        self, topic: str, queue: int, offset: int, limit: int, wait_s: float
+    ) -> Batch: ...
+
+    async def range(self, topic: str, queue: int) -> tuple[int, int]:
+        """The queue's minimum offset and high-water mark. ConnectionError: not reachable now."""
+        ...
+
+    async def committed(self, group: str, topic: str, queue: int) -> int:
+        """The group's offset, -1 when it has none. ConnectionError: not reachable now."""
+        ...
+
+    async def commit(self, group: str, topic: str, queue: int, offset: int) -> Completion: ...
+
+
+class MetadataClient(MessageClient, Protocol):
+    """A client that also changes what a message system knows besides its messages."""
+
+    async def create_topic(self, topic: str, queues: int) -> Completion: ...
+
+    async def delete_topic(self, topic: str) -> Completion: ...
+
+    async def topics(self) -> Mapping[str, int]:
+        """All topics and their queues. ConnectionError: not reachable now."""
+        ...
+
+    async def reset(self, group: str, topic: str, queue: int, offset: int) -> Completion: ...
+
+    async def lock(self, group: str, client: str, topic: str, queue: int) -> Completion:
+        """Ok with the milliseconds, since this was called, for which it is ours as `offset`."""
+        ...
+
+    async def unlock(self, group: str, client: str, topic: str, queue: int) -> Completion: ...

@@ -1,0 +1,124 @@
+"""What a kind of hosts offers: machines raised for one trial, and their clocks.
+
+Faults reach nodes through `Agent` alone, so a fault works on every kind of hosts that can do its
+verbs, and hosts know no fault.
+"""
+
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from harness.agent import Agent
+
+CLIENT = "client"  # the role of nodes that clients live on
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of the trial. `role`: broker, controller, nameserver ... or client."""
+
+    name: str
+    role: str
+    address: str = ""  # filled in by the hosts
+    zone: str = ""
+    dates: bool = False  # its own wall clock dates what the history is told of it
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How much later packets arrive because of the way alone; `jitter_s`: at most so much more."""
+
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Python:
+    """How a node runs our code: its interpreter (3.11 or later), and the folder, as the node sees
+    it, that holds our packages and tomli_w."""
+
+    executable: str
+    packages: str
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A node's monotonic clock: its reading minus the driver's, and how far off that may be. Where
+    `rate` of its seconds pass in one of the driver's, its reading minus `rate` times the driver's.
+
+    Nodes on the driver's own kernel share its clock: zero, and no error.
+    """
+
+    offset_ns: int = 0
+    error_ns: int = 0
+    rate: float = 1.0
+
+    def drivers_ns(self, reading_ns: int) -> int:
+        """What the driver's clock read when this one read that."""
+        since_ns = reading_ns - self.offset_ns
+        return since_ns if self.rate == 1.0 else round(since_ns / self.rate)
+
+
+class Hosts(Protocol):
+    """Machines raised for one trial. Entered: all nodes are up, with agents and addresses.
+    Left: what the nodes wrote is in the run's folder, and everything it made is gone."""
+
+    # of: links, loss, delay and bandwidth (see Agent.lacks), signal, restart, files (of a stopped
+    # node, changed), disk (see Disked), power, events (see Telling)
+    can: frozenset[str]
+    shares_files: bool  # nodes see the run's folder, so nothing has to be carried home
+
+    def enter(self) -> None:
+        """Prepare this process, still single-threaded: enter namespaces, if the kind needs it."""
+        ...
+
+    def check(self, nodes: Sequence[Node]) -> None:
+        """BadRequest when there is no place for these nodes; asks nobody."""
+        ...
+
+    def run(self, main: Coroutine[Any, Any, int]) -> int:
+        """Carry out the driver's part to its end, on the event loop of these hosts' world."""
+        ...
+
+    def raised(
+        self, nodes: Sequence[Node]
+    ) -> AbstractAsyncContextManager[tuple[Sequence[Node], Mapping[str, Agent]]]:
+        """Raise the nodes; gives them back with addresses, and an agent for each name."""
+        ...
+
+    def folder(self, node: str) -> str:
+        """The node's own folder, as the node sees it, for configuration, data and logs."""
+        ...
+
+    def python(self, node: str) -> Python:
+        """Once raised."""
+        ...
+
+    def clock(self, node: str) -> Clock:
+        """Once raised."""
+        ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """Hosts that compare clocks of nodes, which may not stay as they were when they were raised."""
+
+    async def clocks_again(self) -> Mapping[str, Clock]:
+        """What those clocks read now that have an error, give or take how far this comparison is
+        off; `clock` stays as it was. BedFailed when a node does not answer."""
+        ...
+
+
+@runtime_checkable
+class Gating(Protocol):
+    """Hosts that can `disk` and `unsynced` only for processes that run behind a gate."""
+
+    async def gated(
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent], unsynced: str = ""
+    ) -> Mapping[str, Agent]:
+        """All agents; those of these nodes, once raised, now start processes behind a gate, and are
+        `Disked`. Below the folder `unsynced` in the node's own, if one is named, the gate keeps a
+        ledger of what is not synced, and they are `Forgetful`. BedFailed when a node's kernel has
+        no such gates."""
+        ...

@@ -1,0 +1,130 @@
+"""What a driver offers: how to install, start, watch and stop one kind of cluster.
+
+The `Bed` is what systems and faults work with while a trial runs.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from harness.agent import Agent
+from harness.contracts.clients import MessageClient
+from harness.contracts.hosts import Distance, Hosts, Node
+from harness.errors import BedFailed
+from harness.sight import Overseen, Standing
+
+
+class System(Protocol):
+    """A driver: how to install, start, watch and stop one kind of cluster."""
+
+    detection_s: float  # how long it may take to notice that a silent master is gone
+    log: str  # the file in a node's folder that tells what it did
+    data: str  # the folder in a node's folder that holds what the node must not lose
+
+    def nodes(self) -> Sequence[Node]:
+        """The cluster's nodes and the client nodes, without addresses."""
+        ...
+
+    async def install(self, bed: "Bed") -> None: ...
+
+    async def start(self, bed: "Bed") -> None:
+        """Start every node."""
+        ...
+
+    async def start_node(self, bed: "Bed", node: str) -> None:
+        """Start one node's process (again)."""
+        ...
+
+    def process(self, node: str) -> str:
+        """The agent's name for the node's process."""
+        ...
+
+    async def standing(self, bed: "Bed") -> Standing:
+        """Ask the nodes themselves, over agents, so that partitions do not hide the answer."""
+        ...
+
+    async def healthy(self, bed: "Bed", within_s: float) -> Mapping[str, Any]:
+        """Wait until the cluster serves with full redundancy; the evidence. BedFailed otherwise."""
+        ...
+
+    async def collect(self, bed: "Bed") -> None:
+        """After the load: stop the nodes, read each replica's copy of the log into the history
+        (`bed.record.replicas`), and server-side events (`bed.record.event`)."""
+        ...
+
+    def client(self, settings: Mapping[str, Any]) -> MessageClient:
+        """A client, in a crew process. `settings` is what `client_settings` gave."""
+        ...
+
+    def client_settings(self, nodes: Sequence[Node]) -> Mapping[str, Any]:
+        """What a client needs to find the cluster, as JSON."""
+        ...
+
+
+class Recorder(Protocol):
+    """Writes the runner's part of the history; times are taken when called."""
+
+    def note(self, text: str) -> None: ...
+
+    def alarm(self, text: str) -> None:
+        """A note that whoever watches the run is told at once."""
+        ...
+
+    def fault(self, row: Mapping[str, Any]) -> None:
+        """A fault interval's state so far; the last row of an `id` counts."""
+        ...
+
+    def event(self, t: int, node: str, kind: str, fields: Mapping[str, Any]) -> None: ...
+
+    def replicas(self, node: str, rows: Sequence[tuple[str, int, int, int, int]]) -> None:
+        """A replica's messages in log order: (key, offset, value, epoch, crc)."""
+        ...
+
+
+class Clients(Protocol):
+    """The processes that clients live in, for faults that hit them."""
+
+    async def crash(self, node: str) -> int:
+        """The process on this client node ends at once, without a word to anybody but its journal;
+        the process id that it had."""
+        ...
+
+    async def begin_again(self, node: str) -> None:
+        """Another one in its place, that goes on with the load; nothing, where none crashed."""
+        ...
+
+    async def running(self, node: str) -> int:
+        """The process id of the one that runs there now; 0: none."""
+        ...
+
+
+def _no_clients() -> Clients:
+    raise BedFailed("no clients are aboard")
+
+
+@dataclass(frozen=True)
+class Bed:
+    """The test bed of a running trial: what systems and faults work with."""
+
+    nodes: Sequence[Node]
+    agents: Mapping[str, Agent]
+    hosts: Hosts
+    system: System
+    record: Recorder
+    now_ns: Callable[[], int]  # nanoseconds since the run's start, the clock of record
+    acknowledged: Callable[[], int]  # sends acknowledged so far, as the crews last told
+    sleep: Callable[[float], Awaitable[None]]
+    clients: Callable[[], Clients] = _no_clients
+    distances: Mapping[tuple[str, str], Distance] = field(default_factory=dict)  # by rules of ours
+
+    async def standing(self) -> Standing:
+        """Who plays which part right now: seen where that can be seen, else asked."""
+        if isinstance(self.hosts, Overseen):
+            return self.hosts.standing()
+        return await self.system.standing(self)
+
+    def node(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    def of_role(self, role: str) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.role == role)

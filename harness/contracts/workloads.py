@@ -1,0 +1,80 @@
+"""What a workload offers, and what it sees of the client process that it runs in."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from harness.contracts.clients import MessageClient, Received
+from harness.operation import Completion
+
+
+class Crew(Protocol):
+    """What a workload sees of the client process it runs in."""
+
+    client: MessageClient
+    processes: Sequence[int]  # the logical processes that live in this crew
+    total: int  # processes in all crews
+    stopping: bool  # the load is over: finish what is open, begin nothing new
+
+    def random(self, name: str) -> Any:
+        """A `random.Random` of its own, from the trial's seed and the name."""
+        ...
+
+    def number(self, process: int) -> int:
+        """What a logical process is called in the history: another number each time that its crew
+        died and began again, for what was open then may still happen."""
+        ...
+
+    def now_s(self) -> float:
+        """Seconds since the load began."""
+        ...
+
+    def invoke(
+        self, process: int, f: int, key: int, value: int = -1, offset: int = -1, arg: int = -1
+    ) -> int:
+        """Journal an invocation; the operation's number."""
+        ...
+
+    def complete(
+        self, process: int, op: int, f: int, key: int, value: int, completion: Completion
+    ) -> None:
+        """Journal a completion; its error text goes to the notes."""
+        ...
+
+    def received(
+        self, process: int, op: int, f: int, key: int, pos: int, value: int, message: Received
+    ) -> None:
+        """Journal one message of a poll that returned."""
+        ...
+
+    def note(self, text: str, process: int = -1, op: int = -1) -> None:
+        """Journal a note, such as `DRAINED ...` of `harness.schema`."""
+        ...
+
+
+class Workload(Protocol):
+    """What clients do. The same object in every crew; `crew.processes` says whose part is here."""
+
+    processes: int
+    keys: Sequence[str]  # names of the objects operated on, e.g. "orders-0"; indexed by `key`
+    checkers: Sequence[str]  # who judges it
+
+    def who(self, process: int) -> str:
+        """A logical process in words: "producer 0", "consumer 1 of group-0", "reader 0"."""
+        ...
+
+    def check_options(self) -> None:
+        """BadRequest when the trial's `load` options make no sense."""
+        ...
+
+    def client_settings(self) -> Mapping[str, Any]:
+        """What the system must prepare for: {"topics": {name: queues}, "body_bytes": at most,
+        "once": may clients not send anything a second time}."""
+        ...
+
+    async def load(self, crew: Crew) -> None:
+        """Operate until `crew.stopping`, then until every open operation has completed."""
+        ...
+
+    async def drain(self, crew: Crew) -> None:
+        """The final phase: read everything that is left, from fresh and from group offsets."""
+        ...
