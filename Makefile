@@ -5,30 +5,34 @@
 #   make docs    the web site under site/                      make clean   remove what make made
 #   make pure    the tests without beds and Spark              make campaign   worlds of SEEDS=1..150
 #
-# Every target first makes .venv with pinned versions (constraints.txt); the second time is instant.
+# Every target first installs what it needs into .venv, with pinned versions (constraints.txt); the
+# second time is instant. PYTHON names the Python to use, 3.11.0 or later: make demo PYTHON=python3.13
+# DEMO holds more options of the demo's trial: make demo DEMO='--duration 20s'
 
 SHELL := /bin/sh
-PYTHONS := python3.11 python3.12 python3.13 python3 python
-READY := .venv/.ready
+export PYTHON ?=
+PYTHONS := python3.11 python3.12 python3.13 python3.14 python3 python
 BIN := .venv/bin
+RUNNABLE := .venv/.runnable
+READY := .venv/.ready
 SUITE ?= suites/nightly.toml
 SEEDS ?= 1..150
 
-.PHONY: demo test check pure campaign bench docs nightly install packages clean
+.PHONY: demo test check pure campaign bench docs nightly install develop packages clean
 
 demo: install packages
-	@$(BIN)/seatrial run suites/trials/demo.toml
+	@$(BIN)/seatrial run suites/trials/demo.toml $(DEMO)
 
 test: check
 	@.ci/packages test
 	@.ci/tests
 
 # What needs neither a test bed nor Spark: half of all tests, and planted bugs that must be caught.
-pure: install
+pure: develop
 	$(BIN)/pytest -q -n auto --timeout 900 -m "not bed and not spark"
 	$(BIN)/seatrial selftest --quick
 
-check: install packages
+check: develop packages
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -39,34 +43,31 @@ check: install packages
 campaign: install
 	$(BIN)/seatrial simulate --seeds $(SEEDS) --time 4m
 
-bench: install packages
+bench: develop packages
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt --group bench
 	@missed=; for script in benchmarks/[a-z]*.py; do \
 	    echo "== $$script"; $(BIN)/python $$script || missed="$$missed $$script"; \
 	done; \
 	test -z "$$missed" || { echo "seatrial: goals missed, or no numbers:$$missed" >&2; exit 1; }
 
-docs: install
+docs: develop
 	$(BIN)/pytest -q tests/test_docs.py --rewrite
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 nightly: install packages
 	$(BIN)/seatrial suite $(SUITE)
 
-install: $(READY)
+install: $(RUNNABLE)
+develop: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(RUNNABLE): what := run
+$(READY): what := dev
+$(RUNNABLE) $(READY): pyproject.toml constraints.txt
 	@.ci/packages
-	@python=; for p in $(PYTHONS); do \
-	    $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && python=$$p && break; \
+	@for p in $${PYTHON:-$(PYTHONS)}; do \
+	    "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && exec "$$p" .ci/install $(what); \
 	done; \
-	test -n "$$python" || { echo "seatrial: Python 3.11 or later is needed: sudo apt-get install python3.11 python3.11-venv" >&2; exit 1; }; \
-	echo "making .venv with $$($$python --version)"; \
-	test -x $(BIN)/pip || $$python -m venv .venv
-	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt pip
-	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e . --group dev
-	@echo "teaching the Java machine to start fast"; $(BIN)/python -m harness.spark || true
-	@touch $@
+	echo "seatrial: Python 3.11 or later is needed, and $${PYTHON:-there} is none: sudo apt-get install python3 python3-venv" >&2; exit 1
 
 packages:
 	@.ci/packages
