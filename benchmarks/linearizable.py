@@ -2,7 +2,7 @@
 
 Three tables. Recorded histories as published with Porcupine, with its own times on a machine of
 this kind (`porcupine_times.tsv` beside them); left out where there are none: DIR, or
-SEATRIAL_HISTORIES, or `shared/histories` beside the repository. Then a million and ten million
+SEATRIAL_HISTORIES. Then a million and ten million
 operations over a thousand keys. Then single keys on which searches drown: many clients, many
 operations of unknown outcome, many values.
 
@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 from _registers import Shape, columns
 
-import harness
 from checkers._linear import search
 from checkers._linear.batch import ILLEGAL, LEGAL, Batch
 from checkers._linear.encoding import columns_of, encode
@@ -33,7 +32,6 @@ from harness.importers import porcupine, porcupine_kv
 from harness.importers._recording import Slips
 from harness.importers._rows import rows_of
 
-ROOT = Path(harness.__file__).parents[1]
 WORDS = {LEGAL: "linearizable", ILLEGAL: "not linearizable"}
 LONGEST = 2  # files on which Porcupine's search goes astray
 APART = 1 << 20  # operations and processes of different files
@@ -75,8 +73,7 @@ class File:
 
 def folder(given: Path | None) -> Path | None:
     """Where recorded histories are, if anywhere."""
-    told = os.environ.get("SEATRIAL_HISTORIES")
-    place = given or (Path(told) if told else ROOT.parent / "shared" / "histories")
+    place = given or Path(os.environ.get("SEATRIAL_HISTORIES") or "histories")
     return place / "porcupine" if (place / "porcupine" / "expected.tsv").is_file() else None
 
 

@@ -43,6 +43,24 @@ def root() -> Path:
     return Path(__file__).resolve().parents[1]
 
 
+@pytest.fixture(
+    scope="session",
+    params=["generated", *(["recorded"] if os.environ.get("SEATRIAL_HISTORIES") else [])],
+)
+def histories_folder(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Histories in other tools' formats, with what is known of them: those that a lab generates,
+    and those that other tools recorded, where SEATRIAL_HISTORIES names their folder."""
+    import generated_histories
+
+    if request.param == "generated":
+        return generated_histories.write(tmp_path_factory.mktemp("histories"))
+    folder = Path(os.environ["SEATRIAL_HISTORIES"])
+    assert (folder / "porcupine" / "expected.tsv").is_file(), f"{folder} has no histories"
+    return folder
+
+
 @pytest.fixture(scope="session")
 def small_messages(tmp_path_factory: pytest.TempPathFactory) -> "Table":
     """20,000 small histories of messages, imported once, for whatever Spark there is."""

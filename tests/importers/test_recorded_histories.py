@@ -1,12 +1,7 @@
-"""Histories that others published or generated come in whole, and say what is known of them.
-
-They are no part of the repository: SEATRIAL_HISTORIES names their folder, else it is looked for
-beside the repository.
-"""
+"""Histories in other tools' formats are imported whole, and what was planted in them is found."""
 
 import gzip
 import json
-import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,14 +21,6 @@ from harness.rundir import RunDir
 from harness.verdict import Judgement, Verdict
 
 
-@pytest.fixture(scope="session")
-def histories(root: Path) -> Path:
-    folder = Path(os.environ.get("SEATRIAL_HISTORIES") or root.parent / "shared" / "histories")
-    if not folder.is_dir():
-        pytest.skip(f"no recorded histories in {folder}; set SEATRIAL_HISTORIES")
-    return folder
-
-
 def _imported(path: Path, name: str, out: Path) -> RunDir:
     recording = registry.load("importer", name)(path)
     assert not recording.slips, recording.slips.first
@@ -48,11 +35,13 @@ def _counts(run: RunDir) -> Counter[tuple[F, Type]]:
 
 
 @pytest.mark.parametrize("name", ["kafka_fixed_10k_ok", "kafka_fixed_10k_bad"])
-def test_kafka_histories(histories: Path, tmp_path: Path, name: str) -> None:
+def test_kafka_histories(histories_folder: Path, tmp_path: Path, name: str) -> None:
     """A sound one is valid; of a bad one just what was injected is found, class by class, and
     named as the file names it: no class has more, and no other class has anything."""
-    run = _imported(histories / "jepsen" / f"{name}.edn.gz", "jepsen-kafka", tmp_path / "run")
-    truth = json.loads((histories / "jepsen" / f"{name}.edn.truth.json").read_text())
+    run = _imported(
+        histories_folder / "jepsen" / f"{name}.edn.gz", "jepsen-kafka", tmp_path / "run"
+    )
+    truth = json.loads((histories_folder / "jepsen" / f"{name}.edn.truth.json").read_text())
     assert _counts(run)[F.SEND, Type.INVOKE] == truth["messages"]
     verdict = judge_here(History.open(run))
     if not truth["lost"]:
@@ -100,10 +89,10 @@ def _named(code: str, row: Mapping[str, Any]) -> tuple[int, ...]:
     ],
 )
 def test_other_histories_are_whole(
-    histories: Path, tmp_path: Path, name: str, format_: str
+    histories_folder: Path, tmp_path: Path, name: str, format_: str
 ) -> None:
     """Every line of the file is an event of the history."""
-    path = histories / "jepsen" / f"{name}.edn.gz"
+    path = histories_folder / "jepsen" / f"{name}.edn.gz"
     lines = Counter(
         (part.split(":f :")[1].split(",")[0], part.split(":type :")[1].split(",")[0])
         for part in gzip.decompress(path.read_bytes()).decode().splitlines()
@@ -124,9 +113,9 @@ FS = {
 }
 
 
-def test_porcupine_histories(histories: Path, tmp_path: Path) -> None:
+def test_porcupine_histories(histories_folder: Path, tmp_path: Path) -> None:
     """All of them come in without a slip, with as many operations as were published."""
-    folder = histories / "porcupine"
+    folder = histories_folder / "porcupine"
     expected = {
         name: int(operations)
         for name, operations, _ in (

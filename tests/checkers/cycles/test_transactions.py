@@ -1,8 +1,6 @@
 """Transactions in a few words, and what the checker says of them."""
 
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -313,34 +311,20 @@ def test_spark_and_the_kernels_agree(tmp_path: Path, spark: "SparkSession") -> N
     assert as_bytes(there) == as_bytes(here)
 
 
-# ---------------------------------------------------------------------------- recorded histories
+# ----------------------------------------------------------------------- of other tools
 
 
-@pytest.fixture
-def recorded(root: Path) -> Callable[[str], Path]:
-    """A recorded history by name, where there are any."""
-    folder = Path(os.environ.get("SEATRIAL_HISTORIES") or root.parent / "shared" / "histories")
-
-    def find(name: str) -> Path:
-        path = folder / "jepsen" / name
-        if not path.is_file():
-            pytest.skip(f"no recorded histories in {folder}; set SEATRIAL_HISTORIES")
-        return path
-
-    return find
-
-
-def test_a_sound_history_of_ten_thousand_is_valid(recorded: Callable[[str], Path]) -> None:
+def test_a_sound_history_of_ten_thousand_is_valid(histories_folder: Path) -> None:
     """No false alarm in a generated history of list-append transactions."""
-    result = judged(from_edn(recorded("append_10k_ok.edn.gz")))
+    result = judged(from_edn(histories_folder / "jepsen" / "append_10k_ok.edn.gz"))
     assert result.judgement is Judgement.VALID
     assert result.stats["committed"] > 9_000
 
 
-def test_what_was_injected_is_found_and_nothing_else(recorded: Callable[[str], Path]) -> None:
+def test_what_was_injected_is_found_and_nothing_else(histories_folder: Path) -> None:
     """As many root causes of each kind as the truth says, with the keys it says."""
-    history = from_edn(recorded("append_10k_bad.edn.gz"))
-    truth = json.loads(recorded("append_10k_bad.edn.truth.json").read_text())
+    history = from_edn(histories_folder / "jepsen" / "append_10k_bad.edn.gz")
+    truth = json.loads((histories_folder / "jepsen" / "append_10k_bad.edn.truth.json").read_text())
     counts: dict[str, int] = {}
     for finding in judged(history).findings:
         counts[finding.code] = counts.get(finding.code, 0) + finding.count

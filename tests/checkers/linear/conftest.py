@@ -1,6 +1,5 @@
 """Small random histories of registers, as the kernels and the oracle want them; recorded ones."""
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -42,10 +41,6 @@ def long() -> Callable[[int, int], list[Game]]:
 
 
 @pytest.fixture
-def recorded(root: Path) -> Path:
-    """The folder of recorded histories; not part of the repository."""
-    given = os.environ.get("SEATRIAL_HISTORIES")
-    folder = Path(given) if given else root.parent / "shared" / "histories"
-    if not (folder / "porcupine").is_dir():
-        pytest.skip(f"no recorded histories in {folder}: set SEATRIAL_HISTORIES")
-    return folder / "porcupine"
+def recorded(histories_folder: Path) -> Path:
+    """Registers and strings in the formats that Porcupine reads."""
+    return histories_folder / "porcupine"

@@ -1,6 +1,5 @@
 """The checker of objects: from rows in files to findings with witnesses."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -22,11 +21,6 @@ from harness.verdict import Judgement, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-HISTORIES = Path(
-    os.environ.get("SEATRIAL_HISTORIES")
-    or Path(__file__).resolve().parents[4] / "shared" / "histories"
-)
 
 
 def history(
@@ -128,13 +122,10 @@ def test_what_nobody_can_decide_is_unknown(tmp_path: Path) -> None:
     ],
 )
 def test_recorded_histories(
-    tmp_path: Path, name: str, importer: str, expected: dict[str, int]
+    histories_folder: Path, tmp_path: Path, name: str, importer: str, expected: dict[str, int]
 ) -> None:
     """What was injected into histories of 10,000 operations is found, exactly."""
-    source = HISTORIES / "jepsen" / f"{name}.edn.gz"
-    if not source.is_file():
-        assert not os.environ.get("CI"), f"{source} is missing"
-        pytest.skip(f"{source.name}: no recorded histories here")
+    source = histories_folder / "jepsen" / f"{name}.edn.gz"
     recording = registry.load("importer", importer)(source)
     run = _folder.write(recording, source, importer, tmp_path / "run")
     result = objects.check(History.open(run), run.trial(), None)
