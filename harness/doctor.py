@@ -93,7 +93,7 @@ def _lacking(capabilities: Sequence[Capability]) -> list[Capability]:
 
 def _conclusion(lacking: list[Capability], options: str) -> str:
     if not lacking:
-        return f"A trial can run here: {seatrial()} run suites/trials/demo.toml {options}".rstrip()
+        return f"A trial can run here: {seatrial()} run demo {options}".rstrip()
     return f"No trial can run here yet: {', '.join(dict.fromkeys(c.name for c in lacking))}."
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from harness import registry
+from harness import bundled, registry
 from harness.errors import BadRequest
 from harness.plans import joined
 from harness.reading import MOST_S, NotTOML, is_number, parsed, shown, text_of, whole
@@ -212,9 +212,9 @@ def merged(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def request(what: str, flags: Mapping[str, Any], source: str = "the command line") -> Request:
-    """The trial that `what` (a trial file or a workload's name) and the flags ask for. `source`:
-    where the flags stand, for whoever has to correct one."""
-    file = Path(what) if looks_like_file(what) else None
+    """The trial that `what` (a trial file, a bundled trial or a workload) and the flags ask for.
+    `source`: where the flags stand, for whoever has to correct one."""
+    file = _trial_path(what)
     own = _trial_file(file) if file else Written({"workload": what} if what else {})
     table = own.table
     Trial().with_(flags, source=source)
@@ -226,6 +226,13 @@ def request(what: str, flags: Mapping[str, Any], source: str = "the command line
     below = [written.table for written in beneath]
     trial = Trial().with_(merged((named, *below, table, flags, top)))
     return Request(trial, plan_text, (Written(flags), own, *reversed(beneath)))
+
+
+def _trial_path(what: str) -> Path | None:
+    """The trial file that is meant; none if it is a workload's name."""
+    if looks_like_file(what):
+        return Path(what)
+    return bundled.path_of("trial", what) if what in bundled.names("trial") else None
 
 
 def looks_like_file(what: str) -> bool:
@@ -246,11 +253,12 @@ def _plan_paths(
     if "plan" in flags:
         if not (names := _names(flags["plan"])):
             raise BadRequest("plan: it names no plan file; name one, or leave it out")
-        return [Path(name) for name in names]
+        return [bundled.path_of("plan", name) for name in names]
     paths = []
     for name in _names(table.get("plan", "")):
         beside = file.parent / name if file else Path(name)
-        paths.append(beside if is_file(beside) and not is_file(name) else Path(name))
+        is_beside = is_file(bundled.located(beside)) and not is_file(name)
+        paths.append(beside if is_beside else bundled.path_of("plan", name))
     return paths
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.bundled import located
 from harness.errors import BadRequest
 
 MOST = 2**63 - 1  # the largest whole number
@@ -29,9 +30,12 @@ class NotTOML(BadRequest):
 
 
 def text_of(path: Path, what: str) -> str:
-    """The text of a file. BadRequest when there is none to be had; `what`: `the plan file`."""
+    """The text of a file, a bundled one if suites/... is not here. `what`: `the plan file`.
+
+    Raises BadRequest if it is missing or unreadable.
+    """
     try:
-        return path.read_text(encoding="utf-8")
+        return located(path).read_text(encoding="utf-8")
     except FileNotFoundError as e:
         raise BadRequest(f"{what} {path} does not exist") from e
     except UnicodeDecodeError as e:

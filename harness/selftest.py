@@ -23,7 +23,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from harness import launch, registry
+from harness import bundled, launch, registry
 from harness.errors import BadRequest, BedFailed, UnknownName
 from harness.history import History
 from harness.judge import judge_here
@@ -36,7 +36,7 @@ from harness.trial import Trial
 from harness.verdict import Judgement, Verdict
 from harness.workers import carried_out
 
-STORIES = Path(__file__).resolve().parents[1] / "suites" / "mutants"
+STORIES = bundled.folder() / "mutants"
 SEEDS = range(1, 9)
 SEEDS_OF_REAL_HOSTS = range(1, 4)
 QUICK = 8  # cases

@@ -7,22 +7,25 @@ from typing import Any
 
 import click
 
-from harness import registry
+from harness import bundled, registry
 from harness.errors import BadRequest, UnknownName
 from harness.options import Pairs, Words, merged, request
 
 FAULT = "fault"
+KINDS = (*registry.KINDS, *bundled.KINDS)
 
 
 def kind_named(word: str) -> str:
     """`fault` or `faults`. UnknownName lists the kinds."""
-    for kind in registry.KINDS:
+    for kind in KINDS:
         if word in (kind, f"{kind}s"):
             return kind
-    raise UnknownName("kind of plug-in", word, registry.KINDS)
+    raise UnknownName("kind", word, KINDS)
 
 
-@click.command("list", short_help="Name the systems, hosts, workloads, faults, checkers, reports.")
+@click.command(
+    "list", short_help="Name plug-ins, and bundled trials, plans and suites."
+)
 @click.argument("kinds", nargs=-1)
 @click.option("--verify", is_flag=True, help="Faults: inject and heal each, on a small cluster.")
 @click.option("--faults", type=Words(), help="Only these, with --verify.")
@@ -33,7 +36,10 @@ def kind_named(word: str) -> str:
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
 @click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")
 def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -> int:
-    """Name every plug-in of KINDS (all when none is given) with the first sentence about it.
+    """Name everything of KINDS (all when none is given) with the first sentence about it.
+
+    Kinds are those of plug-ins (`systems`, `hosts`, `workloads`, `faults`, `checkers`, `reports`,
+    `importers`), and the `trials`, `plans` and `suites` that come with Seatrial.
 
     `seatrial list faults --verify --hosts docker` raises a small cluster, injects every fault, and
     tells what was observed of each: how fast it was applied, seen and healed, and what was
@@ -47,13 +53,13 @@ def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -
         return _verify(as_json=as_json, **flags)
     if flags["faults"]:
         raise BadRequest("--faults is for seatrial list faults --verify")
-    chosen = named or list(registry.KINDS)
+    chosen = named or list(KINDS)
     if as_json:
         click.echo(json.dumps({kind: list(_plain(kind)) for kind in chosen}, indent=2))
         return 0
     for kind in chosen:
         click.secho(f"{kind if kind == 'hosts' else f'{kind}s'}", bold=True)
-        for name, sentence in registry.described(kind):
+        for name, sentence in described(kind):
             click.echo(f"  {name:<14} {sentence}")
             for profile, about in profiles(kind, name):
                 click.echo(f"    {profile:<16} {about}")
@@ -62,9 +68,14 @@ def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -
     return 0
 
 
+def described(kind: str) -> Iterator[tuple[str, str]]:
+    """Yield each name of a kind, with a sentence about it."""
+    return bundled.described(kind) if kind in bundled.KINDS else registry.described(kind)
+
+
 def _plain(kind: str) -> Iterator[dict[str, Any]]:
     """The plug-ins of a kind, as JSON takes them."""
-    for name, sentence in registry.described(kind):
+    for name, sentence in described(kind):
         below = {"profiles": dict(profiles(kind, name)), "mutants": dict(mutants(kind, name))}
         yield {"name": name, "about": sentence, **{key: at for key, at in below.items() if at}}
 

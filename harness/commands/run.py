@@ -84,7 +84,7 @@ def given(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 @click.command("run", short_help="Raise a cluster, load it, break it, judge it.")
-@click.argument("what", default="", metavar="[TRIAL.toml | WORKLOAD]")
+@click.argument("what", default="", metavar="[TRIAL | WORKLOAD]")
 @trial_flags
 @click.option("--seeds", type=Seeds(), help="Run once for each: 1..10.")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, help="Run each so many times.")
@@ -104,8 +104,9 @@ def command(
 ) -> int:
     """Run a trial and judge it.
 
-    TRIAL.toml is a trial file, WORKLOAD what the clients do (`seatrial list`). Flags are laid over
-    the file. The exit code is 0 for valid, 1 for invalid, 2 for unknown.
+    TRIAL is a trial file, or the name of one that comes with Seatrial, such as demo; WORKLOAD is
+    what the clients do (`seatrial list` names both). Flags are laid over the file. The exit code is
+    0 for valid, 1 for invalid, 2 for unknown.
     """
     from harness.session import Shown, run_all
 

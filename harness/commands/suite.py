@@ -18,7 +18,7 @@ def _only(
 
 
 @click.command("suite", short_help="Run a list of trials with expected verdicts.")
-@click.argument("file", type=click.Path(path_type=Path), metavar="SUITE.toml")
+@click.argument("file", type=click.Path(path_type=Path), metavar="SUITE")
 @click.option("--only", type=Words(), callback=_only, help="Runs whose name holds one of these.")
 @click.option("--repeat", type=click.IntRange(min=1), default=1, help="Run each so many times.")
 @click.option("--scale", type=Real(0, min_open=True), help="Multiply all times: 0.1.")
@@ -44,16 +44,20 @@ def command(
     as_json: bool,
     no_report: bool,
 ) -> int:
-    """Run every trial of SUITE.toml, and compare each verdict with the expected one.
+    """Run every trial of SUITE, and compare each verdict with the expected one.
+
+    SUITE is a file, or the name of one that comes with Seatrial: nightly (`seatrial list suites`).
 
     The same command goes on where it was interrupted. The summary is also kept below --runs, as
     suites/SUITE.json, .xml (JUnit) and .md, and compared with earlier nights. Exit code 0 when each
     run ended as expected, 1 when one did not, 2 when none differed but one was undecided.
     """
+    from harness.bundled import path_of
     from harness.suite.course import Budget
     from harness.suite.night import Asked, night
 
     asked = Asked(
-        file, only, repeat, scale, share, Budget(time_s, disk_bytes), record, not no_report
+        path_of("suite", str(file)),
+        *(only, repeat, scale, share, Budget(time_s, disk_bytes), record, not no_report),
     )
     return night(asked, runs, summary, as_json)

@@ -33,6 +33,7 @@ from typing import Any
 
 import click
 
+from harness.bundled import located
 from harness.errors import BadRequest
 from harness.options import Request, Seeds, merged, request
 from harness.reading import is_number, parsed, text_of
@@ -119,7 +120,7 @@ def _runs(entry: Mapping[str, Any], path: Path, where: str) -> Iterator[Expected
         raise BadRequest(f"{where}: seeds: {e.message}") from e
     what = entry.get("run", "messages")
     beside = path.parent / what
-    what = str(beside) if is_file(beside) else what
+    what = str(beside) if is_file(located(beside)) else what
     for cell, fields in _cells(entry):
         place = f"{where}, {cell}" if cell else where
         if seeds and "seed" in fields:
