@@ -80,7 +80,7 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["explain"], "RUN"),
         (["explain", "nowhere"], "nowhere is not a run"),
         (["replay", "nowhere"], "nowhere is not a run"),
-        (["list", "bugs"], "unknown kind of plug-in 'bugs'"),
+        (["list", "bugs"], "unknown kind 'bugs'"),
         (["suite", "nothing.toml"], "nothing.toml"),
         (["suite", "nothing.toml", "--only", ""], "--only names no run"),
         (["suite", "nothing.toml", "--scale", "nan"], "'nan' is not a number to multiply with"),
