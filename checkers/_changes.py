@@ -94,7 +94,10 @@ class Changes:
         faults = {number for breach in mine for number in self._faults(breach.t)}
         evidence = tuple(self._told(breach) for breach in mine[:SAMPLE])
         message = f"{meaning.format(times=times)}; first: {self.name(mine[0].key)}: {mine[0].why}"
-        yield Finding(code, len(mine), message, DEMAND, evidence, tuple(sorted(faults)))
+        spans = tuple((breach.t, breach.t) for breach in mine)
+        yield Finding(
+            code, len(mine), message, DEMAND, evidence, tuple(sorted(faults)), spans=spans
+        )
 
     def _told(self, breach: Breach) -> Mapping[str, Any]:
         who = str(self.names.get("processes", {}).get(str(breach.process), breach.process))

@@ -40,6 +40,7 @@ from checkers._messages import (
     Seen,
     absorb,
     classify,
+    has,
     observe,
     observe_replica,
     of_unknown_outcome,
@@ -77,6 +78,8 @@ REPORT = pa.schema(
         ("late", pa.binary()),  # values, then their places
         ("missed", pa.binary()),  # the same of lost ones, and
         ("unsure", pa.binary()),  # bits, both of imported histories only
+        ("kept", pa.binary()),  # bits: lost, though a replica holds it at the end
+        ("unread", pa.binary()),  # by group: its number in one byte, then bits
     ]
 )
 ALL = [BLOCK, 0, 0, 0]  # the extent of a block of which every message was read
@@ -106,6 +109,8 @@ class Survey:
     counts: Mapping[str, int]  # of each class (`_messages.Classes`) and flag
     samples: Mapping[str, tuple[int, ...]]  # the lowest values of each class
     lost: Members
+    kept: Members  # of these, what some replica's log holds at the end
+    unread: Mapping[int, Members]  # by number of the group
     gone: Members  # acknowledged or delivered, and no longer in the log
     late: tuple[Ints, Ints]  # values of unknown outcome that were seen, and their places
     missed: tuple[Ints, Ints]  # lost values and their places, in an imported history
@@ -267,6 +272,8 @@ def report_on(number: int, block: Block, scope: Scope) -> dict[str, Any]:
     samples = {name: values_in(number, mask)[:SAMPLE].tolist() for name, mask in masks.items()}
     counts = {name: n for name, n in counts.items() if n}
     samples = {name: some for name, some in samples.items() if some}
+    kept = classes.lost & has(flags, Seen.STORED)
+    unread = b"".join(bytes([g]) + bits(m) for g, m in classes.unread.items() if m.any())
     extent = _extent(classes.found, classes.lost)
     return _row(number, counts, samples, extent) | {
         "gone": bits(gone) if gone.any() else None,
@@ -274,6 +281,8 @@ def report_on(number: int, block: Block, scope: Scope) -> dict[str, Any]:
         "late": _placed(number, late, places),
         "missed": _placed(number, missed, places),
         "unsure": bits(unsure) if unsure.any() else None,
+        "kept": bits(kept) if kept.any() else None,
+        "unread": unread or None,
     }
 
 
@@ -337,12 +346,23 @@ def add_up(rows: list[dict[str, Any]], scope: Scope, groups: tuple[str, ...]) ->
         counts=dict(counts),
         samples={name: tuple(sorted(values)[:SAMPLE]) for name, values in samples.items()},
         lost=Members({row["block"]: row["lost"] for row in rows if row["lost"]}),
+        kept=Members({row["block"]: row["kept"] for row in rows if row["kept"]}),
+        unread=_unread(rows),
         gone=Members({row["block"]: row["gone"] for row in rows if row["gone"]}),
         late=_pairs(rows, "late"),
         missed=_pairs(rows, "missed"),
         unsure=Members({row["block"]: row["unsure"] for row in rows if row["unsure"]}),
         where_lost=_where(extents.values()),
     )
+
+
+def _unread(rows: list[dict[str, Any]]) -> dict[int, Members]:
+    found: dict[int, dict[int, bytes]] = {}
+    for row in (row for row in rows if row["unread"]):
+        packed, size = row["unread"], 1 + BLOCK // 8
+        for at in range(0, len(packed), size):
+            found.setdefault(packed[at], {})[row["block"]] = packed[at + 1 : at + size]
+    return {group: Members(blocks) for group, blocks in sorted(found.items())}
 
 
 def _pairs(rows: list[dict[str, Any]], name: str) -> tuple[Ints, Ints]:

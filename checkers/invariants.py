@@ -132,7 +132,8 @@ def _finding(law: str, breaches: Sequence[Breach], faults: Sequence[FaultInterva
     meaning = MEANING.get(law, "a law of the cluster was broken")
     message = f"{times} {meaning}; first: {mine[0].why}"
     evidence = tuple(_evidence(breach) for breach in mine[:SAMPLE])
-    return Finding(law, count, message, INTEGRITY, evidence, tuple(sorted(active)))
+    spans = tuple((breach.t, breach.t) for breach in mine)
+    return Finding(law, count, message, INTEGRITY, evidence, tuple(sorted(active)), spans=spans)
 
 
 def _evidence(breach: Breach) -> Mapping[str, Any]:

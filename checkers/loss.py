@@ -15,9 +15,11 @@ matter of `offsets`, as long as the contract demands that. A consumer's step ove
 echo: the evidence says how many there were.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from checkers._excused import excused, unread_instead
 from checkers._final import given_up
 from checkers._logbook import logbook
 from checkers._messages import MOST_GROUPS
@@ -49,6 +51,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         evidence = witness(history, found, spark)
         over = logbook(history, spark).missed_at if found.scope.imported else {}
         findings = [*_lost(found, evidence, displaced, over), *_unread(found, evidence)]
+        findings = list(_excused(findings, history, trial, found, spark))
         findings += [*_torn(found, evidence, over), *_unseen(found, evidence, unseen)]
         stats |= _rpo(found, evidence)
     reasons = [*_reasons(found)]
@@ -56,6 +59,25 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         reasons += _ungiven(found)
         reasons += _given_up(history)
     return Result("loss", tuple(findings), tuple(reasons), stats)
+
+
+def _excused(
+    findings: Iterable[Finding],
+    history: History,
+    trial: Trial,
+    found: Survey,
+    spark: "SparkSession | None",
+) -> Iterator[Finding]:
+    """The findings with their rows excused singly."""
+    known = excused(history, trial, found, spark)
+    unread = unread_instead(history, trial, found, spark)
+    numbers = {name: number for number, name in enumerate(found.groups)}
+    for finding in findings:
+        excuses = known.excuses(known.lost)
+        if finding.code == "UNREAD_ACKED":
+            group = numbers[finding.evidence[0]["group"]]
+            excuses = known.excuses(unread.get(group, {}), held=False)
+        yield replace(finding, excuses=excuses)
 
 
 def _stats(found: Survey) -> dict[str, Any]:

@@ -76,7 +76,10 @@ def _finding(
             for one in told[:SAMPLE]
         )
         active = {number for one in told for number in faults_at(faults, one.t)}
-        yield Finding(code, len(told), message, demand, evidence, tuple(sorted(active)))
+        spans = tuple((one.t, one.t) for one in told)
+        yield Finding(
+            code, len(told), message, demand, evidence, tuple(sorted(active)), spans=spans
+        )
 
 
 # --------------------------------------------------------------------------- who acknowledged

@@ -11,8 +11,10 @@ are not the contract's to waive.
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from checkers._excused import excused
 from checkers._logbook import Logbook, logbook
 from checkers._survey import SAMPLE, Survey, survey
 from checkers._witness import Witness, seconds, witness
@@ -38,6 +40,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if any(found.count(name) for name in convicting):
         evidence = witness(history, found, spark)
         findings += [_finding(n, found, evidence) for n in convicting if found.count(n)]
+        findings = [*_excused(findings, history, trial, found, spark)]
     if found.scope.imported:
         findings += _own(logbook(history, spark))
     stats: dict[str, Any] = {name: found.count(name) for name in MEANINGS}
@@ -53,6 +56,22 @@ def _finding(name: str, found: Survey, evidence: Witness) -> Finding:
     faults = {number for t in times for number in evidence.faults_at(t)}
     what = "1 message" if count == 1 else f"{count:,} messages, each of which"
     return Finding(code, count, f"{what} {meaning}", INTEGRITY, rows, tuple(sorted(faults)))
+
+
+def _excused(
+    findings: list[Finding],
+    history: History,
+    trial: Trial,
+    found: Survey,
+    spark: "SparkSession | None",
+) -> Iterator[Finding]:
+    """The findings; of what vanished each message is excused singly."""
+    for finding in findings:
+        if finding.code != MEANINGS["vanished"][0]:
+            yield finding
+            continue
+        known = excused(history, trial, found, spark)
+        yield replace(finding, excuses=known.excuses(known.vanished))
 
 
 def _own(book: Logbook) -> Iterator[Finding]:
@@ -82,7 +101,14 @@ def _corrupted(history: History) -> Iterator[Finding]:
         rows.append({"queue": queue, **said, "seen_s": seconds(note.t)})
     count = len(notes)
     what = "1 message was" if count == 1 else f"{count:,} messages were"
-    yield Finding("CORRUPTED", count, f"{what} read with another body", INTEGRITY, tuple(rows))
+    yield Finding(
+        "CORRUPTED",
+        count,
+        f"{what} read with another body",
+        INTEGRITY,
+        tuple(rows),
+        spans=tuple((note.t, note.t) for note in notes),
+    )
 
 
 def _reasons(found: Survey, complete: bool) -> Iterator[Reason]:

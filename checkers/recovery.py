@@ -104,7 +104,7 @@ def _lacking(known: Facts, healed: int) -> tuple[list[Lack], list[Lack]]:
     """What the broker sets lacked for certain, and what a gap in the record may hide. A fault that
     could not be undone would excuse everything."""
     outline, found = known.outline, list[Lack]()
-    deadline = healed + round(outline.trial.recover_within_s * 1e9)
+    deadline = _deadline(known, healed)
     for number, name in enumerate(outline.sets):
         found += _without_full_set(outline, name, healed, deadline)
         group = number if outline.set_of_key else None
@@ -115,6 +115,10 @@ def _lacking(known: Facts, healed: int) -> tuple[list[Lack], list[Lack]]:
         return [], found
     certain = [lack for lack in found if not lack.rests_on & outline.gaps]
     return certain, [lack for lack in found if lack not in certain]
+
+
+def _deadline(known: Facts, healed: int) -> int:
+    return healed + round(known.outline.trial.recover_within_s * 1e9)
 
 
 def _unended(outline: Outline) -> Iterator[tuple[str, FaultInterval | None]]:
@@ -148,6 +152,7 @@ def _unrecovered(known: Facts, healed: int, lacking: Sequence[Lack]) -> Iterator
             demand=DEMAND,
             evidence=tuple(islice(rows, EVIDENCE_ROWS)),
             faults=tuple(f.id for f in known.outline.faults if f.begin is not None)[-1:],
+            spans=((healed, _deadline(known, healed)),) * len({lack.set for lack in lacking}),
         )
 
 
@@ -272,6 +277,7 @@ def _crashes(outline: Outline) -> Iterator[Finding]:
         demand=DEMAND,
         evidence=tuple(rows[:EVIDENCE_ROWS]),
         faults=tuple(sorted({n for event in crashes for n in faults_at(outline.faults, event.t)})),
+        spans=tuple((event.t, event.t) for event in crashes),
     )
 
 

@@ -134,14 +134,6 @@ class Agent(Protocol):
         ...
 
 
-class Powered(Agent, Protocol):
-    """An agent beside its node, on hosts that can `power`."""
-
-    async def power(self, on: bool) -> None:
-        """Cut the node's power, or give it back: no process, and the disk as the cut left it."""
-        ...
-
-
 @dataclass(frozen=True)
 class Forgotten:
     """What of a disk no sync had covered (files, with so many bytes written or cut off, and names:
@@ -155,6 +147,15 @@ class Forgotten:
     lost_names: int = 0
     lost_bytes: int = 0
     unseen: tuple[str, ...] = ()
+
+
+class Powered(Agent, Protocol):
+    """An agent beside its node, on hosts that can `power`."""
+
+    async def power(self, on: bool) -> Forgotten:
+        """Cut the node's power, or give it back: no process, and the disk as the cut left it.
+        What its disk lost by that."""
+        ...
 
 
 class Forgetful(Agent, Protocol):

@@ -17,25 +17,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from harness import registry
+from harness.claims import Unclaimed, unclaimed_faults
 from harness.clocks import DOUBTFUL, doubts, undated
-from harness.dealing import replica_groups
 from harness.errors import BedFailed, Unfetched
 from harness.history import History
 from harness.intervals import FaultInterval
 from harness.originals import with_originals
-from harness.plans import planned_kinds
 from harness.remarks import DISK_FULL, NODE_GONE
 from harness.rundir import RunDir
 from harness.sealing import seal
 from harness.spark_fit import give_up, refuse_unfit
 from harness.spark_master import DEFAULT
 from harness.trial import Trial
-from harness.verdict import Finding, Judgement, Reason, Result, Verdict, add_up
+from harness.verdict import Excuse, Finding, Judgement, Reason, Result, Verdict, add_up
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKER_BUDGET_S = 600.0
+EXCUSED = "EXCUSED"  # code of the reason that nothing is left of a finding to convict
 LARGE_BYTES = 4 << 20
 CUT_SHORT = frozenset(("BED_FAILED", "INTERRUPTED", NODE_GONE, DISK_FULL))
 CONSEQUENT = frozenset(  # what a run that was cut short lacks, as a matter of course
@@ -164,9 +164,10 @@ def _isolated(check: Check, name: str, history: History, trial: Trial, spark: An
 
 
 def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verdict:
-    """The contract applied to what the checkers found, and what it adds up to."""
-    kinds = outside_kinds(history, trial)
-    results = tuple(permitted(result, trial, kinds) for result in results)
+    """The contract and the claims applied to what the checkers found, and what it adds up to."""
+    unclaimed = unclaimed_faults(history, trial)
+    load_began = history.phases().get("load", 0) if unclaimed else 0
+    results = tuple(excused(permitted(r, trial), unclaimed, load_began) for r in results)
     if "imported" in history.state:
         results = with_originals(results, history.run, history.names)
     own = tuple(_own_reasons(history))
@@ -179,52 +180,61 @@ def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verd
     verdict = add_up(results)
     if verdict is Judgement.VALID and reasons:
         verdict = Judgement.UNKNOWN
-    words = sentence(verdict, results, reasons, kinds)
+    words = sentence(verdict, results, reasons)
     return Verdict(verdict, words, reasons, results, events=history.events())
 
 
-def outside_kinds(history: History, trial: Trial) -> tuple[str, ...]:
-    """Kinds of fault in the plan that the contract does not claim to survive."""
-    faults = history.faults
-    kinds = {fault.kind for fault in faults}
-    kinds |= set(planned_kinds(history.run.plan_text()))
-    groups = replica_groups(history.names)
-    beyond = {f"{kind} of a majority" for kind in destroyed_majorities(faults, groups)}
-    return tuple(sorted((kinds - set(trial.survives) - {""}) | beyond))
-
-
-def destroyed_majorities(
-    faults: Sequence[FaultInterval], groups: Mapping[str, str]
-) -> frozenset[str]:
-    """Kinds of the faults that together, at one moment, had taken from most nodes of some group
-    what was on their disks: of a broker set, or a role. No replication survives that, so no
-    contract can claim it."""
-    destroying = [fault for fault in faults if fault.destroyed]
-    of = Counter(groups.values())
-    kinds: set[str] = set()
-    for last in destroying:
-        there = [fault for fault in destroying if _there_when(last, fault)]
-        hit = Counter(groups.get(name, "") for name in {n for f in there for n in f.destroyed})
-        lost = {group for group, count in hit.items() if group and 2 * count > of[group]}
-        kinds |= {f.kind for f in there if lost & {groups.get(n, "") for n in f.destroyed}}
-    return frozenset(kinds)
-
-
-def _there_when(last: FaultInterval, fault: FaultInterval) -> bool:
-    """Whether it was in the world when the last one began; what nobody saw healed stays there."""
-    if last.begin is None or fault.begin is None:
-        return fault is last
-    return fault.begin <= last.begin and (fault.healed is None or last.begin <= fault.healed)
-
-
-def permitted(result: Result, trial: Trial, outside: Sequence[str]) -> Result:
+def permitted(result: Result, trial: Trial) -> Result:
     """The result with findings permitted that the contract does not speak against."""
-    return replace(result, findings=tuple(_permitted(f, trial, outside) for f in result.findings))
+    findings = (
+        replace(f, permitted=bool(f.demand) and not trial.demands(f.demand))
+        for f in result.findings
+    )
+    return replace(result, findings=tuple(findings))
 
 
-def _permitted(finding: Finding, trial: Trial, outside: Sequence[str]) -> Finding:
-    waived = not trial.demands(finding.demand)
-    return replace(finding, permitted=bool(finding.demand) and (waived or bool(outside)))
+def excused(result: Result, unclaimed: Sequence[Unclaimed], load_began: int = 0) -> Result:
+    """Return the result with findings without rows excused by time, and a reason for each finding
+    of which nothing is left that convicts."""
+    findings = tuple(_excused_by_time(f, unclaimed) for f in result.findings)
+    by_id = {one.fault.id: one for one in unclaimed}
+    reasons = tuple(
+        Reason(EXCUSED, _excuse_words(f, by_id, load_began))
+        for f in findings
+        if f.demand and not f.permitted and f.excuses and not f.convicts
+    )
+    return replace(result, findings=findings, reasons=(*reasons, *result.reasons))
+
+
+def _excused_by_time(finding: Finding, unclaimed: Sequence[Unclaimed]) -> Finding:
+    """Where it overlaps the time from applied to recovered of a fault that may break its demand."""
+    if finding.excuses or not finding.demand or finding.permitted:
+        return finding
+    able = [one for one in unclaimed if one.may_break(finding.demand)]
+    first = [
+        next((u.fault.id for u in able if u.window.begin <= end and begin <= u.window.end), None)
+        for begin, end in finding.spans
+    ]
+    counts = Counter(number for number in first if number is not None)
+    excuses = (Excuse((number,), rows) for number, rows in sorted(counts.items()))
+    return replace(finding, excuses=tuple(excuses))
+
+
+def _excuse_words(finding: Finding, by_id: Mapping[int, Unclaimed], load_began: int) -> str:
+    """`LOST_ACKED 12 excused: all 12 were held only by broker-1, hit by power ..., which ...`"""
+    parts = []
+    for excuse in finding.excuses:
+        faults = [by_id[number] for number in excuse.faults if number in by_id]
+        what = " and ".join(fault.words(load_began) for fault in faults)
+        why = "; ".join(dict.fromkeys(fault.why for fault in faults))
+        whole = "all " if excuse.rows == finding.count > 1 else ""
+        count = f"{whole}{excuse.rows:,}" if finding.count > 1 else "it"
+        one = excuse.rows == 1
+        how = f"{'is' if one else 'are'} explained by"
+        if excuse.nodes:
+            how = f"{'was' if one else 'were'} held only by {', '.join(excuse.nodes)}, hit by"
+        parts.append(f"{count} {how} {what}, which {why}")
+    return f"{finding.code} {finding.count:,} excused: {'; '.join(parts)}"
 
 
 def _own_reasons(history: History) -> Iterable[Reason]:
@@ -259,37 +269,34 @@ def _codes(reasons: Iterable[Reason]) -> frozenset[str]:
     return frozenset(reason.code for reason in reasons)
 
 
-def sentence(
-    verdict: Judgement, results: Sequence[Result], reasons: Sequence[Reason], outside: Sequence[str]
-) -> str:
+def sentence(verdict: Judgement, results: Sequence[Result], reasons: Sequence[Reason]) -> str:
     """The verdict as one would say it to somebody who was not there."""
     findings = [f for result in results for f in result.findings if f.demand]
-    convicting = [f for f in findings if not f.permitted]
+    convicting = [f for f in findings if f.convicts]
     if verdict is Judgement.INVALID:
         return f"Invalid: {convicting[0].message}{_and_more(convicting)}."
-    excused = _excused([f for f in findings if f.permitted], outside)
+    permits = _permits([f for f in findings if f.permitted])
     if verdict is Judgement.UNKNOWN:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-        return f"Unknown: {reasons[0].message}{more}.{excused}"
+        return f"Unknown: {reasons[0].message}{more}.{permits}"
     proved = [str(r.stats["proved"]) for r in results if r.stats.get("proved")]
     return (
-        f"Valid: {'; '.join(proved) or 'nothing that the contract demands was violated'}.{excused}"
+        f"Valid: {'; '.join(proved) or 'nothing that the contract demands was violated'}.{permits}"
     )
 
 
 def _and_more(findings: Sequence[Finding]) -> str:
     others = ", ".join(f"{f.code} {f.count:,}" for f in findings[1:])
-    return f"; also {others}" if others else ""
+    excused = findings[0].excused
+    some = f" ({excused:,} of them excused)" if excused else ""
+    return f"{some}; also {others}" if others else some
 
 
-def _excused(findings: Sequence[Finding], outside: Sequence[str]) -> str:
+def _permits(findings: Sequence[Finding]) -> str:
     if not findings:
         return ""
     what = ", ".join(f"{f.code} {f.count:,}" for f in findings)
-    why = "the trial's contract does not demand it"
-    if outside:
-        why = f"its contract does not claim to survive {', '.join(outside)}"
-    return f" Permitted, because {why}: {what}."
+    return f" Permitted, because the trial's contract does not demand it: {what}."
 
 
 def _write(run: RunDir, verdict: Verdict) -> None:

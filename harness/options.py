@@ -8,6 +8,7 @@ Every field of a trial has a flag, so whatever a file can say can be tried by ha
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from os.path import isfile as is_file
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from harness.errors import BadRequest
 from harness.plans import joined
 from harness.reading import MOST_S, NotTOML, is_number, parsed, shown, text_of, whole
 from harness.spark_master import DEFAULT, Master
-from harness.trial import ZONE_COUNT, Trial
+from harness.trial import ZONE_COUNT, Trial, claims_over, in_claims
 from harness.written import Written
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -224,7 +225,7 @@ def request(what: str, flags: Mapping[str, Any], source: str = "the command line
     named = {"name": (file or first).stem}
     top = {"plan": AND.join(map(str, plans))} if plans else {}
     below = [written.table for written in beneath]
-    trial = Trial().with_(merged((named, *below, table, flags, top)))
+    trial = Trial().with_(_layered((named, *below, table, flags, top)))
     return Request(trial, plan_text, (Written(flags), own, *reversed(beneath)))
 
 
@@ -233,6 +234,13 @@ def _trial_path(what: str) -> Path | None:
     if looks_like_file(what):
         return Path(what)
     return bundled.path_of("trial", what) if what in bundled.names("trial") else None
+
+
+def _layered(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the tables of one trial merged; claims that are complete replace all below them."""
+    modern = [in_claims(table) for table in tables]
+    claims = [table["claims"] for table in modern if "claims" in table]
+    return merged(modern) | ({"claims": reduce(claims_over, claims, {})} if claims else {})
 
 
 def looks_like_file(what: str) -> bool:

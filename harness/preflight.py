@@ -15,7 +15,7 @@ from harness.errors import BadRequest, UnknownName
 from harness.launch import planned
 from harness.options import Request
 from harness.sight import Overseen
-from harness.trial import DEMANDS, ISOLATION, Trial
+from harness.trial import ANY_KIND, DEMANDS, ISOLATION, Trial
 from harness.written import place_of
 
 
@@ -59,7 +59,7 @@ def refuse_unknown(trial: Trial) -> None:
         ("system", (trial.system,)),
         ("hosts", (trial.hosts,)),
         ("workload", (trial.workload,)),
-        ("fault", trial.survives),
+        ("fault", tuple(kind for kind in trial.claims if kind != ANY_KIND)),
         ("checker", trial.checkers),
     ):
         _refuse_unknown(kind, names)

@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from harness.claims import claims_in_force
 from harness.errors import BadRequest, BedFailed
 from harness.rundir import RunDir
 from harness.suite.names import failing
@@ -85,7 +86,7 @@ def begun(trial: Trial, plan: str, folder: Path) -> RunDir:
     run = RunDir(folder)
     run.trial_file.write_text(trial.to_toml())
     run.plan_file.write_text(plan)
-    run.update_state(**_beginning())
+    run.update_state(claims=claims_in_force(trial), **_beginning())
     return run
 
 

@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 from harness import registry
 from harness.history import History
 from harness.intervals import events
-from harness.judge import judge_here, outside_kinds
+from harness.claims import unclaimed_faults
+from harness.judge import judge_here
 from harness.lifeline import alone
 from harness.phases import run as story
 from harness.roles import elections, set_changes
@@ -136,7 +137,7 @@ def stood_still(history: History, verdict: Verdict) -> tuple[str, ...]:
     trial = history.run.trial()
     if trial.hosts != HOSTS or history.interrupted or not trial.demands("recovers"):
         return ()
-    if outside_kinds(history, trial):
+    if any(one.may_break("recovers") for one in unclaimed_faults(history, trial)):
         return ()
     return tuple(sorted({reason.code for reason in verdict.reasons} & STANDSTILL))
 

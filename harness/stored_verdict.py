@@ -55,6 +55,9 @@ def _found(finding: Finding) -> None:
     _are("permitted", (finding.permitted,), bool)
     _are("evidence", finding.evidence, Mapping)
     _are("faults", finding.faults, int)
+    for excuse in finding.excuses:
+        _are("excuse", (excuse.rows, *excuse.faults), int)
+        _are("excuse", excuse.nodes, str)
 
 
 def _are(what: str, values: Sequence[Any], kind: type) -> None:

@@ -38,8 +38,7 @@ def drawn(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, str]:
         by_hand = replace(trial, plan=base.plan)  # and so held to what somebody writes
         faults = nemesis.planned(by_hand, plan, stage.detection_s, stage.nodes, stage.can)
     kinds = tuple(sorted({fault.kind for fault in faults}))
-    survives = tuple(dict.fromkeys((*base.survives, *kinds)))
-    return replace(trial, faults=kinds, survives=survives), nemesis.dump(faults)
+    return replace(trial, faults=kinds), nemesis.dump(faults)
 
 
 def _sized(trial: Trial, random: Random, planned: bool) -> Trial:

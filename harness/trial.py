@@ -18,10 +18,9 @@ from harness.errors import BadRequest
 from harness.reading import MOST, MOST_S, parsed, shown
 
 ZONE_COUNT = "count"  # `zones = 3` is the table { count = 3 }
-SURVIVES = (  # kinds of fault that take nothing from a disk that was synced
-    *("kill", "pause", "partition", "loss", "delay", "bandwidth", "restart", "clock", "crash"),
-    *("starve-cpu", "starve-memory", "starve-descriptors", "disk-full", "read-only", "membership"),
-)
+# of the nodes of one replica group that faults of a kind may hit at one moment
+EXTENTS = ("none", "one", "minority", "all")
+ANY_KIND = "*"  # in claims: every kind that is not named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,7 @@ class Trial:
     load: Mapping[str, Any] = field(default_factory=dict)  # options of the workload
     checkers: tuple[str, ...] = ()  # empty: the workload's
     contract: tuple[str, ...] = DEMANDS
-    survives: tuple[str, ...] = SURVIVES
+    claims: Mapping[str, str] = field(default_factory=dict)  # kind -> extent, over the profile's
 
     @property
     def isolation(self) -> str:
@@ -85,14 +84,41 @@ class Trial:
         """This trial with some fields replaced, each checked. BadRequest names the key."""
         known = {f.name: f for f in fields(self)}
         changes: dict[str, Any] = {}
-        for key, raw in table.items():
+        for key, raw in in_claims(table).items():
             where = f"{source}{line_of(text, key)}"
+            if key == "survives":
+                raise BadRequest(f"{where}: {key} must be a list of strings, not {raw!r}")
             if key not in known:
                 raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
             if key == "zones" and isinstance(raw, int):
                 raw = {ZONE_COUNT: raw}
             changes[key] = _checked(getattr(self, key), raw, f"{where}: {key}")
+            if key == "claims":
+                _check_claims(changes[key], f"{where}: {key}")
         return replace(self, **changes)
+
+
+def in_claims(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a trial's table with `survives`, as older files have it, written as `claims`: these
+    kinds to any extent, and no others."""
+    kinds = table.get("survives")
+    if not isinstance(kinds, list | tuple) or not all(isinstance(kind, str) for kind in kinds):
+        return table
+    claims = {ANY_KIND: "none", **dict.fromkeys(kinds, "all")}
+    rest = {key: value for key, value in table.items() if key != "survives"}
+    return {**rest, "claims": claims_over(claims, rest.get("claims", {}))}
+
+
+def claims_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return claims merged by kind, those `above` taking precedence; with `*` they are complete."""
+    return {**({} if ANY_KIND in above else below), **above}
+
+
+def _check_claims(claims: Mapping[str, Any], where: str) -> None:
+    for kind, extent in claims.items():
+        if extent not in EXTENTS:
+            known = ", ".join(EXTENTS)
+            raise BadRequest(f"{where}.{kind} must be one of {known}, not {shown(repr(extent))}")
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,8 @@
 """Verdicts: what checkers found, what the contract makes of it, and how it all adds up.
 
-A finding is *permitted* only when the trial's contract does not demand the property, or the plan
-holds a kind of fault that the contract does not claim to survive. invalid > unknown > valid, and a
+A finding is *permitted* only when the trial's contract does not demand the property. Rows of it are
+*excused* one by one, by faults that were observed in effect and that the system does not claim to
+survive; a run whose only findings are excused is *unknown*. invalid > unknown > valid, and a
 crashed or timed-out checker is unknown: it hides nobody else's result. `verdict.json` carries no
 time of its own making, so checking twice gives the same bytes.
 """
@@ -25,6 +26,15 @@ class Judgement(StrEnum):
 
 
 @dataclass(frozen=True)
+class Excuse:
+    """Rows of a finding that some unclaimed faults explain together: what only these nodes held."""
+
+    faults: tuple[int, ...]
+    rows: int
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Finding:
     """Something a checker convicts of, or (with `permitted`) reports.
 
@@ -34,6 +44,10 @@ class Finding:
     demand    the word of the contract it offends: no-loss ...; empty: only informs
     evidence  capped rows, each a flat mapping of names to numbers and strings
     faults    ids of the fault intervals it falls in
+    permitted the contract does not demand it
+    excuses   which of its rows are excused, and by what
+    spans     begin and end (ns) of each thing that it counts, where known: what has no rows of its
+              own is excused by time. Not stored
     """
 
     code: str
@@ -43,6 +57,18 @@ class Finding:
     evidence: tuple[Mapping[str, Any], ...] = ()
     faults: tuple[int, ...] = ()
     permitted: bool = False
+    excuses: tuple[Excuse, ...] = ()
+    spans: tuple[tuple[int, int], ...] = field(default=(), compare=False)
+
+    @property
+    def excused(self) -> int:
+        """Rows that do not convict."""
+        return sum(excuse.rows for excuse in self.excuses)
+
+    @property
+    def convicts(self) -> bool:
+        """Whether a row of it breaks what the contract demands, without an excuse."""
+        return bool(self.demand) and not self.permitted and self.excused < self.count
 
 
 @dataclass(frozen=True)
@@ -64,7 +90,7 @@ class Result:
 
     @property
     def judgement(self) -> Judgement:
-        if any(f.demand and not f.permitted for f in self.findings):
+        if any(f.convicts for f in self.findings):
             return Judgement.INVALID
         return Judgement.UNKNOWN if self.reasons else Judgement.VALID
 
@@ -93,7 +119,7 @@ class Verdict:
     @property
     def _convicting(self) -> Iterator[Finding]:
         found = (f for result in self.checkers for f in result.findings)
-        return (f for f in found if f.demand and not f.permitted)
+        return (f for f in found if f.convicts)
 
     def stats(self, checker: str) -> Mapping[str, Any]:
         """What a checker counted; nothing if it was not asked."""
@@ -104,6 +130,8 @@ class Verdict:
         fields = asdict(self)
         for row, result in zip(fields["checkers"], self.checkers, strict=True):
             row["verdict"] = result.judgement
+            for finding in row["findings"]:
+                del finding["spans"]
         return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
     @classmethod
@@ -129,13 +157,19 @@ def add_up(results: Iterable[Result]) -> Judgement:
     return Judgement.VALID
 
 
+def _finding(row: Mapping[str, Any]) -> Finding:
+    """A stored finding; until excuses were counted singly, none had any."""
+    lists = {name: tuple(row[name]) for name in ("evidence", "faults")}
+    excuses = tuple(
+        Excuse(tuple(e["faults"]), e["rows"], tuple(e["nodes"])) for e in row.get("excuses", ())
+    )
+    return Finding(**{**row, **lists, "excuses": excuses})
+
+
 def _result(row: Mapping[str, Any]) -> Result:
     return Result(
         checker=row["checker"],
-        findings=tuple(
-            Finding(**{**f, "evidence": tuple(f["evidence"]), "faults": tuple(f["faults"])})
-            for f in row["findings"]
-        ),
+        findings=tuple(map(_finding, row["findings"])),
         reasons=tuple(Reason(**r) for r in row["reasons"]),
         stats=row["stats"],
     )

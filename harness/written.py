@@ -24,7 +24,7 @@ FIELDS = {  # of which field a name of this kind is
     "checker": "checkers",
     "demand of the contract": "contract",
 }
-FAULTS = ("survives", "faults")
+FAULTS = ("claims", "survives", "faults")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from harness import registry
+from harness.claims import claims_in_force
 from harness.contracts import CLIENT, Node, PlannedFault
 from harness.errors import BadRequest
 from harness.trial import Trial
@@ -42,8 +43,8 @@ DEAR = {"loss": 0.4}  # likelier the less it costs: links are probed 200 times t
 Victim = tuple[str, Mapping[str, Any]]  # target, parameters
 Drawn = Callable[[Random], Victim]
 
-# What a seed draws from unless kinds are named. Every sound cluster survives any mixture of these;
-# another kind here changes the plans of all seeds.
+# What a seed draws from unless kinds are named, as far as the profile claims to survive it; another
+# kind here changes the plans of all seeds.
 USUAL = ("kill", "loss", "partition", "pause", "power")
 
 BROKERS = ("master", "one slave", "one broker", "in-set", "out-of-set", "majority broker")
@@ -90,7 +91,7 @@ def _weather(
     random: Random, trial: Trial, detection_s: float, nodes: Sequence[Node], can: frozenset[str]
 ) -> Weather:
     kinds = tuple(name for name in trial.faults if alias_of(name).kind) or tuple(
-        kind for kind in USUAL if can >= registry.module("fault", kind).NEEDS
+        kind for kind in claimed(trial) if can >= registry.module("fault", kind).NEEDS
     )
     own = () if trial.targets else _targets_of(random, nodes)
     lasting = LONG_LASTING if random.random() < LONG else LASTING
@@ -105,6 +106,12 @@ def _weather(
         detection_s * _log(random, *STORM),
         detection_s * _log(random, *CALM),
     )
+
+
+def claimed(trial: Trial) -> tuple[str, ...]:
+    """Return the usual kinds that the trial claims to survive wherever they hit."""
+    claims = claims_in_force(trial)
+    return tuple(kind for kind in USUAL if claims.get(kind) == "all")
 
 
 def _faults(random: Random, weather: Weather, until_s: float) -> Iterator[PlannedFault]:

@@ -5,10 +5,21 @@ not synced the disk keeps nothing, all of it, or a part that may end in the midd
 Healing starts the node anew on what is left. Only simulated hosts can do this to a node.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, cast
 
-from harness.contracts import ALL_DEMANDS, Effects, Ends, PlannedFault, Powered, Scene
+from harness.contracts import (
+    ALL_DEMANDS,
+    Effects,
+    Ends,
+    Forgotten,
+    Node,
+    Observation,
+    PlannedFault,
+    Powered,
+    Scene,
+)
 from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
 from nemesis.kill import Kill
 
@@ -25,12 +36,21 @@ def fault(planned: PlannedFault, scene: Scene) -> "Power":
 class Power(Kill):
     """Machines dark, until it is left."""
 
+    def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
+        super().__init__(scene, victims)
+        self._lost: dict[str, Forgotten] = {}  # by node, what its disk lost
+
     async def _end(self, node: str) -> None:
-        await self._switched(node, on=False)
+        self._lost[node] = await self._agent(node).power(False)
 
     async def _begin_again(self, node: str) -> None:
-        await self._switched(node, on=True)
+        await self._agent(node).power(True)
         await super()._begin_again(node)
 
-    async def _switched(self, node: str, on: bool) -> None:
-        await cast(Powered, self._bed.agents[node]).power(on)
+    async def observe(self) -> Observation:
+        seen = await super().observe()
+        files = {node: asdict(lost) for node, lost in self._lost.items()}
+        return replace(seen, evidence={**seen.evidence, "files": files})
+
+    def _agent(self, node: str) -> Powered:
+        return cast(Powered, self._bed.agents[node])

@@ -39,12 +39,14 @@ KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS, MUTANT}
 
 @dataclass(frozen=True)
 class Profile:
-    """A named configuration. `expected`: plan -> verdict, or the code that convicts it."""
+    """A named configuration. `expected`: plan -> verdict, or the code that convicts it; `claims`:
+    kind of fault -> extent that it survives (harness.claims)."""
 
     name: str
     about: str
     settings: Mapping[str, Any]
     expected: Mapping[str, str]
+    claims: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,13 @@ def _file() -> Mapping[str, Any]:
 def profiles() -> Mapping[str, Profile]:
     """All profiles by name."""
     return {
-        name: Profile(name, table["about"], table["settings"], table.get("expected", {}))
+        name: Profile(
+            name,
+            table["about"],
+            table["settings"],
+            table.get("expected", {}),
+            {**_file()["claims"], **table.get("claims", {})},
+        )
         for name, table in _file()["profiles"].items()
     }
 
@@ -111,6 +119,15 @@ def settings(trial: Trial) -> Settings:
     values = {**_file()["common"], **known[name].settings, **trial.settings}
     _check(values)
     return Settings(values)
+
+
+def claims(trial: Trial) -> Mapping[str, str]:
+    """What the trial's profile claims to survive. UnknownName."""
+    known = profiles()
+    name = trial.profile or _file()["default"]
+    if name not in known:
+        raise UnknownName("profile", name, known)
+    return known[name].claims
 
 
 def in_force(trial: Trial) -> Mapping[str, Any]:

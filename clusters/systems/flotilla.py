@@ -28,7 +28,7 @@ from clusters.systems._flotilla_layout import (
     laid_out,
 )
 from clusters.systems._flotilla_limits import refuse_impossible
-from clusters.systems._flotilla_profiles import Settings, in_force, mutants, profiles, settings
+from clusters.systems._flotilla_profiles import Settings, claims, in_force, mutants, profiles, settings
 from clusters.systems._flotilla_seen import Seen
 from clusters.systems._flotilla_standing import BrokerSet, missing, standing
 from clusters.systems._flotilla_swarm import swarm
@@ -38,7 +38,7 @@ from harness.errors import BedFailed, NodeGone
 from harness.registry import load
 from harness.trial import Trial
 
-__all__ = ["Flotilla", "in_force", "mutants", "profiles", "swarm", "system"]
+__all__ = ["Flotilla", "claims", "in_force", "mutants", "profiles", "swarm", "system"]
 
 PROCESS = "flotilla"
 STORE = "store"

@@ -108,6 +108,23 @@ def profiles() -> Mapping[str, Profile]:
     return {profile.name: profile for profile in PROFILES}
 
 
+# Sentinel's makers promise failover when a primary fails or is cut off. Its documentation warns that
+# acknowledged writes may be lost in it, and counts that as the price of the defaults; a trial that
+# asks whether they are kept is what this driver is for, so the claims are those of a failover.
+CLAIMS: Mapping[str, str] = dict.fromkeys(
+    (
+        *("kill", "pause", "partition", "loss", "delay", "bandwidth", "restart", "clock", "crash"),
+        *("starve-cpu", "starve-memory", "starve-descriptors", "disk-full", "read-only"),
+    ),
+    "all",
+)
+
+
+def claims(trial: Trial) -> Mapping[str, str]:
+    """What every profile claims to survive."""
+    return CLAIMS
+
+
 def settings(trial: Trial) -> Mapping[str, Any]:
     """The trial's settings over its profile's. UnknownName, or BadRequest that names the key."""
     name = trial.profile or PROFILES[0].name

@@ -65,7 +65,12 @@ TRIAL_FLAGS: tuple[Command, ...] = (
     click.option("--load", type=Pairs(), multiple=True, help="An option of the workload."),
     click.option("--checkers", type=Words(), help="Who judges; else the workload's own."),
     click.option("--contract", type=Words(), help="What the trial demands."),
-    click.option("--survives", type=Words(), help="Kinds of fault it must hold under."),
+    click.option(
+        "--claims",
+        type=Pairs(),
+        help="What it claims to survive, over its profile: kill=all,power=minority,wipe=none.",
+    ),
+    click.option("--survives", type=Words(), help="Older: claims these kinds, and no others."),
     click.option("--name", help="In the name of the run's folder."),
 )
 

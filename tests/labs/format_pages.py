@@ -31,7 +31,7 @@ TRIAL = {
     "rhythm": "of a drawn plan: load alone, then each fault, then each recovery",
     "recover_within_s": "how long the healed cluster may need to come back, a reader to get on",
     "contract": "what the trial demands",
-    "survives": "kinds of fault under which it has to hold",
+    "claims": "kind of fault -> how many of a replica group may be hit by it",
 }
 FAULT = {
     "kind": "a fault's name",

@@ -57,7 +57,6 @@ def played(
         seed=5,
         duration_s=1 + EVERY_S * len(story),
         load={"rate": 20.0},
-        survives=(*Trial().survives, *KINDS),
     )
     return simulated(base.with_(trial), "\n".join(faults), folder / "run")
 

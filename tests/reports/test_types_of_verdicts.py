@@ -33,6 +33,8 @@ ODD = "\x00\x1b[31m\x7f\r\x9b2J\ud800\ufffe]]><&\"'</failure>"
         {"finding": {"evidence": [None]}},
         {"finding": {"faults": ["0"]}},
         {"finding": {"permitted": [1]}},
+        {"finding": {"excuses": [{"faults": [0], "rows": "1", "nodes": []}]}},
+        {"finding": {"excuses": [{"faults": [0], "rows": 1, "nodes": [7]}]}},
         {"result": {"stats": 7}},
         {"result": {"reasons": [{"code": 1, "message": "x"}]}},
     ],

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.bed, pytest.mark.spark]
 # this seed no disk keeps any of it.
 FORGET = """
 [trial]
-survives = ["unsynced", "fsync"]
+claims = { unsynced = "all", fsync = "all" }
 settings = { timeScale = 0.2, flushIntervalCommitLog = 20000 }
 short_faults = true
 load = { rate = 200 }

@@ -133,13 +133,15 @@ class SimulatedAgent:
         code: int = await self._until(lambda tell: self._process(name).on_exit(tell))
         return code
 
-    async def power(self, on: bool) -> None:
-        def switch() -> None:
-            self.machine.power(on)
+    async def power(self, on: bool) -> Forgotten:
+        def switch() -> Forgotten:
+            lost = self.machine.power(on)
             for number in list(self._asking):
                 self._answered(number, ConnectionError("it gave no answer: there is no power"))
+            return lost
 
-        await self._there(switch)
+        lost: Forgotten = await self._there(switch)
+        return lost
 
     # the disk
 

@@ -47,13 +47,16 @@ class Machine:
         self.on_damage: list[Callable[[], None]] = []
         self.on_failing_syncs: list[Callable[[], None]] = []
 
-    def power(self, on: bool) -> None:
-        """Cut it, or give it back."""
-        if not on:
+    def power(self, on: bool) -> Forgotten:
+        """Cut it, or give it back; what the disk lost by that."""
+        if not on and self.host.up:
+            at_stake = self.disk.waiting(self.folder)
             self.host.power_cut()
-        elif not self.host.up:
+            return Forgotten(*at_stake, *self.disk.lost)
+        if on and not self.host.up:
             self.host.power_on()
             self.agent = self.host.start(AGENT, _idle)
+        return Forgotten()
 
     def damaged(self) -> None:
         """Tell who has to know that files changed under a stopped node."""

@@ -34,7 +34,7 @@ def judged(history: list[Transaction], level: str = STRICT, complete: bool = Tru
     trial = Trial(contract=(*DEMANDS, level))
     found = gathered_here([told(history)], telling.layer_of(trial))
     answer = transactions.judged(found, {"keys": list(KEYS)}, trial, complete)
-    return permitted(answer, trial, ())
+    return permitted(answer, trial)
 
 
 def test_transactions_that_began_together_are_in_no_order() -> None:
