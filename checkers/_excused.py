@@ -272,11 +272,9 @@ def scan_with(found: Survey, pieces: Callable[[Ints], Ints]) -> Callable[[Unit],
     return scan
 
 
-def acknowledged(
-    unit: Unit, lost: Members, kept: Members, pieces: Callable[[Ints], Ints]
-) -> Ints:
-    """Return a row for each lost message that a writer of clients was acknowledged and that no
-    replica holds: value, then its case (key, node, first and last piece of time), then its place."""
+def acknowledged(unit: Unit, lost: Members, kept: Members, pieces: Callable[[Ints], Ints]) -> Ints:
+    """Return a row for each lost message of this unit that no replica holds: value, then its case
+    (key, node, first and last piece of time), then its place."""
     invoked, acked = [np.zeros((0, 2), np.int64)], [np.zeros((0, 6), np.int64)]
     for rows in arrays(unit[1], COLUMNS):
         at = np.flatnonzero((rows["f"] == F.SEND) & (rows["value"] >= 0))

@@ -8,16 +8,16 @@ excuse is decided row by row (`checkers._excused`) and, for findings without row
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from harness import registry
-from harness.dealing import replica_groups
 from harness.contracts.faults import Destroys
+from harness.dealing import replica_groups
 from harness.history import History
 from harness.intervals import FaultInterval, Window, events
-from harness.roles import set_sizes
+from harness.roles import SetSize, set_sizes
 from harness.trial import ANY_KIND, Trial, claims_over
 
 __all__ = ["Unclaimed", "claims_in_force", "claims_words", "unclaimed_faults"]
@@ -206,7 +206,7 @@ def _there_when(last: FaultInterval, fault: FaultInterval) -> bool:
     return fault.begin <= last.begin and (fault.healed is None or last.begin <= fault.healed)
 
 
-def _recoveries(history: History, trial: Trial) -> Any:
+def _recoveries(history: History, trial: Trial) -> Callable[[FaultInterval], int]:
     """Return a function from a fault to the moment at which the cluster was whole after it."""
     told = events(history.read("events"))
     steps = set_sizes(told)
@@ -226,7 +226,7 @@ def _recoveries(history: History, trial: Trial) -> Any:
     return whole
 
 
-def _whole_at(steps: Sequence[Any], name: str, size: int, since: int, end: int) -> int:
+def _whole_at(steps: Sequence[SetSize], name: str, size: int, since: int, end: int) -> int:
     """When this set had all its members, at or after `since`."""
     now = 0
     for step in (step for step in steps if step.set == name):

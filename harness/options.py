@@ -240,7 +240,7 @@ def _layered(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the tables of one trial merged; claims that are complete replace all below them."""
     modern = [in_claims(table) for table in tables]
     claims = [table["claims"] for table in modern if "claims" in table]
-    return merged(modern) | ({"claims": reduce(claims_over, claims, {})} if claims else {})
+    return merged(modern) | ({"claims": reduce(claims_over, claims)} if claims else {})
 
 
 def looks_like_file(what: str) -> bool:

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness import registry
+from harness.claims import unclaimed_faults
 from harness.history import History
 from harness.intervals import events
-from harness.claims import unclaimed_faults
 from harness.judge import judge_here
 from harness.lifeline import alone
 from harness.phases import run as story

@@ -28,7 +28,14 @@ from clusters.systems._flotilla_layout import (
     laid_out,
 )
 from clusters.systems._flotilla_limits import refuse_impossible
-from clusters.systems._flotilla_profiles import Settings, claims, in_force, mutants, profiles, settings
+from clusters.systems._flotilla_profiles import (
+    Settings,
+    claims,
+    in_force,
+    mutants,
+    profiles,
+    settings,
+)
 from clusters.systems._flotilla_seen import Seen
 from clusters.systems._flotilla_standing import BrokerSet, missing, standing
 from clusters.systems._flotilla_swarm import swarm

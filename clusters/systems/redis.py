@@ -108,9 +108,8 @@ def profiles() -> Mapping[str, Profile]:
     return {profile.name: profile for profile in PROFILES}
 
 
-# Sentinel's makers promise failover when a primary fails or is cut off. Its documentation warns that
-# acknowledged writes may be lost in it, and counts that as the price of the defaults; a trial that
-# asks whether they are kept is what this driver is for, so the claims are those of a failover.
+# Sentinel's makers promise failover when a primary fails or is cut off. They also document that
+# acknowledged writes may be lost in it; a trial shows how many, so a failover is claimed.
 CLAIMS: Mapping[str, str] = dict.fromkeys(
     (
         *("kill", "pause", "partition", "loss", "delay", "bandwidth", "restart", "clock", "crash"),

@@ -64,7 +64,8 @@ def test_a_profile_claims_what_its_configuration_can_keep() -> None:
     assert all(one["kill"] == one["partition"] == "all" for one in claims.values())
     assert claims["sync-flush"]["power"] == claims["sync-flush"]["unsynced"] == "all"
     assert claims["allack-min2"]["power"] == "one"
-    assert "power" not in claims["unsafe-default"] and "wipe" not in claims["allack-min1"]
+    assert "power" not in claims["unsafe-default"]
+    assert "wipe" not in claims["allack-min1"]
     assert all(set(one.values()) <= set(EXTENTS) for one in claims.values())
 
 
@@ -85,7 +86,8 @@ def test_survives_is_read_as_claims_of_these_kinds_and_no_others(tmp_path: Path)
     assert Trial.from_toml('survives = ["kill", "power"]').claims == complete
     plan = tmp_path / "plan.toml"
     plan.write_text(
-        '[trial]\nsurvives = ["kill", "power"]\n[[fault]]\nkind = "kill"\ntarget = "master"\nat_s = 5.0\nfor_s = 5.0\n'
+        '[trial]\nsurvives = ["kill", "power"]\n'
+        '[[fault]]\nkind = "kill"\ntarget = "master"\nat_s = 5.0\nfor_s = 5.0\n'
     )
     flags = {"plan": str(plan)}
     assert request("messages", flags).trial.claims == complete
@@ -101,7 +103,7 @@ def test_survives_is_read_as_claims_of_these_kinds_and_no_others(tmp_path: Path)
 @pytest.mark.parametrize("extent", ["most", 2, True])
 def test_an_extent_that_does_not_exist_is_refused(extent: object) -> None:
     """With the kind and the extents that there are."""
-    with pytest.raises(BadRequest, match="claims.power must be one of none, one, minority, all"):
+    with pytest.raises(BadRequest, match=r"claims\.power must be one of none, one, minority, all"):
         Trial().with_({"claims": {"power": extent}})
 
 
@@ -189,7 +191,8 @@ def test_no_claim_covers_a_majority_of_destroyed_disks(
 def test_only_what_was_observed_is_in_effect() -> None:
     """Neither a fault that failed nor one that was only planned."""
     seen = fault(0, "kill", ["broker-1"])
-    assert in_effect(seen) and in_effect(fault(0, "kill", ["broker-1"], state="partial"))
+    assert in_effect(seen)
+    assert in_effect(fault(0, "kill", ["broker-1"], state="partial"))
     assert not in_effect(fault(0, "kill", ["broker-1"], state="failed"))
     assert not in_effect(fault(0, "kill", ["broker-1"], observed=None))
     assert not in_effect(FaultInterval(0, "kill"))

@@ -5,6 +5,7 @@ is healed, and the cluster is whole afterwards. What the prober met is compared 
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from random import Random
@@ -14,11 +15,11 @@ import pytest
 
 from clusters.hosts._disk_faults import merged
 from harness import registry
+from harness.claims import destroyed_majorities
 from harness.contracts import DiskFault, DiskSeen, Observation, Scene
 from harness.errors import BedFailed
 from harness.history import History
 from harness.intervals import FaultInterval
-from harness.judge import destroyed_majorities
 from harness.sealing import seal
 from harness.simulation import Outcome, simulated
 from harness.trial import Trial
@@ -59,6 +60,13 @@ def played(
         load={"rate": 20.0},
     )
     return simulated(base.with_(trial), "\n".join(faults), folder / "run")
+
+
+def beyond_claims(faults: Sequence[FaultInterval], groups: Mapping[str, str]) -> set[str]:
+    """Kinds of the faults that destroyed a majority together."""
+    numbered = [replace(fault, id=number) for number, fault in enumerate(faults)]
+    ids = destroyed_majorities(numbered, groups)
+    return {fault.kind for fault in numbered if fault.id in ids}
 
 
 def rows(outcome: Outcome) -> list[dict[str, Any]]:
@@ -263,7 +271,7 @@ def test_damage_to_most_disks_is_no_promise_broken() -> None:
         return FaultInterval(0, kind, targets={"x": names}, begin=begin, healed=begin + 10)
 
     def beyond(*faults: FaultInterval) -> set[str]:
-        return set(destroyed_majorities(faults, roles))
+        return beyond_claims(faults, roles)
 
     assert beyond(wiped("broker-1", "broker-2")) == {"wipe"}
     assert beyond(wiped("broker-1", "broker-2", kind="corrupt")) == {"corrupt"}
@@ -288,8 +296,8 @@ def test_only_disks_that_were_gone_together_are_a_majority(until: int | None, lo
     faults = [wiped(1, 0, until), wiped(2, 10, 20), wiped(3, 50, 60)]
     if lost:
         faults.append(wiped(4, 52, 53))
-    assert destroyed_majorities(faults, groups) == ({"wipe"} if lost else set())
-    assert destroyed_majorities(faults[::-1], groups) == ({"wipe"} if lost else set())
+    assert beyond_claims(faults, groups) == ({"wipe"} if lost else set())
+    assert beyond_claims(faults[::-1], groups) == ({"wipe"} if lost else set())
 
 
 def test_disks_of_brokers_that_left_count_too() -> None:
@@ -302,7 +310,7 @@ def test_disks_of_brokers_that_left_count_too() -> None:
         return FaultInterval(0, kind, targets=targets, begin=0, healed=10, observation=seen)
 
     def beyond(*faults: FaultInterval) -> set[str]:
-        return set(destroyed_majorities(faults, roles))
+        return beyond_claims(faults, roles)
 
     left = fault("membership", "broker-1", copies=["broker-1"])
     assert beyond(left, fault("wipe", "broker-2", copies=["broker-2"])) == {"membership", "wipe"}
