@@ -94,12 +94,14 @@ class Watched:
 
 def headline(course: Course) -> str:
     tally = course.tally
+    unproven = tally.doubtful - tally.excused
     return (
         f"{tally.seeds:,} of {many(len(course.campaign.seeds), 'seed')}, "
         f"{many(tally.faults, 'fault')}, "
         f"{tally.faults_per_minute:,.0f} a minute and core, {tally.seconds / 3600:.2f} simulated "
         f"hours, {tally.failed:,} failed"
-        + (f", {tally.doubtful:,} unproven" * bool(tally.doubtful))
+        + (f", {tally.excused:,} excused" * bool(tally.excused))
+        + (f", {unproven:,} unproven" * bool(unproven))
         + (f", {len(course.lost):,} lost" * bool(course.lost))
     )
 
@@ -234,7 +236,8 @@ def _figures(course: Course, tally: Tally) -> Iterator[tuple[str, str]]:
 def _came_to(tally: Tally, lost: int, abandoned: int) -> str:
     """What each seed that was begun came to: nothing is dropped."""
     return (
-        f"{tally.failed:,} failed, {tally.doubtful:,} unproven, {lost:,} lost, "
+        f"{tally.failed:,} failed, {tally.excused:,} excused, "
+        f"{tally.doubtful - tally.excused:,} unproven, {lost:,} lost, "
         f"{abandoned:,} abandoned, {tally.clean:,} clean"
     )
 

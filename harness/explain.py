@@ -82,6 +82,7 @@ class Told:
             "message": finding.message,
             "demand": finding.demand,
             "permitted": finding.permitted,
+            "excused": finding.excused,
             "evidence": dict(self.asked.row),
             "subject": self.subject,
             "moments": [self._moment(step, on) for step, on in self.moments],

@@ -66,6 +66,8 @@ class Asked:
         if not demand:
             return "nothing that the contract demands; it only informs"
         excused = ", which this trial's contract does not hold it to" * self.finding.permitted
+        if some := self.finding.excused:
+            excused = f"; {some:,} of {self.finding.count:,} are excused by unclaimed faults"
         demand = f"the isolation level {demand}" if demand in ISOLATION else demand
         return f"{demand}{f': {LAWS[demand]}' if demand in LAWS else ''}{excused}"
 
@@ -87,9 +89,10 @@ def _wrong(value: Any) -> str:
 
 
 def explainable(verdict: Verdict) -> list[tuple[str, Finding]]:
-    """All findings: those that convict first, then what is permitted, then what informs."""
+    """All findings: those that convict first, then what is permitted or excused, then what
+    informs."""
     found = [(result.checker, f) for result in verdict.checkers for f in result.findings]
-    return sorted(found, key=lambda pair: (not pair[1].demand, pair[1].permitted))
+    return sorted(found, key=lambda pair: (not pair[1].demand, not pair[1].convicts))
 
 
 def asked(verdict: Verdict, text: str | None) -> Asked | None:

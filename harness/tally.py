@@ -11,6 +11,7 @@ from functools import reduce
 from itertools import groupby
 from typing import Any, Self
 
+EXCUSED = "EXCUSED"  # code of a reason
 RARE = {"elections": "election", "truncations": "truncate", "set changes": "set"}
 
 
@@ -46,6 +47,11 @@ class Row:
         """It proves nothing, neither for nor against."""
         return bool(self.unproven) and not self.failure
 
+    @property
+    def excused(self) -> bool:
+        """All that was found is explained by faults that the system does not claim to survive."""
+        return self.doubtful and EXCUSED in self.unproven
+
     def plain(self) -> dict[str, Any]:
         told = {key: value for key, value in asdict(self).items() if value}
         return {"seed": self.seed, **told}
@@ -73,6 +79,7 @@ class Tally:
     unseen: int = 0
     failures: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # class -> seeds
     doubtful: int = 0  # seeds
+    excused: int = 0  # of these
     unproven: Mapping[str, int] = field(default_factory=dict)  # code -> doubtful seeds
 
     @classmethod
@@ -91,7 +98,8 @@ class Tally:
 
     def _doubted(self, row: Row) -> Self:
         unproven = _added(self.unproven, dict.fromkeys(row.unproven, 1))
-        return replace(self, doubtful=self.doubtful + 1, unproven=unproven)
+        excused = self.excused + row.excused
+        return replace(self, doubtful=self.doubtful + 1, excused=excused, unproven=unproven)
 
     def _proved(self, row: Row) -> Self:
         return replace(
@@ -155,7 +163,8 @@ class Tally:
         return {
             "seeds": self.seeds,
             "seeds_failed": self.failed,
-            "seeds_unproven": self.doubtful,
+            "seeds_unproven": self.doubtful - self.excused,
+            "seeds_excused": self.excused,
             "seeds_clean": self.clean,
             "simulated_hours": round(self.seconds / 3600, 3),
             "cpu_s": round(self.cpu_s, 1),

@@ -110,10 +110,10 @@ class Told:
 
 
 def rank(finding: Finding) -> int:
-    """0 convicts, 1 is permitted, 2 only informs."""
+    """0 convicts, 1 is permitted or excused, 2 only informs."""
     if not finding.demand:
         return 2
-    return 1 if finding.permitted else 0
+    return 0 if finding.convicts else 1
 
 
 def read(run: RunDir) -> Told:

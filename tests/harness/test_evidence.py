@@ -78,7 +78,7 @@ def test_what_came_to_nothing_is_in_the_sum(tmp_path: Path) -> None:
     assert (total.lost, total.abandoned) == ({2}, {7, 8})
     assert (total.seeds, total.plain()["seeds_lost"]) == (8, 1)
     text = shown(course, tmp_path)
-    assert "8 seeds, 0 failed, 2 unproven, 1 lost, 2 abandoned, 3 clean" in text
+    assert "8 seeds, 0 failed, 0 excused, 2 unproven, 1 lost, 2 abandoned, 3 clean" in text
     course = conducted(campaign(8), tmp_path, Sow(deadly=(2, 8), doubtful=(3,)))
     total = summed(course, tmp_path)
     assert (total.lost, total.abandoned) == ({2, 8}, set())

@@ -1,4 +1,4 @@
-"""Claims in whole trials of simulated worlds: what convicts, what is excused, and what is neither."""
+"""Claims in whole trials of simulated worlds: what convicts, and what is excused."""
 
 from collections.abc import Mapping
 from pathlib import Path
