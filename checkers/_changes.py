@@ -23,7 +23,7 @@ DEMAND = "keeps-metadata"
 SAMPLE = 20
 WANTED = (F.COMMIT, F.CREATE, F.DELETE, F.SEE, F.RESET, F.QUERY, F.LOCK, F.UNLOCK)
 ANSWERED = (F.SEE, F.QUERY, F.LOCK)  # their offset is what they were told
-COLUMNS = ("t", "process", "op", "type", "f", "key", "offset")
+COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "offset")
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Did:
     ended: int | None
     type: Type
     offset: int
+    value: int = NONE  # of a topic: which of those that have this key
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Breach:
     key: int
     why: str
     by: int = 1
+    value: int = NONE
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ class Changes:
     def _told(self, breach: Breach) -> Mapping[str, Any]:
         who = str(self.names.get("processes", {}).get(str(breach.process), breach.process))
         at_s = round(breach.t / 1e9, 3)
-        return {"what": self.name(breach.key), "seen_s": at_s, "by": who, "why": breach.why}
+        told = {"what": self.name(breach.key), "seen_s": at_s, "by": who, "why": breach.why}
+        return told if breach.value == NONE else {**told, "value": breach.value}
 
     def _faults(self, t: int) -> tuple[int, ...]:
         """Those in force when it was seen, else the last one before."""
@@ -117,7 +120,7 @@ def changes(history: History) -> Changes:
     return found
 
 
-def unseen(history: History, of_key: Mapping[int, Sequence[Did]], f: F, what: str) -> list[Reason]:
+def unseen(history: History, of_key: Mapping[Any, Sequence[Did]], f: F, what: str) -> list[Reason]:
     """A reason when something was changed, and not looked at in the final phase. A look may be
     stamped early, where clocks may be off; then it counts if nothing was changed after it."""
     since = history.phases().get("drain")
@@ -172,4 +175,5 @@ def _did(begun: Mapping[str, Any], ended: Mapping[str, Any] | None) -> Did:
         ended["t"] if ended else None,
         Type(ended["type"]) if ended else Type.INFO,
         NONE if offset is None else offset,
+        NONE if begun["value"] is None else begun["value"],
     )

@@ -2,20 +2,21 @@
 somebody deletes it (`METADATA_LOST`), one whose deletion was acknowledged does not come back
 (`METADATA_RETURNED`), and no queue has two owners in a group (`QUEUE_OWNED_TWICE`).
 
-Each topic is changed by one process, so its last acknowledged change says what must be there. A
-change of unknown outcome may happen at any later time and excuses what it would bring about. A lock
-is held for certain from the moment its holder knows of it until the lease that he was told of ends,
+Each topic is changed by one process, so its last acknowledged change says what must be there. One
+key may have many topics, which its operations' values tell apart. A change of unknown outcome may
+happen at any later time and excuses what it would bring about. A lock is held for certain from the
+moment its holder knows of it until the lease that he was told of ends,
 counted from when he asked, or until he asks to give it back; the shortest overlap of two convicts.
 Group offsets are the checker `groups`'s. With gaps among the operations nobody is convicted, since
 a change that is missing explains whatever is seen.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from checkers._changes import Breach, Did, changes, unseen
 from harness.history import History
-from harness.operation import F, Type
+from harness.operation import NONE, F, Type, producer_of, sequence_of
 from harness.trial import Trial
 from harness.verdict import Reason, Result
 
@@ -30,7 +31,7 @@ MEANING = {
 
 def check(history: History, trial: Trial, spark: Any) -> Result:
     found = changes(history)
-    topics = found.of(F.CREATE, F.DELETE, F.SEE)
+    topics = _by_topic(found.of(F.CREATE, F.DELETE, F.SEE).values())
     locks = found.of(F.LOCK, F.UNLOCK)
     breaches = [breach for row in topics.values() for breach in of_topic(row)]
     breaches += [breach for row in locks.values() for breach in of_lock(row)]
@@ -56,6 +57,15 @@ def _acknowledged(rows: Any, *kinds: F) -> int:
     return sum(did.f in kinds and did.type is Type.OK for row in rows for did in row)
 
 
+def _by_topic(rows: Iterable[Sequence[Did]]) -> Mapping[tuple[int, int], Sequence[Did]]:
+    """The operations on each topic: by key, and by value where a key has several."""
+    topics: dict[tuple[int, int], list[Did]] = {}
+    for row in rows:
+        for did in row:
+            topics.setdefault((did.key, did.value), []).append(did)
+    return topics
+
+
 def of_topic(row: Sequence[Did]) -> Iterator[Breach]:
     """One topic, changed by one process, an operation at a time."""
     there, since = False, 0
@@ -66,13 +76,18 @@ def of_topic(row: Sequence[Did]) -> Iterator[Breach]:
             if did.type is Type.OK and seen != there and seen not in perhaps:
                 code = RETURNED if seen else LOST
                 what = "deletion" if seen else "making"
-                why = f"its {what} was acknowledged at {since / 1e9:.3f} s"
-                yield Breach(code, did.ended or 0, did.process, did.key, why)
+                why = f"{_which(did.value)} {what} was acknowledged at {since / 1e9:.3f} s"
+                yield Breach(code, did.ended or 0, did.process, did.key, why, value=did.value)
                 there = seen
         elif did.type is Type.OK:
             there, since = did.f is F.CREATE, did.ended or 0
         elif did.type is Type.INFO:
             perhaps.add(did.f is F.CREATE)
+
+
+def _which(value: int) -> str:
+    """The topic that a sentence is about; `its` where the key has only one."""
+    return "its" if value == NONE else f"topic {producer_of(value)}-{sequence_of(value)}: its"
 
 
 def of_lock(row: Sequence[Did]) -> Iterator[Breach]:

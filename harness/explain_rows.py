@@ -161,12 +161,17 @@ def missing(history: History, key: int, node: int, most: int) -> list[int]:
     return list(islice(chain.from_iterable(gaps), most))
 
 
-def last_changes(history: History, key: int, until: int, most: int) -> tuple[int, ...]:
-    """The last operations on a topic, a group or a lock that began before a moment."""
+def last_changes(
+    history: History, key: int, until: int, most: int, value: int | None = None
+) -> tuple[int, ...]:
+    """The last operations on a topic, a group or a lock that began before a moment. `value`: which
+    topic, where a key has several."""
     begun: list[tuple[int, int]] = []
     for path in history.files("ops"):
-        for batch in batches(path, ("t", "op", "type", "f", "key")):
+        for batch in batches(path, ("t", "op", "type", "f", "key", "value")):
             mine = pc.and_(pc.equal(batch["key"], key), pc.equal(batch["type"], int(Type.INVOKE)))
+            if value is not None:
+                mine = pc.and_(mine, pc.equal(batch["value"], value))
             mine = pc.and_(mine, pc.less_equal(batch["t"], until))
             mine = pc.and_(pc.fill_null(mine, False), _among(batch["f"], ABOUT_METADATA))
             rows = batch.filter(mine)

@@ -146,7 +146,9 @@ def operations_of(asked: Asked, history: History) -> tuple[int, ...]:
     row = asked.row
     what = None if _about_objects(row) else _metadata(row, history)
     if what is not None:
-        return last_changes(history, what, max(times_of(row), default=0), MOST_CHANGES)
+        return last_changes(
+            history, what, max(times_of(row), default=0), MOST_CHANGES, row.get("value")
+        )
     return tuple(dict.fromkeys(_operations(row)))
 
 

@@ -474,7 +474,14 @@ class Broker:
     def _begin_changes(self, epoch: int) -> None:
         """A reign's changes; those of the one before, if it goes on, come to an end."""
         before, catalog = self._changes, self._replica.catalog
-        self._changes = Changes(self._config, catalog, epoch, self._electable, self.progressed)
+        self._changes = Changes(
+            self._config,
+            catalog,
+            epoch,
+            self._electable,
+            self.progressed,
+            self._rules.change_is_held,
+        )
         if before is not None:
             self._changes.addresses |= before.addresses  # nobody connects anew
             before.end()

@@ -20,7 +20,7 @@ fewer queues, whatever was asked for before what is under way was known.
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -70,6 +70,11 @@ def commit(place: Place, offset: int) -> Change:
 
 def reset(place: Place, offset: int) -> Change:
     return Change("reset", list(place), offset)
+
+
+def change_is_held(offered: Version, held: Sequence[Version]) -> bool:
+    """Strict metadata: does every member hold the change, so that it may be answered?"""
+    return all(version >= offered for version in held)
 
 
 def may_adopt(ours: Version, theirs: Version) -> bool:

@@ -23,12 +23,12 @@ a question, before every member holds what it holds (`settled`).
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from .catalog import Catalog, Change, Version
+from .catalog import Catalog, Change, Version, change_is_held
 from .config import Config
 from .net import Tasks
 from .pace import Bell, Signal
@@ -57,12 +57,14 @@ class Changes:
         epoch: int,
         members: Callable[[], tuple[int, ...] | None],
         on_held: Callable[[int], None],
+        is_held: Callable[[Version, Sequence[Version]], bool] = change_is_held,
     ) -> None:
-        """`members`: the slaves that may be elected; None while too few are in step."""
+        """`members`: the slaves that may be elected; None while too few are in step. `is_held`: the
+        rule that decides when a change has enough copies."""
         self.strict = config.strict_metadata
         self.on_topics: Callable[[], None] = lambda: None
         self._config, self._catalog = config, catalog
-        self._members, self._on_held = members, on_held
+        self._members, self._on_held, self._held_enough = members, on_held, is_held
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
         catalog.apply((), Version(epoch))
@@ -171,7 +173,7 @@ class Changes:
         members = self._members()
         if members is None or len(members) + 1 < self._config.min_in_sync_replicas:
             return False
-        return all(self._held.get(i, Version()) >= self._offered for i in members)
+        return self._held_enough(self._offered, [self._held.get(i, Version()) for i in members])
 
     # news
 

@@ -23,7 +23,7 @@ class Locks:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         config = desk.config
-        self._leases = Leases(config.lock_max_live_s)
+        self._leases = Leases(config.lock_max_live_s, desk.rules.may_unlock)
         self._pool = Pool(config.lock_rpc_timeout_s)
         self._loop = asyncio.get_running_loop()
         self._forgetful_until = self._loop.time() + config.lock_max_live_s

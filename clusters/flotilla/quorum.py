@@ -27,6 +27,13 @@ from .wire import Status
 ALL = -1
 
 
+class LogPosition(NamedTuple):
+    """Where a send ends in the log, and the epoch in which it was appended."""
+
+    end: int
+    epoch: int
+
+
 class Patience(NamedTuple):
     """How long a send waits."""
 
@@ -74,17 +81,22 @@ def replicated_offset(
 
 
 def outcome_of(
-    end: int, replicated: int, durable: int, waited_s: float, patience: Patience, over: bool
+    sent: LogPosition,
+    replicated: int,
+    durable: int,
+    waited_s: float,
+    patience: Patience,
+    over: bool,
 ) -> Status | None:
-    """What a send is answered that ends here in the log; None: it goes on waiting.
+    """What a send at this position of the log is answered; None: it goes on waiting.
 
     `replicated` and `durable`: up to where the log has enough copies, and is on the disk if it has
     to be. `over`: the reign has ended.
     """
     if over:
         return Status.SLAVE_NOT_AVAILABLE
-    if end > replicated:
+    if sent.end > replicated:
         return Status.FLUSH_SLAVE_TIMEOUT if waited_s >= patience.slave_s else None
-    if end > durable:
+    if sent.end > durable:
         return Status.FLUSH_DISK_TIMEOUT if waited_s >= patience.flush_s else None
     return Status.SUCCESS

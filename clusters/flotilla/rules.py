@@ -28,7 +28,7 @@ from .alter import Alteration
 from .controller_state import BrokerSet
 from .elect import Ballot, Standing
 from .epochs import EpochTable
-from .quorum import Patience
+from .quorum import LogPosition, Patience
 from .raft import membership, votes
 from .raft.messages import Entry, VoteRequest
 from .raft.votes import Vote, Voter
@@ -84,7 +84,9 @@ class Rules:
     replicated_offset: Callable[[int, int, Mapping[int, int | None], tuple[int, ...], int], int] = (
         quorum.replicated_offset
     )
-    outcome_of: Callable[[int, int, int, float, Patience, bool], Status | None] = quorum.outcome_of
+    outcome_of: Callable[[LogPosition, int, int, float, Patience, bool], Status | None] = (
+        quorum.outcome_of
+    )
     ack_position: Callable[[bool, int, int, int], int] = ha_protocol.ack_position
     # data plane: epochs and replication
     cut_epochs: Callable[[EpochTable, int], EpochTable] = epochs.cut_epochs
@@ -105,8 +107,14 @@ class Rules:
     truncation_is_durable: bool = True
     # data plane: metadata (the version that a slave holds, its master's)
     may_adopt: Callable[[catalog.Version, catalog.Version], bool] = catalog.may_adopt
+    # (the version that a change leads to, what each member that may be elected holds)
+    change_is_held: Callable[[catalog.Version, Sequence[catalog.Version]], bool] = (
+        catalog.change_is_held
+    )
     # data plane: locks (now, until when a broker that was started may have forgotten some)
     memory_is_whole: Callable[[float, float], bool] = leases.memory_is_whole
+    # (the client that holds a lock, the one that gives it back)
+    may_unlock: Callable[[str, str], bool] = leases.may_unlock
 
 
 RULES = Rules()

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .net import Connection
-from .quorum import Patience
+from .quorum import LogPosition, Patience
 from .store.message_store import Appended
 from .wire import Op, Sent, Status
 
-OutcomeOf = Callable[[int, int, int, float, Patience, bool], Status | None]
+OutcomeOf = Callable[[LogPosition, int, int, float, Patience, bool], Status | None]
 MOST_WAITING = 10_000  # RocketMQ's send queue
 
 
@@ -75,8 +75,9 @@ class WaitingSends:
         while waiting:
             w = waiting[0]
             waited_s = 0.0 if now is None else now - w.at
+            sent = LogPosition(w.appended.end, w.epoch)
             status = self._outcome_of(
-                w.appended.end, self._replicated, self._durable, waited_s, self._patience, over
+                sent, self._replicated, self._durable, waited_s, self._patience, over
             )
             if status is None:
                 return

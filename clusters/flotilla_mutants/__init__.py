@@ -21,6 +21,8 @@ ports that it is given.
     last-writer-wins      nameservers show whichever master came last (apache/rocketmq#6316)
     one-ack               the master's copy is enough: RocketMQ's default
     answer-at-once        a send is answered SUCCESS before anybody has it
+    waiters-kept          a send that waited in one reign is answered SUCCESS in a later one of the
+                          same broker, after its log was cut
     ignore-missing        a member that is away holds nothing back (apache/rocketmq#6662)
     enter-at-once         a slave is a member before it has what was acknowledged
     cut-at-promotion      a new master cuts what it has not heard to be confirmed
@@ -34,6 +36,8 @@ ports that it is given.
     dispatch-to-end       consumers see what is not confirmed (apache/rocketmq#6609)
     answers-alone         any controller tells what it remembers of a register, a deposed one too
     forgotten-locks       a broker that was started again grants locks that it had granted before
+    unlock-anybody        any client that gives a lock back frees it, also one that does not hold it
+    topic-acked-early     strict metadata: a change is answered before any slave holds it
 
 `Mutant.finding` is the code of a finding that convicts it. `--set mutant=NAME` gives the flaw to
 every node of a trial.
@@ -45,10 +49,11 @@ from functools import partial
 from typing import Any, cast
 
 from clusters.flotilla import elect, epochs, liveness, node, quorum, sync_state
+from clusters.flotilla.catalog import Version
 from clusters.flotilla.elect import Ballot
 from clusters.flotilla.epochs import EpochTable
 from clusters.flotilla.ports import File, Files, Ports
-from clusters.flotilla.quorum import Patience
+from clusters.flotilla.quorum import LogPosition, Patience
 from clusters.flotilla.raft import votes
 from clusters.flotilla.raft.messages import VoteRequest
 from clusters.flotilla.raft.votes import Vote, Voter
@@ -191,9 +196,25 @@ def count_old_set(state: SyncState) -> tuple[int, ...]:
 
 
 def answer_at_once(
-    end: int, replicated: int, durable: int, waited_s: float, patience: Patience, over: bool
+    sent: LogPosition,
+    replicated: int,
+    durable: int,
+    waited_s: float,
+    patience: Patience,
+    over: bool,
 ) -> Status | None:
     return Status.SUCCESS
+
+
+def wait_for_the_next_reign(
+    sent: LogPosition,
+    replicated: int,
+    durable: int,
+    waited_s: float,
+    patience: Patience,
+    over: bool,
+) -> Status | None:
+    return quorum.outcome_of(sent, replicated, durable, waited_s, patience, over=False)
 
 
 def count_one(all_ack: bool, in_sync_replicas: int) -> int:
@@ -212,6 +233,14 @@ def enter_at_once(ack: int, confirm_offset: int, epoch_start: int) -> bool:
 
 
 def grant_at_once(now: float, forgetful_until: float) -> bool:
+    return True
+
+
+def free_for_anybody(holder: str, client: str) -> bool:
+    return True
+
+
+def held_at_once(offered: Version, held: Sequence[Version]) -> bool:
     return True
 
 
@@ -366,6 +395,12 @@ MUTANTS: Mapping[str, Mutant] = {
             replace(RULES, outcome_of=answer_at_once),
         ),
         Mutant(
+            "waiters-kept",
+            "sends that wait when a reign ends are answered SUCCESS in a later one",
+            "ANSWERED_EARLY",
+            replace(RULES, outcome_of=wait_for_the_next_reign),
+        ),
+        Mutant(
             "epochs-not-cut",
             "a slave that cuts its log keeps the epochs of what is gone",
             "NOT_RECOVERED",
@@ -388,6 +423,18 @@ MUTANTS: Mapping[str, Mutant] = {
             "a broker that has just started grants locks that it may have granted to others",
             "LOCK_HELD_TWICE",
             replace(RULES, memory_is_whole=grant_at_once),
+        ),
+        Mutant(
+            "unlock-anybody",
+            "a lock is freed by whoever gives it back, its holder or not",
+            "LOCK_HELD_TWICE",
+            replace(RULES, may_unlock=free_for_anybody),
+        ),
+        Mutant(
+            "topic-acked-early",
+            "a change of strict metadata is answered before any slave holds it",
+            "METADATA_LOST",
+            replace(RULES, change_is_held=held_at_once),
         ),
         Mutant(
             "no-election-retry",

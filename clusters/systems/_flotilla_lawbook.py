@@ -57,6 +57,7 @@ class Life:
     started: bool = False
     # a broker's
     epoch: int = 0
+    reign: int = 0  # the epoch in which it became master; 0: it is none
     master: str = ""  # whom it follows
     state: SyncState | None = None
     own: int = 0

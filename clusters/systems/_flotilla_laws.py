@@ -9,7 +9,8 @@
     SET_LACKS_ACKED     every member of the SyncStateSet holds every acknowledged byte
     CUT_TOO_HIGH        a slave keeps nothing from the first byte on that its master has otherwise
     CUT_TOO_LOW         a log is not cut below the highest confirm offset that its node ever had
-    ANSWERED_EARLY      SUCCESS is answered for bytes that the master took for acknowledged
+    ANSWERED_EARLY      SUCCESS is answered for bytes that the master took for acknowledged, in the
+                        reign in which they were appended
     UNACCEPTABLE        nobody of ours sends what makes no sense to who gets it
 
 They are seen at two places. The decisions of a node go through `rules`, which hands on what they
@@ -38,7 +39,7 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from clusters.flotilla.epochs import EpochTable
-from clusters.flotilla.quorum import Patience
+from clusters.flotilla.quorum import LogPosition, Patience
 from clusters.flotilla.raft.messages import Entry
 from clusters.flotilla.rules import Rules
 from clusters.flotilla.sync_state import SyncState
@@ -287,23 +288,35 @@ class Laws:
         decide = rules.outcome_of
 
         def outcome_of(
-            end: int, replicated: int, durable: int, waited_s: float, patience: Patience, over: bool
+            sent: LogPosition,
+            replicated: int,
+            durable: int,
+            waited_s: float,
+            patience: Patience,
+            over: bool,
         ) -> Status | None:
-            status = decide(end, replicated, durable, waited_s, patience, over)
+            status = decide(sent, replicated, durable, waited_s, patience, over)
             if status == Status.SUCCESS:
-                self._answers(life, of, end)
+                self._answers(life, of, sent)
             return status
 
         return outcome_of
 
-    def _answers(self, life: Life, of: Known, end: int) -> None:
-        """A client is told that its bytes are safe: this master's rules must have said so."""
+    def _answers(self, life: Life, of: Known, sent: LogPosition) -> None:
+        """A send is answered SUCCESS: it must be of the reign that answers, and acknowledged."""
         self._book.looked[Law.ANSWERED_EARLY] += 1
-        if end > life.acked:
-            why = f"{life.node} answered SUCCESS up to {end}, and {life.acked} was acknowledged"
-            fields = {"set": of.name, "epoch": life.epoch, "answered": end}
+        fields = {"set": of.name, "epoch": life.epoch, "answered": sent.end}
+        answered = f"{life.node} answered SUCCESS up to {sent.end}"
+        if sent.end > life.acked:
+            why = f"{answered}, and {life.acked} was acknowledged"
             fields["acknowledged"] = life.acked
-            self._book.breaks(Law.ANSWERED_EARLY, life.node, why, fields)
+        elif sent.epoch < life.reign:
+            began = f"the reign began with epoch {life.reign}"
+            why = f"{answered} to a send of epoch {sent.epoch}, and {began}"
+            fields["sent_in"] = sent.epoch
+        else:
+            return
+        self._book.breaks(Law.ANSWERED_EARLY, life.node, why, fields)
 
     # decisions of slaves
 

@@ -82,7 +82,10 @@ class Told:
         if life.master:
             of.ids.setdefault(master, life.master)
         if line.fields["role"] == "master":
+            life.reign = life.reign or life.epoch  # elected again without an interval: one reign
             self._reigns(of, life, line.t_ns)
+        else:
+            life.reign = 0
         self._elected(of, master, life.epoch, line)
 
     def _reigns(self, of: Known, life: Life, t_ns: int) -> None:

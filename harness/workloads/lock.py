@@ -4,8 +4,12 @@ A lock is that of a queue for ordered consumption, in a group of its own. It is 
 holder believes in it for so long after he asked, and no longer, which is journalled with the
 answer (`arg`). A hold is certain from the answer until it is given back, or the belief ends,
 whichever comes first; two certain holds of a lock at one time convict. The brokers give no fencing
-token, so there is none to be judged. Some holders *forget* their lock: the next one has to wait
-until the brokers' lease has run out.
+token, so there is none to be judged.
+
+Not every client behaves. Some holders *forget* their lock: the next one has to wait until the
+brokers' lease has run out. Some *sleep* until their lease is over, and give back what may be
+another's by then. Some *meddle*: they give back a lock that they were refused. Such a release must
+change nothing, so it is journalled as one that failed.
 
 A client that can not be sure of what became of its order asks for nothing any more under its name:
 another one comes in its place.
@@ -18,13 +22,15 @@ from random import Random
 from typing import Any, cast
 
 from harness.contracts import Crew, MetadataClient
-from harness.operation import NONE, F, Type
+from harness.operation import NONE, Completion, F, Type
 from harness.trial import Trial
 from harness.workloads._clients import Client, checked
 
 CHECKERS = ("objects", "invariants", "recovery", "coverage")
 TOPIC = "locks"
 FORGETS = 0.05  # of all holds
+SLEEPS = 0.1  # of all holds: longer than the lease
+MEDDLES = 0.2  # of all refusals: followed by a release
 SURELY = 0.9  # of a lease: whoever holds longer gives it back too late
 RANGES = {
     "locks": (1, 1000),
@@ -95,23 +101,38 @@ class Holder(Client):
 
     async def run(self) -> None:
         while await self.due(self._options.rate / (self._options.locks * self._options.clients)):
-            lease_s = await self._acquire()
-            if not lease_s:
+            acquired = await self._acquire()
+            if acquired.type is Type.FAIL and self.random.random() < MEDDLES:
+                await self._meddle()
+            if acquired.type is not Type.OK:
                 continue
             if self.random.random() < FORGETS:
                 self.die()
                 continue
-            hold_s = self.random.expovariate(1000 / self._options.hold_ms)
-            await self.sleep_until(self.loop.time() + min(hold_s, SURELY * lease_s))
+            await self.sleep_until(self.loop.time() + self._hold_s(acquired.offset / 1000))
             await self._release()
 
-    async def _acquire(self) -> float:
-        """How many seconds it lasts; 0: it is not ours."""
+    def _hold_s(self, lease_s: float) -> float:
+        if self.random.random() < SLEEPS:
+            return lease_s * float(self.random.uniform(1, 2))
+        hold_s = float(self.random.expovariate(1000 / self._options.hold_ms))
+        return min(hold_s, SURELY * lease_s)
+
+    async def _acquire(self) -> Completion:
+        """Ok with the milliseconds that the lease lasts as `offset`; fail: it is another's."""
         op = self.invoke(F.ACQUIRE, self._key)
         done = await self._client.lock(*self._place)
         lease_ms = done.offset if done.type is Type.OK else NONE
         self.complete(op, F.ACQUIRE, self._key, NONE, replace(done, offset=NONE, arg=lease_ms))
-        return max(lease_ms / 1000, 0.0)
+        return done
+
+    async def _meddle(self) -> None:
+        """Give back what is not ours: whatever is answered, it must not happen."""
+        op = self.invoke(F.RELEASE, self._key)
+        done = await self._client.unlock(*self._place)
+        if done.type is Type.OK:
+            done = Completion(Type.FAIL, error="it was another's, and was given back all the same")
+        self.complete(op, F.RELEASE, self._key, NONE, done)
 
     async def _release(self) -> None:
         op = self.invoke(F.RELEASE, self._key)

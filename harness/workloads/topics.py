@@ -4,12 +4,14 @@ deleted, group offsets committed and reset, queues locked.
 Messages are sent all the while, as the workload `messages` sends them, and read at the end. Beside
 the producers and readers there are
 
-    makers   each with a topic of its own: makes it, deletes it, looks whether it is there
+    makers   make topics, delete them, look which are there
     keepers  each with a group of its own on a queue: commits offsets, resets them, asks for them
-    owners   two to a lock: take it, keep it for a while, give it back
+    owners   two to a lock: take it, keep it for a while, give it back; some sleep until their lease
+             is over, and some unlock what another holds
 
-One process at a time changes a topic or a group's offset, so what was answered is enough to say
-what must be there; in the final phase makers look and keepers ask once more.
+Every topic that is made has a name of its own, so that no later change repairs the loss of it. One
+process at a time changes a topic or a group's offset, so what was answered is enough to say what
+must be there; in the final phase makers look for all of their topics and keepers ask once more.
 """
 
 import asyncio
@@ -20,7 +22,15 @@ from typing import Any, cast
 
 from harness.contracts import Crew, MetadataClient
 from harness.errors import BadRequest
-from harness.operation import NONE, Completion, F, Type
+from harness.operation import (
+    NONE,
+    Completion,
+    F,
+    Type,
+    producer_of,
+    sequence_of,
+    value_of,
+)
 from harness.trial import Trial
 from harness.workloads import messages
 from harness.workloads.messages import RETRY_S, Messages, Queue
@@ -43,6 +53,10 @@ CHECKERS = (
 )
 OWNERS_OF_ONE = 2
 QUEUES_MADE = 2  # of a maker's topic
+MAX_THERE = 10  # topics of a maker at a time: brokers name all of them in every registration
+LOOKED_AT = 8  # topics of one look during the load
+SLEEPS = 0.1  # of all holds: longer than the lease
+MEDDLES = 0.25  # of all locks that were refused: unlocked all the same
 
 
 def workload(trial: Trial) -> "Topics":
@@ -174,8 +188,10 @@ class Topics:
         return actors
 
 
-def _topic(number: int) -> str:
-    return f"made-{number}"
+def _topic(number: int, value: int | None = None) -> str:
+    """The key of a maker, or one of its topics."""
+    name = f"made-{number}"
+    return name if value is None else f"{name}-{producer_of(value)}-{sequence_of(value)}"
 
 
 class Actor:
@@ -210,11 +226,13 @@ class Actor:
     async def look(self) -> Type:
         return Type.OK
 
-    async def do(self, f: F, offset: int, order: Awaitable[Completion]) -> Completion:
+    async def do(
+        self, f: F, offset: int, order: Awaitable[Completion], value: int = NONE
+    ) -> Completion:
         """One operation, journalled."""
-        op = self.crew.invoke(self.process, f, self.key, NONE, offset)
+        op = self.crew.invoke(self.process, f, self.key, value, offset)
         done = await order
-        self.crew.complete(self.process, op, f, self.key, NONE, done)
+        self.crew.complete(self.process, op, f, self.key, value, done)
         return done
 
     async def asked(self, f: F, question: Callable[[], Awaitable[int]]) -> Type:
@@ -230,23 +248,57 @@ async def _answer(question: Callable[[], Awaitable[int]]) -> Completion:
 
 
 class Maker(Actor):
-    """Makes and deletes a topic."""
+    """Makes topics and deletes them."""
+
+    made = 0
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._there: list[int] = []  # topics that were made and not deleted
 
     async def step(self) -> None:
-        topic = _topic(self.number)
-        match self.random.choice((F.CREATE, F.CREATE, F.DELETE, F.SEE)):
-            case F.CREATE:
-                await self.do(F.CREATE, QUEUES_MADE, self.client.create_topic(topic, QUEUES_MADE))
-            case F.DELETE:
-                await self.do(F.DELETE, NONE, self.client.delete_topic(topic))
-            case _:
-                await self.look()
+        f = self.random.choice((F.CREATE, F.CREATE, F.DELETE, F.SEE))
+        if f is F.CREATE and len(self._there) >= MAX_THERE:
+            f = F.DELETE
+        if f is F.CREATE:
+            await self._create()
+        elif f is F.DELETE and self._there:
+            await self._delete()
+        elif self.made:
+            recent = range(max(0, self.made - 2 * MAX_THERE), self.made)
+            await self._look_for(self.random.sample(recent, min(LOOKED_AT, len(recent))))
 
     async def look(self) -> Type:
-        return await self.asked(F.SEE, self._queues)
+        return await self._look_for(range(self.made))
 
-    async def _queues(self) -> int:
-        return (await self.client.topics()).get(_topic(self.number), 0)
+    async def _create(self) -> None:
+        topic = value_of(self.process, self.made)
+        self.made += 1
+        order = self.client.create_topic(_topic(self.number, topic), QUEUES_MADE)
+        if (await self.do(F.CREATE, QUEUES_MADE, order, topic)).type is Type.OK:
+            self._there.append(topic)
+
+    async def _delete(self) -> None:
+        topic = self._there.pop(self.random.randrange(len(self._there)))
+        order = self.client.delete_topic(_topic(self.number, topic))
+        if (await self.do(F.DELETE, NONE, order, topic)).type is Type.FAIL:
+            self._there.append(topic)
+
+    async def _look_for(self, some: Sequence[int]) -> Type:
+        """Ask once which topics there are, which is one operation for each of these."""
+        topics = [value_of(self.process, each) for each in some]
+        ops = [self.crew.invoke(self.process, F.SEE, self.key, topic) for topic in topics]
+        done = Completion(Type.OK)
+        known: Mapping[str, int] = {}
+        try:
+            known = await self.client.topics()
+        except ConnectionError as e:
+            done = Completion(Type.FAIL, error=str(e))
+        for topic, op in zip(topics, ops, strict=True):
+            if done.type is Type.OK:
+                done = Completion(Type.OK, known.get(_topic(self.number, topic), 0))
+            self.crew.complete(self.process, op, F.SEE, self.key, topic, done)
+        return done.type
 
 
 class Keeper(Actor):
@@ -289,20 +341,32 @@ class Keeper(Actor):
 class Owner(Actor):
     """Takes a lock, keeps it for some of its leases, gives it back."""
 
+    names = 0  # that were given up: a request of unknown outcome may be carried out later
+
     async def step(self) -> None:
         keep_until_s = 0.0
         while not self.crew.stopping:
-            taken = await self.do(F.LOCK, NONE, self.client.lock(*self._place))
+            taken = await self._ask(F.LOCK)
+            if taken is None:
+                return
             if taken.type is not Type.OK:
+                if self.random.random() < MEDDLES:
+                    await self._ask(F.UNLOCK)
                 return
             lease_s = taken.offset / 1000
+            if self.random.random() < SLEEPS:
+                await asyncio.sleep(self.random.uniform(1, 2) * lease_s)
+                break
             keep_until_s = keep_until_s or self.loop.time() + self.random.uniform(0, 2) * lease_s
             if self.loop.time() >= keep_until_s:
                 break
             await asyncio.sleep(min(lease_s / 2, keep_until_s - self.loop.time()))
-        await self.do(F.UNLOCK, NONE, self.client.unlock(*self._place))
+        await self._ask(F.UNLOCK)
 
-    @property
-    def _place(self) -> tuple[str, str, str, int]:
-        group, me = f"lock-{self.number}", f"owner-{self.process}"
-        return group, me, self.queue.topic, self.queue.number
+    async def _ask(self, f: F) -> Completion | None:
+        """None: the outcome is unknown, so the owner goes on under another name."""
+        order = self.client.lock if f is F.LOCK else self.client.unlock
+        group, me = f"lock-{self.number}", f"owner-{self.process}-{self.names}"
+        done = await self.do(f, NONE, order(group, me, self.queue.topic, self.queue.number))
+        self.names += done.type is Type.INFO
+        return None if done.type is Type.INFO else done

@@ -17,7 +17,7 @@ from clusters.flotilla.client.kv import Registers
 from clusters.flotilla.elect import Ballot
 from clusters.flotilla.epochs import EpochTable
 from clusters.flotilla.node import serve
-from clusters.flotilla.quorum import Patience
+from clusters.flotilla.quorum import LogPosition, Patience
 from clusters.flotilla.raft.messages import Entry, VoteRequest
 from clusters.flotilla.raft.votes import Voter
 from clusters.flotilla.rules import RULES, Rules
@@ -261,9 +261,14 @@ def answered(instead_of: Status) -> Rules:
     """The client is told SUCCESS instead of this."""
 
     def outcome_of(
-        end: int, replicated: int, durable: int, waited_s: float, patience: Patience, over: bool
+        sent: LogPosition,
+        replicated: int,
+        durable: int,
+        waited_s: float,
+        patience: Patience,
+        over: bool,
     ) -> Status | None:
-        status = RULES.outcome_of(end, replicated, durable, waited_s, patience, over)
+        status = RULES.outcome_of(sent, replicated, durable, waited_s, patience, over)
         return Status.SUCCESS if status == instead_of else status
 
     return replace(RULES, outcome_of=outcome_of)
