@@ -245,6 +245,8 @@ class Crew:
 class Crews:
     """All of them. `failed` breaks when one of them does."""
 
+    process = NAME
+
     def __init__(self, bed: Bed, run: RunDir) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._run = run

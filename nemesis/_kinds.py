@@ -8,6 +8,7 @@ from typing import Any
 from harness import registry
 from harness.contracts import Node, Param, PlannedFault
 from harness.errors import BadRequest, UnknownName
+from harness.trial import Trial
 from nemesis._aliases import Alias, aliases
 
 ONE_WAY, BOTH_WAYS = " -> ", " <-> "
@@ -40,6 +41,13 @@ def completed(fault: PlannedFault, module: ModuleType) -> PlannedFault:
 def hits_clients(module: ModuleType) -> bool:
     """Whether a fault of this kind can do anything to clients: to what they send, or as it says."""
     return "links" in module.NEEDS or getattr(module, "HITS_CLIENTS", False)
+
+
+def of_clients(kind: str, trial: Trial) -> bool:
+    """Whether drawn plans also aim such faults at clients: the workload says so, and the trial
+    names no targets."""
+    workload = registry.module("workload", trial.workload)
+    return not trial.targets and kind in getattr(workload, "CLIENT_FAULTS", ())
 
 
 def fitting(kind: str, targets: Sequence[str], nodes: Sequence[Node]) -> tuple[str, ...]:

@@ -22,7 +22,15 @@ from harness.trial import Trial
 from nemesis import _conditions, _targets
 from nemesis._aliases import Alias
 from nemesis._conditions import Event, State
-from nemesis._kinds import alias_of, completed, ends, fitting, hits_clients, of_link
+from nemesis._kinds import (
+    alias_of,
+    completed,
+    ends,
+    fitting,
+    hits_clients,
+    of_clients,
+    of_link,
+)
 from nemesis._kinds import check_kinds as check_kinds
 from nemesis._overlaps import overlapped
 from nemesis._written import Loaded as Loaded
@@ -34,6 +42,7 @@ from nemesis._written import load as load
 Where = Callable[[str], str]  # a fault's place by one of its keys, for who has to complain of it
 
 MAX_WINDOWS = 10_000
+AT_CLIENTS, ONE_CLIENT = 0.25, "one client"  # the share of such faults, and their target
 DETECTIONS = 3  # how many detection times a fault must last
 
 
@@ -112,6 +121,8 @@ def _drawn(
         target, params = alias.target or own, alias.params
     else:
         target, params = module.drawn(random, targets)
+        if of_clients(alias.kind, trial) and random.random() < AT_CLIENTS:
+            target, params = ONE_CLIENT, {}
     target, given = of_link(target, params, module, by_lot=True)
     fault = PlannedFault(alias.kind, at_s, trial.rhythm.fault_s, target, given)
     return completed(fault, module)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import Bed, PlannedFault
+from harness.contracts import CLIENT, Bed, PlannedFault
 from harness.errors import BadRequest, BedFailed
 
 TARGETS = (
@@ -47,10 +47,16 @@ class NeverInForce(BedFailed):
     """A fault changed nothing when it was applied, and holds nobody: nothing is to be healed."""
 
 
+def process_of(bed: Bed, node: str) -> str:
+    """The agent's name for the node's process: the system's, or on a client node the clients'."""
+    is_client = bed.node(node).role == CLIENT
+    return bed.clients().process if is_client else bed.system.process(node)
+
+
 async def runs(bed: Bed, node: str) -> bool:
     """Whether the node's process is there, if only stopped; of one that can not be asked, it is."""
     try:
-        state = await bed.agents[node].state(bed.system.process(node))
+        state = await bed.agents[node].state(process_of(bed, node))
     except BedFailed:
         return True
     return state.state not in ("exited", "absent")

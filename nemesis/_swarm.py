@@ -21,8 +21,8 @@ from harness.errors import BadRequest
 from harness.trial import Trial
 from nemesis import _targets
 from nemesis._aliases import Alias
-from nemesis._kinds import alias_of, fitting
-from nemesis._plan import Plan, check
+from nemesis._kinds import alias_of, fitting, of_clients
+from nemesis._plan import AT_CLIENTS, ONE_CLIENT, Plan, check
 
 FIRST_S = 0.5  # of load alone
 LAST = 1.0  # detection times of load alone at the end, at least
@@ -98,6 +98,7 @@ def _weather(
     for_s = detection_s * _log(random, *lasting)
     aliases = [alias_of(kind) for kind in _some(random, kinds)]
     ways = [_way(each, _for(each.kind, trial, own, nodes), nodes) for each in aliases]
+    ways = [(kind, _or_client(way) if of_clients(kind, trial) else way) for kind, way in ways]
     return Weather(
         ways,
         [DEAR.get(kind, 1.0) * _log(random, *LIKELY) for kind, _ in ways],
@@ -164,6 +165,11 @@ def _way(alias: Alias, targets: Sequence[str], nodes: Sequence[Node]) -> tuple[s
     if alias.kind == "loss":
         return alias.kind, lambda random: _lossy(random, targets)
     return alias.kind, lambda random: drawn(random, targets)
+
+
+def _or_client(way: Drawn) -> Drawn:
+    """Now and then at a client instead."""
+    return lambda random: (ONE_CLIENT, {}) if random.random() < AT_CLIENTS else way(random)
 
 
 def _cut(random: Random, targets: Sequence[str], sides: Sequence[str]) -> Victim:

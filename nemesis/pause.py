@@ -3,6 +3,8 @@
 A paused process keeps its connections, answers nothing, and wakes up believing that no time has
 passed: it is the classic maker of a deposed master who does not know it. The kernel still accepts
 connections for it. One that ends when it goes on is not paused any more.
+
+Clients can be paused as well (`client`, `one client`): one that holds a lock sleeps over its lease.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +12,13 @@ from signal import SIGCONT, SIGSTOP
 from typing import Any
 
 from harness.contracts import ANY_BUT_INTEGRITY, Effects, Node, Observation, PlannedFault, Scene
-from nemesis._processes import Hold, among, check, drawn  # noqa: F401 - part of what a fault offers
+from nemesis._processes import (  # noqa: F401 - part of what a fault offers
+    Hold,
+    among,
+    check,
+    drawn,
+    process_of,
+)
 from nemesis._waiting import NS, each, reached
 
 WITHIN_S = 2.0
@@ -20,6 +28,7 @@ THREADS = ("sh", "-c", "cat /proc/[0-9]*/task/*/stat 2>/dev/null; true")
 
 # a node that was replaced meanwhile may go on as before
 EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, silences=True)
+HITS_CLIENTS = True
 NEEDS = frozenset({"signal"})
 PARAMS: Mapping[str, Any] = {}
 
@@ -56,7 +65,7 @@ class Pause:
     async def _signal(self, number: int) -> None:
         await each(
             *(
-                self._bed.agents[node].signal(self._bed.system.process(node), number)
+                self._bed.agents[node].signal(process_of(self._bed, node), number)
                 for node in self._paused
             )
         )
@@ -89,7 +98,7 @@ class Pause:
     async def _threads(self, node: str) -> str:
         """State letters of the victim's threads."""
         agent = self._bed.agents[node]
-        state = await agent.state(self._bed.system.process(node))
+        state = await agent.state(process_of(self._bed, node))
         if state.state in ("exited", "absent"):
             return GONE
         return thread_states((await agent.run(THREADS)).out, state.pid)

@@ -17,6 +17,7 @@ from typing import Any
 from clusters.flotilla.config import CONTROLLER_TYPES
 from clusters.systems._flotilla_layout import BROKER, laid_out
 from clusters.systems._flotilla_profiles import BROKER_SETS, settings
+from harness.registry import load
 from harness.trial import Trial
 
 PROFILE = "sync-flush"  # powers are cut, and this is the one that survives it
@@ -26,6 +27,9 @@ BROKERS_EACH = (2, 2, 3)  # of several: what they cost in all is bounded
 SEGMENT_BYTES = (1 << 16, 1 << 18, 1 << 20)  # small: logs roll over, and a world stays small
 BATCH_BYTES = (1 << 10, 1 << 12, 1 << 15)  # of replication
 PATIENCE_MS = (2000, 3000, 10_000)  # of a send; at timeScale 0.1 even slow wires bring an answer
+CLIENTS_LEASE, BROKERS_LEASE = "clientLockMaxLiveTime", "rebalanceLockMaxLiveTime"
+LEASE_MS = (3000, 10_000, 30_000)
+LEASE_KEPT = (1.2, 2.0)  # by brokers, in leases of a client
 SNAPSHOT_ENTRIES = (3, 20, 1000)  # of the controllers' log
 
 
@@ -50,8 +54,24 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
         "controllerType": random.choice(CONTROLLER_TYPES),
         "raftSnapshotEntries": random.choice(SNAPSHOT_ENTRIES),
         BROKER_SETS: sets,
+        **_strictness(random, trial),
     }
     return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
+
+
+def _strictness(random: Random, trial: Trial) -> Mapping[str, Any]:
+    """Metadata and locks that outlive a failover: always where the workload demands them. Leases
+    are short where they are used, and brokers keep a lock for longer than its holder believes."""
+    demanded = load("workload", trial.workload)(trial).client_settings().get("strict", ())
+    drawn: dict[str, Any] = {
+        key: random.choice((True, False, False)) or what in demanded
+        for key, what in (("strictMetadata", "metadata"), ("lockInStrictMode", "locks"))
+    }
+    lease_ms = random.choice(LEASE_MS)
+    if "locks" in demanded and not {CLIENTS_LEASE, BROKERS_LEASE} & trial.settings.keys():
+        drawn[CLIENTS_LEASE] = lease_ms
+        drawn[BROKERS_LEASE] = round(lease_ms * random.choice(LEASE_KEPT))
+    return drawn
 
 
 def _brokers(random: Random, trial: Trial, some: Sequence[int]) -> tuple[int, int]:

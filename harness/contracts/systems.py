@@ -84,6 +84,8 @@ class Recorder(Protocol):
 class Clients(Protocol):
     """The processes that clients live in, for faults that hit them."""
 
+    process: str  # the agent's name for it, on each client node
+
     async def crash(self, node: str) -> int:
         """The process on this client node ends at once, without a word to anybody but its journal;
         the process id that it had."""

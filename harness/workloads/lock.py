@@ -38,6 +38,8 @@ RANGES = {
     "hold_ms": (1, 1_000_000),
 }
 
+CLIENT_FAULTS = ("pause",)  # drawn for clients as well: one that sleeps over its lease
+
 
 def workload(trial: Trial) -> "Lock":
     return Lock(Options(**checked(Options, RANGES, trial.load, "lock")), trial)
@@ -76,7 +78,7 @@ class Lock:
         """They were checked when this was made."""
 
     def client_settings(self) -> Mapping[str, Any]:
-        return {"topics": {TOPIC: self.options.locks}, "body_bytes": 0}
+        return {"topics": {TOPIC: self.options.locks}, "body_bytes": 0, "strict": ("locks",)}
 
     def who(self, process: int) -> str:
         return f"client {process // self.options.locks} of {TOPIC}-{process % self.options.locks}"

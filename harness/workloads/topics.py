@@ -58,6 +58,8 @@ LOOKED_AT = 8  # topics of one look during the load
 SLEEPS = 0.1  # of all holds: longer than the lease
 MEDDLES = 0.25  # of all locks that were refused: unlocked all the same
 
+CLIENT_FAULTS = ("pause",)  # drawn for clients as well: one that sleeps over its lease
+
 
 def workload(trial: Trial) -> "Topics":
     return Topics(Options.of(trial.load), trial)
@@ -150,7 +152,7 @@ class Topics:
         self._beside.check_options()
 
     def client_settings(self) -> Mapping[str, Any]:
-        return self._beside.client_settings()
+        return {**self._beside.client_settings(), "strict": ("locks", "metadata")}
 
     def who(self, process: int) -> str:
         if process < self._first:
