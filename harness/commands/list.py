@@ -23,9 +23,7 @@ def kind_named(word: str) -> str:
     raise UnknownName("kind", word, KINDS)
 
 
-@click.command(
-    "list", short_help="Name plug-ins, and bundled trials, plans and suites."
-)
+@click.command("list", short_help="Name plug-ins, and bundled trials, plans and suites.")
 @click.argument("kinds", nargs=-1)
 @click.option("--verify", is_flag=True, help="Faults: inject and heal each, on a small cluster.")
 @click.option("--faults", type=Words(), help="Only these, with --verify.")

@@ -6,9 +6,9 @@ asks for the offset. `lock 1` takes process 1 a lock for 30 ms; `unlock 1` gives
 operation takes 1 ms; `+20` lets 20 ms pass.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from checkers import groups, metadata
 from checkers._changes import Did
 from harness.history import History
 from harness.journal import Journal
-from harness.operation import NONE, F, Type
+from harness.operation import NONE, F, Type, value_of
 from harness.rundir import RunDir
 from harness.trial import Trial
 from harness.verdict import Judgement
@@ -180,10 +180,14 @@ def test_a_sound_store_of_offsets_convicts_nobody(
 
 
 def recorded(
-    folder: Path, *lines: tuple[int, str], faults: Sequence[Any] = (), drain: int = 0
+    folder: Path,
+    *lines: tuple[int, str],
+    faults: Sequence[Any] = (),
+    drain: int = 0,
+    values: Mapping[int, int] = MappingProxyType({}),
 ) -> History:
     """A run in which each of these keys had this history. `faults`: when each began, and which
-    never did."""
+    never did; `values`: of a line's operations, by its number."""
     folder.mkdir(exist_ok=True)
     run = RunDir(folder)
     run.trial_file.write_text(Trial().to_toml())
@@ -191,7 +195,7 @@ def recorded(
     run.write_names({**names, "nodes": [], "roles": {}})
     run.update_state(ended=True, interrupted=False)
     journal, number = Journal(run.journal, "ops", "client-1"), 0
-    for key, text in lines:
+    for line, (key, text) in enumerate(lines):
         for did in told(text):
             asked = NONE if did.f in (F.SEE, F.QUERY) else did.offset
             answered = did.offset if did.f in (F.SEE, F.QUERY) else NONE
@@ -199,7 +203,17 @@ def recorded(
                 (did.begun, Type.INVOKE, asked),
                 (did.begun + MS, did.type, answered),
             ):
-                row = (t, did.process, number, kind, did.f, key, NONE, NONE, offset)
+                row = (
+                    t,
+                    did.process,
+                    number,
+                    kind,
+                    did.f,
+                    key,
+                    values.get(line, NONE),
+                    NONE,
+                    offset,
+                )
                 journal.append((*row, NONE, NONE, NONE, NONE, NONE))
             number += 1
     journal.close()
@@ -213,6 +227,21 @@ def recorded(
         table.append((n, "pause", "{}", "slave", "{}", *times, "installed", "{}"))
     table.close()
     return History.open(run)
+
+
+def test_topics_of_one_key_are_told_apart_by_their_values(tmp_path: Path) -> None:
+    """A topic that is made later does not repair the loss of another, nor does a deletion of it."""
+    first, second = value_of(3, 0), value_of(3, 1)
+    history = recorded(
+        tmp_path,
+        (0, "create gone"),
+        (0, "create see delete gone"),
+        values={0: first, 1: second},
+    )
+    (lost,) = metadata.check(history, Trial(), None).findings
+    assert (lost.code, lost.count) == ("METADATA_LOST", 1)
+    assert lost.evidence[0]["value"] == first
+    assert lost.evidence[0]["why"] == "topic 3-0: its making was acknowledged at 0.001 s"
 
 
 def test_findings_name_what_was_lost_and_by_whom_it_was_missed(tmp_path: Path) -> None:

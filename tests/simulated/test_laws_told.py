@@ -8,12 +8,14 @@ import pytest
 from simulated_fleet import BROKER_SET, Fleet
 
 from clusters.flotilla.epochs import EpochTable
+from clusters.flotilla.quorum import LogPosition, Patience
 from clusters.flotilla.raft.core import Raft, Timing
 from clusters.flotilla.raft.journal import Journal
 from clusters.flotilla.raft.membership import Configuration
 from clusters.flotilla.raft.messages import Entry, Kind
 from clusters.flotilla.raft.votes import Vote
 from clusters.flotilla.rules import RULES
+from clusters.flotilla.wire import Status
 from clusters.systems._flotilla_acked import Acknowledged
 from clusters.systems._flotilla_laws import Law, Laws
 
@@ -40,6 +42,33 @@ def test_two_masters_of_an_epoch(laws: Laws) -> None:
     told(laws, "broker-1", "role", **role)
     assert [broken.law for broken in laws.broken] == [Law.ONE_MASTER, Law.ONE_MASTER]
     assert laws.broken[0].fields == {"set": BROKER_SET, "epoch": 3, "other": "broker-1"}
+
+
+def test_a_send_of_an_earlier_reign_is_no_success(laws: Laws) -> None:
+    """The broker was a slave in between, so the send may be cut; elected again without an interval,
+    it is the same reign."""
+    rules = laws.rules("broker-1", 1, RULES)
+    master = {"role": "master", "brokerId": 1, "masterId": 1, "masterAddr": ""}
+
+    def answer(epoch: int) -> None:
+        rules.replicated_offset(2, 300, {2: 300}, (2,), 2)
+        sent = LogPosition(200, epoch)
+        assert rules.outcome_of(sent, 300, 300, 0.0, Patience(1, 1), False) == Status.SUCCESS
+
+    told(laws, "broker-1", "start")
+    rules.confirm_offset(0, 300, {2: 300}, (2,), True)  # it holds its log up to there
+    for epoch in (1, 2):
+        told(laws, "broker-1", "role", **master, epoch=epoch)
+        answer(1)
+    assert not laws.broken
+    told(laws, "broker-1", "role", **{**master, "role": "slave", "masterId": 2}, epoch=3)
+    told(laws, "broker-1", "role", **master, epoch=4)
+    answer(4)
+    assert not laws.broken
+    answer(2)
+    assert [broken.law for broken in laws.broken] == [Law.ANSWERED_EARLY]
+    assert "epoch 2" in laws.broken[0].sentence
+    assert "epoch 4" in laws.broken[0].sentence
 
 
 def test_committed_entries_that_change(laws: Laws) -> None:

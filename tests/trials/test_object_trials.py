@@ -140,6 +140,16 @@ def test_registers_with_few_values_are_judged_too(registers: Outcome) -> None:
     assert registers.verdict.stats("coverage")["operations"]["cas"]["ok"] > 10
 
 
+def test_a_client_that_is_paused_holds_its_lock_no_longer_than_its_lease(tmp_path: Path) -> None:
+    """Its process is seen stopped; others get the lock meanwhile, and a sound cluster is valid."""
+    outcome = played(tmp_path, "unlock-anybody")
+    assert outcome.verdict
+    assert (outcome.verdict.verdict, outcome.failure) == ("valid", ()), outcome.verdict.sentence
+    (paused,) = History.open(outcome.run).faults
+    assert paused.state == "installed"
+    assert [name.partition("-")[0] for name in paused.names] == ["client"]
+
+
 def test_an_unknown_outcome_ends_a_client(registers: Outcome) -> None:
     """Its process does nothing more; another number, of the same crew, does the rest."""
     found = rows(registers.run)
