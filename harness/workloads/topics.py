@@ -15,7 +15,7 @@ must be there; in the final phase makers look for all of their topics and keeper
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from random import Random
 from typing import Any, cast
@@ -139,6 +139,7 @@ class Topics:
         self.processes = self._first + len(self._roles)
         self.keys: Sequence[str] = [*self._beside.keys, *self._objects()]
         self.checkers: Sequence[str] = trial.checkers or CHECKERS
+        self._aboard: list[Actor] = []  # from the load to the final phase
 
     def _objects(self) -> list[str]:
         options, queues = self._options, self._beside.queues
@@ -176,6 +177,11 @@ class Topics:
         return cast(Crew, _Part(crew, [p for p in crew.processes if p < self._first]))
 
     def _actors(self, crew: Crew) -> list["Actor"]:
+        """Those of this crew, which remember in the final phase what they did."""
+        self._aboard = self._aboard or self._new_actors(crew)
+        return self._aboard
+
+    def _new_actors(self, crew: Crew) -> list["Actor"]:
         kinds: Mapping[str, type[Actor]] = {"maker": Maker, "keeper": Keeper, "owner": Owner}
         queues, every_s = self._beside.queues, self._options.every_ms / 1000
         actors = []
@@ -268,10 +274,19 @@ class Maker(Actor):
             await self._delete()
         elif self.made:
             recent = range(max(0, self.made - 2 * MAX_THERE), self.made)
-            await self._look_for(self.random.sample(recent, min(LOOKED_AT, len(recent))))
+            some = self.random.sample(recent, min(LOOKED_AT, len(recent)))
+            await self._look_for(self._own(some))
 
     async def look(self) -> Type:
-        return await self._look_for(range(self.made))
+        """Look for all topics; of crashed clients, for as many as they can have made."""
+        total = self.crew.total
+        at_most = round(self.crew.now_s() / self.every_s)
+        crashed = range(self.process % total, self.process, total)
+        earlier = (value_of(process, n) for process in crashed for n in range(at_most))
+        return await self._look_for([*earlier, *self._own(range(self.made))])
+
+    def _own(self, numbers: Iterable[int]) -> list[int]:
+        return [value_of(self.process, number) for number in numbers]
 
     async def _create(self) -> None:
         topic = value_of(self.process, self.made)
@@ -286,9 +301,8 @@ class Maker(Actor):
         if (await self.do(F.DELETE, NONE, order, topic)).type is Type.FAIL:
             self._there.append(topic)
 
-    async def _look_for(self, some: Sequence[int]) -> Type:
+    async def _look_for(self, topics: Sequence[int]) -> Type:
         """Ask once which topics there are, which is one operation for each of these."""
-        topics = [value_of(self.process, each) for each in some]
         ops = [self.crew.invoke(self.process, F.SEE, self.key, topic) for topic in topics]
         done = Completion(Type.OK)
         known: Mapping[str, int] = {}
