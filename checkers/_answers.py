@@ -115,6 +115,19 @@ class Answers:
         ends = np.concatenate([np.maximum(firsts[inside], window.begin), [window.end]])
         return [Window(int(b), int(max(b, e))) for b, e in zip(begins, ends, strict=True)]
 
+    def idle(self, window: Window, fs: Iterable[F]) -> list[Window]:
+        """Return the stretches of a window without a success of these kinds, to the width of a
+        bin."""
+        mask = self._where(What.OPS, type=Type.OK) & np.isin(self._columns["f"], [*fs])
+        slots = np.unique(self._of("slot", mask)) * self.ask.bin_ns
+        begins = [window.begin, *(slots + self.ask.bin_ns).tolist()]
+        ends = [*slots.tolist(), window.end]
+        return [
+            Window(max(b, window.begin), min(e, window.end))
+            for b, e in zip(begins, ends, strict=True)
+            if min(e, window.end) > max(b, window.begin)
+        ]
+
     @property
     def sending(self) -> Window | None:
         """From the first send's invocation to the last one's."""

@@ -8,7 +8,7 @@ is no difference between replicas, since each of them may have both.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from checkers._blocks import BLOCK_BITS, OFFSET_BITS, Block, Blocks, Bools, Ints
 from checkers._messages import in_range
 from checkers._survey import SAMPLE
 from checkers._units import PARTIALS, Batches, Unit, arrays, once, packed, reduced, units_of
-from harness.dealing import dealt_sets
+from harness.dealing import replicas_of
 from harness.history import History
 
 if TYPE_CHECKING:
@@ -69,14 +69,6 @@ def _copies(history: History, spark: "SparkSession | None") -> Copies:
     table = reduced(spark, units, scan, PARTIALS, compare(replicas), REPORT, by, by)
     rows = sorted(table.to_pylist(), key=lambda row: int(row["block"]))
     return add_up(len(units), [(row["block"], json.loads(row["report"])) for row in rows])
-
-
-def replicas_of(names: Mapping[str, Any]) -> list[int]:
-    """How many brokers must hold what is written to each key, those of its broker set; at the end
-    what holds for keys that are in none, all."""
-    brokers = sum(role == "broker" for role in names.get("roles", {}).values())
-    of = {key: len(s.nodes) for s in dealt_sets(names).values() for key in s.keys}
-    return [*(of.get(key, brokers) for key in names.get("keys", ())), brokers]
 
 
 # ---------------------------------------------------------------------------------- the two steps

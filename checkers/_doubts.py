@@ -1,7 +1,10 @@
-"""A second look at an imported history in which something is missing: is it lost?
+"""A second look at a history in which something is missing: is it lost?
 
-Whoever read an offset of a queue had all before it to read, so an acknowledged message that nobody
-saw below it is lost. Three things speak for more care, and each needs rows of many processes:
+In a run of ours, what every replica holds where it was acknowledged is not lost (`held_by_all`).
+
+In an imported history, whoever read an offset of a queue had all before it to read, so an
+acknowledged message that was never seen below it is lost. Three things speak for more care, and
+each needs rows of many processes:
 
     taken      another message was seen at its offset: not lost, but two messages at one offset
     passed     how far a queue was read counts by the least offset that each message was ever said
@@ -11,7 +14,7 @@ saw below it is lost. Three things speak for more care, and each needs rows of m
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -123,3 +126,37 @@ def together(lines: list[dict[str, Any]]) -> Look:
     taken = {place for line in lines for place in line.get("taken", ())}
     committed = {value for line in lines for value in line.get("committed", ())}
     return Look(np.array(sorted(taken), np.int64), passed, np.array(sorted(committed), np.int64))
+
+
+# ------------------------------------------------------------------------------- runs of ours
+
+
+HELD = pa.schema([("value", pa.int64()), ("place", pa.int64()), ("node", pa.int64())])
+
+
+def held_by_all(
+    units: list[Unit],
+    spark: "SparkSession | None",
+    values: Ints,
+    places: Ints,
+    replicas: Sequence[int],
+) -> Ints:
+    """Return those of the values that each replica holds at its place. `replicas`: how many must
+    hold a message, by key."""
+    order = np.argsort(values, kind="stable")
+    values, places = values[order], places[order]
+
+    def scan(unit: Unit) -> Batches:
+        for rows in arrays(unit[1], ("node", "value", "key", "offset")):
+            place = place_of(rows["key"], rows["offset"])
+            at = np.minimum(np.searchsorted(values, rows["value"]), len(values) - 1)
+            here = (values[at] == rows["value"]) & (places[at] == place) & (rows["key"] >= 0)
+            columns = rows["value"][here], place[here], rows["node"][here]
+            yield pa.record_batch([pa.array(column) for column in columns], schema=HELD)
+
+    table = collected(spark, units, scan, HELD)
+    rows = np.unique(np.stack([column.to_numpy() for column in table.columns]), axis=1)
+    held, first, nodes = np.unique(rows[0], return_index=True, return_counts=True)
+    keys = np.minimum(key_of(rows[1][first]), len(replicas) - 1)
+    all_held: Ints = held[nodes >= np.asarray(replicas, np.int64)[keys]]
+    return all_held

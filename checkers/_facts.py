@@ -23,7 +23,7 @@ from harness.intervals import (
     quiet,
 )
 from harness.plans import planned_kinds
-from harness.remarks import FULL, GONE
+from harness.remarks import FULL, GONE, SKIPPED
 from harness.roles import SetSize, set_sizes
 from harness.trial import Trial
 from harness.verdict import Reason
@@ -54,6 +54,7 @@ class Outline:
     interrupted: bool = False
     gaps: frozenset[str] = frozenset()  # tables of which something recorded may be missing
     cut_short: tuple[Reason, ...] = ()  # what the test bed lost, so that the run ended early
+    skipped: int = 0  # arrivals of the load that found every slot of their client taken
 
     @cached_property
     def applied(self) -> tuple[FaultInterval, ...]:
@@ -187,7 +188,7 @@ def outline(history: History, trial: Trial) -> Outline:
     return Outline(
         trial=trial,
         phases=phases,
-        load=_load(phases, end),
+        load=_load(phases, end, history.state.get("load_ended_ns")),
         end=end,
         faults=faults,
         planned=planned_kinds(history.run.plan_text()),
@@ -199,7 +200,14 @@ def outline(history: History, trial: Trial) -> Outline:
         interrupted=bool(history.interrupted),
         gaps=history.gaps,
         cut_short=history.cut_short,
+        skipped=_skipped(history),
     )
+
+
+def _skipped(history: History) -> int:
+    """Add up what each process counted last."""
+    counts = {note.process: note.text.partition(" ")[2] for note in history.notes(SKIPPED)}
+    return sum(int(count) for count in counts.values() if count.isdecimal())
 
 
 def broker_sets(
@@ -257,11 +265,12 @@ def bin_ns(end: int) -> int:
     return end // MOST_BINS
 
 
-def _load(phases: Mapping[str, int], end: int) -> Window | None:
-    """From its mark to the drain's, which begins when the load has stopped."""
+def _load(phases: Mapping[str, int], end: int, ended: Any) -> Window | None:
+    """Return the window from the load's mark to its end, which comes before the drain's mark."""
     if "load" not in phases:
         return None
     stops = [phases[p] for p in ("drain", "interrupted", "collected", "ended") if p in phases]
+    stops += [ended] if isinstance(ended, int) else []
     return Window(phases["load"], max(phases["load"], min(stops, default=end)))
 
 

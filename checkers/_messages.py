@@ -118,6 +118,10 @@ class Scope:
     displaced  acknowledged at offsets at which others were seen: no loss, but two at one offset
     committed  of unknown outcome, in a transaction of which another part was seen
     until      when the final phase began, if sends were still open then; else None
+    spoiled    places at which a reader was given a body that differs from what was sent
+    skipped    held by every replica at the offset of their acknowledgement, and not given to the
+               fresh reader
+    deleted    key -> the queue's first offset, where its nodes deleted what stood before it
     """
 
     drained: frozenset[int] = frozenset()
@@ -129,6 +133,9 @@ class Scope:
     displaced: Members = NOBODY
     committed: Members = NOBODY
     until: int | None = None
+    spoiled: frozenset[int] = frozenset()
+    skipped: Members = NOBODY
+    deleted: dict[int, int] = field(default_factory=dict)
 
 
 def place_of(key: Ints, offset: Ints) -> Ints:
@@ -315,6 +322,8 @@ class Classes:
     refused: Bools  # certainly failed, and seen
     vanished: Bools  # seen, and in no replica's log at the end
     displaced: Bools  # acknowledged, seen by nobody, and others were seen at its offset
+    skipped: Bools  # acknowledged, in every replica's log, and not given to the fresh reader
+    deleted: Bools  # acknowledged, and deleted by retention
     torn: (
         Bools  # lost like `lost`: never acknowledged, but another part of its transaction was seen
     )
@@ -336,14 +345,17 @@ def classify(number: int, block: Block, scope: Scope) -> Classes:
     twice = has(flags, Seen.READ_TWICE)
     caused = has(flags, Seen.RETRIED, Seen.FAILED) | info
     found = read | (seen & np.isin(key, np.array(sorted(scope.passed), np.int64)))
-    reached = drained | _passed(key, offset_of(block["place"]), scope)
+    reached = drained | _below(key, offset_of(block["place"]), scope.passed)
     displaced = acked & ~found & scope.displaced.within(number)
-    missing = ~found & ~displaced
+    stored = acked & ~found & scope.skipped.within(number)
+    spoiled = np.isin(block["place"], np.array(sorted(scope.spoiled), np.int64))
+    expired = _below(key, offset_of(block["place"]), scope.deleted)
+    missing = ~found & ~displaced & ~stored & ~spoiled & ~expired
     punctual = ~has(flags, Seen.OVERDUE)
     lost = acked & missing & reached & punctual
     torn = scope.committed.within(number) & ~acked & missing & reached
     refused, never_sent = seen & has(flags, Seen.FAILED), seen & ~invoked
-    unread = _unread(flags, key, acked & read, scope)
+    unread = _unread(flags, key, acked & read & ~spoiled, scope)
     skipped = np.any([missed & asked for missed, asked in unread.values()], axis=0)
     return Classes(
         found=found,
@@ -354,8 +366,14 @@ def classify(number: int, block: Block, scope: Scope) -> Classes:
         overdue=~punctual & ((acked & missing & reached) | skipped),
         never_sent=never_sent,
         refused=refused,
-        vanished=seen & invoked & ~has(flags, Seen.STORED) & ~lost & scope.replicas,
+        vanished=seen
+        & invoked
+        & ~has(flags, Seen.STORED)
+        & ~(lost | spoiled | expired)
+        & scope.replicas,
         displaced=displaced,
+        skipped=stored,
+        deleted=acked & ~found & expired,
         torn=torn,
         unsure=seen & (refused | never_sent | has(flags, Seen.MOVED)),
         doubled=twice & ~caused & invoked,
@@ -366,15 +384,15 @@ def classify(number: int, block: Block, scope: Scope) -> Classes:
     )
 
 
-def _passed(key: Ints, offset: Ints, scope: Scope) -> Bools:
-    """Where somebody read past the message's offset."""
-    keys = np.array(sorted(scope.passed), np.int64)
+def _below(key: Ints, offset: Ints, limits: Mapping[int, int]) -> Bools:
+    """Return where an offset is below the limit of its key."""
+    keys = np.array(sorted(limits), np.int64)
     if not len(keys):
         return np.zeros(len(key), np.bool_)
-    to = np.array([scope.passed[k] for k in keys.tolist()], np.int64)
+    to = np.array([limits[k] for k in keys.tolist()], np.int64)
     at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-    past: Bools = (keys[at] == key) & (offset >= 0) & (offset < to[at])
-    return past
+    below: Bools = (keys[at] == key) & (offset >= 0) & (offset < to[at])
+    return below
 
 
 def _unread(flags: Flags, key: Ints, there: Bools, scope: Scope) -> dict[int, tuple[Bools, Bools]]:

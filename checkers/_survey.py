@@ -8,7 +8,7 @@ blocks, never rows.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from checkers._blocks import (
     members,
     merged,
 )
-from checkers._doubts import Doubts, look
+from checkers._doubts import Doubts, held_by_all, look
 from checkers._final import given_up
 from checkers._messages import (
     GROUP_BIT,
@@ -45,6 +45,7 @@ from checkers._messages import (
     observe_replica,
     of_unknown_outcome,
     offset_of,
+    place_of,
     producer_of_block,
     values_in,
 )
@@ -60,7 +61,9 @@ from checkers._units import (
     stored,
     units_of,
 )
-from harness.history import DRAINED, NOT_DRAINED, History, Note
+from harness.dealing import dealt_sets, replicas_of
+from harness.history import CORRUPTED, DRAINED, NOT_DRAINED, History, Note
+from harness.intervals import events
 from harness.remarks import OPEN_OPERATIONS, PASSED
 
 if TYPE_CHECKING:
@@ -76,8 +79,8 @@ REPORT = pa.schema(
         ("gone", pa.binary()),  # a bit for each value of the block, or null
         ("lost", pa.binary()),
         ("late", pa.binary()),  # values, then their places
-        ("missed", pa.binary()),  # the same of lost ones, and
-        ("unsure", pa.binary()),  # bits, both of imported histories only
+        ("missed", pa.binary()),  # the same of lost ones
+        ("unsure", pa.binary()),  # bits, of imported histories only
         ("kept", pa.binary()),  # bits: lost, though a replica holds it at the end
         ("unread", pa.binary()),  # by group: its number in one byte, then bits
     ]
@@ -113,7 +116,7 @@ class Survey:
     unread: Mapping[int, Members]  # by number of the group
     gone: Members  # acknowledged or delivered, and no longer in the log
     late: tuple[Ints, Ints]  # values of unknown outcome that were seen, and their places
-    missed: tuple[Ints, Ints]  # lost values and their places, in an imported history
+    missed: tuple[Ints, Ints]  # lost values and their places
     unsure: Members  # values that were seen, and not at the one place of a message that was sent
     where_lost: Mapping[str, int]
 
@@ -129,7 +132,9 @@ def survey(history: History, spark: "SparkSession | None") -> Survey:
 def _survey(history: History, spark: "SparkSession | None") -> Survey:
     names, scope = scope_of(history)
     found = surveyed(history, spark, scope, names)
-    return settled(history, spark, found) if scope.passed else found
+    if scope.passed:
+        return settled(history, spark, found)
+    return skips_apart(history, spark, found) if scope.replicas else found
 
 
 def settled(history: History, spark: "SparkSession | None", found: Survey) -> Survey:
@@ -145,6 +150,21 @@ def settled(history: History, spark: "SparkSession | None", found: Survey) -> Su
     if not len(displaced) and not len(committed) and passed == found.scope.passed:
         return found
     scope = replace(found.scope, passed=passed, displaced=displaced, committed=committed)
+    return surveyed(history, spark, scope, found.groups)
+
+
+def skips_apart(history: History, spark: "SparkSession | None", found: Survey) -> Survey:
+    """Return the survey with messages apart that the fresh reader did not find, and that every
+    replica of their broker set holds at the offset of their acknowledgement."""
+    values, places = found.missed
+    if not len(values):
+        return found
+    skipped = held_by_all(
+        units_of(history, "replicas"), spark, values, places, replicas_of(history.names)
+    )
+    if not len(skipped):
+        return found
+    scope = replace(found.scope, skipped=members(skipped))
     return surveyed(history, spark, scope, found.groups)
 
 
@@ -180,7 +200,34 @@ def scope_of(history: History) -> tuple[tuple[str, ...], Scope]:
         groups=_members(history, notes, number),
         imported="imported" in history.state,
         until=history.phases().get("drain") if given_up(history, OPEN_OPERATIONS) else None,
+        spoiled=frozenset(_spoiled(history)),
+        deleted=_deleted(history, done),
     )
+
+
+def _spoiled(history: History) -> Iterator[int]:
+    """Yield the places at which a reader was given a body that differs from what was sent."""
+    for note in history.notes(CORRUPTED):
+        said = json.loads(note.text.partition(" ")[2])
+        if "key" in said and "offset" in said:
+            yield int(place_of(np.array([said["key"]]), np.array([said["offset"]]))[0])
+
+
+def _deleted(history: History, done: Sequence[Mapping[str, Any]]) -> dict[int, int]:
+    """Return where each queue began for the fresh reader, of those whose nodes deleted something:
+    every queue of the node's broker set, as its segments hold messages of all of them."""
+    nodes = {event.node for event in events(history.read("events")) if event.kind == "deleted"}
+    if not nodes:
+        return {}
+    names = history.names
+    sets = dealt_sets(names).values()
+    elsewhere = {key for of in sets if not nodes & set(of.nodes) for key in of.keys}
+    keys = names.get("keys", ())
+    return {
+        d["key"]: d["from"]
+        for d in done
+        if "group" not in d and d["from"] and keys[d["key"]] not in elsewhere
+    }
 
 
 def _members(
@@ -267,7 +314,7 @@ def report_on(number: int, block: Block, scope: Scope) -> dict[str, Any]:
     counts |= {f"ungiven-{group}": int(m.sum()) for group, m in classes.ungiven.items()}
     gone = classes.lost | classes.vanished | classes.torn
     placed = offset_of(places) >= 0
-    late, missed = classes.late & ~gone & placed, classes.lost & placed & scope.imported
+    late, missed = classes.late & ~gone & placed, classes.lost & placed
     unsure = classes.unsure & scope.imported
     samples = {name: values_in(number, mask)[:SAMPLE].tolist() for name, mask in masks.items()}
     counts = {name: n for name, n in counts.items() if n}

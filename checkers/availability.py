@@ -126,14 +126,17 @@ def _sending(known: Facts, begin: int, end: int) -> Window:
 
 def _asking(known: Facts) -> Window | None:
     """From the first send's invocation to the last one's, or to the end of the last that was tried
-    after the last acknowledgement: at most the load's end, when it was never heard of again. Where
-    a part of the record is missing, so may be its answer."""
-    sending = known.answers.sending
-    in_vain = known.answers.in_vain(never="ops" not in known.outline.gaps)
+    after the last acknowledgement: at most the load's end, when it never completed. Where a part of
+    the record is missing, so may be its answer; but of a run that was killed all is recorded up to
+    about the last operation."""
+    sending, outline = known.answers.sending, known.outline
+    killed = outline.interrupted and bool(known.answers.bins)
+    in_vain = known.answers.in_vain(never=killed or "ops" not in outline.gaps)
     if sending is None or in_vain is None:
         return sending
-    load = known.outline.load
-    until = min(in_vain, load.end if load else known.outline.end)
+    until = min(in_vain, outline.load.end if outline.load else outline.end)
+    if "ops" in outline.gaps:
+        until = min(until, known.answers.bins.stop * known.answers.ask.bin_ns)
     return Window(sending.begin, max(sending.end, until))
 
 

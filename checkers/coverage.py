@@ -7,6 +7,9 @@ force; and something was acknowledged before the first, after the last, and in e
 to recover in. A fault that should silence a master counts only if the cluster noticed, unless
 nobody could have been elected. Everything else is *unknown*, with what to do about it.
 This checker never convicts the cluster.
+
+A run in which nothing succeeded for more than half of its load carries a warning, whatever its
+verdict. So does offered load that was never invoked, since clients had no free slot.
 """
 
 from collections import Counter
@@ -17,13 +20,15 @@ from typing import Any
 from checkers._facts import Facts, Outline, facts
 from checkers._own_effect import links_of, was_hidden
 from harness.history import History
-from harness.intervals import Event, FaultInterval, in_force, overlap
+from harness.intervals import Event, FaultInterval, Window, in_force, overlap
 from harness.operation import F, Type
 from harness.trial import Trial
 from harness.verdict import Reason, Result
 
 ENOUGH = 0.8  # of the planned faults
 NAMESERVERS_MASTER_ID = 0  # in a route the master is broker 0; controllers use its own id
+LEAST_IDLE_S, RHYTHMS = 1.0, 20  # without success so long, or so many times the usual time
+OPERATIONS = tuple(f for f in F if f not in (F.SEND, F.POLL, F.READ))
 LONG_GAP = 0.9  # of the rhythm's recovery time; part of it goes into watching the healing
 
 FINAL_READS = {  # who shows what was written
@@ -68,17 +73,34 @@ def judge(known: Facts) -> Result:
     outcomes = tuple(_outcomes(known))
     reasons = tuple(_reasons(known, outcomes))
     stats = _stats(known, outcomes) | {"effective": effective(known)}
+    if known.outline.load is not None and (warning := _warning(known, known.outline.load)):
+        stats["warning"] = warning
     if outcomes and not reasons:
         stats["proved"] = _proved(outcomes)
     return Result("coverage", reasons=reasons, stats=stats)
 
 
+def _warning(known: Facts, load: Window) -> str:
+    """Say for how much of the load nothing succeeded, if that is more than half of it."""
+    sends = known.answers.total(F.SEND, Type.INVOKE)
+    invoked = sends or sum(known.answers.total(f, Type.INVOKE) for f in OPERATIONS)
+    if not invoked or load.end <= load.begin:
+        return ""
+    idle = known.answers.silences(load) if sends else known.answers.idle(load, OPERATIONS)
+    least_s = max(LEAST_IDLE_S, RHYTHMS * load.length_s / invoked)
+    idle_s = sum(window.length_s for window in idle if window.length_s > least_s)
+    if idle_s <= load.length_s / 2:
+        return ""
+    what = "no send was acknowledged" if sends else "no operation succeeded"
+    return f"{what} for {idle_s:.0f} of {load.length_s:.0f} s"
+
+
 def _proved(outcomes: tuple[Outcome, ...]) -> str:
     planned, worth = len(outcomes), Counter(o.worth for o in outcomes)
     if worth[INSTALLED] == planned:
-        what = f"all {planned} planned faults were" if planned > 1 else "the planned fault was"
-        return f"{what} seen at work"
-    told = f"{worth[INSTALLED]} of {planned} planned faults were seen at work"
+        what = f"all {planned} planned faults" if planned > 1 else "the planned fault"
+        return f"{what} took effect"
+    told = f"{worth[INSTALLED]} of {planned} planned faults took effect"
     return f"{told}, {worth[HIDDEN]} had no effect of their own" if worth[HIDDEN] else told
 
 
@@ -193,7 +215,7 @@ def _worth(known: Facts, fault: FaultInterval | None) -> str:
     if not known.answers.in_window(window, kind=Type.INVOKE):
         return IDLE
     missed = silences_master(fault) and not noticed(fault, known.outline)
-    if missed and not unelectable(fault, known.outline):
+    if missed and not _unwatched(fault, known.outline) and not unelectable(fault, known.outline):
         return UNNOTICED
     return INSTALLED
 
@@ -208,6 +230,12 @@ def effective(known: Facts) -> dict[str, int]:
         if fault.state == "installed" and in_flight[number] > 0 and fault.id not in idle:
             counted[fault.kind] += 1
     return dict(sorted(counted.items()))
+
+
+def _unwatched(fault: FaultInterval, outline: Outline) -> bool:
+    """Return whether the run ended while the fault lasted, or before nodes' events were collected:
+    then it is not known whether the cluster noticed."""
+    return outline.interrupted and (fault.heal is None or "events" in outline.gaps)
 
 
 def silences_master(fault: FaultInterval) -> bool:
@@ -315,5 +343,14 @@ def _stats(known: Facts, outcomes: tuple[Outcome, ...]) -> dict[str, Any]:
             for f in F
             if known.answers.total(f, Type.INVOKE)
         },
+        "offered": _offered(known),
         "quiet_stretches": len(known.outline.quiet),
     }
+
+
+def _offered(known: Facts) -> dict[str, int]:
+    """Count the load's arrivals: those that were invoked, and those that found no free slot."""
+    sends = known.answers.total(F.SEND, Type.INVOKE)
+    invoked = sends or sum(known.answers.total(f, Type.INVOKE) for f in OPERATIONS)
+    skipped = known.outline.skipped
+    return {"arrivals": invoked + skipped, "invoked": invoked, "skipped": skipped}

@@ -3,6 +3,11 @@ fresh reader, which reads each queue from its first message to its last, does no
 certain; where it could not read everything, nothing is concluded. An imported history has no such
 reader: there a message is lost that nobody ever saw, although somebody read past its offset.
 
+What every replica holds at the offset of its acknowledgement is not lost: the read left it out
+(`READ_SKIPPED`). At whose offset a reader was given another body is damaged, which `phantom`
+reports. What stands before the queue's first offset was deleted, where the nodes report that their
+retention deleted something; it is counted.
+
 A lost message is counted once: that no group received it either is the same loss. Messages that
 are in the log but were never given to a group that read on to the end are `UNREAD_ACKED`; where it
 did not get there, at-least-once is not proven, which is a reason. Sends of unknown outcome that
@@ -34,7 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-PLACES = {"prefix": "at the beginning", "middle": "in the middle", "tail": "at the end"}
+ENDS = "of what a producer sent"
+PLACES = {"prefix": f"at the start {ENDS}", "middle": "mid-stream", "tail": f"at the end {ENDS}"}
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
@@ -44,14 +50,15 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     findings: list[Finding] = []
     stats = _stats(found)
     if not found.count("lost") and found.count("acked") and not found.count("perhaps_lost"):
-        stats["proved"] = f"all {found.count('acked'):,} acknowledged messages are in the log"
+        stats["proved"] = _proved(found)
     displaced = 0 if _told_by_offsets(trial) else found.count("displaced")
     unseen = found.count("perhaps_lost") if found.scope.imported else 0
-    if found.count("lost") or unread or displaced or unseen or found.count("torn"):
+    if any((*map(found.count, ("lost", "torn", "skipped")), unread, displaced, unseen)):
         evidence = witness(history, found, spark)
         over = logbook(history, spark).missed_at if found.scope.imported else {}
         findings = [*_lost(found, evidence, displaced, over), *_unread(found, evidence)]
         findings = list(_excused(findings, history, trial, found, spark))
+        findings += _skipped(found, evidence)
         findings += [*_torn(found, evidence, over), *_unseen(found, evidence, unseen)]
         stats |= _rpo(found, evidence)
     reasons = [*_reasons(found)]
@@ -90,7 +97,17 @@ def _stats(found: Survey) -> dict[str, Any]:
         "delivered": found.count("polled"),
         "lost": found.count("lost"),
         "recovered": found.count("recovered"),
+        **{name: n for name in ("skipped", "deleted") if (n := found.count(name))},
     } | ({"unseen": found.count("perhaps_lost")} if found.scope.imported else {})
+
+
+def _proved(found: Survey) -> str:
+    acked, deleted = found.count("acked"), found.count("deleted")
+    if deleted:
+        return f"{acked - deleted:,} of {acked:,} acknowledged messages are in the log, and " + (
+            f"retention deleted the other {deleted:,}"
+        )
+    return f"all {acked:,} acknowledged messages are in the log"
 
 
 def _told_by_offsets(trial: Trial) -> bool:
@@ -105,9 +122,6 @@ def _lost(
     count = found.count("lost") + displaced
     if not count:
         return
-    where = ", ".join(f"{n:,} {PLACES[name]}" for name, n in found.where_lost.items() if n)
-    if displaced:
-        where = ", ".join(filter(None, (where, f"{displaced:,} with another at the offset")))
     values = evidence.earliest_lost
     if displaced:
         values = (*values, *found.samples["displaced"])[:SAMPLE]
@@ -115,12 +129,21 @@ def _lost(
     yield Finding(
         "LOST_ACKED",
         count,
-        f"{_messages(count)} acknowledged and then lost: {_how(found, count)} (in what each "
-        f"producer sent: {where})",
+        f"{_acknowledged(count)} {_were(count)} lost{_where(found, displaced)}",
         "no-loss",
         tuple(_passed_over(evidence, value, over) for value in values),
         faults,
     )
+
+
+def _where(found: Survey, displaced: int) -> str:
+    """Say where in its producer's sequence each lost message stood."""
+    places = {PLACES[name]: n for name, n in found.where_lost.items() if n}
+    places |= {"whose offset another message has": displaced} if displaced else {}
+    total = sum(places.values())
+    if len(places) == 1:
+        return f", {'all ' if total > 1 else ''}{next(iter(places))}"
+    return f" ({', '.join(f'{n:,} {place}' for place, n in places.items())})" if places else ""
 
 
 def _passed_over(
@@ -135,17 +158,29 @@ def _passed_over(
     return row | ({"stepped_over": times} if times else {})
 
 
+def _skipped(found: Survey, evidence: Witness) -> Iterator[Finding]:
+    if count := found.count("skipped"):
+        rows = [evidence.told(value) for value in found.samples["skipped"]]
+        yield Finding(
+            "READ_SKIPPED",
+            count,
+            f"a read of the whole queue left out {_acknowledged(count)} that every replica holds",
+            "at-least-once",
+            tuple(rows),
+            _faults(evidence, rows),
+        )
+
+
 def _torn(
     found: Survey, evidence: Witness, over: Mapping[tuple[int, int], int]
 ) -> Iterator[Finding]:
     count = found.count("torn")
     if count:
-        what = "1 message is" if count == 1 else f"{count:,} messages are"
+        what = "1 message was" if count == 1 else f"{count:,} messages were"
         yield Finding(
             "TXN_TORN",
             count,
-            f"{what} gone although another part of the same transaction was seen, and others read "
-            "past",
+            f"{what} lost although another message of the same transaction was delivered",
             "no-loss",
             tuple(_passed_over(evidence, value, over) for value in found.samples["torn"]),
         )
@@ -153,19 +188,9 @@ def _torn(
 
 def _unseen(found: Survey, evidence: Witness, count: int) -> Iterator[Finding]:
     if count:
-        what = "acknowledged, and neither seen nor read past by anybody"
+        what = f"{_acknowledged(count)} {_were(count)} never read, nor was any later offset"
         rows = tuple(evidence.told(value) for value in found.samples["perhaps_lost"])
-        yield Finding("UNSEEN_ACKED", count, f"{_messages(count)} {what}", "", rows)
-
-
-def _how(found: Survey, count: int) -> str:
-    it = "it" if count == 1 else "them"
-    if found.scope.passed:
-        return f"nobody ever saw {it}, although others read past {it}"
-    return (
-        f"a fresh reader that read the queues from their first message to their last did not find "
-        f"{it}"
-    )
+        yield Finding("UNSEEN_ACKED", count, what, "", rows)
 
 
 def _unread(found: Survey, evidence: Witness) -> Iterator[Finding]:
@@ -176,8 +201,7 @@ def _unread(found: Survey, evidence: Witness) -> Iterator[Finding]:
             yield Finding(
                 "UNREAD_ACKED",
                 count,
-                f"{_messages(count)} acknowledged and still in the log, but never given to "
-                f"{group}, although it read on to the end",
+                f"{_more(found, count)} never delivered to {group}",
                 "at-least-once",
                 tuple({**row, "group": group} for row in rows),
                 _faults(evidence, rows),
@@ -220,22 +244,22 @@ def _reasons(found: Survey) -> Iterator[Reason]:
     if perhaps and found.scope.passed:
         yield Reason(
             "NO_FINAL_READ",
-            f"{_messages(perhaps)} acknowledged and never seen, in queues that nobody read beyond, "
-            "so nobody knows whether they are there; end the test with polls of everything",
+            f"{_acknowledged(perhaps)} {_were(perhaps)} never read, nor was any later offset, so "
+            f"{_it(perhaps)} may still be stored; end the test with polls of all queues",
         )
     elif perhaps:
         yield Reason(
             "NO_FINAL_READ",
-            f"{_messages(perhaps)} acknowledged in queues that the fresh reader did not read to "
-            "the end, so nobody knows whether they are there; let the run finish, or give it "
-            "more time to recover (recover_within_s)",
+            f"the final reader did not reach the end of the queues of {_acknowledged(perhaps)}, so "
+            f"{_it(perhaps)} may still be stored; let the run finish, or give the cluster more "
+            "time to recover (recover_within_s)",
         )
 
     if overdue := found.count("overdue"):
         yield Reason(
             "NO_FINAL_READ",
-            f"{_messages(overdue)} acknowledged after the final phase had begun, when who read to "
-            "the end may have come too early for them; run it again, or find out why sends take "
+            f"{overdue:,} sends were acknowledged after the final phase had "
+            f"begun, perhaps too late for its readers; run it again, or find out why sends take "
             "so long",
         )
     if len(found.groups) > MOST_GROUPS:
@@ -247,27 +271,42 @@ def _reasons(found: Survey) -> Iterator[Reason]:
 
 
 def _ungiven(found: Survey) -> Iterator[Reason]:
-    """Who did not read to the end may have been given the rest later, or never."""
+    """Yield a reason for each group that did not read to the end, so may yet have been given it."""
     for number, group in enumerate(found.groups[:MOST_GROUPS]):
         count = found.count(f"ungiven-{number}")
         if count:
             yield Reason(
                 "NO_FINAL_READ",
-                f"{_messages(count)} acknowledged and still in the log, and not given to {group}, "
-                "which did not read its queues to the end, so nobody knows whether it would be; "
-                "let the run finish, or give it more time to recover (recover_within_s)",
+                f"{group} did not read to the end of its queues, and {_acknowledged(count)} there "
+                f"{_were(count)} not delivered to it yet; let the run finish, or give the cluster "
+                "more time to recover (recover_within_s)",
             )
 
 
 def _given_up(history: History) -> Iterator[Reason]:
-    """Not everybody came to the end of the final phase, and who did not may have said nothing."""
+    """Yield a reason for each reader that did not come to the end of the final phase."""
     for text in given_up(history, FINAL_PHASE):
         yield Reason(
             "NO_FINAL_READ",
-            f"the runner {text}, so nobody knows whether every group would be given "
-            "everything; let it have less to read, or find out why it is so slow",
+            f"the runner {text}, so it is not known whether every group would have received every "
+            "message; give it less to read, or find out why reading is so slow",
         )
 
 
-def _messages(count: int) -> str:
-    return "1 message was" if count == 1 else f"{count:,} messages were"
+def _acknowledged(count: int) -> str:
+    return "1 acknowledged message" if count == 1 else f"{count:,} acknowledged messages"
+
+
+def _more(found: Survey, count: int) -> str:
+    """Count messages that were not delivered, apart from those that were lost."""
+    if found.count("lost"):
+        return f"{count:,} more {_were(count)}"
+    return f"{_acknowledged(count)} {_were(count)}"
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _it(count: int) -> str:
+    return "it" if count == 1 else "they"

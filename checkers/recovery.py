@@ -6,6 +6,11 @@ its full SyncStateSet, an acknowledged send and a read message within `recover_w
 An answer is owed to who asked in that time, or still waits at its end. Where the cluster's events
 do not tell when a set was full, it must have been when the runner asked the nodes, after the plan.
 
+A set is not blamed for a load that is more than its replicas can copy. Where a replica was missing
+at the deadline, but gained all the time, was let in whenever it had caught up, and the set was full
+once the load had ended, the run does not show whether it recovers: `TOO_MUCH_LOAD`, which is a
+reason and no finding.
+
 A node that exits although nobody killed it, writes a fatal event or does not start again is
 `NODE_CRASHED`, whatever the rest of the run looks like.
 
@@ -39,10 +44,12 @@ from harness.effects import effects_of
 from harness.history import History
 from harness.intervals import Event, FaultInterval, faults_at
 from harness.operation import F, Type
+from harness.roles import SetSize
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
 
-DEMAND, UNRECORDED = "recovers", "RECOVERY_UNRECORDED"
+DEMAND, UNRECORDED, OVERLOADED = "recovers", "RECOVERY_UNRECORDED", "TOO_MUCH_LOAD"
+FULL_SET = "master with its full SyncStateSet"
 EVIDENCE_ROWS = 10
 KILLED, TERMINATED = (-9, 137), (0, -15, 143)
 ONE_CRASH_NS = 5_000_000_000  # a fatal event and the exit that follows it are one crash
@@ -69,11 +76,14 @@ def judge(known: Facts) -> Result:
             reasons.append(_healing_unseen(known.outline))
         if (since := known.outline.alone_since) is not None:
             certain, perhaps = _lacking(known, since)
+            slow = [lack for lack in certain if _overloaded(known.outline, lack, since)]
+            certain = [lack for lack in certain if lack not in slow]
+            reasons += _too_much_load(known.outline, slow)
             findings += _unrecovered(known, since, certain)
             reasons += _perhaps_recovered(perhaps)
             stats |= _times(known, since)
-            if not findings and not reasons:
-                stats["proved"] = "the cluster came back by itself after everything was healed"
+            if not findings and not reasons and known.outline.applied:
+                stats["proved"] = "the cluster recovered by itself after every fault was healed"
     return Result("recovery", tuple(findings), tuple(reasons), stats)
 
 
@@ -147,7 +157,7 @@ def _unrecovered(known: Facts, healed: int, lacking: Sequence[Lack]) -> Iterator
             count=len({lack.set for lack in lacking}),
             message=(
                 f"{_did_not_recover(lacking)} within {known.outline.trial.recover_within_s:g} s "
-                f"after everything was healed: no {_what(lacking)}"
+                f"after every fault was healed: no {_what(lacking)}"
             ),
             demand=DEMAND,
             evidence=tuple(islice(rows, EVIDENCE_ROWS)),
@@ -179,7 +189,7 @@ def _without_full_set(outline: Outline, name: str, healed: int, deadline: int) -
     if (full is None and not seen) or (full or 0) > deadline:
         asked = full is None and seen is False  # the nodes themselves said so
         rests_on = frozenset() if asked else frozenset({"events"})
-        yield Lack(name or "all", "master with its full SyncStateSet", full, rests_on)
+        yield Lack(name or "all", FULL_SET, full, rests_on)
 
 
 def _unanswered(known: Facts, name: str, group: int | None, deadline: int) -> Iterator[Lack]:
@@ -218,8 +228,78 @@ def _short(outline: Outline) -> Sequence[str]:
 def _seen_redundant(outline: Outline) -> bool | None:
     """Whether the runner saw all sets redundant when it asked, however long that was after the
     healing; None: it did not ask."""
-    asked = [event for event in outline.events if event.kind == "recovery"]
+    asked = [event for event in _asked(outline) if not event.fields.get("without_load")]
     return bool(asked[-1].fields.get("redundant")) if asked else None
+
+
+def _asked(outline: Outline) -> list[Event]:
+    return [event for event in outline.events if event.kind == "recovery"]
+
+
+# ---------------------------------------------------------------------------------------- load
+
+
+def _overloaded(outline: Outline, lack: Lack, healed: int) -> bool:
+    """Return whether a full set was lacking only because its replicas could not copy as fast as
+    clients sent: the runner saw the set full once the load had ended."""
+    caught_up = any(
+        event.fields.get("without_load") and event.fields.get("redundant")
+        for event in _asked(outline)
+    )
+    if lack.what != FULL_SET or not caught_up:
+        return False
+    deadline = healed + round(outline.trial.recover_within_s * 1e9)
+    steps = [step for step in outline.set_sizes if lack.set in (step.set, "all")]
+    members = next((step.members for step in reversed(steps) if step.t <= deadline), ())
+    acks = _acks(outline, lack.set, healed, deadline)
+    missing = {peer for peer in acks if peer not in members}
+    return bool(missing) and all(
+        _gains(acks[peer]) and _let_in(peer, acks[peer], steps, deadline) for peer in missing
+    )
+
+
+def _acks(
+    outline: Outline, name: str, healed: int, deadline: int
+) -> Mapping[int, list[tuple[int, int, int]]]:
+    """Return by replica (time, its acknowledged offset, the log's end), as masters report them
+    while the set had to recover."""
+    nodes = outline.dealt[name].nodes if name in outline.dealt else None
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for event in outline.events:
+        if event.kind != "replication" or not healed <= event.t <= deadline:
+            continue
+        for peer, ack in (
+            event.fields["acks"].items() if nodes is None or event.node in nodes else ()
+        ):
+            row = event.t, -1 if ack is None else int(ack), int(event.fields["end"])
+            found.setdefault(int(peer), []).append(row)
+    return found
+
+
+def _gains(acks: Sequence[tuple[int, int, int]]) -> bool:
+    """Return whether a replica copied in each half of the time."""
+    half = len(acks) // 2
+    return half > 0 and acks[0][1] < acks[half][1] < acks[-1][1]
+
+
+def _let_in(
+    peer: int, acks: Sequence[tuple[int, int, int]], steps: Sequence[SetSize], deadline: int
+) -> bool:
+    """Return whether a replica became a member each time after it had caught up with the log."""
+    joined = [step.t for step in steps if peer in step.members and step.t <= deadline]
+    return all(any(t <= at for at in joined) for t, ack, end in acks if ack >= end)
+
+
+def _too_much_load(outline: Outline, slow: Sequence[Lack]) -> Iterator[Reason]:
+    if slow:
+        sets = len({lack.set for lack in slow})
+        yield Reason(
+            OVERLOADED,
+            f"{sets} broker set{'s' if sets > 1 else ''} had no full SyncStateSet within "
+            f"{outline.trial.recover_within_s:g} s after every fault was healed, because replicas "
+            "copied more slowly than clients sent; all were in step once the load had ended; lower "
+            "the load's rate or body_bytes",
+        )
 
 
 def _tried(known: Facts, fs: Sequence[F], group: int | None) -> bool:

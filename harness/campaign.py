@@ -62,6 +62,13 @@ class Campaign:
         return str(self.base.settings.get("mutant", ""))
 
     @cached_property
+    def own_finding(self) -> str:
+        """The code that convicts the mutant; empty if the system does not say."""
+        system = registry.module("system", self.base.system)
+        mutants: Mapping[str, Any] = getattr(system, "mutants", dict)()
+        return str(getattr(mutants.get(self.mutant), "finding", ""))
+
+    @cached_property
     def profile(self) -> str:
         return drawn(self.seeds[0], self.base, self.plan)[0].profile
 
@@ -129,14 +136,18 @@ class Course:
 
     @property
     def caught(self) -> Row | None:
-        """The first seed that failed; of a mutant, by a finding."""
+        """The first seed that failed; of a mutant, by its own finding."""
         failed = (row for row in self.rows if row.failure and not self._inconclusive(row))
         return min(failed, key=lambda row: self.campaign.seeds.index(row.seed), default=None)
 
     def _inconclusive(self, row: Row) -> bool:
-        """A world that stopped, or stood still, may have done so without the mutant."""
+        """Return whether a mutant's seed failed, but not by the finding that convicts it: other
+        failures may have come without the mutant."""
         failed = set(row.failure)
-        return bool(self.campaign.mutant and failed) and failed <= STANDSTILL | {STOPPED}
+        if not self.campaign.mutant or not failed:
+            return False
+        own = self.campaign.own_finding
+        return own not in failed if own else failed <= STANDSTILL | {STOPPED}
 
     @property
     def inconclusive(self) -> int:

@@ -286,7 +286,7 @@ def _conclusions(course: Course, tally: Tally, total: Total) -> Iterator[str]:
         yield f"seed {seed} was lost: {why}"
     if course.abandoned:
         yield (
-            f"abandoned, for the campaign ended while they were under way: "
+            f"abandoned, for the campaign ended while they were running: "
             f"{ranges(course.abandoned)}; nobody knows what they would have come to"
         )
     if course.unsaved:
@@ -330,10 +330,9 @@ def _caught(course: Course, tally: Tally) -> Iterator[str]:
         return
     yield f"the mutant {mutant} was not caught in {many(tally.faults, 'fault')}"
     if course.inconclusive:
-        yield (
-            f"in {many(course.inconclusive, 'seed')} the world stopped, which convicts no mutant: "
-            "nothing is decided"
-        )
+        own = course.campaign.own_finding
+        without = f"without {own}, the finding that convicts this mutant" if own else "to end"
+        yield f"{many(course.inconclusive, 'seed')} failed {without}: nothing is decided"
 
 
 def _all_of_its_like(course: Course, tally: Tally, total: Total) -> Iterator[str]:

@@ -55,6 +55,14 @@ def numbers_of_keys(names: Mapping[str, Any]) -> list[int]:
     return [sets.index(of_key[key]) if key in of_key else 0 for key in names.get("keys", ())]
 
 
+def replicas_of(names: Mapping[str, Any]) -> list[int]:
+    """How many brokers must hold what is written to each key, those of its broker set; at the end
+    what holds for keys that are in none, all."""
+    brokers = sum(role == "broker" for role in names.get("roles", {}).values())
+    of = {key: len(s.nodes) for s in dealt_sets(names).values() for key in s.keys}
+    return [*(of.get(key, brokers) for key in names.get("keys", ())), brokers]
+
+
 def replica_groups(names: Mapping[str, Any]) -> dict[str, str]:
     """Whom each node shares its data with: a broker with its set, any other with its role. A
     nameserver knows what others tell it, and has no data to share."""

@@ -29,7 +29,7 @@ NOTES_SHOWN = 3  # of one reader
 FINE_NS = 1_000_000_000  # what is shorter is told to the microsecond
 MARGIN_NS = 1_000_000_000  # of the cluster's moments around a story that has no end of its own
 LETTERS = "ABCDEFGH"
-MISSED = ("LOST", "UNREAD", "UNSEEN", "SKIP")  # in codes: somebody was not given it
+MISSED = ("LOST", "UNREAD", "UNSEEN", "SKIP")  # in codes: a reader did not receive it
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Told:
     def lines(self) -> Iterator[str]:
         finding = self.asked.finding
         yield f"{self.asked.name}, found by {self.asked.checker}: {finding.message}"
-        yield f"It offends {self.asked.law}."
+        yield f"It violates {self.asked.law}."
         if self.subject:
             yield self.subject
         if self.moments:
@@ -68,7 +68,7 @@ class Told:
         for step, on in self.moments:
             yield f"{(step.t - self.began) / 1e9:10.{digits}f}  {_ids(on):<{width}}  {step.words}"
         if self.left_out:
-            yield f"{'':10}  {'':{width}}  ({self.left_out:,} moments that tell less left out)"
+            yield f"{'':10}  {'':{width}}  ({self.left_out:,} less telling moments left out)"
 
     def plain(self) -> dict[str, Any]:
         """The same as JSON knows it."""
@@ -114,8 +114,8 @@ def explained(run: RunDir, text: str | None = None) -> Told | None:
     except BROKEN as e:
         why = " ".join(str(e).split())[:200] or type(e).__name__
         raise BadRequest(
-            f"{about.name} of {run.path} can not be told, because its evidence, or the history, is"
-            f" damaged or of another version ({why}): seatrial check {run.path} judges it anew"
+            f"{about.name} of {run.path} cannot be explained: its evidence or the history is"
+            f" damaged or of another version ({why}); seatrial check {run.path} judges it again"
         ) from e
 
 

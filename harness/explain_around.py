@@ -33,7 +33,7 @@ class Cast:
         return self.brokers.get(number, f"the broker with id {number}")
 
     def names(self, numbers: Sequence[int]) -> str:
-        return ", ".join(sorted(self.name(number) for number in numbers)) or "nobody"
+        return ", ".join(sorted(self.name(number) for number in numbers)) or "no broker"
 
 
 # ------------------------------------------------------------------------------------- the faults
@@ -46,7 +46,7 @@ def faults_told(history: History, among: Container[int] | None = None) -> Iterat
             continue
         if fault.applied is None:
             if fault.begin is not None:
-                yield Step(fault.begin, 1, f"fault {fault.id}: {fault.kind} hits nobody", 1)
+                yield Step(fault.begin, 1, f"fault {fault.id}: {fault.kind} has no target", 1)
             continue
         doubt = f" ({fault.state})" if fault.state != "installed" else ""
         yield Step(fault.applied, 1, f"fault {fault.id}: {_what(fault)}{doubt}", 4)
@@ -62,7 +62,7 @@ def _what(fault: FaultInterval) -> str:
     others = f", from {params['from']}" if params.get("from") else ""
     way = f", {params['direction']}" if shape == "one-way" else ""
     share = f" of {params['probability']:.0%}" if "probability" in params else ""
-    return f"{fault.kind}{f' ({shape}{way}{others})' if shape else ''}{share}, {who or 'nobody'}"
+    return f"{fault.kind}{f' ({shape}{way}{others})' if shape else ''}{share}, {who or 'no target'}"
 
 
 def _several(names: Sequence[str], role: str) -> str:
@@ -89,7 +89,7 @@ KILLED = -9  # by a fault, which is told
 
 def _elected(event: Event, cast: Cast) -> tuple[str, int]:
     told = event.fields
-    chosen = cast.name(told["masterId"]) if told["masterId"] else "nobody"
+    chosen = cast.name(told["masterId"]) if told["masterId"] else "no broker"
     members = f", SyncStateSet {cast.names(told['set'])}" if "set" in told else ""
     what = f"{chosen} master of {told['brokerName']}: epoch {told['epoch']}{members}"
     return f"{event.node} elects {what}", 3

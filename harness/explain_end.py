@@ -136,9 +136,9 @@ def _drains(known: Known) -> Iterator[str]:
             continue
         key = known.names.key(said["key"])
         if word == PASSED:
-            yield f"Somebody read {key} on to offset {said['to']:,}."
+            yield f"{key} was read up to offset {said['to']:,}."
             continue
-        who = known.names.process(note.process) if note.process is not None else "somebody"
+        who = known.names.process(note.process) if note.process is not None else "a reader"
         if said["from"] == said["to"]:
             yield f"{who} stood at the end of {key}, offset {said['to']:,}."
         else:
@@ -198,7 +198,7 @@ def _acknowledged(known: Known, value: int) -> str:
 
 
 def _succeeded(known: Known, value: int) -> str:
-    """Who was elected next, and how soon."""
+    """Return who was elected next, how soon, and whether its log lacked the message then."""
     acks = known.sends(value, Type.OK)
     after = [
         e
@@ -212,25 +212,57 @@ def _succeeded(known: Known, value: int) -> str:
     if not after:
         return ""
     event = after[0]
-    who = Cast.of(known.history).name(event.fields["masterId"])
+    who, epoch = Cast.of(known.history).name(event.fields["masterId"]), event.fields["epoch"]
     later = (event.t - acks[0]["t"]) / 1e9
-    holders = {known.names.node(r["node"]) for r in known.held if r["value"] == value}
-    lacking = known.read and who not in holders
-    chosen = f"{who}, whose log does not hold it," if lacking else who
-    return f"{later:.3f} s later {chosen} was elected for epoch {event.fields['epoch']}"
+    other = _written_instead(known, value, epoch)
+    chosen = who if other is None else f"{who}, whose log did not hold it,"
+    proof = (
+        "whether its log held the message by then is not recorded"
+        if other is None
+        else f"in that epoch it wrote {known.names.message(other)} at the same offset"
+    )
+    return f"{later:.3f} s later {chosen} was elected for epoch {epoch}; {proof}"
+
+
+def _written_instead(known: Known, value: int, epoch: int) -> int | None:
+    """Return the message that the master of an epoch wrote at the offset of the acknowledgement:
+    masters only append, so it had nothing there when it was elected. None if there is none."""
+    places = known.acknowledged_at(value)
+    others = {
+        row["value"]
+        for row in known.held
+        if (row["key"], row["offset"]) in places and row.get("epoch") == epoch
+    }
+    return min(others - {value, None}, default=None)
 
 
 def _cut(known: Known, value: int) -> str:
-    """Its acknowledger cut its log afterwards."""
+    """Return how its acknowledger cut its log afterwards, and whether below the message."""
     acks = known.sends(value, Type.OK)
     who = known.names.node(acks[0]["node"]) if acks and acks[0]["node"] is not None else ""
-    cuts = [
-        e for e in known.events if e.kind == "truncate" and e.node == who and e.t >= acks[0]["t"]
-    ]
+    mine = [e for e in known.events if acks and e.node == who]
+    cuts = [e for e in mine if e.kind == "truncate" and e.t >= acks[0]["t"]]
     if not cuts:
         return ""
     fields = cuts[0].fields
-    return f"{who} cut its log from {fields['before']:,} to {fields['point']:,} bytes"
+    said = f"{who} cut its log from {fields['before']:,} to {fields['point']:,} bytes"
+    least, most = _position(known, value, [e for e in mine if e.t < cuts[0].t])
+    if least is not None and fields["point"] <= least:
+        return f"{said}, below the message"
+    if most is not None and fields["point"] >= most:
+        return f"{said}, which is behind the message"
+    return f"{said}; whether the message was in that part is not recorded"
+
+
+def _position(known: Known, value: int, told: Sequence[Event]) -> tuple[int | None, int | None]:
+    """Return bounds of where the message is in its acknowledger's log: the log's reported ends
+    before it was sent and after it was acknowledged, in bytes."""
+    sent = min((row["t"] for row in known.sends(value, Type.INVOKE)), default=None)
+    acked = min(row["t"] for row in known.sends(value, Type.OK))
+    ends = [(e.t, int(e.fields["end"])) for e in told if e.kind == "replication"]
+    before = [end for t, end in ends if sent is not None and t <= sent]
+    after = [end for t, end in ends if t >= acked]
+    return before[-1] if before else None, after[0] if after else None
 
 
 def _held(known: Known, value: int) -> str:
@@ -238,35 +270,35 @@ def _held(known: Known, value: int) -> str:
     if not known.read:
         return ""
     verb = "hold" if len(nodes) > 1 else "holds"
-    return f"in the end {_nodes(known, nodes) or 'nobody'} {verb} it"
+    return f"in the end {_nodes(known, nodes) or 'no replica'} {verb} it"
 
 
 def _unseen(known: Known, value: int) -> str:
     """Readers that went on without it."""
     past = [known.names.process(one.process) for one in known.passes.get(value, ())]
-    return f"{', '.join(past)} read on past its place without it" if past else ""
+    return f"{', '.join(past)} read past its offset without receiving it" if past else ""
 
 
 def _given(known: Known, value: int) -> str:
     places = sorted({(row["key"], row["offset"]) for row in known.given(value)})
     at = " and ".join(f"{known.names.key(key)} at {offset:,}" for key, offset in places)
-    return f"it was given to readers from {at}" if places else "nobody was ever given it"
+    return f"readers received it from {at}" if places else "no reader ever received it"
 
 
 def _sent(known: Known, value: int) -> str:
     sends = [row for row in known.rows if row["f"] == F.SEND and row["value"] == value]
     if not sends:
-        return "nobody is recorded to have sent it"
+        return "no send of it is recorded"
     attempts = max(row["attempts"] or 1 for row in sends)
     ended = [Type(row["type"]) for row in sends if row["type"] != Type.INVOKE]
-    how = {Type.OK: "acknowledged", Type.FAIL: "refused for certain"}
+    how = {Type.OK: "acknowledged", Type.FAIL: "refused"}
     end = how.get(ended[-1], "of unknown outcome") if ended else "of unknown outcome"
     return f"it was sent in {attempts} attempt{'s' * (attempts > 1)}, and {end}"
 
 
 def _group(known: Known, value: int) -> str:
     group = known.asked.row.get("group")
-    return f"{group} read on to the end and was never given it" if group else ""
+    return f"{group} read to the end without receiving it" if group else ""
 
 
 def _both(known: Known, value: int) -> str:
@@ -278,6 +310,7 @@ def _both(known: Known, value: int) -> str:
 
 CLAUSES: Mapping[str, tuple[Clause, ...]] = {
     "LOST_ACKED": (_acknowledged, _succeeded, _cut, _held, _unseen),
+    "READ_SKIPPED": (_acknowledged, _held, _given, _unseen),
     "UNSEEN_ACKED": (_acknowledged, _held, _given),
     "UNREAD_ACKED": (_acknowledged, _held, _given, _group),
     "OFFSET_CONFLICT": (_both,),

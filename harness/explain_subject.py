@@ -19,13 +19,13 @@ from harness.trial import ISOLATION
 from harness.verdict import Finding, Verdict
 
 LAWS = {
-    "no-loss": "what is acknowledged stays in the log",
-    "at-least-once": "what is acknowledged reaches every consumer group",
+    "no-loss": "an acknowledged message stays in the log",
+    "at-least-once": "a stored message reaches every consumer group, once",
     "order-per-queue": "the messages of a producer stay in their order in each queue",
     "keeps-metadata": "topics, group offsets and locks outlive every failover",
-    "integrity": "nothing is made up, changed, or different from one node to the other",
-    "linearizable": "one order of all operations that respects real time explains every answer",
-    "recovers": "when all faults are healed, the cluster serves again in time",
+    "integrity": "no message is made up or changed, and replicas hold the same",
+    "linearizable": "one order of all operations, which respects real time, explains every answer",
+    "recovers": "the cluster serves again in time once every fault is healed",
 }
 OPERATION = re.compile(r"\bop (\d+)")
 TRANSACTION = re.compile(r"\bT(\d+)\b")
@@ -61,11 +61,11 @@ class Asked:
 
     @property
     def law(self) -> str:
-        """What the finding offends."""
+        """Return the demand that the finding violates, and what it means."""
         demand = self.finding.demand
         if not demand:
-            return "nothing that the contract demands; it only informs"
-        excused = ", which this trial's contract does not hold it to" * self.finding.permitted
+            return "no demand of the contract; it only informs"
+        excused = ", which this trial's contract does not demand" * self.finding.permitted
         if some := self.finding.excused:
             excused = f"; {some:,} of {self.finding.count:,} are excused by unclaimed faults"
         demand = f"the isolation level {demand}" if demand in ISOLATION else demand

@@ -10,7 +10,7 @@ from harness.operation import F, Type, producer_of, sequence_of
 
 SEEN_SHOWN = 2  # times that one process was given a message
 ELEMENTS_SHOWN = 8
-UNSAID = {Type.FAIL: "refused for certain", Type.INFO: "never answered: the outcome is unknown"}
+UNSAID = {Type.FAIL: "refused", Type.INFO: "not answered: the outcome is unknown"}
 
 
 @dataclass(frozen=True, order=True)
@@ -84,7 +84,7 @@ def of_messages(rows: Sequence[Row], names: Names) -> Iterator[Step]:
         if len(some) > SEEN_SHOWN:
             last, who = some[-1], names.process(some[-1]["process"])
             what = names.message(last["value"])
-            words = f"{who} is given {what} for the {nth(len(some))} time"
+            words = f"{who} receives {what} for the {nth(len(some))} time"
             yield Step(last["t"], 2, words)
 
 
@@ -119,7 +119,7 @@ def _attempts(row: Row) -> str:
 def _given(row: Row, names: Names) -> Step:
     at = "" if row["offset"] is None else f" at offset {row['offset']:,}"
     where = f"{names.key(row['key'])}{at}"
-    verb = "reads" if row["f"] == F.READ else "is given"
+    verb = "reads" if row["f"] == F.READ else "receives"
     words = f"{names.process(row['process'])} {verb} {names.message(row['value'])} from {where}"
     return Step(row["t"], 3, words)
 
@@ -129,7 +129,7 @@ def of_passes(some: Sequence[Pass], place: tuple[int, int], names: Names) -> Ite
     for one in some:
         what = f"{names.message(one.value)} at {one.offset:,}"
         at = f"offset {place[1]:,} of {names.key(place[0])}"
-        words = f"{names.process(one.process)} reads on past {at}: it is given {what}"
+        words = f"{names.process(one.process)} reads past {at}: it receives {what}"
         yield Step(one.t, 4, words, 8)
 
 
@@ -157,7 +157,7 @@ def _operation(op: int, rows: Sequence[Row], names: Names) -> Iterator[Step]:
     if ended:
         yield Step(ended[-1]["t"], 2, f"{name} of {who} {_ended(ended, names)}")
     else:
-        yield Step(max(row["t"] for row in rows) + 1, 3, f"{name} of {who} is never heard of again")
+        yield Step(max(row["t"] for row in rows) + 1, 3, f"{name} of {who} never completes")
 
 
 def _named(row: Row) -> bool:

@@ -26,6 +26,7 @@ from harness.originals import with_originals
 from harness.remarks import DISK_FULL, NODE_GONE
 from harness.rundir import RunDir
 from harness.sealing import seal
+from harness.sentence import remarks_of, sentence
 from harness.spark_fit import give_up, refuse_unfit
 from harness.spark_master import DEFAULT
 from harness.trial import Trial
@@ -180,7 +181,7 @@ def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verd
     verdict = add_up(results)
     if verdict is Judgement.VALID and reasons:
         verdict = Judgement.UNKNOWN
-    words = sentence(verdict, results, reasons)
+    words = sentence(verdict, results, reasons, tuple(remarks_of(history)))
     return Verdict(verdict, words, reasons, results, events=history.events())
 
 
@@ -267,36 +268,6 @@ def not_healed(faults: Sequence[FaultInterval]) -> Iterable[Reason]:
 
 def _codes(reasons: Iterable[Reason]) -> frozenset[str]:
     return frozenset(reason.code for reason in reasons)
-
-
-def sentence(verdict: Judgement, results: Sequence[Result], reasons: Sequence[Reason]) -> str:
-    """The verdict as one would say it to somebody who was not there."""
-    findings = [f for result in results for f in result.findings if f.demand]
-    convicting = [f for f in findings if f.convicts]
-    if verdict is Judgement.INVALID:
-        return f"Invalid: {convicting[0].message}{_and_more(convicting)}."
-    permits = _permits([f for f in findings if f.permitted])
-    if verdict is Judgement.UNKNOWN:
-        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-        return f"Unknown: {reasons[0].message}{more}.{permits}"
-    proved = [str(r.stats["proved"]) for r in results if r.stats.get("proved")]
-    return (
-        f"Valid: {'; '.join(proved) or 'nothing that the contract demands was violated'}.{permits}"
-    )
-
-
-def _and_more(findings: Sequence[Finding]) -> str:
-    others = ", ".join(f"{f.code} {f.count:,}" for f in findings[1:])
-    excused = findings[0].excused
-    some = f" ({excused:,} of them excused)" if excused else ""
-    return f"{some}; also {others}" if others else some
-
-
-def _permits(findings: Sequence[Finding]) -> str:
-    if not findings:
-        return ""
-    what = ", ".join(f"{f.code} {f.count:,}" for f in findings)
-    return f" Permitted, because the trial's contract does not demand it: {what}."
 
 
 def _write(run: RunDir, verdict: Verdict) -> None:

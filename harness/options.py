@@ -17,6 +17,7 @@ import click
 
 from harness import bundled, registry
 from harness.errors import BadRequest
+from harness.places import line
 from harness.plans import joined
 from harness.reading import MOST_S, NotTOML, is_number, parsed, shown, text_of, whole
 from harness.spark_master import DEFAULT, Master
@@ -25,6 +26,7 @@ from harness.written import Written
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 MAX_SEEDS = 10_000
+COMMAND_LINE = "the command line"
 AND = ", "  # between the plan files of a trial
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
 UNITS_BYTES = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "": 1.0}
@@ -212,7 +214,7 @@ def merged(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def request(what: str, flags: Mapping[str, Any], source: str = "the command line") -> Request:
+def request(what: str, flags: Mapping[str, Any], source: str = COMMAND_LINE) -> Request:
     """The trial that `what` (a trial file, a bundled trial or a workload) and the flags ask for.
     `source`: where the flags stand, for whoever has to correct one."""
     file = _trial_path(what)
@@ -220,6 +222,8 @@ def request(what: str, flags: Mapping[str, Any], source: str = "the command line
     table = own.table
     Trial().with_(flags, source=source)
     plans = _plan_paths(flags, table, file)
+    if plans:
+        _refuse_drawn(flags, own, source)
     plan_text, beneath = _plan(plans) if plans else (None, [])
     first = plans[0] if plans else Path(str(table.get("workload", "trial")))
     named = {"name": (file or first).stem}
@@ -270,6 +274,24 @@ def _plan_paths(
     return paths
 
 
+def _refuse_drawn(flags: Mapping[str, Any], own: Written, source: str) -> None:
+    """Raise BadRequest if a plan and kinds of fault to draw one from are named in one place, or the
+    flags name kinds where the trial file has its plan: one of the two would be ignored."""
+    dashes = "--" if source == COMMAND_LINE else ""
+    if flags.get("faults"):
+        plan = f"{dashes}plan" if "plan" in flags else f"the plan of {own.source}"
+        raise BadRequest(
+            f"{plan} and {dashes}faults exclude each other: {dashes}faults names the kinds that a"
+            " plan is drawn from; leave one of them out"
+        )
+    if "plan" not in flags and own.table.get("faults"):
+        where = line(own.text, "faults")
+        raise BadRequest(
+            f"{own.source}{where}: faults: the trial has a plan, so none is drawn from faults;"
+            " leave one of them out"
+        )
+
+
 def _names(plan: str) -> list[str]:
     """What is named with commas between."""
     return [name.strip() for name in plan.split(",") if name.strip()]
@@ -280,6 +302,12 @@ def _plan(paths: Sequence[Path]) -> tuple[str, Sequence[Written]]:
     nemesis = registry.nemesis()
     texts = [text_of(path, "the plan file") for path in paths]
     loaded = [nemesis.load(text, str(path)) for text, path in zip(texts, paths, strict=True)]
+    for path, (_, faults) in zip(paths, loaded, strict=True):
+        if not faults:
+            raise BadRequest(
+                f"{path} has no [[fault]], so nothing would be injected; add one, or leave the plan"
+                " out"
+            )
     beneath = []
     for text, path, (overrides, _) in zip(texts, paths, loaded, strict=True):
         Trial().with_(overrides, text, str(path))

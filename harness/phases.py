@@ -30,7 +30,9 @@ async def run(voyage: "Voyage") -> None:
             await voyage.recovered(bed)
             async with voyage.may(STOP_WITHIN_S, HURRY_S, OPEN_OPERATIONS):
                 await crews.stop()
-            voyage.mark("drain", load_ended_ns=voyage.now_ns())
+            load_ended_ns = voyage.now_ns()
+            await voyage.caught_up(bed)
+            voyage.mark("drain", load_ended_ns=load_ended_ns)
             async with voyage.may(DRAIN_WITHIN_S, HURRY_S, FINAL_PHASE):
                 await crews.drain()
         async with voyage.may(COLLECT_WITHIN_S, HURRY_S, "collecting logs and replicas"):

@@ -2,15 +2,19 @@
 
 Every generator takes its randomness as an argument and touches nothing else, so the same seed
 gives the same load, in this world or in a simulated one. Arrivals are those of a Poisson process:
-the load does not fall into step with the cluster's own timers, and does not wait for it (an
-arrival that finds every slot taken is skipped by the caller, never piled up).
+the load does not fall into step with the cluster's own timers, and does not wait for it: an
+arrival that finds every slot taken is skipped, never piled up. Skipped arrivals are counted, since
+latencies of what was sent alone would make a stalled client look fast (coordinated omission).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count, repeat
 from typing import Protocol
 
 from harness.operation import value_of
+from harness.remarks import SKIPPED
+
+NOTE_EVERY_S = 1.0
 
 
 class Randomness(Protocol):
@@ -29,6 +33,27 @@ def arrivals(random: Randomness, rate_per_s: float) -> Iterator[float]:
     while True:
         at_s += random.expovariate(rate_per_s)
         yield at_s
+
+
+class Skipped:
+    """Counts the arrivals of one process that found every slot taken, and notes their number."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self.count = self._noted = 0
+        self._note, self._next_s = note, 0.0
+
+    def add(self, now_s: float) -> None:
+        """Count one; note the number now and then, for a process may be killed before its end."""
+        self.count += 1
+        if now_s >= self._next_s:
+            self._next_s = now_s + NOTE_EVERY_S
+            self.note()
+
+    def note(self) -> None:
+        """Note the number, if it has changed."""
+        if self.count > self._noted:
+            self._noted = self.count
+            self._note(f"{SKIPPED} {self.count}")
 
 
 def values(producer: int) -> Iterator[int]:

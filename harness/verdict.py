@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.reading import json_of
+from harness.remarks import CORRUPTED
 
 SCHEMA_VERSION = 1
 
@@ -118,7 +119,7 @@ class Verdict:
 
     @property
     def _convicting(self) -> Iterator[Finding]:
-        found = (f for result in self.checkers for f in result.findings)
+        found = by_importance(f for result in self.checkers for f in result.findings)
         return (f for f in found if f.convicts)
 
     def stats(self, checker: str) -> Mapping[str, Any]:
@@ -146,6 +147,11 @@ class Verdict:
             schema_version=fields["schema_version"],
             events=fields.get("events", {}),
         )
+
+
+def by_importance(findings: Iterable[Finding]) -> list[Finding]:
+    """Sort findings: damaged bodies first, the rest in the order of the checkers."""
+    return sorted(findings, key=lambda finding: finding.code != CORRUPTED)
 
 
 def add_up(results: Iterable[Result]) -> Judgement:

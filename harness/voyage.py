@@ -67,6 +67,7 @@ class Voyage:
         self._acknowledged: Callable[[], int] = lambda: 0
         self._answered_ns: Callable[[], int] = lambda: -1
         self._crews: Crews | None = None
+        self._redundant = False  # seen after the plan
         self._limits: dict[asyncio.Timeout, float] = {}
         self._lost: dict[str, dict[str, str]] = {GONE: {}, FULL: {}}  # how -> node -> why
 
@@ -183,16 +184,31 @@ class Voyage:
     async def recovered(self, bed: Bed) -> None:
         """Full redundancy again, which is an event, and after it, of each broker set, a send from
         its invocation to its acknowledgement."""
-        began_ns, redundant = self.now_ns(), False
         async with self.may(self.trial.recover_within_s, RECOVER_HURRY_S, "the recovery"):
-            while not (redundant := (await self.system.standing(bed)).redundant):
-                await bed.sleep(LOOK_EVERY_S)
-            self._recovery(redundant, began_ns)
+            await self._until_redundant(bed)
             since_ns = self.now_ns()
             while self._answered_ns() <= since_ns:
                 await bed.sleep(LOOK_EVERY_S)
-        if not redundant:
-            self._recovery(redundant, began_ns)
+
+    async def caught_up(self, bed: Bed) -> None:
+        """Wait again for full redundancy, if replicas could not reach it under load."""
+        if self._redundant or self.stop.is_set():
+            return
+        within_s = self.trial.recover_within_s
+        async with self.may(within_s, RECOVER_HURRY_S, "the recovery without load"):
+            await self._until_redundant(bed, without_load=True)
+
+    async def _until_redundant(self, bed: Bed, **told: bool) -> None:
+        """Wait for it; record whether it came, and how long it took."""
+        began_ns = self.now_ns()
+        try:
+            while not (await self.system.standing(bed)).redundant:
+                await bed.sleep(LOOK_EVERY_S)
+            self._redundant = True
+        finally:
+            took_s = round((self.now_ns() - began_ns) / 1e9, 3)
+            fields = {"redundant": self._redundant, "took_s": took_s, **told}
+            self.record.event(self.now_ns(), "", "recovery", fields)
 
     async def collected(self, bed: Bed) -> None:
         """How the clocks kept, and what the system has to tell, is in the history."""
@@ -205,12 +221,6 @@ class Voyage:
         async with self.may(CLOCKS_WITHIN_S, CLOCKS_WITHIN_S, "comparing the clocks again"):
             now = await hosts.clocks_again()
             self.run.update_state(clocks=clocks.compared(self.run.state()["clocks"], now))
-
-    def _recovery(self, redundant: bool, began_ns: int) -> None:
-        now_ns = self.now_ns()
-        took_s = round((now_ns - began_ns) / 1e9, 3)
-        fields = {"redundant": redundant, "took_s": took_s}
-        self.record.event(now_ns, "", "recovery", fields)
 
     def lose(self, how: str, node: str, why: str) -> None:
         """The bed failed a node of the cluster, or a client's: what has a deadline ends early.

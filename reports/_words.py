@@ -60,7 +60,8 @@ def numbers(told: Told) -> Iterator[Number]:
         yield _duplicated(told)
     yield from _times(stats)
     yield from _availability(stats)
-    yield from _latency(stats)
+    yield from _offered(told)
+    yield from _latency(told, stats)
     yield from _faults(told)
 
 
@@ -236,15 +237,29 @@ def _availability(stats: Mapping[str, Any]) -> Iterator[Number]:
     yield Number("available", f"{known['share'] * 100:.2f} %", f"{note}, under these faults")
 
 
-def _latency(stats: Mapping[str, Any]) -> Iterator[Number]:
+def _offered(told: Told) -> Iterator[Number]:
+    """The offered load, where clients could not keep up with it."""
+    offered = told.stats("coverage").get("offered", {})
+    if skipped := offered.get("skipped", 0):
+        share = skipped / offered["arrivals"]
+        note = f"arrivals; {skipped:,} ({share:.1%}) were not sent, as every slot was taken"
+        yield Number("offered load", f"{offered['arrivals']:,}", note, "doubt")
+
+
+def _latency(told: Told, stats: Mapping[str, Any]) -> Iterator[Number]:
     latency = stats.get("latency_ms", {}).get("all", {})
     if latency.get("p50") is not None:
         p50, p99 = (seconds(latency[name] / 1000) for name in ("p50", "p99"))
-        yield Number("latency", p50, f"median; p99 {p99}")
+        without = (
+            ", without what was not sent"
+            if told.stats("coverage").get("offered", {}).get("skipped")
+            else ""
+        )
+        yield Number("latency", p50, f"median; p99 {p99}{without}")
 
 
 def _faults(told: Told) -> Iterator[Number]:
     stats = told.stats("coverage")
     if stats.get("planned"):
         kinds = ", ".join(f"{n} {kind}" for kind, n in stats["counted_by_kind"].items())
-        yield Number("faults that count", f"{stats['counted']} of {stats['planned']}", kinds)
+        yield Number("faults that took effect", f"{stats['counted']} of {stats['planned']}", kinds)

@@ -41,9 +41,10 @@ def command(
     """Draw a trial and a plan from every seed, carry them out in simulated worlds, judge them.
 
     What TRIAL.toml or a flag sets is the same for all seeds; the rest is drawn. Seeds that fail are
-    kept as runs. Exit code 0 when no seed failed (with --mutant: when one did), 1 when it was
-    otherwise, 2 when that is undecided: stopped, seeds lost or abandoned, or too many that prove
-    nothing. After kill -9 the same command goes on with the seeds that were not finished.
+    kept as runs. Exit code 0 when no seed failed (with --mutant: when one failed by the finding
+    that convicts the mutant), 1 when it was otherwise, 2 when that is undecided: stopped, seeds
+    lost or abandoned, or too many that prove nothing. After kill -9 the same command goes on with
+    the seeds that were not finished.
     """
     from harness.campaign import Campaign, conduct, edition
     from harness.campaign_view import Watched, appended, show

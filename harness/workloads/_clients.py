@@ -14,7 +14,7 @@ from typing import Any
 from harness.contracts import Crew
 from harness.errors import BadRequest
 from harness.operation import Completion, F, Type
-from harness.schedule import arrivals
+from harness.schedule import Skipped, arrivals
 
 LEAST_RATE, MOST_RATE = 0.1, 10_000.0
 NOTICE_STOP_S = 0.1  # how long a client without anything due may fail to see that it should stop
@@ -48,6 +48,7 @@ class Client:
         self.first = self.process = crew.number(process)
         self.random: Any = crew.random(f"client-{self.first}")
         self.loop = asyncio.get_running_loop()
+        self._skipped = Skipped(lambda text: crew.note(text, self.first))
 
     def invoke(self, f: F, key: int, value: int = -1, arg: int = -1) -> int:
         return self.crew.invoke(self.process, f, key, value, arg=arg)
@@ -66,9 +67,12 @@ class Client:
         if not hasattr(self, "_arrivals"):
             self._arrivals: Iterator[float] = arrivals(self.random, rate_per_s)
         due_s = next(self._arrivals)
-        while due_s < self.crew.now_s():  # nobody was free to do it
+        while due_s < self.crew.now_s():  # the client was busy
+            self._skipped.add(due_s)
             due_s = next(self._arrivals)
         await self.sleep_until(self.loop.time() + due_s - self.crew.now_s())
+        if self.crew.stopping:
+            self._skipped.note()
         return not self.crew.stopping
 
     async def sleep_until(self, until_s: float) -> None:

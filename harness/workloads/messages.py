@@ -21,7 +21,7 @@ from harness.contracts import Batch, Crew
 from harness.errors import BadRequest
 from harness.operation import NONE, Completion, F, Type
 from harness.remarks import CORRUPTED, DRAINED, NOT_DRAINED
-from harness.schedule import arrivals, choices, share, values
+from harness.schedule import Skipped, arrivals, choices, share, values
 from harness.trial import Trial
 from harness.workloads._body import SMALLEST, body_of, claimed_value, value_in
 
@@ -229,6 +229,7 @@ class Producer:
         self._paced = options.rate > 0
         self._arrivals = arrivals(random, options.rate / options.producers)
         self._due_s = next(self._arrivals)
+        self._skipped = Skipped(lambda text: crew.note(text, number))
         self._values = values(number)
         self._own = process % len(queues) if options.ordered else None
         self._choices = choices(random, len(queues))
@@ -252,8 +253,10 @@ class Producer:
             return
         now_s = self._crew.now_s()
         while self._due_s <= now_s:
-            if self._free:  # an arrival that finds no slot is skipped
+            if self._free:
                 self._send()
+            else:
+                self._skipped.add(now_s)
             self._due_s = next(self._arrivals)
         self._loop.call_later(min(self._due_s - now_s, NOTICE_STOP_S), self._pump)
 
@@ -277,6 +280,7 @@ class Producer:
 
     def _finish(self) -> None:
         if self._free == self._slots and not self._finished.done():
+            self._skipped.note()
             self._finished.set_result(None)
 
 

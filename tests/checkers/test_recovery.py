@@ -334,6 +334,50 @@ def test_how_soon_it_was_full_is_not_known_without_events(sketch: Sketch) -> Non
     assert result.stats["full_set_s"] is None
 
 
+# ------------------------------------------------------------------------------- too much load
+
+
+def overloaded(sketch: Sketch) -> None:
+    """A slave never catches up with what clients send; once they stop it does."""
+    sketch.load = Window(1 * S, 48 * S)
+    sketch.phases = {"load": 1, "healed": 17, "drain": 50, "ended": 52}
+    sketch.ops(1, 48, every=0.2)
+    sketch.deal(full=2, a=2)
+    sketch.event(0.7, "c", "set", brokerName="a", set=[1, 2], setEpoch=2)
+    sketch.event(10.2, "c", "set", brokerName="a", set=[1], setEpoch=3)
+    sketch.fault("kill", 10, 16)
+    for second in range(17, 48):
+        acks, end = {"2": 1000 * second}, 1000 * second + 5000
+        sketch.event(second, "broker-1", "replication", acks=acks, end=end)
+    sketch.event(47, "", "recovery", redundant=False, took_s=30.0)
+    sketch.event(49, "c", "set", brokerName="a", set=[1, 2], setEpoch=4)
+    sketch.event(49.1, "", "recovery", redundant=True, took_s=1.1, without_load=True)
+
+
+def test_a_replica_that_gains_but_can_not_keep_pace_convicts_nobody(sketch: Sketch) -> None:
+    """It was in step once the load had ended: the run shows nothing, and says so."""
+    overloaded(sketch)
+    result = judged(sketch)
+    assert not result.findings
+    assert [reason.code for reason in result.reasons] == ["TOO_MUCH_LOAD"]
+    assert "proved" not in result.stats
+
+
+@pytest.mark.parametrize("why", ["stands still", "is not let in", "never catches up"])
+def test_a_replica_that_is_stuck_convicts(sketch: Sketch, why: str) -> None:
+    """It copies nothing, or it had caught up and did not become a member, or not even the end of
+    the load helps."""
+    overloaded(sketch)
+    for number, event in enumerate(sketch.events):
+        if event.kind == "replication":
+            acks = {"stands still": 3, "is not let in": event.fields["end"]}
+            told = {**event.fields, "acks": {"2": acks.get(why, event.fields["acks"]["2"])}}
+            sketch.events[number] = replace(event, fields=told)
+        elif event.fields.get("without_load") and why == "never catches up":
+            sketch.events[number] = replace(event, fields={**event.fields, "redundant": False})
+    assert only(sketch).code == "NOT_RECOVERED"
+
+
 # ------------------------------------------------------------------------- who asked, and when
 
 

@@ -163,8 +163,32 @@ def test_an_unknown_name_is_told_with_its_place(tmp_path: Path, written: str, sa
     plan.write_text(f"[trial]\nduration_s = 30.0\n{written}\n{KILL}")
     assert f"{trial} line 2: {says}" in refusal(str(trial), {})
     assert f"{plan} line 3: {says}" in refusal("messages", {"plan": str(plan)})
-    flags = {"plan": str(plan), **tomllib.loads(written)}
+    flags = tomllib.loads(written)
     assert refusal("messages", flags).startswith(says.partition(": ")[2])
+
+
+def test_a_plan_without_a_fault_is_refused(tmp_path: Path) -> None:
+    """Nothing would be broken, and the verdict would look as if something had been."""
+    plan = tmp_path / "plan.toml"
+    for text in ("", "[trial]\nduration_s = 30.0\n"):
+        plan.write_text(text)
+        assert refusal("messages", {"plan": str(plan)}).startswith(f"{plan} has no [[fault]]")
+
+
+def test_a_plan_and_kinds_to_draw_one_from_exclude_each_other(tmp_path: Path) -> None:
+    """Of two flags, of a flag and the trial file's plan, and within a file; a flag that brings a
+    plan takes the place of the kinds that the file names."""
+    trial, plan = tmp_path / "trial.toml", tmp_path / "plan.toml"
+    plan.write_text(KILL)
+    both = {"plan": str(plan), "faults": ["kill"]}
+    assert refusal("messages", both).startswith("--plan and --faults exclude each other")
+    trial.write_text('plan = "plan.toml"\n')
+    told = f"the plan of {trial} and --faults exclude each other"
+    assert refusal(str(trial), {"faults": ["kill"]}).startswith(told)
+    trial.write_text('plan = "plan.toml"\nfaults = ["kill"]\n')
+    assert refusal(str(trial), {}).startswith(f"{trial} line 2: faults: the trial has a plan")
+    trial.write_text('faults = ["kill"]\n')
+    assert request(str(trial), {"plan": str(plan)}).plan_text == KILL
 
 
 def refusal(named: str, flags: dict[str, object]) -> str:

@@ -98,7 +98,7 @@ def test_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(course, tmp_path)
     assert "as many as fitted into the time" in text
     assert f"{len(course.abandoned)} abandoned" in text
-    assert "abandoned, for the campaign ended while they were under way: " in text
+    assert "abandoned, for the campaign ended while they were running: " in text
     assert course.plain()["abandoned"] == course.abandoned
 
 
@@ -119,7 +119,7 @@ def test_a_mutant_should_be_caught(tmp_path: Path) -> None:
     assert len(course.rows) < 20
     assert course.faults_to_catch == 4 * 2
     text = shown(course, tmp_path)
-    assert "mutant double-vote was caught by seed 4 within 8 counted faults: 5 were lost" in text
+    assert "mutant one-ack was caught by seed 4 within 8 counted faults: 5 were lost" in text
 
 
 def test_a_mutant_that_gets_away_is_not_as_expected(tmp_path: Path) -> None:
@@ -143,6 +143,15 @@ def test_a_mutant_is_caught_by_a_finding_only(tmp_path: Path, work: Sow) -> None
     assert len(course.rows) == 6
     assert course.exit_code == 2
     assert "nothing is decided" in shown(course, tmp_path)
+
+
+def test_a_mutant_is_caught_by_its_own_finding(tmp_path: Path) -> None:
+    """Another finding may have come without it, so that decides nothing."""
+    other = replace(MUTANT, settings={"mutant": "double-vote"})
+    course = conducted(campaign(base=other), tmp_path, Sow(failing=(4,)))
+    assert course.campaign.own_finding not in ("", "LOST_ACKED")
+    assert (course.caught, course.inconclusive, course.exit_code) == (None, 1, 2)
+    assert f"1 seed failed without {course.campaign.own_finding}" in shown(course, tmp_path)
 
 
 def test_of_a_sound_build_no_world_may_stop(tmp_path: Path) -> None:

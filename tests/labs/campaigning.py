@@ -13,7 +13,7 @@ from harness.tally import Row, Tally
 from harness.trial import Trial
 
 BASE = Trial(profile="sync-flush")
-MUTANT = Trial(profile="sync-flush", settings={"mutant": "double-vote"})
+MUTANT = Trial(profile="sync-flush", settings={"mutant": "one-ack"})
 
 
 def campaign(last: int = 6, base: Trial = BASE, jobs: int = 2, **more: object) -> Campaign:

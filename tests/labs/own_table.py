@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 READER, CONSUMER, PRODUCERS = 9, 8, 40
 MOST = 6  # sends of one history; with a poll and a read at most eight operations
-SEEN_BY_ALL = {"LOST_ACKED", "UNREAD_ACKED", "PHANTOM_REFUSED", "PHANTOM_NEVER_SENT"}
-WITH_REPLICAS = SEEN_BY_ALL | {"PHANTOM_VANISHED", "OFFSET_GAP"}
+SEEN_BY_ALL = {"LOST_ACKED", "UNREAD_ACKED", "PHANTOM_REFUSED", "PHANTOM_NEVER_SENT", "CORRUPTED"}
+WITH_REPLICAS = SEEN_BY_ALL | {"PHANTOM_VANISHED", "OFFSET_GAP", "READ_SKIPPED"}
 WITHOUT_REPLICAS = SEEN_BY_ALL | {"OFFSET_HOLE"}
 
 Found = dict[str, set[Any]]
@@ -47,6 +47,7 @@ class Small:
     polled: list[int] = field(default_factory=list)
     held: list[list[int]] = field(default_factory=lambda: [[], []])
     drained: set[str] = field(default_factory=set)
+    spoiled: dict[int, str] = field(default_factory=dict)  # value -> who was given another body
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,9 @@ def judged(history: History, spark: "SparkSession | None" = None) -> Found:
         if finding.code == "OFFSET_GAP":
             told = {(int(row["queue"][1:]), row["missing"]) for row in finding.evidence}
             assert finding.count == sum(missing for _, missing in told)
+        elif finding.code == "CORRUPTED":
+            told = {(int(row["queue"][1:]), row["offset"]) for row in finding.evidence}
+            assert finding.count == len(told)
         elif finding.code == "OFFSET_HOLE":
             told = {finding.count}
         else:
@@ -130,6 +134,8 @@ def _drawn(dice: Random, key: int) -> Small:
     for held in small.held:
         held += [value for value in there if dice.random() < 0.95]
     small.drained = {who for who in ("reader", "group") if dice.random() < 0.93}
+    for who, values in (("reader", small.read), ("group", small.polled)):
+        small.spoiled |= {v: who for v in values if v not in small.spoiled and dice.random() < 0.01}
     return small
 
 
@@ -150,7 +156,8 @@ def _rows(small: Small) -> Iterator[dict[str, Any]]:
         row = {"process": who, "op": 10 * small.key + late // 100 + 7, "f": f, "key": small.key}
         yield row | {"t": t + late, "type": Type.INVOKE}
         for pos, value in enumerate(sorted(values, key=small.at.__getitem__)):
-            given = {"value": value, "offset": small.at[value], "pos": pos}
+            spoilt = small.spoiled.get(value) == ("reader" if f is F.READ else "group")
+            given = {"value": None if spoilt else value, "offset": small.at[value], "pos": pos}
             yield row | given | {"t": t + late + 50, "type": Type.OK}
         yield row | {"t": t + late + 50, "type": Type.OK}
 
@@ -164,6 +171,11 @@ def _notes(drawn: list[Small]) -> list[dict[str, Any]]:
             said |= {"group": "group-0"} if who == "group" else {}
             t = 1_000 * small.key + 300
             notes.append({"t": t, "process": process, "text": f"{word} {dumps(said)}"})
+        for value, who in small.spoiled.items():
+            said = {"key": small.key, "offset": small.at[value], "claimed": value}
+            process = READER if who == "reader" else CONSUMER
+            t = 1_000 * small.key + 150
+            notes.append({"t": t, "process": process, "text": f"CORRUPTED {dumps(said)}"})
     return notes
 
 
@@ -172,11 +184,17 @@ def _notes(drawn: list[Small]) -> list[dict[str, Any]]:
 
 def _wrong(small: Small, replicas: bool) -> Iterator[tuple[str, Any]]:
     acked = {value for value, outcome in small.sent.items() if outcome is Type.OK}
-    lost = {v for v in acked if v not in small.read and "reader" in small.drained}
-    seen = {*small.read, *small.polled}
-    for value in lost:
-        yield "LOST_ACKED", value
-    for value in acked & set(small.read) - set(small.polled):
+    given = {
+        who: {value for value in values if small.spoiled.get(value) != who}
+        for who, values in (("reader", small.read), ("group", small.polled))
+    }
+    missing = acked - given["reader"] - set(small.spoiled) if "reader" in small.drained else set()
+    skipped = {v for v in missing if replicas and all(v in held for held in small.held)}
+    lost, seen = missing - skipped, given["reader"] | given["group"]
+    yield from (("LOST_ACKED", value) for value in lost)
+    yield from (("READ_SKIPPED", value) for value in skipped)
+    yield from (("CORRUPTED", (small.key, small.at[value])) for value in small.spoiled)
+    for value in acked & given["reader"] - given["group"] - set(small.spoiled):
         if "group" in small.drained:
             yield "UNREAD_ACKED", value
     for value in seen:
@@ -184,13 +202,13 @@ def _wrong(small: Small, replicas: bool) -> Iterator[tuple[str, Any]]:
             yield "PHANTOM_NEVER_SENT", value
         elif small.sent[value] is Type.FAIL:
             yield "PHANTOM_REFUSED", value
-        stored = any(value in held for held in small.held)
+        stored = value in small.spoiled or any(value in held for held in small.held)
         if replicas and value in small.sent and value not in lost and not stored:
             yield "PHANTOM_VANISHED", value
     gaps = [_missing([small.at[value] for value in held]) for held in small.held]
     if replicas and max(gaps):
         yield "OFFSET_GAP", (small.key, max(gaps))
-    if not replicas and (holes := _missing([small.at[value] for value in small.read])):
+    if not replicas and (holes := _missing([small.at[value] for value in given["reader"]])):
         yield "OFFSET_HOLE", (small.key, holes)
 
 

@@ -83,16 +83,16 @@ SAYS = {
     "LOST_ACKED": (
         "process 0 sends the message to orders-0",
         "the cluster acknowledges the message: offset 1",
-        "reader 0 reads on past offset 1 of orders-0: it is given message 3 of producer 0 at 2",
-        "consumer 0 of group-0 reads on past offset 1 of orders-0",
+        "reader 0 reads past offset 1 of orders-0: it receives message 3 of producer 0 at 2",
+        "consumer 0 of group-0 reads past offset 1 of orders-0",
         "In the end no log holds the message, of broker-1, broker-2.",
-        "in the end nobody holds it",
+        "in the end no replica holds it",
     ),
     "DUPLICATED": (
         "reader 0 reads the message from orders-0 at offset 0",
         "reader 0 reads the message from orders-0 at offset 1",
         "It was sent in 1 attempt, and acknowledged; "
-        "it was given to readers from orders-0 at 0 and orders-0 at 1.",
+        "readers received it from orders-0 at 0 and orders-0 at 1.",
     ),
     "DUPLICATED_BY_RETRY": ("at attempt 3", "It was sent in 3 attempts, and acknowledged"),
     "REORDERED": (
@@ -104,8 +104,8 @@ SAYS = {
         "0.030 s, and yet message A stands at offset 5 of orders-0, behind message B at 4.",
     ),
     "OFFSET_CONFLICT": (
-        "consumer 0 of group-0 is given message A from orders-0 at offset 0",
-        "consumer 0 of group-0 is given message B from orders-0 at offset 0",
+        "consumer 0 of group-0 receives message A from orders-0 at offset 0",
+        "consumer 0 of group-0 receives message B from orders-0 at offset 0",
         "Conclusion: Offset 0 of orders-0 was that of message A and message B.",
     ),
     "OFFSET_GAP": (
@@ -116,20 +116,20 @@ SAYS = {
     "OFFSET_MOVED": (
         "the cluster acknowledges the message: offset 0",
         "reader 0 reads the message from orders-0 at offset 4",
-        "it was given to readers from orders-0 at 4",
+        "readers received it from orders-0 at 4",
     ),
     "PHANTOM_REFUSED": (
-        "the message is refused for certain",
-        "It was sent in 1 attempt, and refused for certain; it was given to readers",
+        "the message is refused",
+        "It was sent in 1 attempt, and refused; readers received it",
     ),
     "PHANTOM_NEVER_SENT": (
         "reader 0 reads the message from orders-0 at offset 1",
-        "Nobody is recorded to have sent it; it was given to readers from orders-0 at 1",
+        "No send of it is recorded; readers received it from orders-0 at 1",
     ),
     "PHANTOM_VANISHED": (
-        "the message is never answered: the outcome is unknown",
-        "consumer 0 of group-0 is given the message from orders-0 at offset 1",
-        "in the end nobody holds it",
+        "the message is not answered: the outcome is unknown",
+        "consumer 0 of group-0 receives the message from orders-0 at offset 1",
+        "in the end no replica holds it",
     ),
 }
 

@@ -10,10 +10,13 @@ import pytest
 
 from harness import judge, registry
 from harness.history import History
+from harness.journal import Journal
+from harness.operation import NONE
 from harness.trial import DEMANDS, Trial
 from harness.verdict import Finding, Judgement, Reason, Result, Verdict
 
-LOST = Finding("LOST_ACKED", 3, "3 messages were acknowledged and then lost", "no-loss")
+LOST = Finding("LOST_ACKED", 3, "3 acknowledged messages were lost", "no-loss")
+UNREAD = Finding("UNREAD_ACKED", 2, "2 more were never delivered to group-0", "at-least-once")
 MESSAGE_CHECKERS = ("loss", "phantom", "duplicates", "order", "offsets", "linearizable")
 SPARK: Any = SimpleNamespace(sparkContext=SimpleNamespace(cancelAllJobs=lambda: None))
 
@@ -33,6 +36,16 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]],
     return answer
 
 
+def with_faults(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every history has these faults."""
+    real = History.read
+
+    def read(history: History, table: str) -> Any:
+        return rows if table == "faults" else real(history, table)
+
+    monkeypatch.setattr(History, "read", read)
+
+
 def concluded(history: History, *findings: Finding, **trial: Any) -> Verdict:
     return judge.concluded([Result("loss", findings)], history, Trial(**trial))
 
@@ -41,7 +54,68 @@ def test_a_finding_that_the_contract_demands_against_is_invalid(sound: History) 
     """The default contract demands no loss."""
     verdict = concluded(sound, LOST)
     assert verdict.verdict is Judgement.INVALID
-    assert verdict.sentence == "Invalid: 3 messages were acknowledged and then lost."
+    assert verdict.sentence == "Invalid: 3 acknowledged messages were lost."
+
+
+def test_the_sentence_has_the_findings_in_words(sound: History) -> None:
+    """The first three in full, the others by their codes; a damaged body comes first, whichever
+    checker found it."""
+    order = Finding("REORDERED", 4, "4 messages stand in the wrong order", "order-per-queue")
+    moved = Finding("OFFSET_MOVED", 5, "5 messages moved", "order-per-queue")
+    assert concluded(sound, LOST, UNREAD, order, moved).sentence == (
+        "Invalid: 3 acknowledged messages were lost; 2 more were never delivered to group-0 "
+        "(UNREAD_ACKED); 4 messages stand in the wrong order (REORDERED); also OFFSET_MOVED 5."
+    )
+    damaged = Finding("CORRUPTED", 1, "1 message was read with another body", "integrity")
+    results = [Result("loss", (LOST,)), Result("phantom", (damaged,))]
+    verdict = judge.concluded(results, sound, Trial())
+    assert verdict.sentence == (
+        "Invalid: 1 message was read with another body; 3 acknowledged messages were lost "
+        "(LOST_ACKED)."
+    )
+    assert verdict.first == damaged
+
+
+@pytest.mark.parametrize(
+    ("plan", "applied", "says"),
+    [
+        ("", None, "no fault was injected"),
+        ("[[fault]]\nkind = 'kill'\nat_s = 1\nfor_s = 1\n", None, "none of 1 planned faults took"),
+        ("[[fault]]\nkind = 'kill'\nat_s = 1\nfor_s = 1\n", 5, ""),
+    ],
+)
+@pytest.mark.parametrize("findings", [(), (LOST,)])
+def test_a_run_that_broke_nothing_says_so(
+    written: Callable[..., History],
+    plan: str,
+    applied: int | None,
+    says: str,
+    findings: tuple[Finding, ...],
+) -> None:
+    """Whatever the verdict is; a recording of others says nothing of the kind."""
+    columns = (0, "kill", "{}", "", "{}", 1, 1, 4, applied, applied, 6, 7, "installed", "{}")
+    history = written("send 1 ok@0\nread 1@0\ndrained", faults=[columns] if plan else [])
+    journal = Journal(history.run.journal, "notes", "runner")
+    journal.append((1, NONE, NONE, "load"))
+    journal.close()
+    history.run.plan_file.write_text(plan)
+    sentence = concluded(History.open(history.run), *findings).sentence
+    assert (says.casefold() in sentence.casefold()) if says else ("took" not in sentence)
+    history.run.update_state(imported={"file": "x"})
+    assert "fault" not in concluded(History.open(history.run), *findings).sentence
+
+
+def test_a_warning_leads_what_is_valid_and_follows_what_is_not(sound: History) -> None:
+    """Such as that nothing succeeded for most of the load."""
+    warned = Result("coverage", stats={"warning": "no send was acknowledged for 28 of 30 s"})
+    proved = Result("loss", stats={"proved": "all 7 messages are in the log"})
+    assert judge.concluded([proved, warned], sound, Trial()).sentence == (
+        "Valid: no send was acknowledged for 28 of 30 s; all 7 messages are in the log."
+    )
+    verdict = judge.concluded([Result("loss", (LOST,)), warned], sound, Trial())
+    assert verdict.sentence == (
+        "Invalid: 3 acknowledged messages were lost. No send was acknowledged for 28 of 30 s."
+    )
 
 
 def test_where_a_clock_moved_nothing_that_rests_on_time_convicts(sound: History) -> None:
@@ -207,7 +281,7 @@ def test_a_fault_that_could_not_be_healed_makes_the_run_unknown(
     healing = {"state": "failed", "error": "broker-1 did not answer"}
     row = {"id": 0, "kind": "pause", "observation": json.dumps({"healing": healing})}
     rows = schema.empty_table().from_pylist([row], schema)
-    monkeypatch.setattr(History, "read", lambda history, table: rows)
+    with_faults(rows, monkeypatch)
     verdict = concluded(sound)
     assert verdict.verdict is Judgement.UNKNOWN
     assert [reason.code for reason in verdict.reasons] == ["NOT_HEALED"]
