@@ -17,6 +17,7 @@ from checkers._excused import Holders, acknowledged, built, decided
 from harness.claims import Unclaimed
 from harness.history import History
 from harness.intervals import Event, FaultInterval
+from harness.journal import Journal
 from harness.judge import concluded
 from harness.operation import NONE, F, Type
 from harness.trial import Trial
@@ -208,8 +209,13 @@ def test_rows_before_the_healing_are_excused_and_no_others(
 def test_what_a_replica_still_holds_was_not_taken_by_damage(
     written: Callable[..., History],
 ) -> None:
-    """The fresh reader did not find it, and it is in a log at the end: that convicts."""
-    history = written(LOST + "\nstored 1@0", faults=[power(("broker-1", "broker-2"), 5, 36)])
+    """The fresh reader did not find it, and it is in one log at the end: that convicts."""
+    history = written(LOST, faults=[power(("broker-1", "broker-2"), 5, 36)])
+    journal = Journal(history.run.journal, "replicas", "runner-2")
+    journal.append((0, 0, 0, 1, 1, 0))  # broker-1 holds message 1
+    journal.append((1, 2, 0, 9, 1, 0))  # the log of broker-2 was read, too
+    journal.close()
+    history = History.open(history.run)
     (finding,) = loss.check(history, Trial(claims={"*": "none"}), None).findings[:1]
     assert (finding.code, finding.count, finding.excused) == ("LOST_ACKED", 2, 1)
 
