@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.campaign import DOUBTS, KEPT, Course
+from harness.consoles import standard_error, standard_output
 from harness.errors import BadRequest, BedFailed
 from harness.evidence import Total
 from harness.tally import Tally, many, ranges
@@ -37,7 +38,7 @@ class Watched:
     def __init__(
         self, console: Console | None = None, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or Console(stderr=True)
+        self._console = console or standard_error()
         self._now_s = now_s
         self._next_s = 0.0
         self._told: set[int] = set()
@@ -147,7 +148,7 @@ def _failures(tally: Tally) -> Text:
 
 def show(course: Course, total: Total, console: Console | None = None) -> None:
     """The summary, on standard output."""
-    console = console or Console(highlight=False)
+    console = console or standard_output()
     tally = course.tally
     console.print(_seeds(course, tally))
     console.print(_faults(tally))

@@ -16,11 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from harness import registry
+from harness.consoles import standard_error, standard_output
 from harness.desk import ask
 from harness.errors import EXIT_VALID, BadRequest, BedFailed, Unsupported
 from harness.launch import packages_path
@@ -100,7 +100,7 @@ def show_status(run: RunDir, as_json: bool = False) -> int:
         table.add_column(heading, overflow="fold")
     for row in answer["nodes"]:
         table.add_row(*map(Text, (row["node"], row["address"], row["state"], _part(row, answer))))
-    console = Console(highlight=False)
+    console = standard_output()
     console.print(table)
     redundancy = ("with full redundancy", "") if answer["redundant"] else (LACKING, "red")
     console.print(Text.assemble(f"{run.trial().system} on {run.trial().hosts} hosts, ", redundancy))
@@ -179,7 +179,7 @@ def _keeper(run: RunDir, stays: bool) -> Iterator["subprocess.Popen[bytes]"]:
 
 def _await_raised(run: RunDir, keeper: "subprocess.Popen[bytes]") -> None:
     """Until the cluster serves; what was begun is taken down when it never will."""
-    with Console(stderr=True).status("raising the cluster"):
+    with standard_error().status("raising the cluster"):
         try:
             while run.state().get("phase") != "raised":
                 if keeper.poll() is not None:

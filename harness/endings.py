@@ -13,8 +13,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import click
+from click.shell_completion import shell_complete
 
 from harness.commands._group import seatrial
+from harness.commands._names import COMPLETION
+from harness.consoles import message, output
 from harness.errors import (
     EXIT_BAD_REQUEST,
     EXIT_BED_FAILED,
@@ -23,7 +26,7 @@ from harness.errors import (
     SeatrialError,
 )
 from harness.outlet import close_outlets, open_outlets
-from harness.sayable import sayable
+from harness.settings_file import default_map
 
 
 def ended(arguments: Sequence[str]) -> int:
@@ -36,18 +39,22 @@ def ended(arguments: Sequence[str]) -> int:
 
 def exit_code(arguments: Sequence[str]) -> int:
     """Carry out one command line; never raises. Not by click's own `main`, whose codes differ."""
+    context: click.Context | None = None
     try:
-        with seatrial.make_context("seatrial", list(arguments)) as context:
+        if wanted := os.environ.get(COMPLETION):
+            return shell_complete(seatrial, {}, "seatrial", COMPLETION, wanted)
+        defaults = default_map(seatrial)
+        with seatrial.make_context("seatrial", list(arguments), default_map=defaults) as context:
             return int(seatrial.invoke(context) or EXIT_VALID)
     except click.exceptions.Exit as asked:  # --help, --version
         return asked.exit_code
     except BaseException as error:
-        return _failed(error)
+        return _failed(error, verbose=context is not None and output(context).verbose)
 
 
-def _failed(error: BaseException) -> int:
+def _failed(error: BaseException, verbose: bool) -> int:
     """Say what went wrong in one sentence; the exit code it stands for."""
-    if os.environ.get("SEATRIAL_DEBUG"):
+    if verbose or os.environ.get("SEATRIAL_DEBUG"):
         traceback.print_exception(error)
     match error:
         case SeatrialError():
@@ -81,5 +88,5 @@ def _usage(error: click.ClickException) -> str:
 
 def _said(sentence: str, code: int) -> int:
     with suppress(OSError):  # a log on a full disk
-        click.echo(f"seatrial: {sayable(' '.join(sentence.split()))}", err=True)
+        click.echo(message(f"seatrial: {sentence}"), err=True)
     return code

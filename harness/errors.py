@@ -5,6 +5,7 @@
     │   └── UnknownName   names the ones that exist
     └── BedFailed         the test bed failed: a tool, host or process of ours           exit 255
         ├── Unsupported   the hosts cannot do what the trial asks for                    exit 254
+        ├── SparkDown     Java did not start here, so that Spark can judge nothing
         ├── NodeGone      a node that can not be reached any more, by us: it died for good
         └── Unfetched     a file of a run in storage can not be had: it may not look torn
 
@@ -16,6 +17,9 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 SHOWN = 80  # letters of an unknown name that are repeated
+MAX_NAMES = 24  # that are all listed
+MAX_NEAR = 5
+LISTED = {"fault": "faults", "checker": "checkers", "importer": "importers"}
 EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_REQUEST, EXIT_BED_FAILED = 0, 1, 2, 254, 255
 
 
@@ -34,14 +38,28 @@ class BadRequest(SeatrialError):
 
 
 class UnknownName(BadRequest):
-    """A name nobody registered; the text offers the nearest and lists all."""
+    """A name that is not registered. The text lists the near ones, or all if they are few."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], key: str = "") -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
-        near = get_close_matches(name, self.known, n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
         said = repr(name if len(name) <= SHOWN else f"{name[:SHOWN]}...")
-        super().__init__(f"unknown {kind} {said}{hint}; there are: {', '.join(self.known)}", key)
+        listed = kind in LISTED and len(self.known) > MAX_NAMES
+        rest = f"; `seatrial list {LISTED[kind]}` names all" if listed else ""
+        super().__init__(f"unknown {kind} {said}{near_names(name, self.known)}{rest}", key)
+
+
+def near_names(name: str, known: Iterable[str]) -> str:
+    """` (did you mean kill?); there are: ...` to end a sentence about an unknown name with. Of many
+    names only those that are like it, or the first few."""
+    names = sorted(known)
+    near = get_close_matches(name, names, n=MAX_NEAR)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    if len(names) <= MAX_NAMES:
+        return f"{hint}; there are: {', '.join(names)}"
+    if len(near) > 1:
+        return f"{hint}; also like it: {', '.join(near[1:])}"
+    shown = near or names[:MAX_NEAR]
+    return hint or f"; there are {len(names)}, such as {', '.join(shown)}"
 
 
 class BedFailed(SeatrialError):
@@ -50,6 +68,10 @@ class BedFailed(SeatrialError):
 
 class Unsupported(BedFailed):
     exit_code = EXIT_BAD_REQUEST
+
+
+class SparkDown(BedFailed):
+    """Java did not start on this machine within its time, or ended before it had."""
 
 
 class NodeGone(BedFailed, ConnectionError):

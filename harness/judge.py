@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 CHECKER_BUDGET_S = 600.0
 EXCUSED = "EXCUSED"  # code of the reason that nothing is left of a finding to convict
 LARGE_BYTES = 4 << 20
+IN_PROCESS_BYTES = 32 << 20  # of a history that is judged without Spark, at most
 CUT_SHORT = frozenset(("BED_FAILED", "INTERRUPTED", NODE_GONE, DISK_FULL))
 CONSEQUENT = frozenset(  # what a run that was cut short lacks, as a matter of course
     (
@@ -69,7 +70,7 @@ def judge(
 
 def _is_large(run: RunDir) -> bool:
     """Whether its history is so large that kernels will be compiled."""
-    return sum(path.stat().st_size for path in run.found("history", "*")) >= LARGE_BYTES
+    return history_bytes(run) >= LARGE_BYTES
 
 
 def judge_here(history: History) -> Verdict:
@@ -80,6 +81,19 @@ def judge_here(history: History) -> Verdict:
     verdict = concluded(results, history, trial)
     _write(history.run, verdict)
     return verdict
+
+
+def judge_in_process(
+    run: RunDir, on_progress: Callable[[str], None] = lambda checker: None
+) -> Verdict:
+    """The verdict on a sealed run by the same kernels without Spark, written to its folder."""
+    return _judged(_prepared(run), None, on_progress)
+
+
+def history_bytes(run: RunDir) -> int:
+    """Size of the recorded history, sealed or not."""
+    files = (*run.found("history", "*.parquet"), *run.found("journal", "*.arrows"))
+    return sum(path.stat().st_size for path in files)
 
 
 def _prepared(run: RunDir) -> tuple[History, Trial, Sequence[str]]:
@@ -94,11 +108,12 @@ def _prepared(run: RunDir) -> tuple[History, Trial, Sequence[str]]:
 
 def _judged(
     prepared: tuple[History, Trial, Sequence[str]],
-    spark: "SparkSession",
+    spark: "SparkSession | None",
     on_progress: Callable[[str], None],
 ) -> Verdict:
     history, trial, names = prepared
-    refuse_unfit(spark, history.run.witness)
+    if spark is not None:
+        refuse_unfit(spark, history.run.witness)
     results: list[Result] = []
     for name in names:
         on_progress(name)
@@ -120,7 +135,7 @@ def asked(
     name: str,
     history: History,
     trial: Trial,
-    spark: "SparkSession",
+    spark: "SparkSession | None",
     budget_s: float = CHECKER_BUDGET_S,
 ) -> Result:
     """One checker's answer, in a thread of its own so that it can be given up on."""
@@ -142,7 +157,8 @@ def asked(
         raise failures[0]
     if answer:
         return answer[0]
-    give_up(spark)
+    if spark is not None:
+        give_up(spark)
     why = f"the checker {name} did not finish within {budget_s:g} s; check the run on more cores"
     return Result(name, reasons=(Reason("CHECKER_TIMEOUT", why),))
 

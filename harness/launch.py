@@ -22,6 +22,7 @@ from typing import Any
 import harness
 from harness import registry
 from harness.bulletin import Bulletin
+from harness.check_command import recorded
 from harness.contracts import Hosts, Node, System
 from harness.errors import BedFailed, Unsupported
 from harness.rundir import RunDir
@@ -157,7 +158,8 @@ class Running:
             self.run.update_state(error=why)
             state = self.run.state()
         if self._stops > 1 or (stopped and "load_began_ns" not in state):
-            raise KeyboardInterrupt(self._what_stays())
+            judgeable = f"; {recorded(self.run)}" if "load_began_ns" in state else ""
+            raise KeyboardInterrupt(f"{judgeable}{self._what_stays()}")
         if "load_began_ns" not in state:
             raise BedFailed(state["error"])
 

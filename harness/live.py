@@ -22,6 +22,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from harness.consoles import output, standard_error
 from harness.progress import ActiveFault, Progress
 from harness.sayable import printable
 from harness.trial import Trial
@@ -54,14 +55,14 @@ class Live:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._trial = trial
-        self._console = console or Console(stderr=True)
+        self._console = console or standard_error()
         self._now_s = now_s
         self.progress = Progress(began_s=now_s())
         self._telling = threading.Lock()  # of progress
         self._screen: Redrawn | None = None
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self._console.is_terminal and not output().verbose:
             with _unheard(self._console):
                 screen = _Panel(
                     get_renderable=self.panel,

@@ -6,11 +6,12 @@ Every field of a trial has a flag, so whatever a file can say can be tried by ha
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from os.path import isfile as is_file
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -22,8 +23,12 @@ from harness.plans import joined
 from harness.reading import MOST_S, NotTOML, is_number, parsed, shown, text_of, whole
 from harness.spark_master import DEFAULT, Master
 from harness.trial import ZONE_COUNT, Trial, claims_over, in_claims
+from harness.typed import seatrial
 from harness.written import Written
 
+Command = Callable[..., Any]
+
+RUNS_VARIABLE = "SEATRIAL_RUNS"
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 MAX_SEEDS = 10_000
 COMMAND_LINE = "the command line"
@@ -181,6 +186,18 @@ def _master(context: click.Context, option: click.Parameter, text: str) -> str:
     return Master.of(text).url
 
 
+def runs_option(about: str = "The folder for runs.") -> Callable[[Command], Command]:
+    """`--runs DIR`, else SEATRIAL_RUNS, else `runs`."""
+    return click.option(
+        "--runs",
+        type=click.Path(path_type=Path),
+        default=Path("runs"),
+        envvar=RUNS_VARIABLE,
+        show_envvar=True,
+        help=about,
+    )
+
+
 SPARK = click.option(
     "--spark",
     metavar="MASTER",
@@ -214,23 +231,32 @@ def merged(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def request(what: str, flags: Mapping[str, Any], source: str = COMMAND_LINE) -> Request:
+def request(
+    what: str,
+    flags: Mapping[str, Any],
+    source: str = COMMAND_LINE,
+    defaults: Written | None = None,
+) -> Request:
     """The trial that `what` (a trial file, a bundled trial or a workload) and the flags ask for.
-    `source`: where the flags stand, for whoever has to correct one."""
+    `source`: where the flags stand, for whoever has to correct one. `defaults`: of seatrial.toml,
+    beneath everything else."""
+    defaults = defaults or Written({})
     file = _trial_path(what)
     own = _trial_file(file) if file else Written({"workload": what} if what else {})
     table = own.table
     Trial().with_(flags, source=source)
-    plans = _plan_paths(flags, table, file)
+    plans = _plan_paths(flags, {**defaults.table, **table}, file)
     if plans:
         _refuse_drawn(flags, own, source)
+        drawn = {key: value for key, value in defaults.table.items() if key != "faults"}
+        defaults = replace(defaults, table=drawn)
     plan_text, beneath = _plan(plans) if plans else (None, [])
     first = plans[0] if plans else Path(str(table.get("workload", "trial")))
     named = {"name": (file or first).stem}
     top = {"plan": AND.join(map(str, plans))} if plans else {}
     below = [written.table for written in beneath]
-    trial = Trial().with_(_layered((named, *below, table, flags, top)))
-    return Request(trial, plan_text, (Written(flags), own, *reversed(beneath)))
+    trial = Trial().with_(_layered((defaults.table, named, *below, table, flags, top)))
+    return Request(trial, plan_text, (Written(flags), own, *reversed(beneath), defaults))
 
 
 def _trial_path(what: str) -> Path | None:
@@ -254,8 +280,18 @@ def looks_like_file(what: str) -> bool:
 def _trial_file(path: Path) -> Written:
     """A trial file's own fields, each checked where its line is known."""
     text = text_of(path, "the trial file")
+    _refuse_other_files(parsed(text, str(path)), path)
     Trial.from_toml(text, str(path))
     return Written(parsed(text, str(path)), text, str(path))
+
+
+def _refuse_other_files(table: Mapping[str, Any], path: Path) -> None:
+    """BadRequest names the right command if the file is a suite or a plan."""
+    if isinstance(table.get("trial"), list):
+        raise BadRequest(f"{path} is a suite; run it with: {seatrial()} suite {quote(str(path))}")
+    if "fault" in table:
+        plan = quote(str(path))
+        raise BadRequest(f"{path} is a plan; run it with: {seatrial()} run --plan {plan}")
 
 
 def _plan_paths(

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from harness.consoles import standard_error, standard_output
 from harness.selftest import CAUGHT, UNDECIDED, Answer, Course
 from harness.tally import many
 
@@ -20,7 +21,7 @@ class Watched:
     def __init__(
         self, console: Console | None = None, now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or standard_error()
         self._now_s, self._began_s, self._told = now_s, now_s(), 0
 
     def __call__(self, course: Course) -> None:
@@ -41,7 +42,7 @@ def sentence(answer: Answer) -> str:
 
 def show(course: Course, console: Console | None = None) -> None:
     """The table, in the order of the cases, and what it comes to."""
-    console = console or Console(highlight=False)
+    console = console or standard_output()
     order = {case: place for place, case in enumerate(course.cases)}
     answers = sorted(course.answers, key=lambda answer: order[answer.case])
     console.print(table(answers))

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness import registry
-from harness.check_command import check_command
+from harness.check_command import check_command, naming, report_command
+from harness.consoles import message, standard_output
 from harness.errors import (
     EXIT_BED_FAILED,
     EXIT_INVALID,
@@ -24,14 +25,19 @@ from harness.errors import (
     EXIT_VALID,
     BadRequest,
     BedFailed,
+    SparkDown,
 )
 from harness.options import Request
 from harness.rundir import RunDir
 from harness.sayable import sayable
 from harness.spark_master import DEFAULT
+from harness.swarm import HOSTS as SIMULATED
+from harness.trial import Trial
 from harness.verdict import Judgement, Verdict
 
 if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
     from harness.spark import Sessions
 
 EXIT_CODES = {
@@ -48,6 +54,21 @@ class Shown:
 
     as_json: bool = False
     page: bool = True
+    junit: Path | None = None
+
+
+@dataclass(frozen=True)
+class Several:
+    """How often a trial is run: once for each seed, `repeat` times. `fail_fast`: the first that is
+    not valid is the last."""
+
+    seeds: Sequence[int]
+    repeat: int = 1
+    fail_fast: bool = False
+
+    @property
+    def number(self) -> int:
+        return len(self.seeds) * self.repeat
 
 
 @dataclass(frozen=True)
@@ -102,8 +123,7 @@ def worst(codes: Iterable[int]) -> int:
 
 def run_all(
     asked: Request,
-    seeds: Sequence[int],
-    repeat: int,
+    several: Several,
     runs: Path,
     shown: Shown,
     master: str = DEFAULT,
@@ -111,19 +131,33 @@ def run_all(
     """Run the trial for each seed, so many times each; show all; the worst exit code."""
     from harness.preflight import refuse_any
 
-    requests = [replace(asked, trial=replace(asked.trial, seed=seed)) for seed in seeds]
-    if len(requests) * repeat == 1:
+    requests = [replace(asked, trial=replace(asked.trial, seed=seed)) for seed in several.seeds]
+    if shown.junit:
+        _refuse_unwritable(shown.junit)
+    if several.number == 1:
         return _run_single(requests[0], runs, shown, master).exit_code
     refuse_any(requests, runs)
-    requests = [request for request in requests for _ in range(repeat)]
-    with closing(Engines(master)) as engines:
-        return series(requests, runs, engines, shown)
+    requests = [request for request in requests for _ in range(several.repeat)]
+    with closing(Engines(master, needs_java(asked.trial, master))) as engines:
+        return series(requests, runs, engines, shown, several.fail_fast)
 
 
-def series(requests: Iterable[Request], runs: Path, engines: "Engines", shown: Shown) -> int:
+def series(
+    requests: Iterable[Request],
+    runs: Path,
+    engines: "Engines",
+    shown: Shown,
+    fail_fast: bool = False,
+) -> int:
     """Several runs, and what they came to: the worst exit code."""
-    endings = list(_until_stopped(requests, runs, engines, shown))
+    endings: list[Ending] = []
+    for ending in _until_stopped(requests, runs, engines, shown):
+        endings.append(ending)
+        if fail_fast and ending.exit_code != EXIT_VALID:
+            say("ended early, since --fail-fast was given and this run is not valid")
+            break
     _show_many(endings, shown)
+    _write_junit(endings, shown)
     return worst(ending.exit_code for ending in endings)
 
 
@@ -132,29 +166,35 @@ def _run_single(request: Request, runs: Path, shown: Shown, master: str = DEFAUL
     from harness.preflight import refuse
 
     refuse(request, runs)
-    with engine(master) as spark:
-        ending = run_one(request, runs, spark)
-        _show(ending, shown)
+    with engine(request.trial, master) as spark:
+        ending = _show(run_one(request, runs, spark), shown)
+    _write_junit([ending], shown)
     return ending
 
 
+def needs_java(trial: Trial, master: str = DEFAULT) -> bool:
+    """Whether Spark judges: always, except simulated runs, which are small and many."""
+    return trial.hosts != SIMULATED or master != DEFAULT
+
+
 @contextmanager
-def engine(master: str = DEFAULT) -> Iterator["Sessions"]:
+def engine(trial: Trial, master: str = DEFAULT) -> Iterator["Sessions"]:
     """Spark, on its way up while trials run."""
     from harness import spark
 
-    with closing(spark.prepare(master)) as prepared:
-        yield prepared
+    begun = spark.prepare(master) if needs_java(trial, master) else spark.Later(master)
+    with closing(begun) as sessions:
+        yield sessions
 
 
 class Engines:
     """Spark for many runs, one after another, on its way up from the first moment. One that did not
     start, or died, costs a run its verdict and not all that come after it."""
 
-    def __init__(self, master: str = DEFAULT) -> None:
+    def __init__(self, master: str = DEFAULT, at_once: bool = True) -> None:
         from harness import spark
 
-        self._prepare = partial(spark.prepare, master)
+        self._prepare = partial(spark.prepare if at_once else spark.Later, master)
         self._spark = self._prepare()
 
     def ready(self) -> "Sessions":
@@ -191,14 +231,32 @@ def judged(
     run: RunDir, seed: int, spark: "Sessions | None" = None, master: str = DEFAULT
 ) -> Ending:
     """The verdict on what a run recorded."""
-    from harness.judge import judge
     from harness.judging import being_judged
 
     began_s = time.monotonic()
-    with being_judged(run):
-        verdict = judge(run, spark.session() if spark else None, master=master)
+    with naming(run), being_judged(run):
+        verdict = _verdict(run, spark, master)
     error = str(run.state().get("error") or "")
     return Ending(seed, run, verdict, error, time.monotonic() - began_s)
+
+
+def _verdict(run: RunDir, spark: "Sessions | None", master: str) -> Verdict:
+    """By Spark. A simulated run, and one for which Java does not start, is judged by the same
+    checkers in this process if its history is small."""
+    from harness.judge import IN_PROCESS_BYTES, history_bytes, judge, judge_in_process
+
+    size, limit = history_bytes(run), f"{IN_PROCESS_BYTES >> 20} MiB"
+    if size <= IN_PROCESS_BYTES and not needs_java(run.trial(), master):
+        return judge_in_process(run)
+    try:
+        return judge(run, spark.session() if spark else None, master=master)
+    except SparkDown as e:
+        history = f"its history of {size / (1 << 20):,.1f} MiB"
+        if size > IN_PROCESS_BYTES:
+            more = f"{history} is larger than the {limit} that are judged without Spark"
+            raise SparkDown(f"{e}; {more}") from e
+        say(f"{e}; judging without Spark, with the same checkers, since {history} is below {limit}")
+        return judge_in_process(run)
 
 
 def check(run: RunDir, shown: Shown, master: str = DEFAULT) -> int:
@@ -206,8 +264,7 @@ def check(run: RunDir, shown: Shown, master: str = DEFAULT) -> int:
     run.plan_text()  # one that can not be read is told before anything is judged
     ending = judged(run, run.trial().seed, master=master)
     ending = replace(ending, error="")  # its bed failed then, not now
-    _show(ending, shown)
-    return ending.exit_code
+    return _show(ending, shown).exit_code
 
 
 def report(run: RunDir, formats: Iterable[str]) -> int:
@@ -264,17 +321,23 @@ def _until_stopped(
             return
 
 
-def _show(ending: Ending, shown: Shown) -> None:
-    """One verdict: JSON alone, or the summary and the page."""
+def _show(ending: Ending, shown: Shown) -> Ending:
+    """Show one verdict: JSON alone, or the summary and the page. Ctrl-C takes no verdict away."""
     if ending.error:
         say(ending.error)
     if ending.run is None or ending.verdict is None:
-        return
-    if shown.as_json:
-        print(ending.run.verdict_file.read_text(), end="")
-    render(ending, shown)
-    if not shown.as_json:
-        _attempt("terminal", ending.run)
+        return ending
+    try:
+        if shown.as_json:
+            print(ending.run.verdict_file.read_text(), end="")
+        render(ending, shown)
+        if not shown.as_json:
+            _attempt("terminal", ending.run)
+    except KeyboardInterrupt:
+        stopped = f"stopped before its page was made; to make it: {report_command(ending.run)}"
+        say(f"{ending.word}; {stopped}")
+        return replace(ending, stopped=stopped)
+    return ending
 
 
 def render(ending: Ending, shown: Shown) -> None:
@@ -289,6 +352,49 @@ def _attempt(name: str, run: RunDir) -> None:
         registry.load("report", name)(run)
     except Exception as e:
         say(f"the {name} report of {run.name} could not be made: {type(e).__name__}: {e}")
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """BadRequest if no file can be written there; known before anything is run."""
+    try:
+        path.open("ab").close()
+    except OSError as e:
+        raise BadRequest(
+            f"--junit: {path} can not be written: {e.strerror or e}; name a file in a folder that "
+            "exists"
+        ) from e
+
+
+def _write_junit(endings: Sequence[Ending], shown: Shown) -> None:
+    """One JUnit file with a test suite for each run; a run without a verdict is an error."""
+    if shown.junit is None:
+        return
+    from xml.etree import ElementTree as Xml
+
+    render = registry.load("report", "junit")
+    root = Xml.Element("testsuites", name="seatrial")
+    for ending in endings:
+        if ending.run is not None and ending.verdict is not None:
+            root.extend(Xml.parse(render(ending.run)).getroot())
+        else:
+            root.append(_junit_error(ending))
+    for count in ("tests", "failures", "errors"):
+        root.set(count, str(sum(int(suite.get(count, 0)) for suite in root)))
+    Xml.indent(root)
+    try:
+        Xml.ElementTree(root).write(shown.junit, encoding="utf-8", xml_declaration=True)
+    except OSError as e:
+        raise BedFailed(f"{shown.junit} can not be written: {e.strerror or e}") from e
+
+
+def _junit_error(ending: Ending) -> "Element":
+    from xml.etree import ElementTree as Xml
+
+    name = f"seed {ending.seed}"
+    suite = Xml.Element("testsuite", name=name, tests="1", failures="0", errors="1")
+    case = Xml.SubElement(suite, "testcase", name="the run", classname=name)
+    Xml.SubElement(case, "error", message=sayable(ending.why or "no verdict"))
+    return suite
 
 
 def _show_many(endings: Sequence[Ending], shown: Shown) -> None:
@@ -306,7 +412,6 @@ def _row(ending: Ending) -> dict[str, object]:
 
 def _table(endings: Sequence[Ending]) -> None:
     """The last thing several runs print."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -318,7 +423,7 @@ def _table(endings: Sequence[Ending]) -> None:
     for ending in endings:
         run = ending.run.path.name if ending.run else ""
         table.add_row(*map(Text, (str(ending.seed), ending.word, _codes(ending), run)))
-    console = Console(highlight=False)
+    console = standard_output()
     console.print(table)
     words = [ending.word for ending in endings]
     counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
@@ -337,4 +442,4 @@ def _codes(ending: Ending) -> str:
 def say(sentence: str) -> None:
     """On standard error, as far as that takes it."""
     with suppress(OSError):
-        print(f"seatrial: {sayable(sentence)}", file=sys.stderr)
+        print(message(f"seatrial: {sentence}"), file=sys.stderr)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.status import Status
 
 from harness import registry
+from harness.consoles import standard_error
 from harness.history import History
 from harness.plans import told as plainly
 from harness.shrink import Case, size
@@ -29,7 +30,7 @@ class Watched:
     """`with Watched() as watch: searched(..., watch)`."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or standard_error()
         self._status: Status | None = None
         self._last = ""
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from harness import java, registry
-from harness.errors import BedFailed, SeatrialError
+from harness.errors import BadRequest, BedFailed, SeatrialError, SparkDown
 from harness.spark_daemon import AHEAD, PRELOAD
 from harness.spark_fit import within
 from harness.spark_master import CONNECT, DEFAULT, Master, packed
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 GATEWAY = "org.apache.spark.api.python.PythonGatewayServer"
 START_WITHIN_S = 90.0
+START_VARIABLE = "SEATRIAL_JAVA_WITHIN_S"
 DAEMON = "harness.spark_daemon"
 STEP_S = 0.01
 LEAVE_WITHIN_S = 10.0  # a cluster is told that we go
@@ -70,6 +71,7 @@ class Engine:
         compiler: bool = False,
     ) -> None:
         self._master, self._warm_up = Master.of(master), warm_up
+        self._within_s = start_within_s() * (2 if self._master.here else 1)  # its first job, too
         self._address = self._master.reached_from()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 as long as the JVM
         self._folder = tempfile.TemporaryDirectory(prefix="seatrial-spark-")
@@ -92,12 +94,13 @@ class Engine:
         self._ready.start()
 
     def session(self) -> "SparkSession":
-        """The session, as soon as it is there. BedFailed when it does not come up."""
-        self._ready.join(None if self._master.here else START_WITHIN_S)
+        """The session, as soon as it is there. SparkDown when Java does not start here, BedFailed
+        when a master elsewhere does not answer."""
+        self._ready.join(self._within_s)
         if self._session is not None and not self._ready.is_alive():
             return self._session
         if self._master.here:
-            raise BedFailed(
+            raise SparkDown(
                 f"Spark did not start on {self._runtime.executable}: {self._why()}; "
                 "`seatrial doctor` shows the Java it uses"
             ) from self._failure
@@ -150,7 +153,7 @@ class Engine:
     def _why(self) -> str:
         """The JVM's last words, or the exception's."""
         if self._ready.is_alive():
-            return f"it did not answer within {START_WITHIN_S:.0f} s"
+            return f"it did not answer within {self._within_s:g} s"
         self._output.seek(0)
         lines = [line for line in self._output.read().decode(errors="replace").splitlines() if line]
         failure = f"{self._failure}".splitlines() or [repr(self._failure)]
@@ -159,6 +162,17 @@ class Engine:
         java_said = [line[2:] for line in failure if line.startswith(": ")]
         said = (java_said or failure)[0]
         return (lines[-1] if lines and self._jvm.poll() is not None else said).rstrip(".")
+
+
+def start_within_s() -> float:
+    """Return how long Java may take to start. BadRequest if the variable is not a number of
+    seconds."""
+    text = os.environ.get(START_VARIABLE, "")
+    with suppress(ValueError):
+        within_s = float(text or START_WITHIN_S)
+        if 0 < within_s < 1e6:
+            return within_s
+    raise BadRequest(f"{START_VARIABLE} must be a number of seconds, not {text!r}")
 
 
 def started(master: str = DEFAULT, compiler: bool = False) -> Sessions:
@@ -305,12 +319,12 @@ def _preloaded(compiler: bool) -> list[str]:
 
 def _wait_for(connection: Path, jvm: subprocess.Popen[bytes]) -> None:
     """The JVM announces its port by renaming a file into place."""
-    deadline = time.monotonic() + START_WITHIN_S
+    deadline = time.monotonic() + start_within_s()
     while not connection.exists():
         if jvm.poll() is not None:
             raise BedFailed(f"java exited with code {jvm.returncode}")
         if time.monotonic() > deadline:
-            raise BedFailed(f"java was silent for {START_WITHIN_S:.0f} s")
+            raise BedFailed(f"java was silent for {start_within_s():g} s")
         time.sleep(STEP_S)
 
 

@@ -28,3 +28,14 @@ def stoppable(
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def interrupted_by_all() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, for the length of the block."""
+    with stoppable(_interrupt, UNHEEDED):
+        yield
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt

@@ -14,7 +14,7 @@ import tomli_w
 from harness import places
 from harness.demands import DEMANDS as DEMANDS
 from harness.demands import ISOLATION as ISOLATION
-from harness.errors import BadRequest
+from harness.errors import BadRequest, near_names
 from harness.reading import MOST, MOST_S, parsed, shown
 
 ZONE_COUNT = "count"  # `zones = 3` is the table { count = 3 }
@@ -89,7 +89,7 @@ class Trial:
             if key == "survives":
                 raise BadRequest(f"{where}: {key} must be a list of strings, not {raw!r}")
             if key not in known:
-                raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
+                raise BadRequest(f"{where}: unknown key {key!r}{near_names(key, known)}")
             if key == "zones" and isinstance(raw, int):
                 raw = {ZONE_COUNT: raw}
             changes[key] = _checked(getattr(self, key), raw, f"{where}: {key}")
@@ -161,7 +161,7 @@ def _rhythm(now: Rhythm, raw: Any, where: str) -> Rhythm:
     known = {f.name for f in fields(now)}
     for key in table:
         if key not in known:
-            raise BadRequest(f"{where}: unknown key {key!r}; known: {', '.join(sorted(known))}")
+            raise BadRequest(f"{where}: unknown key {key!r}{near_names(key, known)}")
     return replace(
         now, **{k: _checked(getattr(now, k), v, f"{where}.{k}") for k, v in table.items()}
     )

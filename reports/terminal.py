@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from harness.consoles import standard_output
 from harness.rundir import RunDir
 from harness.sayable import printable
 from harness.typed import seatrial
@@ -42,9 +43,9 @@ LONGEST = 500  # letters of one of them
 
 def render(run: RunDir) -> Path | None:
     """Print to standard output; nothing is written."""
-    console = Console(highlight=False, soft_wrap=False)
+    console = standard_output()
     if not console.is_terminal:
-        console = Console(highlight=False, no_color=True, width=PLAIN_WIDTH)
+        console.width = PLAIN_WIDTH
     show(read(run), console)
     return None
 

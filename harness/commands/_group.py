@@ -7,6 +7,8 @@ from types import ModuleType
 
 import click
 
+from harness.commands._help import HelpContext
+from harness.consoles import output_options
 from harness.errors import UnknownName
 
 COMMANDS = (
@@ -25,11 +27,14 @@ COMMANDS = (
     "simulate",
     "shrink",
     "selftest",
+    "completion",
 )
 
 
 class Seatrial(click.Group):
     """The group of commands."""
+
+    context_class = HelpContext
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -37,8 +42,7 @@ class Seatrial(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if cmd_name not in COMMANDS:
             raise UnknownName("command", cmd_name, COMMANDS)
-        command: click.Command = _module(cmd_name).command
-        return command
+        return _completed(_module(cmd_name).command)
 
 
 def _module(name: str) -> ModuleType:
@@ -46,8 +50,26 @@ def _module(name: str) -> ModuleType:
     return import_module(f"harness.commands.{name}{'_' if iskeyword(name) else ''}")
 
 
-@click.group(cls=Seatrial, context_settings={"help_option_names": ["-h", "--help"]})
+def _completed(command: click.Command) -> click.Command:
+    """The command with what all have: output options, and help that says every default."""
+    command.context_class = HelpContext
+    if not any(option.name == "quiet" for option in command.params):
+        command.params.extend(output_options())
+    for option in command.params:
+        if isinstance(option, click.Option) and option.is_flag and option.show_default is None:
+            option.show_default = "off"
+    for within in getattr(command, "commands", {}).values():
+        _completed(within)
+    return command
+
+
+@click.group(
+    cls=Seatrial, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+)
 @click.version_option(version("seatrial"), prog_name="seatrial")
 def seatrial() -> None:
     """Put a replicated message system through sea trials: raise a real cluster, load it, break it,
     and prove what was lost, reordered or torn."""
+
+
+_completed(seatrial)

@@ -5,17 +5,16 @@ from typing import Any
 
 import click
 
-from harness.commands.run import given, trial_flags
-from harness.options import request
+from harness.commands.run import defaults, given, trial_flags
+from harness.options import request, runs_option
 
-RUNS = click.option(
-    "--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where clusters are."
-)
+RUNS = runs_option("The folder of the clusters.")
 DIR = click.option(
     "--cluster",
     "folder",
     type=click.Path(path_type=Path),
-    help="Its folder; else the newest that runs.",
+    show_default="the newest that runs",
+    help="Its folder.",
 )
 
 
@@ -35,7 +34,7 @@ def up(what: str, runs: Path, **flags: Any) -> int:
     """Raise the system of a trial, without load and faults, and wait until it is healthy."""
     from harness import cluster
 
-    return cluster.up(request(what, given(flags)), runs)
+    return cluster.up(request(what, given(flags), defaults=defaults(flags)), runs)
 
 
 @command.command("status", short_help="Who is there, and who is master.")
@@ -52,7 +51,7 @@ def status(folder: Path | None, runs: Path, as_json: bool) -> int:
 @command.command("logs", short_help="The end of a node's log.")
 @click.argument("node")
 @click.argument("file", default="")
-@click.option("--lines", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--lines", type=click.IntRange(min=1), default=50, help="How many lines.")
 @click.option("--follow", "-f", is_flag=True, help="And what comes after it, until Ctrl-C.")
 @DIR
 @RUNS

@@ -9,15 +9,17 @@ from typing import Any
 
 import click
 
-from harness.options import Pairs, merged
+from harness.options import Pairs, merged, runs_option
 
 HOSTS, RUNS = "local", Path("runs")
 
 
 @click.command("doctor", short_help="Say what this machine can do, and what fixes the rest.")
-@click.option("--hosts", default=HOSTS, show_default=True, help="The kind of hosts to ask about.")
-@click.option("--bed", type=Pairs(), multiple=True, help="An option of the hosts.")
-@click.option("--runs", type=click.Path(path_type=Path), default=RUNS, help="Where runs go.")
+@click.option("--hosts", default=HOSTS, help="The kind of hosts to ask about.")
+@click.option(
+    "--bed", type=Pairs(), multiple=True, show_default="none", help="An option of the hosts."
+)
+@runs_option()
 @click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")
 def command(hosts: str, bed: tuple[dict[str, Any], ...], runs: Path, as_json: bool) -> int:
     """Probe what trials need. Exit code 0 when a trial on these hosts can run, 255 when not."""

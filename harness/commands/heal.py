@@ -5,14 +5,13 @@ from pathlib import Path
 import click
 
 from harness.errors import BadRequest
+from harness.options import runs_option
 
 
 @click.command("heal", short_help="Undo what a crashed run left behind.")
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 @click.option("--all", "every", is_flag=True, help="Every run below --runs.")
-@click.option(
-    "--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where they are."
-)
+@runs_option("The folder of the runs.")
 def command(folder: Path | None, every: bool, runs: Path) -> int:
     """Undo the faults that the run in DIR (else the newest) began and did not undo, and remove what
     it left on its hosts."""

@@ -12,8 +12,19 @@ MOST_SAID = 5
 @click.command("import", short_help="Bring in a history that another tool recorded.")
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--as", "name", required=True, metavar="FORMAT", help="`seatrial list importers`.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR")
-@click.option("--initial", metavar="VALUE", help="What registers held at first, as FILE writes it.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="The folder to make.",
+)
+@click.option(
+    "--initial",
+    metavar="VALUE",
+    show_default="nothing",
+    help="What registers held at first, as FILE writes it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="What was imported, as JSON.")
 def command(file: Path, name: str, out: Path, initial: str | None, as_json: bool) -> int:
     """Read the history in FILE, plain or gzipped, and write it to DIR as the folder of a run.

@@ -1,6 +1,9 @@
 """`seatrial list`: what there is to name, and whether faults do what they say."""
 
 import json
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,7 @@ import click
 
 from harness import bundled, registry
 from harness.errors import BadRequest, UnknownName
-from harness.options import Pairs, Words, merged, request
+from harness.options import Pairs, Words, merged, request, runs_option
 
 FAULT = "fault"
 KINDS = (*registry.KINDS, *bundled.KINDS)
@@ -26,12 +29,21 @@ def kind_named(word: str) -> str:
 @click.command("list", short_help="Name plug-ins, and bundled trials, plans and suites.")
 @click.argument("kinds", nargs=-1)
 @click.option("--verify", is_flag=True, help="Faults: inject and heal each, on a small cluster.")
-@click.option("--faults", type=Words(), help="Only these, with --verify.")
-@click.option("--hosts", default="local", show_default=True, help="Where, with --verify.")
-@click.option("--bed", type=Pairs(), multiple=True, help="An option of the hosts.")
-@click.option("--system", default="flotilla", show_default=True, help="What is broken.")
-@click.option("--set", "settings", type=Pairs(), multiple=True, help="A setting of the system.")
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
+@click.option("--faults", type=Words(), show_default="all", help="Only these, with --verify.")
+@click.option("--hosts", default="local", help="Where, with --verify.")
+@click.option(
+    "--bed", type=Pairs(), multiple=True, show_default="none", help="An option of the hosts."
+)
+@click.option("--system", default="flotilla", help="What is broken.")
+@click.option(
+    "--set",
+    "settings",
+    type=Pairs(),
+    multiple=True,
+    show_default="none",
+    help="A setting of the system.",
+)
+@runs_option()
 @click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")
 def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -> int:
     """Name everything of KINDS (all when none is given) with the first sentence about it.
@@ -58,17 +70,34 @@ def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -
     for kind in chosen:
         click.secho(f"{kind if kind == 'hosts' else f'{kind}s'}", bold=True)
         for name, sentence in described(kind):
-            click.echo(f"  {name:<14} {sentence}")
+            _print_entry(f"  {name:<14} ", sentence)
             for profile, about in profiles(kind, name):
-                click.echo(f"    {profile:<16} {about}")
+                _print_entry(f"    {profile:<16} ", about)
             for mutant, about in mutants(kind, name):
-                click.echo(f"    mutant={mutant:<18} {about}")
+                _print_entry(f"    mutant={mutant:<18} ", about)
     return 0
 
 
 def described(kind: str) -> Iterator[tuple[str, str]]:
     """Yield each name of a kind, with a sentence about it."""
     return bundled.described(kind) if kind in bundled.KINDS else registry.described(kind)
+
+
+def _print_entry(name: str, about: str) -> None:
+    """A name and what it is; a terminal's lines break between words, below each other."""
+    if not sys.stdout.isatty():
+        click.echo(f"{name}{about}")
+        return
+    columns = shutil.get_terminal_size().columns
+    indent = " " * min(17, columns // 3)
+    lines = textwrap.fill(
+        f"{name}{about}",
+        columns,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    click.echo(lines)
 
 
 def _plain(kind: str) -> Iterator[dict[str, Any]]:

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import click
 
+from harness.options import runs_option
+
 
 @click.command("replay", short_help="Run a stored run's trial and plan again.")
 @click.argument("folder", type=click.Path(), metavar="DIR")
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
+@runs_option()
 @click.option("--json", "as_json", is_flag=True, help="Only the verdict, as JSON.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
 def command(folder: str, runs: Path, as_json: bool, no_report: bool) -> int:

@@ -5,13 +5,19 @@ from pathlib import Path
 
 import click
 
+from harness.options import runs_option
+
 
 @click.command("selftest", short_help="Catch every planted bug, and blame no sound build.")
 @click.argument("names", nargs=-1, metavar="[MUTANT]...")
 @click.option("--quick", is_flag=True, help="Only the few that take the least time.")
 @click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Worker processes.")
-@click.option("--hosts", help="Only the plans for this kind of hosts: simulated, local.")
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
+@click.option(
+    "--hosts",
+    show_default="all kinds",
+    help="Only the plans for this kind of hosts: simulated, local.",
+)
+@runs_option()
 @click.option("--json", "as_json", is_flag=True, help="Only the table, as JSON.")
 def command(
     names: tuple[str, ...], quick: bool, jobs: int, hosts: str | None, runs: Path, as_json: bool

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.options import Duration
+from harness.options import Duration, runs_option
 
 if TYPE_CHECKING:
     from harness.rundir import RunDir
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     help="Chances of a candidate, and further tries of what is left on real hosts.",
 )
 @click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Simulated worlds at once.")
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
+@runs_option()
 def command(folder: str, within_s: float, luck: int, jobs: int, runs: Path) -> int:
     """Leave out faults, time, nodes and load of the run in DIR as long as it fails the same way.
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from harness.commands.run import given, trial_flags
-from harness.options import Duration, Seeds, looks_like_file, request
+from harness.commands.run import defaults, given, trial_flags
+from harness.options import Duration, Seeds, looks_like_file, request, runs_option
 
 DURATION_S = 40.0
 # what a campaign decides itself, or what means nothing in it: laws watch every byte there
@@ -19,12 +19,23 @@ FIXED = {"hosts", "seed", "name", "short_faults", "rhythm", "compare_replicas"}
 @click.argument("what", default="", metavar="[TRIAL.toml | WORKLOAD]")
 @click.option("--seeds", type=Seeds(), default="1..100", help="Which: 1..100.")
 @click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Worker processes.")
-@click.option("--mutant", help="A known-bad variant of the system, which should be caught.")
+@click.option(
+    "--mutant",
+    show_default="none",
+    help="A known-bad variant of the system, which should be caught.",
+)
 @click.option("--all", "to_the_end", is_flag=True, help="Go on when the mutant is caught.")
-@click.option("--time", "within_s", type=Duration(), help="End after so long: 10m.")
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
+@click.option(
+    "--time", "within_s", type=Duration(), show_default="no limit", help="End after so long: 10m."
+)
+@runs_option()
 @click.option("--json", "as_json", is_flag=True, help="Only the summary, as JSON.")
-@click.option("--summary", type=click.Path(path_type=Path), help="Append it to this, as Markdown.")
+@click.option(
+    "--summary",
+    type=click.Path(path_type=Path),
+    show_default="none",
+    help="Append it to this, as Markdown.",
+)
 @trial_flags
 def command(
     what: str,
@@ -53,12 +64,13 @@ def command(
     from harness.runs import writable
     from harness.stopping import stoppable
 
-    fields = given(flags)
-    if not looks_like_file(what):
+    fields, beneath = given(flags), defaults(flags)
+    if not looks_like_file(what) and "duration_s" not in beneath.table:
         fields = {"duration_s": DURATION_S, **fields}
     if mutant:
         fields["settings"] = {**fields.get("settings", {}), "mutant": mutant}
-    asked = request(what, {**fields, "hosts": "simulated", "name": "campaign"})
+    fixed = {"hosts": "simulated", "name": "campaign"}
+    asked = request(what, {**fields, **fixed}, defaults=beneath)
     seeds = tuple(dict.fromkeys(seeds))
     campaign = Campaign(asked.trial, seeds, jobs, asked.plan_text, within_s, to_the_end)
     campaign.refuse()

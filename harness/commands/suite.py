@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from harness.errors import BadRequest
-from harness.options import Duration, Real, Size, Words
+from harness.options import Duration, Real, Size, Words, runs_option
 
 
 def _only(
@@ -19,15 +19,53 @@ def _only(
 
 @click.command("suite", short_help="Run a list of trials with expected verdicts.")
 @click.argument("file", type=click.Path(path_type=Path), metavar="SUITE")
-@click.option("--only", type=Words(), callback=_only, help="Runs whose name holds one of these.")
+@click.option(
+    "--only",
+    type=Words(),
+    callback=_only,
+    show_default="all runs",
+    help="Runs whose name holds one of these.",
+)
 @click.option("--repeat", type=click.IntRange(min=1), default=1, help="Run each so many times.")
-@click.option("--scale", type=Real(0, min_open=True), help="Multiply all times: 0.1.")
-@click.option("--share", type=Real(0, 1, min_open=True), help="Of all rounds: 0.1.")
-@click.option("--budget-time", "time_s", type=Duration(), help="Begin nothing that ends later: 8h.")
-@click.option("--budget-disk", "disk_bytes", type=Size(), help="Of the runs of this suite: 2GB.")
-@click.option("--record", type=click.Path(path_type=Path), help="A table; what it has is not run.")
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), help="Where to.")
-@click.option("--summary", type=click.Path(path_type=Path), help="Append it to this, as Markdown.")
+@click.option(
+    "--scale",
+    type=Real(0, min_open=True),
+    show_default="as the suite file says",
+    help="Multiply all times: 0.1.",
+)
+@click.option(
+    "--share",
+    type=Real(0, 1, min_open=True),
+    show_default="as the suite file says",
+    help="Of all rounds: 0.1.",
+)
+@click.option(
+    "--budget-time",
+    "time_s",
+    type=Duration(),
+    show_default="none",
+    help="Begin nothing that ends later: 8h.",
+)
+@click.option(
+    "--budget-disk",
+    "disk_bytes",
+    type=Size(),
+    show_default="none",
+    help="Of the runs of this suite: 2GB.",
+)
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    show_default="none",
+    help="A table; what it has is not run.",
+)
+@runs_option()
+@click.option(
+    "--summary",
+    type=click.Path(path_type=Path),
+    show_default="none",
+    help="Append it to this, as Markdown.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Only the summary, as JSON.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
 def command(

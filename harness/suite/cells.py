@@ -25,21 +25,25 @@ not run at all.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields as fields_of
 from dataclasses import replace
 from itertools import count, product
 from os.path import isfile as is_file
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
 
 from harness.bundled import located
-from harness.errors import BadRequest
+from harness.errors import BadRequest, near_names
 from harness.options import Request, Seeds, merged, request
 from harness.reading import is_number, parsed, text_of
 from harness.scaling import Scale, scaled
 from harness.suite.entry import bounds, checked, places
 from harness.suite.expected import Expected
+from harness.trial import Trial
+from harness.typed import seatrial
 from harness.verdict import Judgement
 
 SCALE_KEYS = {"by": float, "setting": str, "share": float}
@@ -52,8 +56,8 @@ def chosen(cells: Sequence[Expected], only: Sequence[str]) -> tuple[Expected, ..
         return tuple(cells)
     for word in only:
         if not any(word in cell.title for cell in cells):
-            names = ", ".join(dict.fromkeys(cell.title for cell in cells))
-            raise BadRequest(f"no run of the suite is called {word!r}; there are: {names}")
+            names = {cell.title for cell in cells}
+            raise BadRequest(f"no run of the suite is called {word!r}{near_names(word, names)}")
     return tuple(cell for cell in cells if any(word in cell.title for word in only))
 
 
@@ -64,6 +68,7 @@ def read_suite(
     this one. BadRequest says which entry is wrong and how."""
     text = text_of(path, "the suite file")
     table = parsed(text, str(path))
+    _refuse_other_files(table, path)
     entries, scale = table.pop("trial", []), table.pop("scale", {})
     if table or not isinstance(entries, list) or not entries:
         raise BadRequest(f"{path} must hold [[trial]] tables, [scale] if it has one, nothing else")
@@ -79,6 +84,15 @@ def read_suite(
             asked = _about(where, scaled, cell.asked, pace)
             cells.append(replace(cell, asked=asked, name=f"{cell.title}{told}"))
     return tuple(_told_apart(cells))
+
+
+def _refuse_other_files(table: Mapping[str, Any], path: Path) -> None:
+    """BadRequest names the right command if the file is a trial or a plan."""
+    what = "" if isinstance(table.get("trial"), list) else "a trial"
+    what, flag = ("a plan", "--plan ") if "fault" in table else (what, "")
+    if what and (flag or table.keys() & {f.name for f in fields_of(Trial)}):
+        command = f"{seatrial()} run {flag}{quote(str(path))}"
+        raise BadRequest(f"{path} is {what}, not a suite; run it with: {command}")
 
 
 def _refuse_same(named: dict[tuple[str, int], str], cell: Expected, where: str) -> None:

@@ -22,7 +22,7 @@ from harness.contents import changed
 from harness.errors import SeatrialError
 from harness.rundir import RunDir
 from harness.runs import size_bytes
-from harness.session import Ending, Engines, Shown, judged, render, run_one
+from harness.session import Ending, Engines, Shown, judged, needs_java, render, run_one
 from harness.suite.expected import AS_EXPECTED, Expected, verdict_of
 from harness.suite.log import Begun, SuiteLog, all_there, cleared, cut_off, ran_s
 from harness.suite.row import NOT_RUN, Row, Spent, not_run, row_of
@@ -121,7 +121,8 @@ def conduct(
     if course.complete:
         return
     try:
-        with closing(Engines()) as engines:
+        needed = any(needs_java(turn.cell.asked.trial) for turn in course.asked)
+        with closing(Engines(at_once=needed)) as engines:
             for turn in course.asked:
                 if turn.key in course.rows or turn.key in course.absent:
                     continue

@@ -76,7 +76,7 @@ def test_some_of_a_suite_are_chosen_by_their_names(suite: Path) -> None:
         *("safe/one/dledger", "safe/one/jraft", "safe/two/jraft"),
     ]
     assert chosen(cells, []) == cells
-    with pytest.raises(BadRequest, match=r"'three'; there are: safe/one/dledger"):
+    with pytest.raises(BadRequest, match=r"'three'; there are: .*safe/one/dledger"):
         chosen(cells, ["one", "three"])
 
 
