@@ -1,0 +1,116 @@
+"""A wheel, installed into an environment of its own, does what it offers from any folder.
+
+What it depends on is that of this environment: only Seatrial itself is installed.
+"""
+
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import ordinary_user
+import pytest
+
+pytestmark = [pytest.mark.bed, pytest.mark.spark]
+
+DEMO = (
+    *("run", "demo", "--faults", "kill", "--duration", "7s"),
+    *("--rhythm", "quiet_s=1,fault_s=5,recovery_s=1"),
+)
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def wheel(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    built = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def seatrial(wheel: Path) -> Iterator[Command]:
+    """The installed command, run by an ordinary user in an empty folder."""
+    with ordinary_user.home() as home:
+        python = home / "venv" / "bin" / "python"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "venv"], check=True)
+        pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-index"]
+        subprocess.run([*pip, "--no-deps", wheel], check=True)
+        (packages,) = (home / "venv" / "lib").glob("python*/site-packages")
+        (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+        folder = home / "empty"
+        folder.mkdir()
+        ordinary_user.give(folder)
+        wrapper = ordinary_user.ordinary(home)
+
+        def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+            return subprocess.run(
+                [*wrapper, python.with_name("seatrial"), *arguments],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+
+        yield run
+
+
+def words(ran: "subprocess.CompletedProcess[str]") -> str:
+    return f"exit code {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
+
+
+def test_the_wheel_holds_every_trial_plan_and_suite(root: Path, wheel: Path) -> None:
+    """What stands below suites/ is package data, and no node is sent any of it."""
+    from clusters.hosts._archive import archive
+
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    bundled = {path.relative_to(root).as_posix() for path in (root / "suites").rglob("*.toml")}
+    assert len(bundled) > 90
+    assert bundled <= inside
+    assert len(archive()) < 1_000_000
+
+
+def test_its_code_is_that_of_the_wheel(seatrial: Command) -> None:
+    """The clone is not what is tried here."""
+    ran = seatrial("list", "suites", "--json")
+    assert ran.returncode == 0, words(ran)
+    assert '"nightly"' in ran.stdout
+    broken = seatrial("suite", "nightyl")
+    assert broken.returncode == 254
+    assert "did you mean nightly?" in broken.stderr, words(broken)
+
+
+def test_the_demo_runs_in_an_empty_folder(seatrial: Command) -> None:
+    """doctor names the command, which ends valid and leaves a run in that folder."""
+    doctor = seatrial("doctor")
+    assert doctor.returncode == 0, words(doctor)
+    assert "seatrial run demo" in doctor.stdout
+    ran = seatrial(*DEMO)
+    assert ran.returncode == 0, words(ran)
+    checked = seatrial("check", "runs/latest")
+    assert checked.returncode == 0, words(checked)
+
+
+def test_bundled_suites_and_plans_run(seatrial: Command) -> None:
+    """By their names, by their paths in the clone, and the plans that they name."""
+    suite = seatrial("suite", "pull-request", "--only", "register")
+    assert suite.returncode == 0, words(suite)
+    options = ("--profile", "unsafe-default", "--hosts", "simulated", "--no-report")
+    for plan in ("isolate-then-kill", "suites/plans/isolate-then-kill.toml"):
+        ran = seatrial("run", "--plan", plan, *options)
+        assert ran.returncode == 1, words(ran)
+        assert "LOST_ACKED" in ran.stdout, words(ran)
+
+
+def test_selftest_finds_the_plans_of_mutants(seatrial: Command) -> None:
+    ran = seatrial("selftest", "--quick")
+    assert ran.returncode == 0, words(ran)
