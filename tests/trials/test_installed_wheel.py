@@ -13,7 +13,7 @@ from pathlib import Path
 import ordinary_user
 import pytest
 
-pytestmark = [pytest.mark.bed, pytest.mark.spark]
+pytestmark = [pytest.mark.bed, pytest.mark.spark, pytest.mark.timeout(900)]
 
 DEMO = (
     *("run", "demo", "--faults", "kill", "--duration", "7s"),
