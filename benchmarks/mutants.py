@@ -182,7 +182,7 @@ def in_a_line(plan: Sequence[PlannedFault]) -> str:
         kinds = Counter(fault.kind for fault in plan)
         return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     defaults = {
-        fault.kind: {k: p.default for k, p in registry.module("fault", fault.kind).PARAMS.items()}
+        fault.kind: {k: p.default for k, p in registry.fault(fault.kind).params.items()}
         for fault in plan
     }
     return "; ".join(_sentence(fault) for fault in told(plan, defaults)) or "no fault at all"

@@ -25,6 +25,7 @@ import numpy as np
 from checkers._answers import Answers
 from checkers._facts import IN_FAULTS, QUIET, Facts, Outline, facts, full_set_at, latest
 from checkers._timeline import What
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.intervals import FaultInterval, Window
 from harness.operation import F, Type
@@ -40,6 +41,9 @@ RESAMPLES = 2000
 
 def check(history: History, trial: Trial, spark: Any) -> Result:
     return judge(facts(history, trial, spark))
+
+
+PLUGIN = CheckerPlugin(check=check, findings=frozenset(), decides=frozenset())
 
 
 def judge(known: Facts) -> Result:

@@ -19,6 +19,7 @@ from typing import Any
 
 from checkers._facts import Facts, Outline, facts
 from checkers._own_effect import links_of, was_hidden
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.intervals import Event, FaultInterval, Window, in_force, overlap
 from harness.operation import F, Type
@@ -66,6 +67,45 @@ class Outcome:
 
 def check(history: History, trial: Trial, spark: Any) -> Result:
     return judge(facts(history, trial, spark))
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset(),
+    decides=frozenset(),
+    reasons=frozenset(
+        {
+            "FAULTS_MISSING",
+            "FAULT_NOT_OBSERVED",
+            "IDLE_FAULTS",
+            "INTERRUPTED",
+            "MASTER_FAULT_UNSEEN",
+            "NO_FINAL_READ",
+            "NO_LOAD",
+            "NO_OK_AFTER",
+            "NO_OK_BEFORE",
+            "NO_OK_BETWEEN",
+            "NO_OPERATIONS",
+        }
+    ),
+    cut_short=frozenset(
+        {
+            "FAULTS_MISSING",
+            "IDLE_FAULTS",
+            "NO_FINAL_READ",
+            "NO_LOAD",
+            "NO_OK_AFTER",
+            "NO_OK_BEFORE",
+            "NO_OK_BETWEEN",
+            "NO_OPERATIONS",
+        }
+    ),
+    standstill=frozenset({"NO_FINAL_READ", "NO_LOAD", "NO_OK_AFTER", "NO_OPERATIONS"}),
+    unobserved=frozenset(
+        {"FAULTS_MISSING", "FAULT_NOT_OBSERVED", "IDLE_FAULTS", "MASTER_FAULT_UNSEEN"}
+    ),
+    spacing=frozenset({"NO_OK_BEFORE", "NO_OK_BETWEEN"}),
+)
 
 
 def judge(known: Facts) -> Result:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from checkers._survey import Survey, survey
 from checkers._witness import Witness, witness
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.trial import Trial
 from harness.verdict import Finding, Result
@@ -35,6 +36,14 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         "given_twice": found.count("given_twice"),
     }
     return Result("duplicates", findings, stats=stats)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset({"DUPLICATED", "DUPLICATED_BY_RETRY"}),
+    decides=frozenset(),
+    needs_clocks=False,
+)
 
 
 def _finding(name: str, found: Survey, evidence: Witness) -> Finding:

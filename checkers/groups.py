@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from checkers._changes import Breach, Did, changes, unseen
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.operation import NONE, F, Type
 from harness.trial import Trial
@@ -43,6 +44,15 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
         stats["proved"] = f"{committed:,} acknowledged offsets of groups outlived every failover"
     reasons += _reasons(history, asked, committed)
     return Result("groups", tuple(findings), tuple(reasons), stats)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset({"GROUP_WENT_BACK", "RESET_UNDONE"}),
+    decides=frozenset({"keeps-metadata"}),
+    reasons=frozenset({"NO_FINAL_LOOK", "NO_OFFSETS", "OPERATIONS_UNRECORDED"}),
+    standstill=frozenset({"NO_FINAL_LOOK"}),
+)
 
 
 def _reasons(history: History, asked: Any, committed: int) -> Iterator[Reason]:

@@ -21,6 +21,7 @@ from checkers._cycles.peel import Peeling
 from checkers._cycles.rows import OK
 from checkers._cycles.telling import cycles, layer_of, story_of
 from checkers._cycles.witness import LogStory
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.trial import ISOLATION, Trial
 from harness.verdict import Result
@@ -38,6 +39,13 @@ NONE_MISSING = entries(
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     return judged(gathered(history, spark), history.names, trial)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset({"G0", "G0_PROCESS", "G0_REALTIME", "G1C", "G1C_PROCESS", "G1C_REALTIME"}),
+    decides=frozenset(ISOLATION),
+)
 
 
 def judged(found: Gathered, names: object, trial: Trial) -> Result:

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.intervals import Event, FaultInterval, events, faults_at
 from harness.swarm import HOSTS as OVERSEEN
@@ -74,6 +75,27 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
     told = events(history.read("events"))
     overseen = trial.hosts == OVERSEEN and not history.interrupted
     return judge(told, history.faults, overseen)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset(
+        {
+            "ANSWERED_EARLY",
+            "COMMITTED_CHANGED",
+            "CONFIRM_WENT_BACK",
+            "CUT_TOO_HIGH",
+            "CUT_TOO_LOW",
+            "ELECTED_OUTSIDE",
+            "ONE_LEADER",
+            "ONE_MASTER",
+            "SET_LACKS_ACKED",
+            "UNACCEPTABLE",
+        }
+    ),
+    decides=frozenset(),
+    reasons=frozenset({"LAWS_NOT_WATCHED", "LAWS_UNSEEN"}),
+)
 
 
 def judge(told: Sequence[Event], faults: Sequence[FaultInterval], overseen: bool = False) -> Result:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from checkers._logbook import logbook
 from checkers._survey import survey
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
@@ -35,6 +36,14 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         tuple(book.told(key, inversion) for key, inversion in book.contradictions),
     )
     return Result("linearizable", (finding,), stats=stats)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset({"NOT_LINEARIZABLE"}),
+    decides=frozenset({"order-per-queue"}),
+    reasons=frozenset({"NO_MESSAGES"}),
+)
 
 
 def _nothing(history: History, spark: "SparkSession | None") -> tuple[Reason, ...]:

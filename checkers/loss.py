@@ -30,6 +30,7 @@ from checkers._logbook import logbook
 from checkers._messages import MOST_GROUPS
 from checkers._survey import SAMPLE, Survey, survey
 from checkers._witness import Witness, seconds, witness
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.remarks import FINAL_PHASE
 from harness.trial import Trial
@@ -66,6 +67,17 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         reasons += _ungiven(found)
         reasons += _given_up(history)
     return Result("loss", tuple(findings), tuple(reasons), stats)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset({"LOST_ACKED", "READ_SKIPPED", "TXN_TORN", "UNREAD_ACKED", "UNSEEN_ACKED"}),
+    decides=frozenset({"at-least-once", "no-loss"}),
+    reasons=frozenset({"GROUPS_NOT_JUDGED", "NO_FINAL_READ"}),
+    cut_short=frozenset({"NO_FINAL_READ"}),
+    needs_clocks=False,
+    standstill=frozenset({"NO_FINAL_READ"}),
+)
 
 
 def _excused(

@@ -20,6 +20,7 @@ from checkers._facts import broker_sets, outline
 from checkers._reigns import Incident, headless, needless, outside, set_of_node, went_back
 from checkers._writers import Writer, writers
 from checkers.invariants import WATCHED
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.intervals import Event, FaultInterval, faults_at
 from harness.swarm import HOSTS as OVERSEEN
@@ -54,6 +55,15 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         calm = needless(told, faults, seen.load, patience)
         found += _finding("NEEDLESS_ELECTION", calm, faults, demand)
     return Result("masters", tuple(found), stats=stats)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset(
+        {"ELECTED_OUTSIDE", "EPOCH_SHARED", "HEADLESS", "NEEDLESS_ELECTION", "ROUTE_WENT_BACK"}
+    ),
+    decides=frozenset(),
+)
 
 
 MEANING = {

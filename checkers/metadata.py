@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from checkers._changes import Breach, Did, changes, unseen
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.operation import NONE, F, Type, producer_of, sequence_of
 from harness.trial import Trial
@@ -45,6 +46,15 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
         stats["proved"] = f"{changed:,} acknowledged changes of topics outlived every failover"
     reasons += _reasons(history, topics, changed)
     return Result("metadata", tuple(findings), tuple(reasons), stats)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset({"METADATA_LOST", "METADATA_RETURNED", "QUEUE_OWNED_TWICE"}),
+    decides=frozenset({"keeps-metadata"}),
+    reasons=frozenset({"NO_CHANGES", "NO_FINAL_LOOK", "OPERATIONS_UNRECORDED"}),
+    standstill=frozenset({"NO_FINAL_LOOK"}),
+)
 
 
 def _reasons(history: History, topics: Any, changed: int) -> Iterator[Reason]:

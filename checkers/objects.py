@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from checkers._linear.gathered import Found, gathered
 from checkers._linear.kinds import Kind
 from checkers._linear.wrongs import Code
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
@@ -71,6 +72,34 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if keys and not findings and not reasons:
         stats["proved"] = f"{found.operations:,} operations on {keys:,} objects fit one order each"
     return Result("objects", findings, reasons, stats)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset(
+        {
+            "COUNTER_OUT_OF_RANGE",
+            "DUPLICATE_ELEMENT",
+            "ELEMENT_LOST",
+            "FENCING_BROKEN",
+            "LOCK_HELD_TWICE",
+            "LOCK_LOST",
+            "LOCK_NOT_HELD",
+            "LOG_HOLE",
+            "NOT_EMPTY",
+            "NOT_LINEARIZABLE",
+            "OFFSET_CONFLICT",
+            "PHANTOM_ELEMENT",
+            "QUEUE_ORDER",
+            "STALE_READ",
+        }
+    ),
+    decides=frozenset({"linearizable", "no-loss", "order-per-queue"}),
+    reasons=frozenset(
+        {"NO_OBJECTS", "OBJECTS_NOT_DECIDED", "OBJECTS_NOT_READ", "OPERATIONS_UNRECORDED"}
+    ),
+    standstill=frozenset({"OBJECTS_NOT_READ"}),
+)
 
 
 def _findings(found: Found, history: History) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from checkers._copies import Copies, copies
 from checkers._logbook import Logbook, logbook
 from checkers._survey import Survey, survey
 from checkers._witness import values_at, witness
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.trial import Trial
 from harness.verdict import Finding, Result
@@ -45,6 +46,13 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     ]
     stats: dict[str, Any] = {"entries": book.count("length"), "holes": book.count("holes")}
     return Result("offsets", tuple(findings), stats=stats)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset({"OFFSET_CONFLICT", "OFFSET_GAP", "OFFSET_HOLE", "OFFSET_MOVED"}),
+    decides=frozenset(),
+)
 
 
 def _unseen_first(values: tuple[int, ...], found: Survey) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkers._logbook import Logbook, Odd, logbook
 from checkers._witness import seconds
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.trial import Trial
 from harness.verdict import Finding, Result
@@ -35,6 +36,23 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if book.count("echoes"):
         stats["steps_over_what_is_lost"] = book.count("echoes")
     return Result("order", findings, stats=stats)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset(
+        {
+            "CONSUMER_MOVED",
+            "CONSUMER_SKIPPED",
+            "CONSUMER_WENT_BACK",
+            "NONMONOTONIC_POLL",
+            "NONMONOTONIC_SEND",
+            "POLL_SKIPPED",
+            "REORDERED",
+        }
+    ),
+    decides=frozenset({"order-per-queue"}),
+)
 
 
 @dataclass(frozen=True)

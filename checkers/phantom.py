@@ -18,6 +18,7 @@ from checkers._excused import excused
 from checkers._logbook import Logbook, logbook
 from checkers._survey import SAMPLE, Survey, survey
 from checkers._witness import Witness, seconds, witness
+from harness.contracts import CheckerPlugin
 from harness.history import CORRUPTED, History
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
@@ -46,6 +47,23 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     stats: dict[str, Any] = {name: found.count(name) for name in MEANINGS}
     stats["replicas_compared"] = found.scope.replicas
     return Result("phantom", tuple(findings), tuple(_reasons(found, history.complete)), stats)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset(
+        {
+            "CORRUPTED",
+            "PHANTOM_NEVER_SENT",
+            "PHANTOM_REFUSED",
+            "PHANTOM_VANISHED",
+            "PRECOMMITTED_READ",
+        }
+    ),
+    decides=frozenset({"integrity"}),
+    reasons=frozenset({"SENDING_UNRECORDED"}),
+    needs_clocks=False,
+)
 
 
 def _finding(name: str, found: Survey, evidence: Witness) -> Finding:

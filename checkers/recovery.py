@@ -39,7 +39,7 @@ from typing import Any
 
 from checkers._facts import Facts, Outline, facts, full_set_at, latest
 from checkers._timeline import NO_SET
-from harness.contracts import Destroys, Ends
+from harness.contracts import CheckerPlugin, Destroys, Ends
 from harness.effects import effects_of
 from harness.history import History
 from harness.intervals import Event, FaultInterval, faults_at
@@ -62,6 +62,14 @@ LEASES = (F.LOCK, F.UNLOCK, F.ACQUIRE, F.RELEASE)
 
 def check(history: History, trial: Trial, spark: Any) -> Result:
     return judge(facts(history, trial, spark))
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset({"NODE_CRASHED", "NOT_RECOVERED"}),
+    decides=frozenset({"recovers"}),
+    reasons=frozenset({"HEALING_NOT_OBSERVED", "RECOVERY_UNRECORDED", "TOO_MUCH_LOAD"}),
+)
 
 
 def judge(known: Facts) -> Result:

@@ -24,6 +24,7 @@ from checkers._linear.encoding import RULES
 from checkers._linear.registers import MIXED, SPENT, TOO_LONG, Found, Open, judged
 from checkers._linear.stories import Story, stories
 from checkers._survey import SAMPLE
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.remarks import FINAL_PHASE
 from harness.trial import Trial
@@ -52,6 +53,25 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if not findings and not reasons:
         stats["proved"] = f"{found.operations:,} operations on {_keys(keys)} fit one order each"
     return Result("registers", findings, reasons, stats)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset({"NOT_LINEARIZABLE"}),
+    decides=frozenset({"linearizable", "no-loss"}),
+    reasons=frozenset(
+        {
+            "HISTORY_MALFORMED",
+            "NO_FINAL_READ",
+            "NO_REGISTERS",
+            "OBJECTS_NOT_READ",
+            "OPERATIONS_UNRECORDED",
+            "REGISTERS_NOT_DECIDED",
+        }
+    ),
+    cut_short=frozenset({"NO_FINAL_READ"}),
+    standstill=frozenset({"NO_FINAL_READ", "OBJECTS_NOT_READ"}),
+)
 
 
 def _findings(found: Found, history: History, spark: "SparkSession | None") -> Iterator[Finding]:

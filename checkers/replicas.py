@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from checkers._copies import Copies, Row, copies
 from checkers._facts import broker_sets, facts
 from checkers._reigns import set_of_node
+from harness.contracts import CheckerPlugin
 from harness.dealing import Dealt, dealt_sets
 from harness.history import History
 from harness.intervals import Event, events
@@ -66,6 +67,16 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if found.differing:
         findings.append(_finding(found, history))
     return Result("replicas", tuple(findings), tuple(reasons), stats)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset({"DIGESTS_DIFFER", "EPOCHS_DIFFER", "REPLICAS_DIFFER"}),
+    decides=frozenset({"integrity"}),
+    reasons=frozenset({"NOTHING_COMPARED", "REPLICAS_NOT_COMPARED"}),
+    cut_short=frozenset({"REPLICAS_NOT_COMPARED"}),
+    needs_clocks=False,
+)
 
 
 def _written(

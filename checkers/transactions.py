@@ -31,6 +31,7 @@ from checkers._cycles.telling import (
 )
 from checkers._cycles.witness import Story, name
 from checkers._survey import SAMPLE
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.trial import ISOLATION, Trial
 from harness.verdict import Finding, Reason, Result
@@ -110,6 +111,40 @@ SUBJECTS = {
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     return judged(gathered(history, spark, layer_of(trial)), history.names, trial, history.complete)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset(
+        {
+            "DUPLICATE_ELEMENT",
+            "G0",
+            "G0_PROCESS",
+            "G0_REALTIME",
+            "G1A",
+            "G1B",
+            "G1C",
+            "G1C_PROCESS",
+            "G1C_REALTIME",
+            "G2_ITEM",
+            "G2_ITEM_PROCESS",
+            "G2_ITEM_REALTIME",
+            "G_NONADJACENT",
+            "G_NONADJACENT_PROCESS",
+            "G_NONADJACENT_REALTIME",
+            "G_SINGLE",
+            "G_SINGLE_PROCESS",
+            "G_SINGLE_REALTIME",
+            "INCOMPATIBLE_ORDER",
+            "INTERNAL",
+            "LOST_APPEND",
+            "LOST_UPDATE",
+            "PHANTOM_VALUE",
+        }
+    ),
+    decides=frozenset(ISOLATION),
+    reasons=frozenset({"NO_TRANSACTIONS", "VALUES_NOT_UNIQUE", "WRITING_UNRECORDED"}),
+)
 
 
 def judged(found: Gathered, names: Any, trial: Trial, complete: bool) -> Result:

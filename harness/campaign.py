@@ -30,7 +30,7 @@ from harness.errors import BadRequest, SeatrialError
 from harness.plans import planned_kinds
 from harness.preflight import refuse_unknown
 from harness.runs import kept
-from harness.simulation import STANDSTILL, STOPPED, Outcome, simulated
+from harness.simulation import STOPPED, Outcome, simulated
 from harness.stopping import stoppable
 from harness.swarm import HOSTS, drawn
 from harness.tally import Row, Tally
@@ -64,8 +64,7 @@ class Campaign:
     @cached_property
     def own_finding(self) -> str:
         """The code that convicts the mutant; empty if the system does not say."""
-        system = registry.module("system", self.base.system)
-        mutants: Mapping[str, Any] = getattr(system, "mutants", dict)()
+        mutants = registry.system(self.base.system).mutants()
         return str(getattr(mutants.get(self.mutant), "finding", ""))
 
     @cached_property
@@ -147,7 +146,9 @@ class Course:
         if not self.campaign.mutant or not failed:
             return False
         own = self.campaign.own_finding
-        return own not in failed if own else failed <= STANDSTILL | {STOPPED}
+        if own:
+            return own not in failed
+        return failed <= {STOPPED, *registry.reasons("standstill")}
 
     @property
     def inconclusive(self) -> int:
@@ -384,8 +385,9 @@ def _finished(course: Course, seed: int) -> Finished:
 
 def edition() -> str:
     """Of the code: the same seed means the same run to it."""
-    told: str = registry.module("hosts", HOSTS).edition()
-    return told
+    told = registry.hosts(HOSTS).edition
+    assert told, "simulated hosts have one"
+    return told()
 
 
 @cache

@@ -61,8 +61,7 @@ def claims_in_force(trial: Trial) -> dict[str, str]:
     """Return the trial's claims over those of its system's profile, by kind."""
     theirs: Mapping[str, str] = {}
     if ANY_KIND not in trial.claims and trial.system in registry.names("system"):
-        declared = getattr(registry.module("system", trial.system), "claims", None)
-        theirs = declared(trial) if declared else {}
+        theirs = registry.system(trial.system).claims(trial)
     return claims_over(theirs, trial.claims)
 
 

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from harness import registry
 from harness.contracts import Clock, Hosts, Node, Timed
 from harness.verdict import Reason, Result
-
-TIMELESS = frozenset({"loss", "phantom", "duplicates", "replicas"})  # checkers that ask no clock
 
 DOUBTFUL = "CLOCKS_DOUBTFUL"
 
@@ -75,6 +74,6 @@ def _doubtful(row: Any) -> bool:
 
 def undated(result: Result) -> Result:
     """The result where nobody knows who came first: what may rest on it informs only."""
-    if result.checker in TIMELESS:
+    if not registry.needs_clocks(result.checker):
         return result
     return replace(result, findings=tuple(replace(f, demand="") for f in result.findings))

@@ -42,7 +42,7 @@ def up(asked: Request, runs: Path) -> int:
     refuse(asked, runs)
     _refuse_fleeting(asked.trial.hosts)
     run = new_run(asked.trial, "", runs / FOLDER)
-    stays = registry.healer(asked.trial.hosts) is None  # hosts that die with who raised them
+    stays = registry.hosts(asked.trial.hosts).heal is None  # hosts that die with who raised them
     with _keeper(run, stays) as keeper:
         _await_raised(run, keeper)
         show_status(run)
@@ -61,7 +61,7 @@ def up(asked: Request, runs: Path) -> int:
 
 def _refuse_fleeting(hosts: str) -> None:
     """Unsupported where there is nothing that somebody could look at."""
-    if not hasattr(registry.module("hosts", hosts), "shell"):
+    if registry.hosts(hosts).shell is None:
         raise Unsupported(
             f"no cluster can be kept on {hosts} hosts, where nothing happens but in a trial; "
             "choose other hosts, such as local"
@@ -133,9 +133,11 @@ def shell(run: RunDir, node: str, command: Sequence[str]) -> int:
     names = run.names()["nodes"]
     if node not in names:
         raise BadRequest(f"there is no node {node!r}; there are: {', '.join(names)}")
-    argv = registry.module("hosts", run.trial().hosts).shell(run, node, command or ("sh",))
+    join = registry.hosts(run.trial().hosts).shell
+    assert join, "a cluster is kept on no others"
+    argv = join(run, node, command or ("sh",))
     try:
-        os.execvp(argv[0], argv)
+        os.execvp(argv[0], list(argv))
     except FileNotFoundError as e:
         raise BedFailed(f"{argv[0]} is not installed, and a shell on {node} needs it") from e
 

@@ -47,11 +47,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness import registry
 from harness.contracts import CLIENT, MessageClient, Node, Received, System, Workload
 from harness.dealing import numbers_of_keys
-from harness.errors import EXIT_BAD_REQUEST, EXIT_BED_FAILED, SeatrialError, in_words
+from harness.errors import EXIT_BAD_REQUEST, EXIT_BED_FAILED, SeatrialError
 from harness.operation import NONE, Completion, F, Type
-from harness.registry import load
 from harness.remarks import DRAINED
 from harness.row_stream import RowStream, integers, texts
 from harness.rundir import RunDir
@@ -349,10 +349,8 @@ class Session(asyncio.Protocol):
 
 
 def sentence(error: BaseException) -> str:
-    """A failure for the runner: our own errors say it themselves."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return in_words(error)
+    """A failure for the runner, with the line of the plug-in that it happened in."""
+    return registry.blamed(error)
 
 
 Logs = Callable[[RunDir, str], tuple[Log, Log]]  # of ops and of notes, for a client node
@@ -379,8 +377,8 @@ def enlist(
     names = run.names()
     nodes = [Node(n, names["roles"][n], names["addresses"][n]) for n in names["nodes"]]
     clients = [node.name for node in nodes if node.role == CLIENT]
-    workload: Workload = load("workload", trial.workload)(trial)
-    system: System = load("system", trial.system)(trial)
+    workload: Workload = registry.load("workload", trial.workload)(trial)
+    system: System = registry.load("system", trial.system)(trial)
     crew = Crew(
         client=system.client(system.client_settings(nodes)),
         ops=logs[0],

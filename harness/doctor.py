@@ -8,7 +8,7 @@ and refuses with the same sentence. What a kind of hosts needs, that kind knows:
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,12 +134,11 @@ def _disk(runs: Path) -> Capability:
 
 def _hosts(kind: str, bed: Bed) -> Iterator[Capability]:
     """One row for each problem the hosts' own probe finds, or for each thing it needs and has."""
-    module = registry.module("hosts", kind)
-    problems: Callable[[Bed], list[tuple[str, str, str]]] = module.problems
-    found = problems(bed)
+    plugin = registry.hosts(kind)
+    found = plugin.problems(bed)
     for what, why, remedy in found:
         yield Capability(f"{kind} hosts", what, why, remedy)
-    for need in () if found else getattr(module, "NEEDS", ("all they need",)):
+    for need in () if found else plugin.needs:
         yield Capability(f"{kind} hosts", f"{need}: tried, works", "nodes run there")
 
 

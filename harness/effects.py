@@ -16,5 +16,4 @@ def effects_of(kind: str) -> Effects:
     """Return what the kind of fault declares; nothing where no installed plug-in provides it."""
     if not is_known(kind):
         return NEUTRAL
-    effects: Effects = registry.module("fault", kind).EFFECTS
-    return effects
+    return registry.fault(kind).effects

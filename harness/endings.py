@@ -15,6 +15,7 @@ from contextlib import suppress
 import click
 from click.shell_completion import shell_complete
 
+from harness import registry
 from harness.commands._group import seatrial
 from harness.commands._names import COMPLETION
 from harness.consoles import message, output
@@ -72,8 +73,7 @@ def _failed(error: BaseException, verbose: bool) -> int:
         case OSError():
             return _said(f"this machine refused: {error}", EXIT_BED_FAILED)
         case _:
-            kind = type(error).__name__
-            words = f"Seatrial itself failed: {kind}: {error} (SEATRIAL_DEBUG=1 shows where)"
+            words = f"{registry.blamed(error)} (SEATRIAL_DEBUG=1 shows where)"
             return _said(words, EXIT_BED_FAILED)
 
 

@@ -89,7 +89,7 @@ def _heal(run: RunDir, named: bool) -> str:
     nemesis = registry.nemesis()
     entries = nemesis.open_entries(run.ledger)
     hosts = _hosts(run)
-    undo: Undo | None = registry.healer(hosts)
+    undo = registry.hosts(hosts).heal
     over = run.state().get("ended") and not entries and not nemesis.ledger_damage(run.ledger)
     removed = undo(run, entries) if undo and (named or not over) else ()
     if entries:

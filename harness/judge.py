@@ -40,12 +40,6 @@ EXCUSED = "EXCUSED"  # code of the reason that nothing is left of a finding to c
 LARGE_BYTES = 4 << 20
 IN_PROCESS_BYTES = 32 << 20  # of a history that is judged without Spark, at most
 CUT_SHORT = frozenset(("BED_FAILED", "INTERRUPTED", NODE_GONE, DISK_FULL))
-CONSEQUENT = frozenset(  # what a run that was cut short lacks, as a matter of course
-    (
-        *("NO_LOAD", "NO_OPERATIONS", "NO_FINAL_READ", "FAULTS_MISSING", "IDLE_FAULTS"),
-        *("NO_OK_BEFORE", "NO_OK_BETWEEN", "NO_OK_AFTER", "REPLICAS_NOT_COMPARED"),
-    )
-)
 
 UNFETCHED = re.compile(rf"\b{Unfetched.__module__}\.{Unfetched.__name__}: (.+)")
 
@@ -165,16 +159,34 @@ def asked(
 
 def _isolated(check: Check, name: str, history: History, trial: Trial, spark: Any) -> Result:
     try:
-        return check(history, trial, spark)
+        return _declared(check(history, trial, spark), name)
     except Exception as e:
         if said := UNFETCHED.search(str(e)):  # as an executor told it, in a page of Java
             raise Unfetched(said[1]) from e
         if isinstance(e, Unfetched):
             raise
-        lines = [line.strip() for line in f"{type(e).__name__}: {e}".splitlines() if line.strip()]
+        lines = [line.strip() for line in registry.blamed(e).splitlines() if line.strip()]
         words = " ".join((lines[0], lines[-1]) if len(lines) > 1 else lines)[:400]
-        why = f"the checker {name} failed ({words}); please report it with this run"
-        return Result(name, reasons=(Reason("CHECKER_FAILED", why),))
+        return _failed(name, f"the checker {name} failed ({words}); please report it with this run")
+
+
+def _declared(result: Result, name: str) -> Result:
+    """The result, if the checker declares all codes in it; else a failure of the checker."""
+    plugin = registry.checker(name)
+    codes = [(f.code, plugin.findings, "finding") for f in result.findings]
+    codes += [(r.code, plugin.reasons, "reason") for r in result.reasons]
+    for code, declared, what in codes:
+        if code not in declared:
+            return _failed(
+                name,
+                f"the checker {name} gave the {what} {code}, which its PLUGIN does not declare; add"
+                f" it to its {what}s and check the run again",
+            )
+    return result
+
+
+def _failed(name: str, why: str) -> Result:
+    return Result(name, reasons=(Reason("CHECKER_FAILED", why),))
 
 
 # ---------------------------------------------------------------------------------- concluding
@@ -191,8 +203,14 @@ def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verd
     if DOUBTFUL in _codes(own):
         results = tuple(map(undated, results))
     said = _codes(own)
-    known = said | CONSEQUENT if said & CUT_SHORT else said
-    theirs = [r for result in results for r in result.reasons if r.code not in known]
+    cut_short = bool(said & CUT_SHORT)
+    theirs = [
+        reason
+        for result in results
+        for reason in result.reasons
+        if reason.code not in said
+        and not (cut_short and reason.code in registry.cut_short(result.checker))
+    ]
     reasons = tuple(dict.fromkeys((*own, *theirs)))
     verdict = add_up(results)
     if verdict is Judgement.VALID and reasons:

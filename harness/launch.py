@@ -144,7 +144,7 @@ class Running:
     def _what_stays(self) -> str:
         """After an end that took nothing down: what does, where hosts outlive the driver."""
         hosts = self.run.trial().hosts
-        if self._stops < 2 or not registry.healer(hosts):
+        if self._stops < 2 or not registry.hosts(hosts).heal:
             return ""
         return f"; what is left on its hosts is removed by: {seatrial()} heal {self.run.path}"
 

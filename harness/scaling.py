@@ -83,7 +83,7 @@ def _in_force(trial: Trial, name: str) -> float | int:
     not say it. BadRequest when that is no number, or nobody knows it."""
     known: Row = trial.settings
     if name not in known:
-        asked = getattr(registry.module("system", trial.system), "in_force", None)
+        asked = registry.system(trial.system).in_force
         known = asked(trial) if asked else {}
     if name not in known:
         raise BadRequest(

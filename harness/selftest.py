@@ -142,7 +142,7 @@ def cases(
 
 
 def _mutants(system: str) -> Mapping[str, Any]:
-    known: Mapping[str, Any] = getattr(registry.module("system", system), "mutants", dict)()
+    known = registry.system(system).mutants()
     if not known:
         raise BadRequest(f"the system {system} has no mutants, so there is nothing to test here")
     return known

@@ -297,7 +297,7 @@ def replayed(run: RunDir) -> Request:
     if not run.plan_file.is_file():
         raise BadRequest(f"{run.path} has no plan.toml: it ended before its plan was made")
     trial = run.trial()
-    if check := getattr(registry.module("hosts", trial.hosts), "replayable", None):
+    if check := registry.hosts(trial.hosts).replayable:
         check(run)
     return Request(trial, run.plan_text())
 
@@ -351,7 +351,7 @@ def _attempt(name: str, run: RunDir) -> None:
     try:
         registry.load("report", name)(run)
     except Exception as e:
-        say(f"the {name} report of {run.name} could not be made: {type(e).__name__}: {e}")
+        say(f"the {name} report of {run.name} could not be made: {registry.blamed(e)}")
 
 
 def _refuse_unwritable(path: Path) -> None:

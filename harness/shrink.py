@@ -373,7 +373,7 @@ def _simpler(case: Case) -> Asking:
 
 def _simpler_ones(plan: Faults, number: int) -> list[Faults]:
     fault = plan[number]
-    defaults = {k: p.default for k, p in registry.module("fault", fault.kind).PARAMS.items()}
+    defaults = {k: p.default for k, p in registry.fault(fault.kind).params.items()}
     ones = [replace(fault, params=defaults, after="", until=""), replace(fault, params=defaults)]
     ones += [replace(fault, after=""), replace(fault, until="")]
     ones += [replace(fault, params={**fault.params, key: value}) for key, value in defaults.items()]

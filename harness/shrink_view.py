@@ -140,7 +140,7 @@ def plan(case: Case) -> str:
     """The plan as one would write it: without what goes without saying."""
     kinds = {fault.kind for fault in case.plan}
     defaults = {
-        kind: {name: param.default for name, param in registry.module("fault", kind).PARAMS.items()}
+        kind: {name: param.default for name, param in registry.fault(kind).params.items()}
         for kind in sorted(kinds)
     }
     text: str = registry.nemesis().dump(plainly(case.plan, defaults))

@@ -38,18 +38,6 @@ from harness.verdict import Verdict
 LAWS = "invariants"
 STOPPED = "STOPPED"  # the failure class of a world that did not come to its end
 NO_END = "the simulated world stopped: nothing was left to happen, and the run had not ended"
-STANDSTILL = frozenset(  # reasons to which nothing but a hanging cluster or client leads in a world
-    {
-        *("NO_LOAD", "NO_OPERATIONS", "NO_OK_AFTER"),
-        *("NO_FINAL_READ", "NO_FINAL_LOOK", "OBJECTS_NOT_READ"),
-    }
-)
-OF_SINGLE_FAULTS = frozenset(
-    {
-        *("FAULT_NOT_OBSERVED", "FAULTS_MISSING", "MASTER_FAULT_UNSEEN", "IDLE_FAULTS"),
-        *("NO_OK_BEFORE", "NO_OK_BETWEEN"),
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -139,7 +127,9 @@ def stood_still(history: History, verdict: Verdict) -> tuple[str, ...]:
         return ()
     if any(one.may_break("recovers") for one in unclaimed_faults(history, trial)):
         return ()
-    return tuple(sorted({reason.code for reason in verdict.reasons} & STANDSTILL))
+    return tuple(
+        sorted({reason.code for reason in verdict.reasons} & registry.reasons("standstill"))
+    )
 
 
 def _standstill(verdict: Verdict, codes: tuple[str, ...]) -> str:
@@ -162,7 +152,7 @@ def _invoked(verdict: Verdict) -> int:
 
 def _unproven(verdict: Verdict) -> tuple[str, ...]:
     codes = {reason.code for reason in verdict.reasons}
-    return tuple(sorted(codes - OF_SINGLE_FAULTS))
+    return tuple(sorted(codes - registry.reasons("unobserved") - registry.reasons("spacing")))
 
 
 def happened(told: pa.Table) -> dict[str, int]:

@@ -58,7 +58,7 @@ def _sized(trial: Trial, random: Random, planned: bool) -> Trial:
 def _load(trial: Trial, own: Random) -> dict[str, Any]:
     """Drawn again until it fits what is set: ordered sends want a queue for each producer."""
     make = registry.load("workload", trial.workload)
-    swarm = getattr(registry.module("workload", trial.workload), "swarm", None)
+    swarm = registry.workload(trial.workload).swarm
     if swarm is None:
         return dict(trial.load)
 
@@ -74,6 +74,6 @@ def _load(trial: Trial, own: Random) -> dict[str, Any]:
 
 
 def _drawn(kind: str, name: str, random: Random, *told: Any) -> dict[str, Any]:
-    swarm = getattr(registry.module(kind, name), "swarm", None)
+    swarm = (registry.system(name) if kind == "system" else registry.hosts(name)).swarm
     own = Random(random.getrandbits(64))  # what one draws is nothing to the others
     return dict(swarm(own, *told)) if swarm else {}

@@ -148,7 +148,7 @@ def seen_of(fault: FaultInterval) -> Seen:
 
 def words(seen: Seen) -> str:
     """The fault as one would write it, without what goes without saying: `loss, direction both`."""
-    params = registry.module("fault", seen.kind).PARAMS
+    params = registry.fault(seen.kind).params
     said = [f"{k} {v}" for k, v in seen.params.items() if v != params[k].default]
     return ", ".join((seen.kind, *said))
 

@@ -103,7 +103,7 @@ class Voyage:
         """The agents; if the plan spoils disks, such as can. What no sync has covered is kept in
         mind only if the plan will take it away, since that has its price."""
         kinds = planned_kinds(self.run.plan_text())
-        needs = {need for kind in kinds for need in registry.module("fault", kind).NEEDS}
+        needs = {need for kind in kinds for need in registry.fault(kind).needs}
         if not needs & GATED or not isinstance(self.hosts, Gating):
             return agents
         cluster = [node for node in nodes if node.role != CLIENT]
@@ -360,7 +360,7 @@ def _failed(run: RunDir, lifeline: Lifeline, error: Exception) -> int:
         case OSError():
             sentence = f"this machine refused: {error}"
         case _:
-            sentence = f"Seatrial itself failed: {type(error).__name__}: {error}; see {run.log}"
+            sentence = f"{registry.blamed(error)}; see {run.log}"
     with suppress(OSError):
         run.update_state(error=sentence)
     lifeline.say({"failed": sentence})

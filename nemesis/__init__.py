@@ -11,7 +11,7 @@ so what was not observed is recorded as `partial` or `failed`, never as `install
 A network fault is a set of directed links with an effect. Shapes are pure functions that make such
 sets (`_links`), and one fabric merges the rules of all faults in force, so that healing one leaves
 the other (`_fabric`). Faults reach nodes through an agent's few verbs and nothing else, so every
-fault works on every kind of host that has the verbs it `NEEDS`.
+fault works on every kind of host that has the verbs it `needs`.
 
 The front door: `planned` is a trial's plan, checked (`draw` or `load`, then `check`), `swarm` a
 dense one for campaigns, `shown` one that shows each kind, `dump` saves it, `carry_out` does it;

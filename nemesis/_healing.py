@@ -18,8 +18,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from harness import registry
 from harness.contracts import Bed, Injection, Observation, Recurring
-from harness.errors import BedFailed, NodeGone, in_words
+from harness.errors import BedFailed, NodeGone
 from nemesis._interval import Interval
 from nemesis._ledger import Ledger
 from nemesis._stopwatch import timing
@@ -75,7 +76,7 @@ class Healer:
             raise
         except Exception as e:
             interval.gone = isinstance(e, NodeGone)
-            self._failed(interval, in_words(e))
+            self._failed(interval, registry.blamed(e))
             return e
         interval.evidence.pop("healing", None)
         return None
@@ -110,7 +111,7 @@ class Healer:
             if not isinstance(e, BedFailed):
                 self._broken.append(e)
             interval.gone |= isinstance(e, NodeGone)
-            return Observation("failed", {"not_seen": in_words(e)})
+            return Observation("failed", {"not_seen": registry.blamed(e)})
 
     def _give_up(self, interval: Interval, why: str) -> None:
         words, interval.injection = f"{interval.words}: {why}", None

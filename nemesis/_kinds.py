@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 from harness import registry
-from harness.contracts import Node, Param, PlannedFault
+from harness.contracts import FaultPlugin, Node, Param, PlannedFault
 from harness.errors import BadRequest, UnknownName
 from harness.trial import Trial
 from nemesis._aliases import Alias, aliases
@@ -32,29 +31,28 @@ def alias_of(name: str) -> Alias:
     return known[name]
 
 
-def completed(fault: PlannedFault, module: ModuleType) -> PlannedFault:
+def completed(fault: PlannedFault, plugin: FaultPlugin) -> PlannedFault:
     """With the defaults of what it leaves out."""
-    defaults = {name: param.default for name, param in module.PARAMS.items()}
+    defaults = {name: param.default for name, param in plugin.params.items()}
     return replace(fault, params={**defaults, **fault.params})
 
 
-def hits_clients(module: ModuleType) -> bool:
+def hits_clients(plugin: FaultPlugin) -> bool:
     """Whether a fault of this kind can do anything to clients: to what they send, or as it says."""
-    return "links" in module.NEEDS or getattr(module, "HITS_CLIENTS", False)
+    return "links" in plugin.needs or plugin.hits_clients
 
 
 def of_clients(kind: str, trial: Trial) -> bool:
     """Whether drawn plans also aim such faults at clients: the workload says so, and the trial
     names no targets."""
-    workload = registry.module("workload", trial.workload)
-    return not trial.targets and kind in getattr(workload, "CLIENT_FAULTS", ())
+    return not trial.targets and kind in registry.workload(trial.workload).client_faults
 
 
 def fitting(kind: str, targets: Sequence[str], nodes: Sequence[Node]) -> tuple[str, ...]:
     """Of these targets those that such a fault can hit. BadRequest when there are some, and it can
     hit none of them."""
-    suits = getattr(registry.module("fault", kind), "suits", None)
-    fit = tuple(target for target in targets if not suits or suits(target, nodes))
+    suits = registry.fault(kind).suits
+    fit = tuple(target for target in targets if suits(target, nodes))
     if targets and not fit:
         raise BadRequest(
             f"{kind} can hit none of the targets {', '.join(targets)}; add one that it can, or"
@@ -64,7 +62,7 @@ def fitting(kind: str, targets: Sequence[str], nodes: Sequence[Node]) -> tuple[s
 
 
 def of_link(
-    target: str, given: Mapping[str, Any], module: ModuleType, by_lot: bool = False
+    target: str, given: Mapping[str, Any], plugin: FaultPlugin, by_lot: bool = False
 ) -> tuple[str, dict[str, Any]]:
     """Target and parameters, where `A -> B` as target is short for what A sends to B.
 
@@ -77,7 +75,7 @@ def of_link(
         return target, dict(given)
     if not source.strip() or not sink.strip():
         raise BadRequest(f"{target!r} names one end of a link only; write 'master -> slave'")
-    params: Mapping[str, Param] = module.PARAMS
+    params = plugin.params
     if not {"from", "direction"} <= params.keys():
         raise BadRequest(f"{target!r} is a link, and this fault does nothing to links")
     words = {"from": sink.strip(), "direction": DIRECTIONS[arrow]}

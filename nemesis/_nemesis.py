@@ -292,8 +292,9 @@ class _Nemesis:
     def _scene(self, interval: Interval, standing: Standing) -> Scene:
         met = self._met(interval)
 
-        module = registry.module("fault", interval.planned.kind)
-        clients = hits_clients(module)  # else `fault-0` does not mean those that it had hit
+        clients = hits_clients(
+            registry.fault(interval.planned.kind)
+        )  # else `fault-0` does not mean those that it had hit
         nodes = [node for node in self.bed.nodes if clients or node.role != CLIENT]
 
         def aim(selector: str, spare: Collection[str] = ()) -> tuple[Node, ...]:

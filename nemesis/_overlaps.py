@@ -8,7 +8,6 @@ part, who is drawn by lot, and what waits for a condition is not known beforehan
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from harness import registry
 from harness.contracts import Node, PlannedFault
@@ -30,7 +29,7 @@ def overlapped(plan: Sequence[PlannedFault], number: int, nodes: Sequence[Node])
 
 def hold(*faults: PlannedFault) -> bool:
     """Whether each of them takes hold of processes."""
-    return all(SHARING.isdisjoint(registry.module("fault", fault.kind).NEEDS) for fault in faults)
+    return all(SHARING.isdisjoint(registry.fault(fault.kind).needs) for fault in faults)
 
 
 def _hit_again(one: PlannedFault, other: PlannedFault, nodes: Sequence[Node]) -> bool:
@@ -43,16 +42,8 @@ def _hit_again(one: PlannedFault, other: PlannedFault, nodes: Sequence[Node]) ->
 
 def _cut_again(one: PlannedFault, other: PlannedFault, nodes: Sequence[Node]) -> bool:
     """Both cut the same links, in whatever words."""
-    cuts = [
-        getattr(registry.module("fault", fault.kind), "surely_cut", _nothing)(fault, nodes)
-        for fault in (one, other)
-    ]
+    cuts = [registry.fault(fault.kind).surely_cut(fault, nodes) for fault in (one, other)]
     return bool(cuts[0]) and cuts[0] == cuts[1]
-
-
-def _nothing(_fault: PlannedFault, _nodes: Sequence[Node]) -> frozenset[Any]:
-    """Of a kind that cuts no links."""
-    return frozenset()
 
 
 def _meet(one: PlannedFault, other: PlannedFault) -> bool:
@@ -65,7 +56,7 @@ def _meet(one: PlannedFault, other: PlannedFault) -> bool:
 
 def _victims(fault: PlannedFault, nodes: Sequence[Node]) -> set[str]:
     """Names of those that it hits, whatever the moment; nobody when that depends on it."""
-    params = registry.module("fault", fault.kind).PARAMS
+    params = registry.fault(fault.kind).params
     named = [str(fault.params[name]) for name, param in params.items() if param.unit == "selector"]
     selectors = [selector for selector in (fault.target, *named) if selector]
     if not all(_targets.lasts(selector, nodes) for selector in selectors):

@@ -10,13 +10,13 @@ meant to test. Refused as well is what would break the same thing on the same no
 while the first lasts, what waits for a fault that there is not, and what no node can mean.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from random import Random
 
 from harness import plans, registry
-from harness.contracts import Node, Param, PlannedFault
+from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.trial import Trial
 from nemesis import _conditions, _targets
@@ -114,18 +114,18 @@ def _dealt(kinds: Sequence[Alias], windows: int, random: Random) -> list[list[Al
 def _drawn(
     alias: Alias, at_s: float, trial: Trial, random: Random, nodes: Sequence[Node]
 ) -> PlannedFault:
-    module = registry.module("fault", alias.kind)
+    plugin = registry.fault(alias.kind)
     targets = fitting(alias.kind, trial.targets, nodes)
     if alias.settled:
         own = random.choice(targets) if targets else ""
         target, params = alias.target or own, alias.params
     else:
-        target, params = module.drawn(random, targets)
+        target, params = plugin.drawn(random, targets)
         if of_clients(alias.kind, trial) and random.random() < AT_CLIENTS:
             target, params = ONE_CLIENT, {}
-    target, given = of_link(target, params, module, by_lot=True)
+    target, given = of_link(target, params, plugin, by_lot=True)
     fault = PlannedFault(alias.kind, at_s, trial.rhythm.fault_s, target, given)
-    return completed(fault, module)
+    return completed(fault, plugin)
 
 
 # ---------------------------------------------------------------------------------------- check
@@ -201,24 +201,23 @@ def _check_targets(
     fault: PlannedFault, earlier: list[str], nodes: Sequence[Node], where: Where
 ) -> None:
     """`earlier`: names of the faults before this one."""
-    module = registry.module("fault", fault.kind)
+    plugin = registry.fault(fault.kind)
     with _placed(where, "params"):
-        module.check(fault)
+        plugin.check(fault)
     for key, event in zip(("after", "until"), _events(fault), strict=True):
         if event and event.by:
             with _placed(where, key):
                 _targets.check_lasting(event.by, nodes, earlier)
     words = [*earlier, _targets.TELLER] if _conditions.event_of(fault.after) else earlier
-    params: Mapping[str, Param] = module.PARAMS
-    named = [name for name, param in params.items() if param.unit == "selector"]
+    named = [name for name, param in plugin.params.items() if param.unit == "selector"]
     selectors = ((f"params.{name}", fault.params[name]) for name in named)
     for key, selector in (("target", fault.target), *selectors):
         if selector:
             with _placed(where, key):
                 _targets.check(selector, nodes, words)
     with _placed(where, "params"):
-        getattr(module, "check_nodes", _anybody)(fault, nodes)
-    if not hits_clients(module) and _targets.reaches_clients(fault.target, nodes):
+        plugin.check_nodes(fault, nodes)
+    if not hits_clients(plugin) and _targets.reaches_clients(fault.target, nodes):
         raise BadRequest(
             f"{where('target')}: clients can be cut off but not hit by {fault.kind}; target servers"
         )
@@ -226,8 +225,7 @@ def _check_targets(
 
 def _check_hits(fault: PlannedFault, nodes: Sequence[Node], where: Where) -> None:
     """A fault by hand has something that it could touch. Drawn ones fit themselves."""
-    hopeless = getattr(registry.module("fault", fault.kind), "hopeless", None)
-    if why := hopeless and hopeless(fault, nodes):
+    if why := registry.fault(fault.kind).hopeless(fault, nodes):
         raise BadRequest(f"{where('target' if fault.target else 'params')} {why}")
 
 
@@ -238,15 +236,6 @@ def _placed(where: Where, key: str) -> Iterator[None]:
         yield
     except BadRequest as e:
         raise BadRequest(f"{where(e.key or key)}: {e}") from e
-
-
-def _anybody(_fault: PlannedFault, _nodes: Sequence[Node]) -> None:
-    """Of a kind whose parameters name no nodes but by selectors."""
-
-
-def _no_time(_fault: PlannedFault, _nodes: Sequence[Node]) -> float:
-    """Of a kind that is done as soon as it is applied."""
-    return 0.0
 
 
 def _check_order(fault: PlannedFault, number: int, of: int, where: Where) -> None:
@@ -278,7 +267,7 @@ def _check_times(
             f" s to notice a silent node; make it at least {least_s:g} s, or set short_faults ="
             " true"
         )
-    takes_s = getattr(registry.module("fault", fault.kind), "takes_s", _no_time)(fault, nodes)
+    takes_s = registry.fault(fault.kind).takes_s(fault, nodes)
     if fault.for_s < takes_s - 1e-9 and not trial.short_faults:
         raise BadRequest(
             f"{where('for_s')} lasts {fault.for_s:g} s, but what it is set to do takes"
@@ -294,7 +283,7 @@ def _check_times(
 
 
 def _check_possible(fault: PlannedFault, can: frozenset[str], trial: Trial, where: Where) -> None:
-    missing = registry.module("fault", fault.kind).NEEDS - can
+    missing = registry.fault(fault.kind).needs - can
     if missing:
         raise Unsupported(
             f"{where('kind')} cannot be done on {trial.hosts} hosts, which lack:"

@@ -1,17 +1,16 @@
 """A plan that shows every fault, one after the other, each on a cluster that is whole again.
 
-A fault's file says what is to be shown of it (`SHOWN`: target and parameters, and for how many
+A fault's file says what is to be shown of it (`shown`: target and parameters, and for how many
 seconds if it needs longer than others); of one that does not, something is drawn that hits a single
 slave if it can.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from harness import registry
-from harness.contracts import Node, PlannedFault
+from harness.contracts import FaultPlugin, Node, PlannedFault
 from harness.errors import BadRequest
 from nemesis import _conditions, _targets
 from nemesis._kinds import alias_of, completed
@@ -39,34 +38,34 @@ def shown(
     plan: list[PlannedFault] = []
     lacking = {}
     for kind in filter(None, dict.fromkeys(alias_of(name).kind for name in names)):
-        module = registry.module("fault", kind)
-        if missing := module.NEEDS - can:
+        plugin = registry.fault(kind)
+        if missing := plugin.needs - can:
             lacking[kind] = f"{hosts} hosts lack: {', '.join(sorted(missing))}"
             continue
-        for target, params, *longer_s in _ways(kind, module, nodes):
+        for target, params, *longer_s in _ways(kind, plugin, nodes):
             after = f"{_conditions.WHOLE} within {WHOLE_WITHIN_S:g} s" if plan else ""
             lasts_s = max([for_s, *longer_s])
             fault = PlannedFault(kind, FIRST_S, lasts_s, target, params, after)
-            plan.append(completed(fault, module))
+            plan.append(completed(fault, plugin))
     return Shown(tuple(plan), lacking)
 
 
-def _ways(kind: str, module: ModuleType, nodes: Sequence[Node]) -> Iterator[Way]:
-    if ways := getattr(module, "SHOWN", ()):
-        yield from ways
+def _ways(kind: str, plugin: FaultPlugin, nodes: Sequence[Node]) -> Iterator[Way]:
+    if plugin.shown:
+        yield from plugin.shown
         return
     for targets in ((GENTLE,), ()):
-        target, params = module.drawn(Random(f"{kind}/shown"), targets)
-        if not targets or _makes_sense(kind, module, target, params, nodes):
+        target, params = plugin.drawn(Random(f"{kind}/shown"), targets)
+        if not targets or _makes_sense(kind, plugin, target, params, nodes):
             yield target, params
             return
 
 
 def _makes_sense(
-    kind: str, module: ModuleType, target: str, params: Mapping[str, Any], nodes: Sequence[Node]
+    kind: str, plugin: FaultPlugin, target: str, params: Mapping[str, Any], nodes: Sequence[Node]
 ) -> bool:
     try:
-        module.check(completed(PlannedFault(kind, 0.0, 1.0, target, params), module))
+        plugin.check(completed(PlannedFault(kind, 0.0, 1.0, target, params), plugin))
         _targets.check(target, nodes)
     except BadRequest:
         return False

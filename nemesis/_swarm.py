@@ -91,7 +91,7 @@ def _weather(
     random: Random, trial: Trial, detection_s: float, nodes: Sequence[Node], can: frozenset[str]
 ) -> Weather:
     kinds = tuple(name for name in trial.faults if alias_of(name).kind) or tuple(
-        kind for kind in claimed(trial) if can >= registry.module("fault", kind).NEEDS
+        kind for kind in claimed(trial) if can >= registry.fault(kind).needs
     )
     own = () if trial.targets else _targets_of(random, nodes)
     lasting = LONG_LASTING if random.random() < LONG else LASTING
@@ -122,7 +122,7 @@ def _faults(random: Random, weather: Weather, until_s: float) -> Iterator[Planne
         for_s = max(LEAST_FOR_S, weather.for_s * random.lognormvariate(0, SKEW))
         ((kind, way),) = random.choices(weather.ways, weather.weights)
         target, params = way(random)
-        defaults = {name: p.default for name, p in registry.module("fault", kind).PARAMS.items()}
+        defaults = {name: p.default for name, p in registry.fault(kind).params.items()}
         for_s = min(for_s, until_s - at_s)
         yield PlannedFault(kind, round(at_s, 3), round(for_s, 3), target, {**defaults, **params})
         at_s += random.expovariate(1 / weather.gap_s)
@@ -142,8 +142,7 @@ def _for(kind: str, trial: Trial, own: Sequence[str], nodes: Sequence[Node]) -> 
     """The targets that a kind is drawn from: the trial's that it can hit, or of our own."""
     if trial.targets:
         return fitting(kind, trial.targets, nodes)
-    usual = getattr(registry.module("fault", kind), "usual", None)
-    return usual(own) if usual else own
+    return registry.fault(kind).usual(own)
 
 
 def _means(selector: str, nodes: Sequence[Node]) -> bool:
@@ -158,7 +157,7 @@ def _way(alias: Alias, targets: Sequence[str], nodes: Sequence[Node]) -> tuple[s
     """How faults of a kind are drawn."""
     if alias.settled:
         return alias.kind, lambda random: (alias.target or random.choice(targets), alias.params)
-    drawn: Callable[[Random, Sequence[str]], Victim] = registry.module("fault", alias.kind).drawn
+    drawn = registry.fault(alias.kind).drawn
     if alias.kind == "partition":
         sides = [side for side in SIDES if _means(side, nodes)]
         return alias.kind, lambda random: _cut(random, targets, sides)

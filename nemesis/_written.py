@@ -216,19 +216,19 @@ def _read(row: Row, refuse: Refuse) -> PlannedFault:
     alias = alias_of(row["kind"])
     if not alias.kind:
         raise refuse("kind", f"{row['kind']} is no fault; leave the whole [[fault]] out")
-    module = registry.module("fault", alias.kind)
+    plugin = registry.fault(alias.kind)
     try:
         own = {**alias.params, **row.get("params", {})}
-        target, given = of_link(row.get("target") or alias.target, own, module)
+        target, given = of_link(row.get("target") or alias.target, own, plugin)
     except BadRequest as e:
         raise refuse("target", str(e)) from e
     for name, value in given.items():
-        if problem := unfit(module.PARAMS, name, value):
+        if problem := unfit(plugin.params, name, value):
             raise refuse(f"params.{name}", problem)
     fault = PlannedFault(**{**row, "kind": alias.kind, "params": given, "target": target})
-    fault = completed(replace(fault, at_s=float(fault.at_s), for_s=float(fault.for_s)), module)
+    fault = completed(replace(fault, at_s=float(fault.at_s), for_s=float(fault.for_s)), plugin)
     try:
-        module.check(fault)
+        plugin.check(fault)
     except BadRequest as e:
         raise refuse(e.key or "params", str(e)) from e
     return fault

@@ -16,6 +16,7 @@ from harness.contracts import (
     Bed,
     Effect,
     Effects,
+    FaultPlugin,
     Link,
     Param,
     PlannedFault,
@@ -23,7 +24,7 @@ from harness.contracts import (
 )
 from harness.errors import BadRequest
 from nemesis._flights import HEADERS_BYTES, Measured, by_sink, fly, per_s
-from nemesis._network import (  # noqa: F401 - part of what a fault offers
+from nemesis._network import (
     DIRECTIONS,
     chosen,
     counted,
@@ -37,21 +38,6 @@ SURE = 1.1  # of a rate: how many times as much nothing on a narrow link can be
 PROBED_S = 0.4  # what is sent to see a rate, in seconds of it
 LEAST, MOST = 20, 400  # datagrams
 LARGEST_BYTES = 1200
-
-# what comes late is missed: another node may be elected without what this one acknowledged
-EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY)
-NEEDS = frozenset({"links", "bandwidth"})
-PARAMS = {
-    "bytes_per_s": Param(1e6, "what a link carries", unit="bytes/s", low=10_000, high=10e6),
-    "per": Param("link", "whether all links into a node share it", among=("link", "node")),
-    "from": Param("", "whose packets have little room", unit="selector"),
-    "direction": Param("in", "what is narrow, seen from the target", among=DIRECTIONS),
-    "clients": Param(False, "what clients send and receive has little room too"),
-}
-SHOWN = (
-    ("one server", {"bytes_per_s": 200_000.0}),
-    ("one server", {"bytes_per_s": 500_000.0, "per": "node"}),
-)
 
 
 def check(planned: PlannedFault) -> None:
@@ -87,6 +73,29 @@ def fault(planned: PlannedFault, scene: Scene) -> "Bandwidth":
     rate = planned.params["bytes_per_s"]
     effect = Effect(node_bytes_per_s=rate) if per_node else Effect(bytes_per_s=rate)
     return Bandwidth(scene, victims, dict.fromkeys(links, effect), rate, per_node)
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # what comes late is missed: another node may be elected without what this one acknowledged
+    effects=Effects(may_break=ANY_BUT_INTEGRITY),
+    needs=frozenset({"links", "bandwidth"}),
+    params={
+        "bytes_per_s": Param(1e6, "what a link carries", unit="bytes/s", low=10_000, high=10e6),
+        "per": Param("link", "whether all links into a node share it", among=("link", "node")),
+        "from": Param("", "whose packets have little room", unit="selector"),
+        "direction": Param("in", "what is narrow, seen from the target", among=DIRECTIONS),
+        "clients": Param(False, "what clients send and receive has little room too"),
+    },
+    shown=(
+        ("one server", {"bytes_per_s": 200_000.0}),
+        ("one server", {"bytes_per_s": 500_000.0, "per": "node"}),
+    ),
+    drawn=drawn,
+    check=check,
+    hopeless=hopeless,
+    lacking=lacking,
+)
 
 
 class Bandwidth(PacedFault):

@@ -16,6 +16,7 @@ from typing import Any
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
     Effects,
+    FaultPlugin,
     Node,
     Observation,
     Param,
@@ -34,16 +35,9 @@ SLACK_S, SLACK_RATE = 0.05, 0.02
 SKEWS = (0.3, 2.0, 30.0, 3600.0)
 RATES = (0.5, 0.9, 1.1, 2.0)
 
-# records may outlive or lose their time, leases overlap, and the later write lose
-EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY)
-NEEDS = frozenset({"signal", "clock"})
-PARAMS = {
-    "skew_s": Param(60.0, "ahead of the true time, or behind", unit="s", low=-1e8, high=1e8),
-    "rate": Param(1.0, "seconds that it counts in one", unit="s", low=0.01, high=100.0),
-}
 SHOWN = (("one broker", {"skew_s": -30.0}), ("one broker", {"skew_s": 0.0, "rate": 1.5}))
 
-Shown = Mapping[str, Mapping[str, float]]  # by process: ahead_s, rate
+Readings = Mapping[str, Mapping[str, float]]  # by process: ahead_s, rate
 
 
 def check(planned: PlannedFault) -> None:
@@ -77,6 +71,22 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 def fault(planned: PlannedFault, scene: Scene) -> "Clock":
     victims = scene.aim(planned.target, spare=scene.held)
     return Clock(scene, victims, planned.params["skew_s"], planned.params["rate"])
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # records may outlive or lose their time, leases overlap, and the later write lose
+    effects=Effects(may_break=ANY_BUT_INTEGRITY),
+    needs=frozenset({"signal", "clock"}),
+    params={
+        "skew_s": Param(60.0, "ahead of the true time, or behind", unit="s", low=-1e8, high=1e8),
+        "rate": Param(1.0, "seconds that it counts in one", unit="s", low=0.01, high=100.0),
+    },
+    shown=(("one broker", {"skew_s": -30.0}), ("one broker", {"skew_s": 0.0, "rate": 1.5})),
+    drawn=drawn,
+    check=check,
+    check_nodes=check_nodes,
+)
 
 
 def is_right(shown: Mapping[str, float]) -> bool:
@@ -136,14 +146,14 @@ class Clock:
         finally:
             self._hold.let_go()
 
-    async def _do(self, node: str, verb: str, *words: object) -> Shown:
+    async def _do(self, node: str, verb: str, *words: object) -> Readings:
         """What the clocks of the node's processes show; nothing when there are none."""
         process = self._bed.system.process(node)
         state = await self._bed.agents[node].state(process)
         if state.state not in ALIVE:
             return {}
         try:
-            shown: Shown = await there(self._bed, node, "wall_clock", verb, state.pid, *words)
+            shown: Readings = await there(self._bed, node, "wall_clock", verb, state.pid, *words)
         except BedFailed:
             if (await self._bed.agents[node].state(process)).state in ALIVE:
                 raise
@@ -151,7 +161,7 @@ class Clock:
         return shown
 
 
-def _observation(seen: Mapping[str, Shown], holds: Any) -> Observation:
+def _observation(seen: Mapping[str, Readings], holds: Any) -> Observation:
     """Installed when it holds for every process of every victim, failed when for none."""
     good = sum(bool(shown) and all(map(holds, shown.values())) for shown in seen.values())
     first = next((each for shown in seen.values() for each in shown.values()), None)

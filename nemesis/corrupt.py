@@ -18,32 +18,19 @@ from harness.contracts import (
     Destroys,
     Effects,
     Ends,
+    FaultPlugin,
     Node,
     Observation,
     Param,
     PlannedFault,
     Scene,
 )
-from nemesis._processes import check  # noqa: F401 - part of what a fault offers
+from nemesis._processes import check
 from nemesis._stopped import Destroying, damaged
 from nemesis._waiting import NS, each, reached
 
 TARGETS = ("one slave", "one broker", "minority broker")
 SETTLE_S = 10.0  # in which a node answers, or refuses its files and ends
-
-# a record that was damaged may be read as a sound one
-EFFECTS = Effects(
-    may_break=ALL_DEMANDS, ends=Ends.BOUNCED, excuses_exit=True, destroys=Destroys.TARGETS
-)
-NEEDS = frozenset({"signal", "restart", "files"})
-PARAMS = {
-    "how": Param("flip", "what is done to the files", among=("flip", "truncate")),
-    "files": Param("*", "which of the node's data, as a pattern of paths"),
-    "bits": Param(16.0, "flip: how many on each node", low=1.0, high=1e6),
-    "bytes": Param(1000.0, "truncate: how many on each node", unit="bytes", low=1.0, high=1e9),
-    "stripes": Param(True, "flip: no place is hit on two nodes"),
-}
-SHOWN = (("one slave", {"how": "flip"}), ("one slave", {"how": "truncate"}))
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
@@ -54,6 +41,26 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 
 def fault(planned: PlannedFault, scene: Scene) -> "Corrupt":
     return Corrupt(scene, scene.aim(planned.target, spare=scene.held), planned.params)
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # a record that was damaged may be read as a sound one
+    effects=Effects(
+        may_break=ALL_DEMANDS, ends=Ends.BOUNCED, excuses_exit=True, destroys=Destroys.TARGETS
+    ),
+    needs=frozenset({"signal", "restart", "files"}),
+    params={
+        "how": Param("flip", "what is done to the files", among=("flip", "truncate")),
+        "files": Param("*", "which of the node's data, as a pattern of paths"),
+        "bits": Param(16.0, "flip: how many on each node", low=1.0, high=1e6),
+        "bytes": Param(1000.0, "truncate: how many on each node", unit="bytes", low=1.0, high=1e9),
+        "stripes": Param(True, "flip: no place is hit on two nodes"),
+    },
+    shown=(("one slave", {"how": "flip"}), ("one slave", {"how": "truncate"})),
+    drawn=drawn,
+    check=check,
+)
 
 
 class Corrupt(Destroying):

@@ -9,20 +9,13 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import CLIENT, Effects, Node, Observation, PlannedFault, Scene
+from harness.contracts import CLIENT, Effects, FaultPlugin, Node, Observation, PlannedFault, Scene
 from harness.errors import BadRequest
 from nemesis._processes import Hold
 from nemesis._waiting import NS, each, reached
 
 TARGET = "one client"
 BACK_WITHIN_S = 20.0
-
-HITS_CLIENTS = True
-# it hits clients: what the system has acknowledged is as safe as before
-EFFECTS = Effects(may_break=frozenset())
-NEEDS = frozenset({"restart"})
-PARAMS: Mapping[str, Any] = {}
-SHOWN: Sequence[Any] = ((TARGET, {}),)
 
 
 def check(planned: PlannedFault) -> None:
@@ -56,6 +49,20 @@ def _means_clients(target: str) -> bool:
 def fault(planned: PlannedFault, scene: Scene) -> "Crash":
     victims = scene.aim(planned.target, spare=scene.held)
     return Crash(scene, [node for node in victims if node.role == CLIENT])
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # it hits clients: what the system has acknowledged is as safe as before
+    effects=Effects(may_break=frozenset()),
+    needs=frozenset({"restart"}),
+    shown=((TARGET, {}),),
+    hits_clients=True,
+    drawn=drawn,
+    check=check,
+    suits=suits,
+    usual=usual,
+)
 
 
 class Crash:

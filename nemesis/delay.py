@@ -20,6 +20,7 @@ from harness.contracts import (
     Bed,
     Effect,
     Effects,
+    FaultPlugin,
     Node,
     Param,
     PlannedFault,
@@ -27,7 +28,7 @@ from harness.contracts import (
 )
 from harness.errors import BadRequest
 from nemesis._flights import COUNT, Measured, fly
-from nemesis._network import (  # noqa: F401 - part of what a fault offers
+from nemesis._network import (
     DIRECTIONS,
     chosen,
     counted,
@@ -40,22 +41,6 @@ TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "
 SURE = 0.75  # of a delay: the way itself may have got that much quicker meanwhile
 UNEVEN = 0.05  # of a jitter: how far packets must be apart, at least
 MORE = 3  # times as many are sent where some overtake, or where their delays differ
-
-# what comes late is missed: another node may be elected without what this one acknowledged
-EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY)
-NEEDS = frozenset({"links", "delay"})
-PARAMS = {
-    "delay_s": Param(0.1, "how much later packets arrive", unit="s", low=0.002, high=10.0),
-    "jitter_s": Param(0.0, "at most so much more, by lot", unit="s", high=10.0),
-    "reorder": Param(0.0, "share of packets that are not late", unit="of 1", high=0.9),
-    "from": Param("", "whose packets are late", unit="selector"),
-    "direction": Param("in", "what is late, seen from the target", among=DIRECTIONS),
-    "clients": Param(False, "what clients send and receive is late too"),
-}
-SHOWN = (
-    ("one server", {"delay_s": 0.1, "direction": "both"}),
-    ("one server", {"delay_s": 0.05, "jitter_s": 0.02, "reorder": 0.25}),
-)
 
 
 def check(planned: PlannedFault) -> None:
@@ -90,6 +75,31 @@ def fault(planned: PlannedFault, scene: Scene) -> "Delay":
     names = ("delay_s", "jitter_s", "reorder")
     effect = Effect(**{name: planned.params[name] for name in names})
     return Delay(scene, victims, dict.fromkeys(links, effect))
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # what comes late is missed: another node may be elected without what this one acknowledged
+    effects=Effects(may_break=ANY_BUT_INTEGRITY),
+    needs=frozenset({"links", "delay"}),
+    params={
+        "delay_s": Param(0.1, "how much later packets arrive", unit="s", low=0.002, high=10.0),
+        "jitter_s": Param(0.0, "at most so much more, by lot", unit="s", high=10.0),
+        "reorder": Param(0.0, "share of packets that are not late", unit="of 1", high=0.9),
+        "from": Param("", "whose packets are late", unit="selector"),
+        "direction": Param("in", "what is late, seen from the target", among=DIRECTIONS),
+        "clients": Param(False, "what clients send and receive is late too"),
+    },
+    shown=(
+        ("one server", {"delay_s": 0.1, "direction": "both"}),
+        ("one server", {"delay_s": 0.05, "jitter_s": 0.02, "reorder": 0.25}),
+    ),
+    drawn=drawn,
+    check=check,
+    takes_s=takes_s,
+    hopeless=hopeless,
+    lacking=lacking,
+)
 
 
 class Delay(PacedFault):

@@ -5,20 +5,29 @@ can read. Its event log and output lie elsewhere. A node that ends for it is sta
 healing.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from harness.contracts import ANY_BUT_INTEGRITY, DiskFault, Effects, PlannedFault, Scene
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    DiskFault,
+    Effects,
+    FaultPlugin,
+    PlannedFault,
+    Scene,
+)
 from nemesis._disks import DiskTrouble
-from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
-
-# a node that can not write may end or be replaced by one that lacks what it has
-EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True)
-NEEDS = frozenset({"disk", "restart"})
-PARAMS: Mapping[str, Any] = {}
-SHOWN: Sequence[tuple[str, Mapping[str, Any]]] = (("one broker", {}),)
+from nemesis._processes import check, drawn
 
 
 def fault(planned: PlannedFault, scene: Scene) -> DiskTrouble:
     victims = scene.aim(planned.target)
     return DiskTrouble(scene, planned.kind, victims, DiskFault("", full=True))
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # a node that can not write may end or be replaced by one that lacks what it has
+    effects=Effects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True),
+    needs=frozenset({"disk", "restart"}),
+    shown=(("one broker", {}),),
+    drawn=drawn,
+    check=check,
+)

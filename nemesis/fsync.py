@@ -17,6 +17,7 @@ from harness.contracts import (
     ANY_BUT_INTEGRITY,
     DiskFault,
     Effects,
+    FaultPlugin,
     Node,
     Param,
     PlannedFault,
@@ -24,18 +25,9 @@ from harness.contracts import (
 )
 from nemesis import _processes
 from nemesis._disks import DiskTrouble
-from nemesis._processes import check  # noqa: F401 - part of what a fault offers
+from nemesis._processes import check
 
 WAYS = ("slow", "fail", "hang")
-
-# a node that can not sync may end or be replaced by one that lacks what it has
-EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True)
-NEEDS = frozenset({"disk", "restart"})
-PARAMS = {
-    "how": Param("slow", "what becomes of a sync", among=WAYS),
-    "delay_s": Param(0.3, "slow: how much longer it takes", unit="s", low=0.001, high=60.0),
-}
-SHOWN = tuple(("one broker", {"how": how}) for how in WAYS)
 
 
 def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
@@ -54,3 +46,19 @@ def fault(planned: PlannedFault, scene: Scene) -> DiskTrouble:
     sync_s = {"slow": delay_s, "hang": inf}.get(how, 0.0)
     wanted = DiskFault("", sync_fails=how == "fail", sync_s=sync_s)
     return DiskTrouble(scene, planned.kind, scene.aim(planned.target), wanted)
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # a node that can not sync may end or be replaced by one that lacks what it has
+    effects=Effects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True),
+    needs=frozenset({"disk", "restart"}),
+    params={
+        "how": Param("slow", "what becomes of a sync", among=WAYS),
+        "delay_s": Param(0.3, "slow: how much longer it takes", unit="s", low=0.001, high=60.0),
+    },
+    shown=tuple(("one broker", {"how": how}) for how in WAYS),
+    drawn=drawn,
+    check=check,
+    takes_s=takes_s,
+)

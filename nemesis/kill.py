@@ -6,7 +6,7 @@ started by then (hosts may have a supervisor) was not down for as long as it was
 fault is `partial`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from signal import SIGKILL
 from typing import Any
 
@@ -14,6 +14,7 @@ from harness.contracts import (
     ANY_BUT_INTEGRITY,
     Effects,
     Ends,
+    FaultPlugin,
     Node,
     Observation,
     PlannedFault,
@@ -21,7 +22,7 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import BedFailed
-from nemesis._processes import Hold, among, check, drawn  # noqa: F401 - part of what a fault offers
+from nemesis._processes import Hold, among, check, drawn
 from nemesis._waiting import NS, each, reached
 
 GONE_WITHIN_S = 2.0
@@ -29,14 +30,19 @@ BACK_WITHIN_S = 10.0
 
 Check = Callable[[str], Awaitable[bool]]  # of a node
 
-# another node may be elected that lacks what this one acknowledged
-EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, ends=Ends.KILLED, silences=True)
-NEEDS = frozenset({"signal", "restart"})
-PARAMS: Mapping[str, Any] = {}
-
 
 def fault(planned: PlannedFault, scene: Scene) -> "Kill":
     return Kill(scene, scene.aim(planned.target, spare=scene.held))
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # another node may be elected that lacks what this one acknowledged
+    effects=Effects(may_break=ANY_BUT_INTEGRITY, ends=Ends.KILLED, silences=True),
+    needs=frozenset({"signal", "restart"}),
+    drawn=drawn,
+    check=check,
+)
 
 
 class Kill:

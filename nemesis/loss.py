@@ -10,9 +10,17 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import ANY_BUT_INTEGRITY, Effect, Effects, Param, PlannedFault, Scene
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    Effect,
+    Effects,
+    FaultPlugin,
+    Param,
+    PlannedFault,
+    Scene,
+)
 from harness.errors import BadRequest
-from nemesis._network import (  # noqa: F401 - part of what a fault offers
+from nemesis._network import (
     DIRECTIONS,
     LinkFault,
     chosen,
@@ -20,16 +28,6 @@ from nemesis._network import (  # noqa: F401 - part of what a fault offers
 )
 
 TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
-
-# what gets lost is missed: another node may be elected without what this one acknowledged
-EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY)
-NEEDS = frozenset({"links", "loss"})
-PARAMS = {
-    "probability": Param(0.8, "share of packets lost", unit="of 1", low=0.01, high=0.99),
-    "from": Param("", "whose packets are lost", unit="selector"),
-    "direction": Param("in", "what is lost, seen from the target", among=DIRECTIONS),
-    "clients": Param(False, "what clients send and receive is lost too"),
-}
 
 
 def check(planned: PlannedFault) -> None:
@@ -48,3 +46,20 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
     victims, links = chosen(planned, scene)
     return LinkFault(scene, victims, dict.fromkeys(links, Effect(planned.params["probability"])))
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # what gets lost is missed: another node may be elected without what this one acknowledged
+    effects=Effects(may_break=ANY_BUT_INTEGRITY),
+    needs=frozenset({"links", "loss"}),
+    params={
+        "probability": Param(0.8, "share of packets lost", unit="of 1", low=0.01, high=0.99),
+        "from": Param("", "whose packets are lost", unit="selector"),
+        "direction": Param("in", "what is lost, seen from the target", among=DIRECTIONS),
+        "clients": Param(False, "what clients send and receive is lost too"),
+    },
+    drawn=drawn,
+    check=check,
+    hopeless=hopeless,
+)

@@ -25,6 +25,7 @@ from harness.contracts import (
     Destroys,
     Effects,
     Ends,
+    FaultPlugin,
     Node,
     Observation,
     Param,
@@ -33,7 +34,7 @@ from harness.contracts import (
 )
 from harness.members import Membered
 from nemesis import _targets
-from nemesis._processes import check  # noqa: F401 - part of what a fault offers
+from nemesis._processes import check
 from nemesis._stopped import Destroying
 from nemesis._waiting import NS, each, reached
 from nemesis.restart import CLEAN_WITHIN_S
@@ -42,14 +43,7 @@ TARGETS = ("controller-leader", "one controller", "controller but controller-lea
 ENROLLED_WITHIN_S = 15.0
 LOOK_EVERY_S = 0.05
 
-# a new member does not have what the one before had acknowledged
-EFFECTS = Effects(
-    may_break=ANY_BUT_INTEGRITY, ends=Ends.ASKED, silences=True, destroys=Destroys.OBSERVED
-)
-NEEDS = frozenset({"signal", "restart", "files", "members"})
 DISKS = (EMPTY, KEPT) = ("empty", "kept")
-PARAMS = {"disk": Param(EMPTY, "brokers: what they come back with", among=DISKS)}
-SHOWN: Sequence[Any] = (("controller-leader", {}), ("one slave", {}), ("one slave", {"disk": KEPT}))
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
@@ -85,6 +79,23 @@ def fault(planned: PlannedFault, scene: Scene) -> "Membership":
     victims = scene.aim(planned.target, spare=scene.held)
     hit = [node for node in victims if node.role in members]
     return Membership(scene, hit, planned.params["disk"] == KEPT)
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # a new member does not have what the one before had acknowledged
+    effects=Effects(
+        may_break=ANY_BUT_INTEGRITY, ends=Ends.ASKED, silences=True, destroys=Destroys.OBSERVED
+    ),
+    needs=frozenset({"signal", "restart", "files", "members"}),
+    params={"disk": Param(EMPTY, "brokers: what they come back with", among=DISKS)},
+    shown=(("controller-leader", {}), ("one slave", {}), ("one slave", {"disk": KEPT})),
+    drawn=drawn,
+    check=check,
+    hopeless=hopeless,
+    suits=suits,
+    usual=usual,
+)
 
 
 class Membership(Destroying):

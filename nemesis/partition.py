@@ -26,6 +26,7 @@ from harness.contracts import (
     CLIENT,
     CUT,
     Effects,
+    FaultPlugin,
     Node,
     Param,
     PlannedFault,
@@ -48,35 +49,13 @@ Aimed = Callable[[str], Sequence[Node]]  # whom a selector means
 LEAST = {"bridge": 3, "majority": 3, "ring": 4}  # nodes that a shape needs
 SHAPES = (*DIVIDING, "isolate", "one-way", "answers", "between", "link", "clients", "links")
 DEFAULT_FROM = {"answers": CLIENT}  # of others: the cluster
-LACKING = {"between": ("a", "b"), "link": ("a", "b"), "links": ("cut",)}
-
-# two nodes may serve at the same time, and what one of them acknowledged be given up
-EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY)
-NEEDS = frozenset({"links"})
-PARAMS = {
-    "shape": Param("isolate", "what is cut from what", among=SHAPES),
-    "from": Param("", "isolate, one-way, answers: whom the target loses", unit="selector"),
-    "a": Param("", "between: one side; link: who sends", unit="selector"),
-    "b": Param("", "between: the other side; link: who is sent", unit="selector"),
-    "direction": Param("out", "one-way: what is lost, seen from the target", among=("out", "in")),
-    "clients": Param(False, "clients are cut off too"),
-    "cut": Param({}, "links: the nodes that each node loses"),
-    "on_s": Param(1.0, "flapping: how long it lasts each time", unit="s", low=0.01),
-    "off_s": Param(0.0, "flapping: how long it is away each time; 0: it does not flap", unit="s"),
-}
-SHOWN = (
-    ("one server", {"shape": "isolate"}),
-    ("one server", {"shape": "one-way"}),
-    ("server", {"shape": "halves"}),
-    ("one broker", {"shape": "answers"}),
-    ("one server", {"shape": "isolate", "on_s": 0.2, "off_s": 0.2}),
-)
+LACKS = {"between": ("a", "b"), "link": ("a", "b"), "links": ("cut",)}
 
 
 def check(planned: PlannedFault) -> None:
     """BadRequest when the shape lacks what it needs."""
     shape = planned.params["shape"]
-    for name in LACKING.get(shape, ()):
+    for name in LACKS.get(shape, ()):
         if not planned.params[name]:
             raise BadRequest(
                 f"partition of shape {shape!r} needs the parameter {name!r}", f"params.{name}"
@@ -182,6 +161,42 @@ def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
     if off_s:
         return Flapping(scene, nodes, effects, on_s, off_s)
     return LinkFault(scene, nodes, effects)
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # two nodes may serve at the same time, and what one of them acknowledged be given up
+    effects=Effects(may_break=ANY_BUT_INTEGRITY),
+    needs=frozenset({"links"}),
+    params={
+        "shape": Param("isolate", "what is cut from what", among=SHAPES),
+        "from": Param("", "isolate, one-way, answers: whom the target loses", unit="selector"),
+        "a": Param("", "between: one side; link: who sends", unit="selector"),
+        "b": Param("", "between: the other side; link: who is sent", unit="selector"),
+        "direction": Param(
+            "out", "one-way: what is lost, seen from the target", among=("out", "in")
+        ),
+        "clients": Param(False, "clients are cut off too"),
+        "cut": Param({}, "links: the nodes that each node loses"),
+        "on_s": Param(1.0, "flapping: how long it lasts each time", unit="s", low=0.01),
+        "off_s": Param(
+            0.0, "flapping: how long it is away each time; 0: it does not flap", unit="s"
+        ),
+    },
+    shown=(
+        ("one server", {"shape": "isolate"}),
+        ("one server", {"shape": "one-way"}),
+        ("server", {"shape": "halves"}),
+        ("one broker", {"shape": "answers"}),
+        ("one server", {"shape": "isolate", "on_s": 0.2, "off_s": 0.2}),
+    ),
+    drawn=drawn,
+    check=check,
+    check_nodes=check_nodes,
+    takes_s=takes_s,
+    hopeless=hopeless,
+    surely_cut=surely_cut,
+)
 
 
 def _shaped(

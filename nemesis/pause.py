@@ -7,18 +7,19 @@ connections for it. One that ends when it goes on is not paused any more.
 Clients can be paused as well (`client`, `one client`): one that holds a lock sleeps over its lease.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from signal import SIGCONT, SIGSTOP
-from typing import Any
 
-from harness.contracts import ANY_BUT_INTEGRITY, Effects, Node, Observation, PlannedFault, Scene
-from nemesis._processes import (  # noqa: F401 - part of what a fault offers
-    Hold,
-    among,
-    check,
-    drawn,
-    process_of,
+from harness.contracts import (
+    ANY_BUT_INTEGRITY,
+    Effects,
+    FaultPlugin,
+    Node,
+    Observation,
+    PlannedFault,
+    Scene,
 )
+from nemesis._processes import Hold, among, check, drawn, process_of
 from nemesis._waiting import NS, each, reached
 
 WITHIN_S = 2.0
@@ -26,15 +27,20 @@ GONE = "gone"  # in the place of threads
 # every thread on the machine: process id, then its stat line, whose fields the kernel documents
 THREADS = ("sh", "-c", "cat /proc/[0-9]*/task/*/stat 2>/dev/null; true")
 
-# a node that was replaced meanwhile may go on as before
-EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, silences=True)
-HITS_CLIENTS = True
-NEEDS = frozenset({"signal"})
-PARAMS: Mapping[str, Any] = {}
-
 
 def fault(planned: PlannedFault, scene: Scene) -> "Pause":
     return Pause(scene, scene.aim(planned.target, spare=scene.held))
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # a node that was replaced meanwhile may go on as before
+    effects=Effects(may_break=ANY_BUT_INTEGRITY, silences=True),
+    needs=frozenset({"signal"}),
+    hits_clients=True,
+    drawn=drawn,
+    check=check,
+)
 
 
 def thread_states(text: str, group: int) -> str:

@@ -5,14 +5,15 @@ not synced the disk keeps nothing, all of it, or a part that may end in the midd
 Healing starts the node anew on what is left. Only simulated hosts can do this to a node.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any, cast
+from typing import cast
 
 from harness.contracts import (
     ALL_DEMANDS,
     Effects,
     Ends,
+    FaultPlugin,
     Forgotten,
     Node,
     Observation,
@@ -20,17 +21,22 @@ from harness.contracts import (
     Powered,
     Scene,
 )
-from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
+from nemesis._processes import check, drawn
 from nemesis.kill import Kill
-
-# of a record that was not synced a part may be left, and be read as a sound one
-EFFECTS = Effects(may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, forgets=True)
-NEEDS = frozenset({"power", "restart"})
-PARAMS: Mapping[str, Any] = {}
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Power":
     return Power(scene, scene.aim(planned.target, spare=scene.held))
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # of a record that was not synced a part may be left, and be read as a sound one
+    effects=Effects(may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, forgets=True),
+    needs=frozenset({"power", "restart"}),
+    drawn=drawn,
+    check=check,
+)
 
 
 class Power(Kill):

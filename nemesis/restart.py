@@ -18,6 +18,7 @@ from harness.contracts import (
     ANY_BUT_INTEGRITY,
     Effects,
     Ends,
+    FaultPlugin,
     Node,
     Observation,
     Param,
@@ -25,7 +26,7 @@ from harness.contracts import (
     Scene,
 )
 from nemesis import _targets
-from nemesis._processes import TARGETS, among, check  # noqa: F401 - part of what a fault offers
+from nemesis._processes import TARGETS, among, check
 from nemesis._waiting import NS, reached
 from nemesis.kill import BACK_WITHIN_S, Kill
 
@@ -33,20 +34,6 @@ CLEAN_WITHIN_S = 10.0
 LOOK_EVERY_S = 0.05
 ROLLING = "rolling"
 ROUNDS = ("all broker", "all controller", "slave", "server")
-
-# another node may be elected that lacks what this one acknowledged
-EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, ends=Ends.ASKED, silences=True)
-NEEDS = frozenset({"signal", "restart"})
-PARAMS = {
-    "order": Param(
-        "together",
-        "down as long as the fault lasts; or one after the other, each as soon as the cluster is"
-        " whole again",
-        among=("together", ROLLING),
-    ),
-    "down_s": Param(0.0, "how long each is down when it is their turn", unit="s", high=3600.0),
-}
-SHOWN: Sequence[Any] = (("one broker", {}), ("all broker", {"order": ROLLING}, 30.0))
 
 
 def takes_s(planned: PlannedFault, nodes: Sequence[Node]) -> float:
@@ -68,6 +55,27 @@ def fault(planned: PlannedFault, scene: Scene) -> "Restart":
     if planned.params["order"] == ROLLING:
         return Round(scene, victims, planned.for_s, planned.params["down_s"])
     return Restart(scene, victims)
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # another node may be elected that lacks what this one acknowledged
+    effects=Effects(may_break=ANY_BUT_INTEGRITY, ends=Ends.ASKED, silences=True),
+    needs=frozenset({"signal", "restart"}),
+    params={
+        "order": Param(
+            "together",
+            "down as long as the fault lasts; or one after the other, each as soon as the cluster"
+            " is whole again",
+            among=("together", ROLLING),
+        ),
+        "down_s": Param(0.0, "how long each is down when it is their turn", unit="s", high=3600.0),
+    },
+    shown=(("one broker", {}), ("all broker", {"order": ROLLING}, 30.0)),
+    drawn=drawn,
+    check=check,
+    takes_s=takes_s,
+)
 
 
 class Restart(Kill):

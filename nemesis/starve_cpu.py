@@ -16,6 +16,7 @@ from typing import Any
 from harness.contracts import (
     ANY_BUT_INTEGRITY,
     Effects,
+    FaultPlugin,
     Node,
     Observation,
     Param,
@@ -23,22 +24,12 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import in_words
-from nemesis._processes import TARGETS, Hold, among, check  # noqa: F401 - part of what a fault offers
+from nemesis._processes import TARGETS, Hold, among, check
 from nemesis._waiting import NS, each, reached
 
 LOOKS = 60  # at each victim, to tell its share
 ENOUGH_LOOKS = 20  # that see nobody stopped, after healing
 WITHIN_S = 5.0
-
-# a node that is late is missed: another one may be elected that lacks what it acknowledged
-EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY)
-NEEDS = frozenset({"signal"})
-PARAMS = {
-    "share": Param(0.2, "share of the time in which it runs", unit="of 1", low=0.01, high=0.9),
-    "period_s": Param(
-        0.1, "how long a turn is: it runs, then stands", unit="s", low=0.02, high=10.0
-    ),
-}
 
 
 def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
@@ -54,6 +45,23 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 def fault(planned: PlannedFault, scene: Scene) -> "Starved":
     victims = scene.aim(planned.target, spare=scene.held)
     return Starved(scene, victims, planned.params["share"], planned.params["period_s"])
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # a node that is late is missed: another one may be elected that lacks what it acknowledged
+    effects=Effects(may_break=ANY_BUT_INTEGRITY),
+    needs=frozenset({"signal"}),
+    params={
+        "share": Param(0.2, "share of the time in which it runs", unit="of 1", low=0.01, high=0.9),
+        "period_s": Param(
+            0.1, "how long a turn is: it runs, then stands", unit="s", low=0.02, high=10.0
+        ),
+    },
+    drawn=drawn,
+    check=check,
+    takes_s=takes_s,
+)
 
 
 class Starved:

@@ -9,14 +9,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import ANY_BUT_INTEGRITY, Effects, Param, PlannedFault, Scene
+from harness.contracts import ANY_BUT_INTEGRITY, Effects, FaultPlugin, Param, PlannedFault, Scene
 from nemesis._limited import Limited
-from nemesis._processes import TARGETS, check  # noqa: F401 - part of what a fault offers
-
-# a node that accepts no connection is missed, and another one may be elected
-EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, excuses_exit=True)
-NEEDS = frozenset({"signal", "restart", "limits"})
-PARAMS = {"room": Param(0.0, "how many more it may open", unit="files", high=1e6)}
+from nemesis._processes import TARGETS, check
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
@@ -27,3 +22,14 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 def fault(planned: PlannedFault, scene: Scene) -> Limited:
     victims = scene.aim(planned.target, spare=scene.held)
     return Limited(scene, victims, "descriptors", int(planned.params["room"]))
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # a node that accepts no connection is missed, and another one may be elected
+    effects=Effects(may_break=ANY_BUT_INTEGRITY, excuses_exit=True),
+    needs=frozenset({"signal", "restart", "limits"}),
+    params={"room": Param(0.0, "how many more it may open", unit="files", high=1e6)},
+    drawn=drawn,
+    check=check,
+)

@@ -9,16 +9,11 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import ANY_BUT_INTEGRITY, Effects, Param, PlannedFault, Scene
+from harness.contracts import ANY_BUT_INTEGRITY, Effects, FaultPlugin, Param, PlannedFault, Scene
 from nemesis._limited import Limited
-from nemesis._processes import TARGETS, check  # noqa: F401 - part of what a fault offers
+from nemesis._processes import TARGETS, check
 
 MB = 1_000_000
-
-# a node that gets no memory may end, and another one be elected
-EFFECTS = Effects(may_break=ANY_BUT_INTEGRITY, excuses_exit=True)
-NEEDS = frozenset({"signal", "restart", "limits"})
-PARAMS = {"room_mb": Param(8.0, "how much more it may take", unit="MB", high=1e6)}
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
@@ -29,3 +24,14 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 def fault(planned: PlannedFault, scene: Scene) -> Limited:
     victims = scene.aim(planned.target, spare=scene.held)
     return Limited(scene, victims, "memory", round(planned.params["room_mb"] * MB))
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # a node that gets no memory may end, and another one be elected
+    effects=Effects(may_break=ANY_BUT_INTEGRITY, excuses_exit=True),
+    needs=frozenset({"signal", "restart", "limits"}),
+    params={"room_mb": Param(8.0, "how much more it may take", unit="MB", high=1e6)},
+    drawn=drawn,
+    check=check,
+)

@@ -17,24 +17,30 @@ from harness.contracts import (
     ALL_DEMANDS,
     Effects,
     Ends,
+    FaultPlugin,
     Forgetful,
     Node,
     Observation,
     PlannedFault,
     Scene,
 )
-from nemesis._processes import check, drawn  # noqa: F401 - part of what a fault offers
+from nemesis._processes import check, drawn
 from nemesis._stopped import Stopped
-
-# of a record that was not synced a part may be left, and be read as a sound one
-EFFECTS = Effects(may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, forgets=True)
-NEEDS = frozenset({"unsynced", "restart", "signal"})
-PARAMS: Mapping[str, Any] = {}
-SHOWN: Sequence[tuple[str, Mapping[str, Any]]] = (("all broker", {}),)
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Unsynced":
     return Unsynced(scene, scene.aim(planned.target, spare=scene.held))
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # of a record that was not synced a part may be left, and be read as a sound one
+    effects=Effects(may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, forgets=True),
+    needs=frozenset({"unsynced", "restart", "signal"}),
+    shown=(("all broker", {}),),
+    drawn=drawn,
+    check=check,
+)
 
 
 class Unsynced(Stopped):

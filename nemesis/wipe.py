@@ -9,17 +9,20 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from harness.contracts import ALL_DEMANDS, Destroys, Effects, Ends, Observation, PlannedFault, Scene
-from nemesis._processes import check  # noqa: F401 - part of what a fault offers
+from harness.contracts import (
+    ALL_DEMANDS,
+    Destroys,
+    Effects,
+    Ends,
+    FaultPlugin,
+    Observation,
+    PlannedFault,
+    Scene,
+)
+from nemesis._processes import check
 from nemesis._stopped import Destroying
 
 TARGETS = ("one slave", "one broker", "master", "minority broker")
-
-# a node that has lost its data may vote a second time in one epoch
-EFFECTS = Effects(may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, destroys=Destroys.TARGETS)
-NEEDS = frozenset({"signal", "restart", "files"})
-PARAMS: Mapping[str, Any] = {}
-SHOWN: Sequence[tuple[str, Mapping[str, Any]]] = (("one slave", {}),)
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
@@ -29,6 +32,19 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 
 def fault(planned: PlannedFault, scene: Scene) -> "Wipe":
     return Wipe(scene, scene.aim(planned.target, spare=scene.held))
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    # a node that has lost its data may vote a second time in one epoch
+    effects=Effects(
+        may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, destroys=Destroys.TARGETS
+    ),
+    needs=frozenset({"signal", "restart", "files"}),
+    shown=(("one slave", {}),),
+    drawn=drawn,
+    check=check,
+)
 
 
 class Wipe(Destroying):

@@ -6,6 +6,7 @@ every badge has them, and set by `textLength`, so that no reader's font breaks i
 
 from pathlib import Path
 
+from harness.contracts import ReportPlugin
 from harness.rundir import RunDir
 from harness.verdict import Judgement
 from reports import _words
@@ -39,6 +40,9 @@ font-size="11">
 def render(run: RunDir) -> Path | None:
     """The path of badge.svg in the run's folder."""
     return put(run.path / "badge.svg", svg(read(run)))
+
+
+PLUGIN = ReportPlugin(render=render)
 
 
 def svg(told: Told) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from harness.contracts import ReportPlugin
 from harness.rundir import RunDir
 from harness.sayable import sayable
 from harness.verdict import Finding, Judgement, Reason, Result
@@ -24,6 +25,9 @@ WHOLE = "the run"
 def render(run: RunDir) -> Path | None:
     """The path of junit.xml in the run's folder."""
     return put(run.path / "junit.xml", xml(read(run)))
+
+
+PLUGIN = ReportPlugin(render=render)
 
 
 def xml(told: Told) -> bytes:

@@ -25,6 +25,7 @@ import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from harness.contracts import ReportPlugin
 from harness.rundir import RunDir
 from reports import _behind, _findings, _lanes, _recovery, _words
 from reports._advice import ADVICE
@@ -60,6 +61,9 @@ TEMPLATES.filters |= {
 def render(run: RunDir) -> Path | None:
     """The page's path. The old page stays until the new one is complete."""
     return put(run.report_file, html(read(run)))
+
+
+PLUGIN = ReportPlugin(render=render)
 
 
 def html(told: Told, links: Sequence[tuple[str, str]] = (), folder: str = "") -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness.contracts import ReportPlugin
 from harness.rundir import RunDir
 from harness.sayable import printable
 from harness.verdict import Finding
@@ -28,6 +29,9 @@ def render(run: RunDir) -> Path | None:
         with open(page, "a", encoding="utf-8") as file:
             file.write(text + "\n")
     return path
+
+
+PLUGIN = ReportPlugin(render=render)
 
 
 def markdown(told: Told) -> str:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.consoles import standard_output
+from harness.contracts import ReportPlugin
 from harness.rundir import RunDir
 from harness.sayable import printable
 from harness.typed import seatrial
@@ -48,6 +49,9 @@ def render(run: RunDir) -> Path | None:
         console.width = PLAIN_WIDTH
     show(read(run), console)
     return None
+
+
+PLUGIN = ReportPlugin(render=render)
 
 
 def show(told: Told, console: Console) -> None:

@@ -1,11 +1,15 @@
 """Dependencies point one way: import-linter's contracts in pyproject.toml hold, and no circles."""
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
 import networkx as nx
+
+from harness import registry
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -49,3 +53,90 @@ print(open("/proc/self/status").read())
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "Threads:\t1\n" in ran.stdout
+
+
+# Names of plug-ins and codes of findings that stand in harness/, and why. Workloads and importers,
+# which live there, name the checkers that judge them.
+NAMED = {
+    "a default of the command line": {
+        "harness/commands/doctor.py": {"local"},
+        "harness/commands/list.py": {"local", "flotilla"},
+        "harness/selftest.py": {"flotilla"},
+        "harness/swarm.py": {"simulated"},
+        "harness/trial.py": {"local", "flotilla"},
+    },
+    "another meaning of the word": {
+        "harness/bulletin.py": {"masters"},  # those that serve now
+        "harness/campaign_view.py": {"simulated"},  # hours
+        "harness/cluster.py": {"masters"},
+        "harness/commands/simulate.py": {"simulated"},  # the command's subject
+        "harness/crews.py": {"crash"},  # an order to a client process
+        "harness/demands.py": {"linearizable"},  # a demand
+        "harness/desk.py": {"masters"},
+        "harness/explain_rows.py": {"replicas"},  # a table of the history
+        "harness/explain_subject.py": {"linearizable"},
+        "harness/history.py": {"CORRUPTED"},  # a mark of notes
+        "harness/intervals.py": {"order"},  # a parameter
+        "harness/launch.py": {"delay"},  # an ability of hosts
+        "harness/progress.py": {"masters"},
+        "harness/recorder.py": {"replicas"},
+        "harness/remarks.py": {"CORRUPTED"},
+        "harness/schema.py": {"replicas"},
+        "harness/shrink.py": {"groups"},  # an option of a load
+        "harness/shrinking.py": {"simulated"},
+        "harness/simulation.py": {"simulated"},  # a field of the run's state
+        "harness/spark_master.py": {"local"},  # a Spark master
+        "harness/suite/row.py": {"simulated"},
+        "harness/voyage.py": {"recovery", "unsynced"},  # an event; an ability of hosts
+        "harness/watch.py": {"masters"},
+    },
+    "numbers that this checker counts are shown": {
+        "harness/selftest.py": {"coverage"},
+        "harness/simulation.py": {"coverage", "invariants", "loss"},
+        "harness/suite/figures.py": {
+            *("availability", "coverage", "duplicates", "loss", "replicas"),
+        },
+    },
+    "the trial's `compare_replicas` is for this checker": {"harness/preflight.py": {"replicas"}},
+    "a crash is no proof that a planted mistake was caught": {
+        "harness/selftest.py": {"NODE_CRASHED"},
+    },
+    "how the evidence of this finding is told as a story": {
+        "harness/explain_subject.py": {"OFFSET_CONFLICT", "OFFSET_GAP", "REPLICAS_DIFFER"},
+        "harness/explain_end.py": {
+            *("DUPLICATED", "DUPLICATED_BY_RETRY", "LOST_ACKED", "OFFSET_CONFLICT"),
+            *("OFFSET_MOVED", "PHANTOM_NEVER_SENT", "PHANTOM_REFUSED", "PHANTOM_VANISHED"),
+            *("READ_SKIPPED", "REPLICAS_DIFFER", "UNREAD_ACKED", "UNSEEN_ACKED"),
+        },
+    },
+}
+
+
+def test_the_harness_names_no_plug_in(root: Path) -> None:
+    """No fault, checker, system or kind of hosts, and no finding, but for the reasons above."""
+    kinds = ("fault", "checker", "system", "hosts")
+    names = {name for kind in kinds for name in registry.names(kind)}
+    names |= set(registry.finding_codes())
+    allowed: dict[str, set[str]] = {}
+    for files in NAMED.values():
+        for file, words in files.items():
+            allowed.setdefault(file, set()).update(words)
+    for path in sorted((root / "harness").rglob("*.py")):
+        if path.parent.name in ("workloads", "importers"):
+            continue
+        file = path.relative_to(root).as_posix()
+        named = names & set(_literals(ast.parse(path.read_text())))
+        assert named <= allowed.get(file, set()), file
+
+
+def _literals(tree: ast.Module) -> Iterator[str]:
+    """All strings of a module but its docstrings."""
+    described = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, described) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from () if id(node) in docstrings else (node.value,)

@@ -40,7 +40,7 @@ from clusters.hosts._pipe import PipeAgent
 from clusters.hosts._probe import Problem
 from clusters.hosts._threads import aside, started
 from harness.aloud import Say, listener
-from harness.contracts import Agent, Clock, Node, Python
+from harness.contracts import Agent, Clock, HostsPlugin, Node, Python
 from harness.errors import BedFailed, NodeGone
 from harness.rundir import RunDir
 from harness.together import together
@@ -90,6 +90,9 @@ def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
     terminal = ["-t"] if sys.stdin.isatty() and sys.stdout.isatty() else []
     place = ["-w", _docker_nodes.folder(node), _docker_marks.name(run.path, node)]
     return ["docker", "exec", "-i", *terminal, *place, *command]
+
+
+PLUGIN = HostsPlugin(hosts=hosts, problems=problems, needs=NEEDS, shell=shell, heal=heal)
 
 
 class DockerHosts:

@@ -28,7 +28,7 @@ from clusters.hosts._able import clocks
 from clusters.hosts._addresses import address
 from clusters.hosts._gated import behind_gates
 from clusters.hosts._pipe import Connection, PipeAgent
-from harness.contracts import Agent, Clock, Node, Python
+from harness.contracts import Agent, Clock, HostsPlugin, Node, Python
 from harness.errors import BadRequest, BedFailed
 from harness.rundir import RunDir
 from harness.trial import Trial
@@ -65,6 +65,9 @@ def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
     if os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user"):
         enter += ["--user", "--preserve-credentials"]
     return [*enter, "--wd=/", "--", *command]
+
+
+PLUGIN = HostsPlugin(hosts=hosts, problems=problems, needs=NEEDS, shell=shell)
 
 
 def _outside_pid(node_address: str, keeper: int) -> int:

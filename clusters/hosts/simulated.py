@@ -22,7 +22,7 @@ from typing import Any
 
 from clusters.hosts._addresses import address
 from clusters.hosts._probe import Problem
-from harness.contracts import CLIENT, Agent, Clock, Node, Python
+from harness.contracts import CLIENT, Agent, Clock, HostsPlugin, Node, Python
 from harness.errors import EXIT_BED_FAILED, BadRequest, Unsupported
 from harness.registry import load
 from harness.rundir import RunDir
@@ -72,6 +72,11 @@ def replayable(run: RunDir) -> None:
             f"{theirs or 'unknown'}, this is {edition()}), for which its seed means another run; "
             "check out that version, or run its trial.toml anew"
         )
+
+
+PLUGIN = HostsPlugin(
+    hosts=hosts, problems=problems, needs=NEEDS, edition=edition, replayable=replayable, swarm=swarm
+)
 
 
 class SimulatedHosts:

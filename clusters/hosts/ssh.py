@@ -32,7 +32,7 @@ from clusters.hosts._ssh_problems import accepts_new_host_keys, inventory, probl
 from clusters.hosts._ssh_route import route, ssh_config
 from clusters.hosts._ssh_taken import Taken
 from clusters.hosts._threads import aside
-from harness.contracts import Agent, Clock, Node, Python
+from harness.contracts import Agent, Clock, HostsPlugin, Node, Python
 from harness.errors import BadRequest, BedFailed
 from harness.rundir import RunDir
 from harness.together import together
@@ -81,6 +81,9 @@ def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
     *ssh, _true = shlex.split(ssh_command(route(taken.host, ssh_config()), *terminal))
     there = ["sh", "-c", IN_FOLDER, "sh", f"{taken.folder}/{node}", *command]
     return [*ssh, shlex.join(["sh", "-c", AS_ROOT, "sh", *there])]
+
+
+PLUGIN = HostsPlugin(hosts=hosts, problems=problems, needs=NEEDS, shell=shell, heal=heal)
 
 
 class SshHosts:

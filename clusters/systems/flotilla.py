@@ -39,7 +39,7 @@ from clusters.systems._flotilla_profiles import (
 from clusters.systems._flotilla_seen import Seen
 from clusters.systems._flotilla_standing import BrokerSet, missing, standing
 from clusters.systems._flotilla_swarm import swarm
-from harness.contracts import CLIENT, Agent, Bed, Clock, MessageClient, Node, Standing
+from harness.contracts import CLIENT, Agent, Bed, Clock, MessageClient, Node, Standing, SystemPlugin
 from harness.dealing import Dealt
 from harness.errors import BedFailed, NodeGone
 from harness.registry import load
@@ -68,6 +68,16 @@ def system(trial: Trial) -> "Flotilla":
     (first, *_) = broker_sets(laid_out(trial.nodes), chosen.broker_sets)
     refuse_impossible(chosen.values, len(first.nodes), wanted.get("body_bytes", 0))
     return Flotilla(trial, chosen, wanted.get("topics", {}))
+
+
+PLUGIN = SystemPlugin(
+    system=system,
+    profiles=profiles,
+    claims=claims,
+    mutants=mutants,
+    in_force=in_force,
+    swarm=swarm,
+)
 
 
 class Flotilla:

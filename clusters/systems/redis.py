@@ -43,7 +43,7 @@ from clusters.systems._redis_told import (
     read,
     standing,
 )
-from harness.contracts import CLIENT, Bed, MessageClient, Node, Standing
+from harness.contracts import CLIENT, Bed, MessageClient, Node, Standing, SystemPlugin
 from harness.errors import BadRequest, BedFailed, NodeGone, UnknownName
 from harness.registry import load
 from harness.trial import Trial
@@ -214,6 +214,9 @@ def system(trial: Trial) -> "Redis":
         )
     topics = load("workload", trial.workload)(trial).client_settings().get("topics", {})
     return Redis(laid_out(trial.nodes), settings(trial), topics)
+
+
+PLUGIN = SystemPlugin(system=system, profiles=profiles, claims=claims, in_force=in_force)
 
 
 class Redis:

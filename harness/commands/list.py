@@ -4,7 +4,7 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,16 +127,15 @@ def _verify(faults: tuple[str, ...] | None, runs: Path, as_json: bool, **flags: 
 
 
 def profiles(kind: str, name: str) -> Iterator[tuple[str, str]]:
-    """A system's named configurations, if its module has `profiles()`."""
-    return _named(kind, name, "profiles")
+    """A system's named configurations."""
+    return _named(registry.system(name).profiles if kind == "system" else dict)
 
 
 def mutants(kind: str, name: str) -> Iterator[tuple[str, str]]:
-    """A system's known-bad variants, if its module has `mutants()`."""
-    return _named(kind, name, "mutants")
+    """A system's known-bad variants."""
+    return _named(registry.system(name).mutants if kind == "system" else dict)
 
 
-def _named(kind: str, name: str, what: str) -> Iterator[tuple[str, str]]:
-    of = getattr(registry.module(kind, name), what, dict) if kind == "system" else dict
+def _named(of: Callable[[], Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     for each in of().values():
         yield each.name, each.about

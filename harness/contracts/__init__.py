@@ -10,7 +10,7 @@ One file with one function adds one of them:
     reports/NAME.py            render(run) -> path written           one format
 
 They meet only through the values below. Plug-ins of other packages import this module, and no other
-of `harness`. `History`, `Trial` and `RunDir` are loaded when they are first used.
+of `harness`. `History`, `batches`, `Trial` and `RunDir` are loaded when they are first used.
 """
 
 from importlib import import_module
@@ -28,6 +28,7 @@ from harness.agent import LinkRule as LinkRule
 from harness.agent import Powered as Powered
 from harness.agent import ProcessState as ProcessState
 from harness.contracts.checkers import Check as Check
+from harness.contracts.checkers import CheckerPlugin as CheckerPlugin
 from harness.contracts.clients import Batch as Batch
 from harness.contracts.clients import MessageClient as MessageClient
 from harness.contracts.clients import MetadataClient as MetadataClient
@@ -42,6 +43,7 @@ from harness.contracts.faults import Destroys as Destroys
 from harness.contracts.faults import Effect as Effect
 from harness.contracts.faults import Effects as Effects
 from harness.contracts.faults import Ends as Ends
+from harness.contracts.faults import FaultPlugin as FaultPlugin
 from harness.contracts.faults import Injection as Injection
 from harness.contracts.faults import Link as Link
 from harness.contracts.faults import Links as Links
@@ -55,16 +57,23 @@ from harness.contracts.hosts import Clock as Clock
 from harness.contracts.hosts import Distance as Distance
 from harness.contracts.hosts import Gating as Gating
 from harness.contracts.hosts import Hosts as Hosts
+from harness.contracts.hosts import HostsPlugin as HostsPlugin
 from harness.contracts.hosts import Node as Node
+from harness.contracts.hosts import Problem as Problem
 from harness.contracts.hosts import Python as Python
 from harness.contracts.hosts import Timed as Timed
+from harness.contracts.importers import ImporterPlugin as ImporterPlugin
+from harness.contracts.plugin import Plugin as Plugin
 from harness.contracts.reports import Render as Render
+from harness.contracts.reports import ReportPlugin as ReportPlugin
 from harness.contracts.systems import Bed as Bed
 from harness.contracts.systems import Clients as Clients
 from harness.contracts.systems import Recorder as Recorder
 from harness.contracts.systems import System as System
+from harness.contracts.systems import SystemPlugin as SystemPlugin
 from harness.contracts.workloads import Crew as Crew
 from harness.contracts.workloads import Workload as Workload
+from harness.contracts.workloads import WorkloadPlugin as WorkloadPlugin
 from harness.demands import ALL_DEMANDS as ALL_DEMANDS
 from harness.demands import DEMANDS as DEMANDS
 from harness.demands import INTEGRITY as INTEGRITY
@@ -72,6 +81,7 @@ from harness.demands import ISOLATION as ISOLATION
 from harness.demands import LINEARIZABLE as LINEARIZABLE
 from harness.errors import BadRequest as BadRequest
 from harness.errors import BedFailed as BedFailed
+from harness.errors import Unsupported as Unsupported
 from harness.operation import Completion as Completion
 from harness.operation import F as F
 from harness.operation import Type as Type
@@ -82,10 +92,16 @@ from harness.verdict import Result as Result
 
 if TYPE_CHECKING:
     from harness.history import History as History
+    from harness.history import batches as batches
     from harness.rundir import RunDir as RunDir
     from harness.trial import Trial as Trial
 
-_LATER = {"History": "harness.history", "RunDir": "harness.rundir", "Trial": "harness.trial"}
+_LATER = {
+    "History": "harness.history",
+    "RunDir": "harness.rundir",
+    "Trial": "harness.trial",
+    "batches": "harness.history",
+}
 
 
 def __getattr__(name: str) -> Any:

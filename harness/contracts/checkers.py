@@ -1,8 +1,10 @@
 """What a checker offers: one property, proven or refuted on a history."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from harness.contracts.plugin import Plugin
 from harness.verdict import Result
 
 if TYPE_CHECKING:
@@ -10,3 +12,33 @@ if TYPE_CHECKING:
     from harness.trial import Trial
 
 Check = Callable[["History", "Trial", Any], Result]  # the last is the Spark session, if any
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckerPlugin(Plugin):
+    """What the module of a checker declares as `PLUGIN`.
+
+    check         the result of a history
+    findings      codes of all findings that it can give
+    reasons       codes of all reasons that it can give
+    cut_short     those of its reasons that follow from a run that was cut short: they are left out
+                  of the verdict of such a run
+    standstill    those of its reasons to which, in a simulated world, nothing leads but a cluster
+                  or a client that hangs
+    unobserved    those of its reasons that say that planned faults were not seen to take effect
+    spacing       those of its reasons that say that faults left no time between them
+    decides       demands of the contract that hold if it finds nothing and gives no reason
+    needs_clocks  its findings rest on which of two nodes' events came first
+    """
+
+    MAIN: ClassVar[str] = "check"
+
+    check: Check
+    findings: frozenset[str]
+    decides: frozenset[str]
+    reasons: frozenset[str] = frozenset()
+    cut_short: frozenset[str] = frozenset()
+    standstill: frozenset[str] = frozenset()
+    unobserved: frozenset[str] = frozenset()
+    spacing: frozenset[str] = frozenset()
+    needs_clocks: bool = True

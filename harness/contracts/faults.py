@@ -5,14 +5,17 @@ network through the scene's `links` alone, so that faults that meet do not undo 
 fault may break, and what it does to a node's process and disk, is data: its `Effects`.
 """
 
-from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from random import Random
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from harness.contracts.hosts import Distance, Node
+from harness.contracts.plugin import Plugin
 from harness.contracts.systems import Bed
 from harness.demands import ALL_DEMANDS, INTEGRITY
+from harness.errors import UnknownName
 
 
 class Ends(StrEnum):
@@ -52,6 +55,11 @@ class Effects:
     excuses_exit: bool = False
     forgets: bool = False
     destroys: Destroys = Destroys.NONE
+
+    def __post_init__(self) -> None:
+        """Raise BadRequest for a demand that does not exist."""
+        for demand in sorted(self.may_break - ALL_DEMANDS):
+            raise UnknownName("demand in may_break of Effects", demand, ALL_DEMANDS)
 
     @property
     def suspends(self) -> bool:
@@ -230,7 +238,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of a fault, in its module's `PARAMS: Mapping[str, Param]`.
+    """A parameter of a fault, in `FaultPlugin.params`.
 
     `default` gives its type; `unit` is the unit of a number, or `selector`.
     """
@@ -241,3 +249,82 @@ class Param:
     among: Sequence[str] = ()  # a word must be one of these
     low: float = 0.0  # a number must lie in [low, high]
     high: float = float("inf")
+
+
+def _accepted(_planned: PlannedFault) -> None:
+    """Of a fault whose parameters make sense in any combination."""
+
+
+def _none_named(_planned: PlannedFault, _nodes: Sequence[Node]) -> None:
+    """Of a fault whose parameters name no nodes but by selectors."""
+
+
+def _no_time(_planned: PlannedFault, _nodes: Sequence[Node]) -> float:
+    """Of a fault that is done as soon as it is applied."""
+    return 0.0
+
+
+def _nothing_cut(_planned: PlannedFault, _nodes: Sequence[Node]) -> frozenset[Link]:
+    """Of a fault that cuts no links."""
+    return frozenset()
+
+
+def _possible(_planned: PlannedFault, _nodes: Sequence[Node]) -> str:
+    """Of a fault that may always hit something."""
+    return ""
+
+
+def _any_target(_target: str, _nodes: Sequence[Node]) -> bool:
+    """Of a fault that can hit whatever is there."""
+    return True
+
+
+def _all_targets(targets: Sequence[str]) -> Sequence[str]:
+    return targets
+
+
+async def _able(_bed: Bed) -> str:
+    """Of a fault that works wherever its kind of hosts can do what it needs."""
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultPlugin(Plugin):
+    """What the module of a fault declares as `PLUGIN`.
+
+    fault        the injection of a planned fault
+    effects      what it may do to a system that does not claim to survive it
+    drawn        target and parameters of one that is drawn from a seed; the second argument, if
+                 not empty, restricts the targets
+    params       its parameters by name
+    needs        of what `Hosts.can` names
+    check        raises BadRequest if target and parameters make no sense together
+    check_nodes  raises BadRequest if parameters name nodes that do not exist
+    takes_s      how long it must last to do what its parameters say
+    hopeless     why it can never hit anything, if so
+    surely_cut   the links that it cuts whenever it is applied
+    suits        whether it can hit a target
+    usual        those of a campaign's targets that are for it
+    lacking      why the nodes of a run can not do it, if so
+    shown        target and parameters, and perhaps seconds, of those that `seatrial list faults
+                 --verify` injects; empty: one that is drawn
+    hits_clients it may be aimed at clients
+    """
+
+    MAIN: ClassVar[str] = "fault"
+
+    fault: Callable[[PlannedFault, Scene], Injection]
+    effects: Effects
+    drawn: Callable[[Random, Sequence[str]], tuple[str, Mapping[str, Any]]]
+    params: Mapping[str, Param] = field(default_factory=dict)
+    needs: frozenset[str] = frozenset()
+    check: Callable[[PlannedFault], None] = _accepted
+    check_nodes: Callable[[PlannedFault, Sequence[Node]], None] = _none_named
+    takes_s: Callable[[PlannedFault, Sequence[Node]], float] = _no_time
+    hopeless: Callable[[PlannedFault, Sequence[Node]], str] = _possible
+    surely_cut: Callable[[PlannedFault, Sequence[Node]], Collection[Link]] = _nothing_cut
+    suits: Callable[[str, Sequence[Node]], bool] = _any_target
+    usual: Callable[[Sequence[str]], Sequence[str]] = _all_targets
+    lacking: Callable[[Bed], Awaitable[str]] = _able
+    shown: Sequence[Any] = ()
+    hits_clients: bool = False

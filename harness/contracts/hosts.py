@@ -4,12 +4,18 @@ Faults reach nodes through `Agent` alone, so a fault works on every kind of host
 verbs, and hosts know no fault.
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from harness.agent import Agent
+from harness.contracts.plugin import Plugin
+
+if TYPE_CHECKING:
+    from harness.rundir import RunDir
+    from harness.trial import Trial
 
 CLIENT = "client"  # the role of nodes that clients live on
 
@@ -122,3 +128,32 @@ class Gating(Protocol):
         ledger of what is not synced, and they are `Forgetful`. BedFailed when a node's kernel has
         no such gates."""
         ...
+
+
+Problem = tuple[str, str, str]  # what is wrong, why it matters, what to do about it
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostsPlugin(Plugin):
+    """What the module of a kind of hosts declares as `PLUGIN`.
+
+    hosts       the hosts of a trial, in the run's folder
+    problems    why no node can live there, by the trial's `bed`
+    needs       what was tried and works if there are no problems
+    shell       the arguments that run a command on a node of a run in progress; None: impossible
+    heal        undoes what a run left on hosts that outlive it; None: they end with it
+    edition     of the code, where a run is a function of it and of the seed: simulated hosts
+    replayable  raises BadRequest if the seed of a stored run means another run now
+    swarm       options of the hosts for one seed of a campaign
+    """
+
+    MAIN: ClassVar[str] = "hosts"
+
+    hosts: Callable[["Trial", Path], Hosts]
+    problems: Callable[[Mapping[str, Any]], Sequence[Problem]]
+    needs: Sequence[str] = ("all they need",)
+    shell: Callable[["RunDir", str, Sequence[str]], Sequence[str]] | None = None
+    heal: Callable[["RunDir", Sequence[Any]], Sequence[str]] | None = None
+    edition: Callable[[], str] | None = None
+    replayable: Callable[["RunDir"], None] | None = None
+    swarm: Callable[..., Mapping[str, Any]] | None = None

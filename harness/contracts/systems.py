@@ -5,13 +5,17 @@ The `Bed` is what systems and faults work with while a trial runs.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from harness.agent import Agent
 from harness.contracts.clients import MessageClient
 from harness.contracts.hosts import Distance, Hosts, Node
+from harness.contracts.plugin import Plugin
 from harness.errors import BedFailed
 from harness.sight import Overseen, Standing
+
+if TYPE_CHECKING:
+    from harness.trial import Trial
 
 
 class System(Protocol):
@@ -130,3 +134,34 @@ class Bed:
 
     def of_role(self, role: str) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if node.role == role)
+
+
+def _nothing_named() -> Mapping[str, Any]:
+    return {}
+
+
+def _nothing_claimed(_trial: "Trial") -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemPlugin(Plugin):
+    """What the module of a system declares as `PLUGIN`.
+
+    system    the driver of a trial
+    profiles  its named configurations, each with `name` and `about`
+    claims    what the trial's profile claims to survive: extents (one, minority, all) by kind of
+              fault; nothing, if not declared
+    mutants   its known-bad variants, each with `name` and `about`
+    in_force  all settings by name as the trial's cluster has them
+    swarm     profile, nodes and settings for one seed of a campaign
+    """
+
+    MAIN: ClassVar[str] = "system"
+
+    system: Callable[["Trial"], System]
+    profiles: Callable[[], Mapping[str, Any]] = _nothing_named
+    claims: Callable[["Trial"], Mapping[str, str]] = _nothing_claimed
+    mutants: Callable[[], Mapping[str, Any]] = _nothing_named
+    in_force: Callable[["Trial"], Mapping[str, Any]] | None = None
+    swarm: Callable[..., Mapping[str, Any]] | None = None

@@ -1,10 +1,16 @@
 """What a workload offers, and what it sees of the client process that it runs in."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from harness.contracts.clients import MessageClient, Received
+from harness.contracts.plugin import Plugin
 from harness.operation import Completion
+
+if TYPE_CHECKING:
+    from harness.trial import Trial
 
 
 class Crew(Protocol):
@@ -79,3 +85,21 @@ class Workload(Protocol):
     async def drain(self, crew: Crew) -> None:
         """The final phase: read everything that is left, from fresh and from group offsets."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadPlugin(Plugin):
+    """What the module of a workload declares as `PLUGIN`.
+
+    workload  the workload of a trial
+    options   a dataclass of the options of the trial's `load`, for the documentation
+    swarm     the load for one seed of a campaign
+    client_faults  kinds of fault that drawn plans also aim at clients
+    """
+
+    MAIN: ClassVar[str] = "workload"
+
+    workload: Callable[["Trial"], Workload]
+    options: type | None = None
+    swarm: Callable[[Random], Mapping[str, Any]] | None = None
+    client_faults: frozenset[str] = frozenset()

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pv
 
+from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
 from harness.importers._cells import KNOWN
 from harness.importers._recording import Ints, Recording, Slip, Slips
@@ -53,6 +54,9 @@ def read(path: Path) -> Recording:
         slips.add(Slip("ODD_LINE", int(lines[row.number - 2]), what, gap=True))
     good = np.delete(lines, [row.number - 2 for row in odd])
     return recording(table, path, good, slips)
+
+
+PLUGIN = ImporterPlugin(read=read)
 
 
 def _lines(data: bytes, rows: int) -> Ints:

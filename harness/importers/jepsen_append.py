@@ -8,6 +8,7 @@ and one that ends it. A key that was never appended to reads as nil, the empty l
 from pathlib import Path
 from typing import Any
 
+from harness.contracts import ImporterPlugin
 from harness.importers._decoding import by_rows, elements
 from harness.importers._jepsen import Format, recording
 from harness.importers._recording import Recording, Sheet
@@ -28,3 +29,6 @@ FORMAT = Format(
 
 def read(path: Path) -> Recording:
     return recording(path, FORMAT)
+
+
+PLUGIN = ImporterPlugin(read=read)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from harness.contracts import ImporterPlugin
 from harness.importers._decoding import odd
 from harness.importers._jepsen import Format, recording
 from harness.importers._keyed import Keyed
@@ -30,3 +31,6 @@ FORMAT = Format(
 
 def read(path: Path) -> Recording:
     return recording(path, FORMAT)
+
+
+PLUGIN = ImporterPlugin(read=read)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from harness.contracts import ImporterPlugin
 from harness.importers import _edn
 from harness.importers._decoding import Odd, atom, elements, odd, pair
 from harness.importers._jepsen import Decoded, Format, Lines, recording
@@ -156,3 +157,6 @@ FORMAT = Format(
 
 def read(path: Path) -> Recording:
     return recording(path, FORMAT)
+
+
+PLUGIN = ImporterPlugin(read=read)

@@ -7,6 +7,7 @@ numbered by `pos`, and a last one that found nothing.
 from pathlib import Path
 from typing import Any
 
+from harness.contracts import ImporterPlugin
 from harness.importers._decoding import atom, elements, written
 from harness.importers._jepsen import Format, recording
 from harness.importers._keyed import Keyed
@@ -32,3 +33,6 @@ FORMAT = Format(
 
 def read(path: Path) -> Recording:
     return recording(path, FORMAT)
+
+
+PLUGIN = ImporterPlugin(read=read)

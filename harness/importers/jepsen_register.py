@@ -7,6 +7,7 @@ register did not hold the old value; with an error it did not happen, and tells 
 from pathlib import Path
 from typing import Any
 
+from harness.contracts import ImporterPlugin
 from harness.importers._decoding import atom, pair
 from harness.importers._jepsen import Format, recording
 from harness.importers._keyed import Keyed
@@ -38,3 +39,6 @@ FORMAT = Format(
 
 def read(path: Path) -> Recording:
     return recording(path, FORMAT)
+
+
+PLUGIN = ImporterPlugin(read=read)

@@ -7,6 +7,7 @@ with nil has not seen the empty set: it has seen nothing.
 from pathlib import Path
 from typing import Any
 
+from harness.contracts import ImporterPlugin
 from harness.importers._decoding import atom, elements, odd, written
 from harness.importers._jepsen import Format, recording
 from harness.importers._keyed import Keyed
@@ -32,3 +33,6 @@ FORMAT = Format("jepsen-set", "set", ("add", "read"), _DECODE, elect=_DECODE.ele
 
 def read(path: Path) -> Recording:
     return recording(path, FORMAT)
+
+
+PLUGIN = ImporterPlugin(read=read)

@@ -7,6 +7,7 @@ histories it has none.
 from pathlib import Path
 from typing import Any
 
+from harness.contracts import ImporterPlugin
 from harness.importers._decoding import by_rows, elements
 from harness.importers._jepsen import Format, recording
 from harness.importers._recording import Recording, Sheet
@@ -25,3 +26,6 @@ FORMAT = Format("jepsen-wr", "transactions", ("txn",), by_rows(_one, "w", "r"), 
 
 def read(path: Path) -> Recording:
     return recording(path, FORMAT)
+
+
+PLUGIN = ImporterPlugin(read=read)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
 from harness.importers._cells import KNOWN
 from harness.importers._recording import Recording, Slips
@@ -24,3 +25,6 @@ def read(path: Path) -> Recording:
         why = str(e).splitlines()[0]
         raise BadRequest(f"{path} can not be read as Parquet: {why}") from e
     return recording(table, path, np.arange(1, table.num_rows + 1), Slips())
+
+
+PLUGIN = ImporterPlugin(read=read)

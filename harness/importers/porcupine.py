@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
 from harness.importers import _edn
 from harness.importers._decoding import Odd
@@ -54,6 +55,9 @@ def read(path: Path) -> Recording:
             "of keys and values are read by --as porcupine-kv"
         )
     return Recording("registers", events_of(rows), sheet.table(), slips)
+
+
+PLUGIN = ImporterPlugin(read=read)
 
 
 def _value(text: str, error: bool) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
 from harness.importers import _edn
 from harness.importers._recording import UNTIMED, Recording, Sheet, Slip, Slips
@@ -43,6 +44,9 @@ def read(path: Path) -> Recording:
         why = f": {slips.first[0]}" if slips.first else ""
         raise BadRequest(f"{path} is no key-value history of Porcupine's{why}")
     return Recording("registers", events_of(rows), sheet.table(), slips)
+
+
+PLUGIN = ImporterPlugin(read=read)
 
 
 def _wrong(form: Any) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from harness import registry
 from harness.contents import changed
 from harness.errors import SeatrialError
 from harness.rundir import RunDir
@@ -208,7 +209,7 @@ def likely_s(turn: Turn, rows: Sequence[Row]) -> float:
     if same:
         return median(same)
     trial = turn.cell.asked.trial
-    return BESIDE_LOAD_S + (0.0 if trial.hosts == "simulated" else trial.duration_s)
+    return BESIDE_LOAD_S + (0.0 if registry.hosts(trial.hosts).edition else trial.duration_s)
 
 
 def within(rows: Sequence[Row], runs: Path, most_bytes: float) -> bool:

@@ -8,10 +8,10 @@ string would be a list of letters.
 from collections.abc import Mapping
 from typing import Any
 
+from harness import registry
 from harness.errors import BadRequest, UnknownName
 from harness.places import line
 from harness.reading import is_number
-from harness.suite.codes import check_codes
 from harness.suite.expected import Bound
 from harness.suite.figures import NAMES
 from harness.verdict import Judgement
@@ -58,7 +58,9 @@ def _check_findings(entry: Mapping[str, Any], where: str) -> None:
     if not all(isinstance(code, str) and code for code in codes):
         raise BadRequest(f"{where}: findings must be {SHAPES['findings'][1]}, not {codes!r}")
     try:
-        check_codes(codes)
+        for code in codes:
+            if code not in (known := registry.finding_codes()):
+                raise UnknownName("finding", code, known)
     except UnknownName as e:
         raise BadRequest(f"{where}: findings: {e}") from e
     if codes and entry["expect"] != Judgement.INVALID:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from harness import registry
 from harness.judge import CUT_SHORT
 from harness.options import Request
 from harness.session import Ending
@@ -22,10 +23,11 @@ from harness.verdict import Judgement
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
 WORDS = {AS_EXPECTED: "as expected", NOT_AS_EXPECTED: "NOT as expected", UNDECIDED: "undecided"}
-NOT_AS_PLANNED = CUT_SHORT | {
-    *("FAULTS_MISSING", "FAULT_NOT_OBSERVED", "IDLE_FAULTS", "MASTER_FAULT_UNSEEN", "NOT_HEALED"),
-    *("CHECKER_FAILED", "CHECKER_TIMEOUT", "JOURNAL_DAMAGED", "HISTORY_MALFORMED"),
-}  # codes of reasons for which even a finding that was expected shows nothing
+# codes of reasons for which even a finding that was expected shows nothing, beside those that say
+# that planned faults were not seen to take effect
+NOT_AS_PLANNED = CUT_SHORT | frozenset(
+    ("NOT_HEALED", "CHECKER_FAILED", "CHECKER_TIMEOUT", "JOURNAL_DAMAGED", "HISTORY_MALFORMED")
+)
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,9 @@ class Expected:
         """Codes of the reasons for which the run was not the one that the suite asks for."""
         if ending.verdict is None or ending.verdict.verdict is not self.verdict:
             return ()
-        against = NOT_AS_PLANNED if self.verdict is Judgement.INVALID else CUT_SHORT
+        against = CUT_SHORT
+        if self.verdict is Judgement.INVALID:
+            against = NOT_AS_PLANNED | registry.reasons("unobserved")
         codes = dict.fromkeys(reason.code for reason in ending.verdict.reasons)
         return tuple(code for code in codes if code in against)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, cast
 
-from harness.contracts import Crew, MetadataClient
+from harness.contracts import Crew, MetadataClient, WorkloadPlugin
 from harness.operation import NONE, Completion, F, Type
 from harness.trial import Trial
 from harness.workloads._clients import Client, checked
@@ -37,8 +37,6 @@ RANGES = {
     "clients": (1, 1000),
     "hold_ms": (1, 1_000_000),
 }
-
-CLIENT_FAULTS = ("pause",)  # drawn for clients as well: one that sleeps over its lease
 
 
 def workload(trial: Trial) -> "Lock":
@@ -63,6 +61,14 @@ class Options:
     clients: int = 3  # of each lock
     rate: float = 40.0  # tries to take a lock, a second, of all clients together
     hold_ms: int = 200  # how long one is held, on average
+
+
+PLUGIN = WorkloadPlugin(
+    workload=workload,
+    options=Options,
+    swarm=swarm,
+    client_faults=frozenset({"pause"}),  # one that holds a lock sleeps over its lease
+)
 
 
 class Lock:

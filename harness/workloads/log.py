@@ -7,14 +7,16 @@ was told, no two share one, and the order of offsets is one in which the appends
 judge, so that two independent methods have to agree.
 """
 
+from harness.contracts import WorkloadPlugin
 from harness.operation import F
 from harness.trial import Trial
 from harness.workloads._elements import Elements, Options, swarm
-
-__all__ = ["Options", "swarm", "workload"]
 
 TOPIC = "logs"
 
 
 def workload(trial: Trial) -> Elements:
     return Elements(trial, TOPIC, F.APPEND)
+
+
+PLUGIN = WorkloadPlugin(workload=workload, options=Options, swarm=swarm)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any
 
-from harness.contracts import Batch, Crew
+from harness.contracts import Batch, Crew, WorkloadPlugin
 from harness.errors import BadRequest
 from harness.operation import NONE, Completion, F, Type
 from harness.remarks import CORRUPTED, DRAINED, NOT_DRAINED
@@ -99,6 +99,9 @@ class Options:
     @property
     def open_sends(self) -> int:
         return 1 if self.ordered else self.concurrency
+
+
+PLUGIN = WorkloadPlugin(workload=workload, options=Options, swarm=swarm)
 
 
 MOST_QUEUES = 10_000  # of all topics together

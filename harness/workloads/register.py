@@ -18,7 +18,7 @@ from math import ceil
 from random import Random
 from typing import Any, Protocol, cast
 
-from harness.contracts import Crew, MessageClient
+from harness.contracts import Crew, MessageClient, WorkloadPlugin
 from harness.errors import BadRequest
 from harness.operation import NONE, Completion, F, Type
 from harness.schedule import share, values
@@ -86,6 +86,9 @@ class Options:
     rate: float = 90.0  # operations a second, of all clients and watchers together
     operations: int = 150  # about so many on a register, then it is given up
     distinct: int = 0  # how many values there are to write; 0: each is written once
+
+
+PLUGIN = WorkloadPlugin(workload=workload, options=Options, swarm=swarm)
 
 
 class Register:

@@ -5,14 +5,16 @@ A set is a queue of messages, so that what keeps an element is the replication o
 where in the queue it lies is nobody's business. Each element is added once.
 """
 
+from harness.contracts import WorkloadPlugin
 from harness.operation import F
 from harness.trial import Trial
 from harness.workloads._elements import Elements, Options, swarm
-
-__all__ = ["Options", "swarm", "workload"]
 
 TOPIC = "sets"
 
 
 def workload(trial: Trial) -> Elements:
     return Elements(trial, TOPIC, F.ADD)
+
+
+PLUGIN = WorkloadPlugin(workload=workload, options=Options, swarm=swarm)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, fields
 from random import Random
 from typing import Any, cast
 
-from harness.contracts import Crew, MetadataClient
+from harness.contracts import Crew, MetadataClient, WorkloadPlugin
 from harness.errors import BadRequest
 from harness.operation import (
     NONE,
@@ -57,8 +57,6 @@ MAX_THERE = 10  # topics of a maker at a time: brokers name all of them in every
 LOOKED_AT = 8  # topics of one look during the load
 SLEEPS = 0.1  # of all holds: longer than the lease
 MEDDLES = 0.25  # of all locks that were refused: unlocked all the same
-
-CLIENT_FAULTS = ("pause",)  # drawn for clients as well: one that sleeps over its lease
 
 
 def workload(trial: Trial) -> "Topics":
@@ -107,6 +105,14 @@ class Options:
         """The load of the messages beside."""
         names = ("queues", "producers", "rate")
         return {"groups": 0, **{name: getattr(self, name) for name in names}}
+
+
+PLUGIN = WorkloadPlugin(
+    workload=workload,
+    options=Options,
+    swarm=swarm,
+    client_faults=frozenset({"pause"}),  # one that holds a lock sleeps over its lease
+)
 
 
 class _Part:

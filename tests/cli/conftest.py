@@ -11,7 +11,7 @@ import pytest
 OUTSIDE = '''
 """Hosts that fail in a way of their own choosing."""
 import os
-from harness.errors import BadRequest, BedFailed, Unsupported
+from harness.contracts import BadRequest, BedFailed, HostsPlugin, Unsupported
 
 ENDINGS = {
     "bad request": BadRequest("the request makes no sense"),
@@ -37,6 +37,8 @@ class Hosts:
 
 def hosts(trial, folder):
     return Hosts()
+
+PLUGIN = HostsPlugin(hosts=hosts, problems=problems)
 '''
 
 Script = Callable[..., "subprocess.CompletedProcess[str]"]

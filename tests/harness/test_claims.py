@@ -59,7 +59,7 @@ def test_a_profile_claims_what_its_configuration_can_keep() -> None:
     """Synchronous flushes promise power cuts of everything; asynchronous ones of one machine."""
     claims = {
         profile: claims_in_force(Trial(profile=profile))
-        for profile in registry.module("system", "flotilla").profiles()
+        for profile in registry.system("flotilla").profiles()
     }
     assert all(one["kill"] == one["partition"] == "all" for one in claims.values())
     assert claims["sync-flush"]["power"] == claims["sync-flush"]["unsynced"] == "all"

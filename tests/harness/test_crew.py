@@ -381,7 +381,7 @@ def test_a_failure_is_one_sentence() -> None:
     assert (
         sentence(BaseExceptionGroup("", [BedFailed("no disk; free some")])) == "no disk; free some"
     )
-    assert sentence(KeyError("x")) == "KeyError: 'x'"
+    assert sentence(KeyError("x")) == "Seatrial itself failed: KeyError: 'x'"
 
 
 def test_quantiles_are_of_the_recent_past() -> None:

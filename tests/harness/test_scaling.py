@@ -101,7 +101,7 @@ def test_what_a_fault_repeats_keeps_its_rhythm(
 
 def test_the_rhythm_that_nobody_wrote_is_the_fault_s_own() -> None:
     """The same default as the fault's."""
-    assert registry.module("fault", "partition").PARAMS["on_s"].default == FLAP_ON_S
+    assert registry.fault("partition").params["on_s"].default == FLAP_ON_S
 
 
 def test_the_pace_it_was_written_for_changes_nothing() -> None:

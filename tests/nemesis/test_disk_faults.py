@@ -417,13 +417,13 @@ def test_the_prober_is_patient_enough_to_see() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_drawn_is_allowed(kind: str) -> None:
     """Targets and parameters by lot pass the fault's own check, and targets can be restricted."""
-    module = registry.module("fault", kind)
+    plugin = registry.fault(kind)
     for seed in range(20):
-        target, params = module.drawn(Random(seed), ())
+        target, params = plugin.drawn(Random(seed), ())
         assert target
         for name, value in params.items():
-            assert not module.PARAMS[name].among or value in module.PARAMS[name].among
-        assert module.drawn(Random(seed), ("broker-2",))[0] == "broker-2"
+            assert not plugin.params[name].among or value in plugin.params[name].among
+        assert plugin.drawn(Random(seed), ("broker-2",))[0] == "broker-2"
 
 
 def test_nobody_forgets_that_wipes_hit_a_minority_by_themselves() -> None:

@@ -129,7 +129,10 @@ def test_a_mistake_of_ours_in_one_healing_does_not_end_the_others(
 
     world.run(story)
     assert world.last(0)["healed"]
-    assert world.alarms[0].startswith("NOT HEALED: fault 1 (partition on broker-1): TypeError")
+    alarm = "NOT HEALED: fault 1 (partition on broker-1): Seatrial itself failed at "
+    assert world.alarms[0].startswith(alarm)
+    assert "_stopwatch.py:" in world.alarms[0]
+    assert "TypeError" in world.alarms[0]
 
 
 def test_healing_that_was_broken_off_is_recorded(world: Any, tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_names_of_others_are_understood(name: str) -> None:
     plan = _plan.planned(trial, None, 1.5, NODES, ALL)
     assert {fault.kind for fault in plan} == {alias.kind}
     assert {fault.target for fault in plan} == {alias.target or "broker-2"}
-    params = registry.module("fault", alias.kind).PARAMS
+    params = registry.fault(alias.kind).params
     assert not [word for word in alias.params.items() if unfit(params, *word)]
 
 
@@ -289,9 +289,9 @@ def test_unknown_kinds_list_ours_and_the_aliases() -> None:
 @pytest.mark.parametrize("kind", registry.names("fault"))
 def test_every_fault_says_what_it_needs(kind: str) -> None:
     """A fault's module states its parameters with meanings, its needs and how it is drawn."""
-    module = registry.module("fault", kind)
-    assert module.NEEDS <= ALL
-    assert all(param.meaning for param in module.PARAMS.values())
+    plugin = registry.fault(kind)
+    assert plugin.needs <= ALL
+    assert all(param.meaning for param in plugin.params.values())
 
 
 @pytest.mark.parametrize("path", sorted(PLANS.glob("*.toml")), ids=lambda path: path.stem)

@@ -381,8 +381,8 @@ def test_a_limit_above_the_one_before_starves_nobody(
 @pytest.mark.parametrize("targets", [(), ("one slave",)])
 def test_what_is_drawn_makes_sense(kind: str, targets: tuple[str, ...]) -> None:
     """By the fault's own check, and within the limits of its parameters."""
-    module = registry.module("fault", kind)
+    plugin = registry.fault(kind)
     for seed in range(50):
-        target, params = module.drawn(Random(seed), targets)
+        target, params = plugin.drawn(Random(seed), targets)
         assert not targets or target in targets
         _plan.load(_plan.dump((PlannedFault(kind, 1.0, 5.0, target, params),)))

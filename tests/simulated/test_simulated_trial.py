@@ -197,20 +197,16 @@ def test_a_stopped_run_is_judged(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------- refusals
 
 OUTSIDE = '''
-"""What nobody can simulate."""
-NEEDS = frozenset({"tides"})
-PARAMS = {}
+"""What can not be simulated."""
+import sys
+
+from harness.contracts import Effects, FaultPlugin, SystemPlugin, WorkloadPlugin
+
 checkers = ()
 detection_s = 1.0
 
 def check_options():
     pass
-
-def check(planned):
-    pass
-
-def drawn(random, targets):
-    return "master", {}
 
 def client_settings():
     return {}
@@ -219,10 +215,21 @@ def nodes():
     return ()
 
 def _itself(*args):
-    import sys
     return sys.modules[__name__]
 
-system = workload = fault = _itself
+def _drawn(random, targets):
+    return "master", {}
+
+PLUGIN = {
+    "dinghy": lambda: SystemPlugin(system=_itself),
+    "cargo": lambda: WorkloadPlugin(workload=_itself),
+    "tide": lambda: FaultPlugin(
+        fault=_itself,
+        effects=Effects(may_break=frozenset()),
+        drawn=_drawn,
+        needs=frozenset({"tides"}),
+    ),
+}[__name__]()
 '''
 
 
@@ -231,10 +238,11 @@ def outside(tmp_path: Path) -> Mapping[str, str]:
     """An environment with an installed system, workload and fault that no host can simulate."""
     info = tmp_path / "site" / "outside-1.0.dist-info"
     info.mkdir(parents=True)
-    (info.parent / "outside.py").write_text(OUTSIDE)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
     groups = {"system": "dinghy", "workload": "cargo", "fault": "tide"}
-    text = "".join(f"[seatrial.{kind}]\n{name} = outside\n" for kind, name in groups.items())
+    for name in groups.values():
+        (info.parent / f"{name}.py").write_text(OUTSIDE)
+    text = "".join(f"[seatrial.{kind}]\n{name} = {name}\n" for kind, name in groups.items())
     (info / "entry_points.txt").write_text(text)
     return {**os.environ, "PYTHONPATH": str(info.parent)}
 

@@ -19,7 +19,7 @@ from typing import Any
 from clusters.hosts import local
 from clusters.hosts._archive import archive
 from clusters.hosts.local import LocalHosts
-from harness.contracts import Agent, Clock, Node, Python
+from harness.contracts import Agent, Clock, HostsPlugin, Node, Python
 from harness.errors import BedFailed
 from harness.trial import Trial
 
@@ -36,6 +36,9 @@ def hosts(trial: Trial, folder: Path) -> "Apart":
 
 def problems(bed: Mapping[str, Any]) -> list[Any]:
     return local.problems({})
+
+
+PLUGIN = HostsPlugin(hosts=hosts, problems=problems)
 
 
 class Apart(LocalHosts):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.contracts import CLIENT, Batch, Bed, Node, Received, Standing
+from harness.contracts import CLIENT, Batch, Bed, Node, Received, Standing, SystemPlugin
 from harness.operation import Completion, Type
 from harness.trial import Trial
 
@@ -23,6 +23,9 @@ SERVER = "buoy"
 
 def system(trial: Trial) -> "Buoy":
     return Buoy(trial)
+
+
+PLUGIN = SystemPlugin(system=system)
 
 
 class Buoy:

@@ -1,0 +1,250 @@
+"""Plug-ins of other packages: what their declarations may not be, and what their exceptions say."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+Seatrial = Callable[..., "subprocess.CompletedProcess[str]"]
+
+FAULT = '''"""A fault of a package of its own."""
+from harness.contracts import Effects, Ends, FaultPlugin, Param
+
+
+def fault(planned, scene):
+    raise KeyError("oars")
+
+
+def drawn(random, targets):
+    return "master", {}
+
+
+def takes_s(planned, nodes):
+    return 1.0
+
+
+'''
+SOUND = {
+    "fault": "fault",
+    "effects": "Effects(may_break=frozenset())",
+    "drawn": "drawn",
+    "takes_s": "takes_s",
+    "needs": 'frozenset({"signal"})',
+}
+
+
+def declared(**changes: str | None) -> str:
+    """The module of a fault, with some attributes changed, added or (None) left out."""
+    attributes = {name: text for name, text in {**SOUND, **changes}.items() if text is not None}
+    words = ", ".join(f"{name}={text}" for name, text in attributes.items())
+    return f"{FAULT}PLUGIN = FaultPlugin({words})\n"
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Callable[[str, str, str, str], None]:
+    """Install a package with one plug-in."""
+
+    def install(package: str, kind: str, name: str, text: str) -> None:
+        info = tmp_path / "site" / f"{package}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (tmp_path / "site" / f"{package}.py").write_text(text)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[seatrial.{kind}]\n{name} = {package}\n")
+
+    return install
+
+
+@pytest.fixture
+def seatrial(tmp_path: Path) -> Seatrial:
+    """Run the console script in an empty folder, where the packages are installed."""
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        script = Path(sys.executable).with_name("seatrial")
+        return subprocess.run(
+            [script, *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            declared(takes_s=None, take_s="takes_s"),
+            "FaultPlugin has no 'take_s' (did you mean 'takes_s'?)",
+        ),
+        (
+            declared().replace("takes_s", "take_s").replace(", take_s=take_s", ""),
+            "has 'take_s', which its PLUGIN does not use: pass it as takes_s=take_s",
+        ),
+        (declared(takes_s=None), "has 'takes_s', which its PLUGIN does not use"),
+        (declared(effects=None), "FaultPlugin lacks 'effects', which has no default"),
+        (
+            declared(needs='{"signal"}'),
+            "'needs' of FaultPlugin must be a frozenset of strings, not {'signal'}",
+        ),
+        (declared(params='{"speed": 3}'), "'params' of FaultPlugin must be a mapping"),
+        (declared(hits_clients='"yes"'), "'hits_clients' of FaultPlugin must be True or False"),
+        (declared(check="3"), "'check' of FaultPlugin must be a function, not 3"),
+        (
+            declared(effects="Effects(may_break={'luck'})"),
+            "unknown demand in may_break of Effects 'luck'",
+        ),
+        (FAULT, "declares no PLUGIN = FaultPlugin(...)"),
+        ("PLUGIN = 1 / 0\n", "outside.py:1: ZeroDivisionError: division by zero"),
+        ("def fault(:\n", "outside.py:1: SyntaxError"),
+    ],
+)
+def test_a_declaration_that_the_contract_forbids_is_refused(
+    install: Callable[..., None], seatrial: Seatrial, text: str, says: str
+) -> None:
+    """One sentence names module, file, attribute and the nearest right spelling; exit code 254."""
+    install("outside", "fault", "slow-disk", text)
+    ran = seatrial("run", "--faults", "slow-disk")
+    words = " ".join(ran.stderr.split())
+    assert says in words
+    assert "the fault 'slow-disk' (module outside" in words
+    assert "outside.py" in words
+    assert "Traceback" not in words
+    assert ran.returncode == 254
+
+
+@pytest.mark.parametrize(
+    ("names", "by"),
+    [
+        ({"one": "kill"}, "by nemesis.kill"),
+        ({"one": "slow-disk", "two": "slow-disk"}, "by one"),
+    ],
+)
+def test_a_name_that_is_taken_is_refused(
+    install: Callable[..., None], seatrial: Seatrial, names: Mapping[str, str], by: str
+) -> None:
+    """By a plug-in of ours or of another package."""
+    for package, name in names.items():
+        install(package, "fault", name, declared())
+    ran = seatrial("list", "faults")
+    last, name = list(names.items())[-1]
+    assert f"the fault '{name}' of the package {last} (module {last})" in ran.stderr
+    assert f"has a name that is taken, {by}" in ran.stderr
+    assert ran.returncode == 254
+
+
+def test_a_sound_declaration_is_listed(install: Callable[..., None], seatrial: Seatrial) -> None:
+    """With the first sentence of its module."""
+    install("outside", "fault", "slow-disk", declared())
+    ran = seatrial("list", "faults")
+    assert "slow-disk" in ran.stdout
+    assert "A fault of a package of its own" in ran.stdout
+    assert ran.returncode == 0
+
+
+def test_an_exception_in_a_fault_names_its_line(
+    install: Callable[..., None], seatrial: Seatrial
+) -> None:
+    """The package's file and line are named, and not Seatrial; the exit code is 255."""
+    install("outside", "fault", "slow-disk", declared())
+    ran = seatrial("run", "--hosts", "simulated", "--faults", "slow-disk", "--duration", "20s")
+    words = " ".join(ran.stderr.split())
+    assert "the fault 'slow-disk' of the package outside failed at " in words
+    assert "outside.py:6: KeyError: 'oars'" in words
+    assert "Seatrial itself" not in words
+    assert ran.returncode == 255
+
+
+REAPER = '''"""Kill a node by a fault that this package made, and start it again."""
+from harness.contracts import DEMANDS, Effects, Ends, FaultPlugin, Observation
+
+
+class Reaper:
+    def __init__(self, scene, nodes):
+        self.targets, self._bed = scene.parts(nodes), scene.bed
+        self._nodes = [node.name for node in nodes]
+
+    async def __aenter__(self):
+        for node in self._nodes:
+            await self._bed.agents[node].signal(self._bed.system.process(node), 9)
+        return self
+
+    async def __aexit__(self, *exc):
+        for node in self._nodes:
+            if await self._state(node) == "exited":
+                await self._bed.system.start_node(self._bed, node)
+
+    async def _state(self, node):
+        return (await self._bed.agents[node].state(self._bed.system.process(node))).state
+
+    async def _seen(self, wanted):
+        await self._bed.sleep(0.5)
+        states = {node: await self._state(node) for node in self._nodes}
+        good = set(states.values()) == {wanted}
+        return Observation("installed" if good else "failed", {"states": states})
+
+    async def observe(self):
+        return await self._seen("exited")
+
+    async def observe_healed(self):
+        return await self._seen("running")
+
+
+def fault(planned, scene):
+    return Reaper(scene, scene.aim(planned.target, spare=scene.held))
+
+
+def drawn(random, targets):
+    return random.choice(targets or ("master", "one slave")), {}
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    effects=EFFECTS,
+    drawn=drawn,
+    needs=frozenset({"signal", "restart"}),
+)
+'''
+KILLS = "Effects(may_break=frozenset(DEMANDS), ends=Ends.KILLED, silences=True)"
+NOTHING = "Effects(may_break=frozenset())"
+
+
+PLAN = """
+[trial]
+duration_s = 25.0
+
+[[fault]]
+kind = "reaper"
+at_s = 4.0
+for_s = 5.0
+target = "master"
+
+[[fault]]
+kind = "reaper"
+at_s = 15.0
+for_s = 5.0
+target = "one slave"
+"""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("effects", "code"), [(KILLS, 0), (NOTHING, 1)], ids=["that it kills", "nothing"]
+)
+def test_a_fault_of_another_package_may_end_nodes_if_it_says_so(
+    tmp_path: Path, install: Callable[..., None], seatrial: Seatrial, effects: str, code: int
+) -> None:
+    """What it killed has not crashed, and its faults count; undeclared it is NODE_CRASHED."""
+    install("outside", "fault", "reaper", REAPER.replace("EFFECTS", effects))
+    (tmp_path / "plan.toml").write_text(PLAN)
+    ran = seatrial("simulate", "messages", "--plan", "plan.toml", "--seeds", "1..1")
+    words = " ".join((ran.stdout + ran.stderr).split())
+    assert ("NODE_CRASHED" in words) == bool(code), words
+    assert "reaper 2 2" in words, "planned and counted"
+    assert ran.returncode == code, words
