@@ -222,7 +222,8 @@ def _stretch_reasons(known: Facts) -> Iterator[Reason]:
             yield Reason(
                 "NO_OK_BETWEEN",
                 f"Nothing was acknowledged in the {stretch.length_s:.1f} s gap at "
-                f"{stretch.begin / 1e9:.1f} s; lengthen the recoveries",
+                f"{(stretch.begin - stretches[0].begin) / 1e9:.1f} s after the load began; "
+                "lengthen the recoveries",
             )
 
 

@@ -34,7 +34,8 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
     found = changes(history)
     topics = _by_topic(found.of(F.CREATE, F.DELETE, F.SEE).values())
     locks = found.of(F.LOCK, F.UNLOCK)
-    breaches = [breach for row in topics.values() for breach in of_topic(row)]
+    began = int(history.state.get("load_began_ns", 0))
+    breaches = [breach for row in topics.values() for breach in of_topic(row, began)]
     breaches += [breach for row in locks.values() for breach in of_lock(row)]
     findings, reasons = found.judged(breaches, MEANING)
     changed = _acknowledged(topics.values(), F.CREATE, F.DELETE)
@@ -76,8 +77,8 @@ def _by_topic(rows: Iterable[Sequence[Did]]) -> Mapping[tuple[int, int], Sequenc
     return topics
 
 
-def of_topic(row: Sequence[Did]) -> Iterator[Breach]:
-    """One topic, changed by one process, an operation at a time."""
+def of_topic(row: Sequence[Did], began: int = 0) -> Iterator[Breach]:
+    """One topic, changed by one process, an operation at a time. `began`: when the load did."""
     there, since = False, 0
     perhaps: set[bool] = set()
     for did in row:
@@ -86,7 +87,7 @@ def of_topic(row: Sequence[Did]) -> Iterator[Breach]:
             if did.type is Type.OK and seen != there and seen not in perhaps:
                 code = RETURNED if seen else LOST
                 what = "deletion" if seen else "making"
-                why = f"{_which(did.value)} {what} was acknowledged at {since / 1e9:.3f} s"
+                why = f"{_which(did.value)} {what} was acknowledged at {(since - began) / 1e9:.3f} s"
                 yield Breach(code, did.ended or 0, did.process, did.key, why, value=did.value)
                 there = seen
         elif did.type is Type.OK:

@@ -59,8 +59,8 @@ class Told:
         yield from ("", f"Can be explained: {', '.join(self.others)}")
 
     def _timed(self) -> Iterator[str]:
-        early = f" after the load began; the evidence counts from {self.began / 1e9:.3f} s earlier"
-        yield f"In seconds{early if self.began else ''}, with the faults that are on."
+        since = f"since the {'load' if self.began else 'history'} began"
+        yield f"In seconds {since}, with the faults that are on."
         width = max(6, *(len(_ids(on)) for _, on in self.moments))
         yield f"{'s':>10}  faults"
         long = self.moments[-1][0].t - self.moments[0][0].t >= FINE_NS

@@ -2,7 +2,8 @@
 
 In a terminal it is one small panel, redrawn four times a second: the phase, the load's clock,
 operations per second by outcome, latencies, the faults in force and who is master. Anywhere else
-(a pipe, a CI log) it is one plain line for each phase, fault and change of master. It is only ever
+(a pipe, a CI log, or with -v) it is one plain line for each phase, fault and change of master, with
+the seconds since the load began. It is only ever
 told what the runner says, and whatever happens here cannot change a run: what a full disk or a
 terminal refuses is not shown. The panel is drawn by a thread of its own, and never while something
 is told.
@@ -74,6 +75,7 @@ class Live:
                 self._screen = screen
         else:
             self._say(f"trial {self._trial.name}: {headline(self._trial)}")
+            self._say("times are seconds since the load began")
         return self
 
     def __exit__(
@@ -96,11 +98,10 @@ class Live:
                 self._say(line)
 
     def _say(self, line: str) -> None:
-        elapsed_s = self._now_s() - self.progress.began_s
+        began_s = self.progress.load_began_s
+        since = f"{self._now_s() - began_s:7.1f} s" if began_s is not None else f"{'-':>7} s"
         with _unheard(self._console):
-            self._console.print(
-                f"{elapsed_s:7.1f} s  {line}", highlight=False, markup=False, soft_wrap=True
-            )
+            self._console.print(f"{since}  {line}", highlight=False, markup=False, soft_wrap=True)
 
     def panel(self) -> RenderableType:
         """As it should look now; from any thread."""

@@ -37,7 +37,7 @@ def _lines(history: History, verdict: Verdict, most: int) -> Iterator[str]:
     shown = _shown(steps, round((when_s(finding) or 0.0) * 1e9), most)
     if known and (about := subject(known)):
         yield from about.splitlines()
-    yield f"In seconds after the load began. {_before(history, cast, began)}"
+    yield f"In seconds since the load began. {_before(history, cast, began)}"
     yield from (f"{(step.t - began) / 1e9:9.3f}  {step.words}" for step in shown)
     if len(shown) < len(steps):
         yield f"           ({len(steps) - len(shown):,} moments that tell less left out)"

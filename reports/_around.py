@@ -19,7 +19,7 @@ MOST = 40  # lines
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a node's log: seconds since the run's start, and since the first moment."""
+    """A line of a node's log: seconds since the load began, and since the first moment."""
 
     s: float
     apart_s: float

@@ -42,7 +42,7 @@ class Curve:
 
 
 def plain(told: Sequence[Event], begin: int, end: int) -> dict[str, Any]:
-    """What the page draws: where bins begin, in ms since the run's start, and a curve a slave."""
+    """What the page draws: where bins begin, in ms since the load began, and a curve a slave."""
     width = max(LEAST_BIN_NS, -(-(end - begin) // MOST_BINS))
     edges = range(begin, end, width)
     seen = sorted(sights(told), key=lambda one: (one.slave, one.t))

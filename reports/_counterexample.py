@@ -6,7 +6,7 @@ nothing explains is marked, with what the object can have held by then.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -126,8 +126,9 @@ def _call(rows: Sequence[Row], names: Names) -> str:
 # --------------------------------------------------------------------------------------- drawing
 
 
-def drawn(example: Counterexample) -> Markup:
-    """The picture, with a sentence for those who can not see it."""
+def drawn(example: Counterexample, zero: int = 0) -> Markup:
+    """The picture, with a sentence for those who can not see it. Times count from `zero`."""
+    example = replace(example, operations=tuple(_since(zero, o) for o in example.operations))
     scale = _Scale.of(example.operations)
     shapes: list[Markup] = []
     y = 6.0
@@ -151,6 +152,11 @@ def drawn(example: Counterexample) -> Markup:
         axis=Markup("").join(scale.axis(y)),
         shapes=Markup("").join(shapes),
     )
+
+
+def _since(zero: int, operation: Operation) -> Operation:
+    end = None if operation.end is None else operation.end - zero
+    return replace(operation, begin=operation.begin - zero, end=end)
 
 
 def _told(example: Counterexample) -> str:

@@ -18,12 +18,11 @@ from reports import _words
 from reports._around import SILENCE, Around, around
 from reports._counterexample import Counterexample, counterexample, drawn
 from reports._lanes import Mark
-from reports._run import Told, explain_command, rank
+from reports._run import WHEN, Told, explain_command, rank
 
 STORIES = 3  # of a finding
 MOST_STORIES = 12  # of a page
 LARGE_BYTES = 64 << 20  # of operations: then one story a finding, and three in all
-WHEN = ("acked_s", "acked_at_s", "at_s", "sent_s", "seen_s", "there_by_s", "only_invoked_at_s")
 TONES = ("bad", "doubt", "quiet")
 
 
@@ -35,6 +34,7 @@ class Witness:
     story: Story | None
     example: Counterexample | None
     around: Around = SILENCE
+    zero: int = 0  # of the axis
 
     @property
     def subject(self) -> str:
@@ -42,15 +42,15 @@ class Witness:
 
     @property
     def drawing(self) -> Markup | None:
-        return drawn(self.example) if self.example else None
+        return drawn(self.example, self.zero) if self.example else None
 
     @property
     def moments(self) -> list[dict[str, Any]]:
-        """Times since the run's start, which is what the axis counts from."""
+        """Times on the axis: seconds since the load began."""
         if self.story is None:
             return []
         return [
-            {"s": step.t / 1e9, "faults": on, "words": _words.clip(step.words, 400)}
+            {"s": (step.t - self.zero) / 1e9, "faults": on, "words": _words.clip(step.words, 400)}
             for step, on in self.story.moments
         ]
 
@@ -128,9 +128,9 @@ def _witness(told: Told, name: str, row: Mapping[str, Any]) -> Witness:
     t = _when(row)
     if t is None and example is not None:
         t = min(example.times, default=None)
-    moments = [] if t is None else [t]
-    moments += [step.t for step, _ in story.moments] if story else []
-    return Witness(name, story, example, around(told.events, moments))
+    moments = [] if t is None else [t - told.zero]
+    moments += [step.t - told.zero for step, _ in story.moments] if story else []
+    return Witness(name, story, example, around(told.events, moments), told.zero)
 
 
 def _shown(
@@ -143,7 +143,8 @@ def _shown(
     """`first`: which number its first witness has among all of its code."""
     result, finding = found
     message = _words.clip(finding.message, 1200)
-    finding = replace(finding, message=message[:1].upper() + message[1:])
+    times = tuple(_moments(told.zero, finding, first, witnesses))
+    finding = replace(told.on_axis(finding), message=message[:1].upper() + message[1:])
     roles = told.named("roles")
     cells = {str(cell) for row in finding.evidence for cell in row.values()}
     return Shown(
@@ -153,12 +154,12 @@ def _shown(
         witnesses=witnesses,
         explain=explain_command(told, f"{finding.code}:{first}" if first > 1 else finding.code),
         nodes=tuple(sorted(node for node in roles if node in cells)),
-        times=tuple(_moments(finding, first, witnesses)),
+        times=times,
     )
 
 
 def _moments(
-    finding: Finding, first: int, witnesses: Sequence[Witness]
+    zero: int, finding: Finding, first: int, witnesses: Sequence[Witness]
 ) -> Iterator[tuple[int, str]]:
     """When the evidence happened: each row's first moment; else when operations were invoked."""
     told = False
@@ -167,10 +168,12 @@ def _moments(
         if t is not None:
             told = True
             what = next((f", {row[name]}" for name in ("queue", "key", "node") if name in row), "")
+            t -= zero
             yield t, f"{finding.code} witness {number}{what}, at {t / 1e9:.3f} s"
     for witness in () if told else witnesses:
         for t in witness.times:
-            yield t, f"{witness.name}, an operation invoked at {t / 1e9:.3f} s"
+            at = t - zero
+            yield at, f"{witness.name}, an operation invoked at {at / 1e9:.3f} s"
 
 
 def _when(row: Mapping[str, Any]) -> int | None:

@@ -1,7 +1,7 @@
 """What stands above the curves on the one time axis: who was what, and what was done to whom.
 
-A lane is a row, or a few, of spans with a beginning and an end in milliseconds since the run's
-start; a span without an end is a mark. Each knows its words, longest first (the longest that fits
+A lane is a row, or a few, of spans with a beginning and an end in milliseconds since the load
+began; a span without an end is a mark. Each knows its words, longest first (the longest that fits
 is written on it), a sentence for the reader who points at it, and what selecting it means. The page
 only draws.
 """

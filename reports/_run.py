@@ -8,7 +8,7 @@ the verdict another one, and never ends in a trace.
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,8 @@ LEAD_NS = 1_000_000_000  # of the picture, before the load
 IMPORTED = "imported"  # in place of a system: the history is another tool's
 LOGS = (".log", ".jsonl")  # how the names of nodes' logs end
 MOST_DOUBTS = 20  # that are told
+WHEN = ("acked_s", "acked_at_s", "at_s", "sent_s", "seen_s", "there_by_s", "only_invoked_at_s")
+MOMENTS = frozenset((*WHEN, "came_at_s", "lost_from_s", "lost_to_s"))  # s since the run's start
 UNTOLD = "trial.toml could not be read"
 
 T = TypeVar("T")
@@ -34,7 +36,8 @@ NOTHING: Mapping[str, Any] = {}
 
 @dataclass(frozen=True)
 class Told:
-    """Everything a report may show. Times are ns since the run's start."""
+    """Everything a report may show. Times are ns since the load began, except in `verdict` and
+    `history`, where they count from the run's start, `zero` before that."""
 
     run: RunDir
     trial: Trial
@@ -45,6 +48,7 @@ class Told:
     faults: tuple[FaultInterval, ...]
     events: tuple[Event, ...]
     plan: str
+    zero: int = 0  # when the load began, since the run's start; 0 for a history without a load
     doubts: list[str] = field(default_factory=list)  # what could not be shown, and why
 
     @cached_property
@@ -54,7 +58,11 @@ class Told:
     @cached_property
     def counted(self) -> Cells:
         """All operations by time, outcome and latency: one pass over them, when it is asked for."""
-        return self.part("the operations", lambda: cells(self.history, self.names), Cells())
+        return self.part("the operations", lambda: self._cells(), Cells())
+
+    def _cells(self) -> Cells:
+        counted = cells(self.history, self.names)
+        return replace(counted, begin=counted.begin - self.zero)
 
     @cached_property
     def end(self) -> int:
@@ -66,7 +74,24 @@ class Told:
     @cached_property
     def begin(self) -> int:
         """Where the picture begins: what is before the load has little to show, for a long time."""
-        return max(0, self.phases.get("load", 0) - LEAD_NS)
+        return max(-self.zero, self.phases.get("load", 0) - LEAD_NS)
+
+    @property
+    def axis(self) -> str:
+        """What times count from, in words."""
+        return f"seconds since the {'load' if self.zero else 'history'} began"
+
+    def on_axis(self, finding: Finding) -> Finding:
+        """The finding with the moments of its evidence on the axis."""
+        return replace(finding, evidence=tuple(map(self._row, finding.evidence)))
+
+    def _row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: round(value - self.zero / 1e9, 6)
+            if name in MOMENTS and isinstance(value, int | float) and value >= 0
+            else value
+            for name, value in row.items()
+        }
 
     @property
     def untold(self) -> str:
@@ -123,18 +148,34 @@ def read(run: RunDir) -> Told:
     names = _tried(doubts, "names.json", run.names, NOTHING)
     state = _tried(doubts, "run.json", run.state, NOTHING)
     history = History(run, names, state)
+    unmarked: dict[str, int] = {}
+    phases = _tried(doubts, "the notes", lambda: dict(history.phases()), unmarked)
+    unbroken: tuple[FaultInterval, ...] = ()
+    faults = _tried(doubts, "the faults", lambda: history.faults, unbroken)
+    none: tuple[Event, ...] = ()
+    told = _tried(doubts, "the events", lambda: events(history.read("events")), none)
+    began = state.get("load_began_ns")
+    zero = began if isinstance(began, int) else phases.get("load", 0)
     return Told(
         run=run,
         trial=_tried(doubts, "trial.toml", run.trial, Trial(name=run.path.name)),
         verdict=verdict,
         state=state,
         names=names,
-        phases=_tried(doubts, "the notes", lambda: dict(history.phases()), {}),
-        faults=_tried(doubts, "the faults", lambda: history.faults, ()),
-        events=_tried(doubts, "the events", lambda: events(history.read("events")), ()),
+        phases={name: t - zero for name, t in phases.items()},
+        faults=tuple(_shifted(fault, zero) for fault in faults),
+        events=tuple(replace(event, t=event.t - zero) for event in told),
         plan=_tried(doubts, "plan.toml", lambda: _text(run), ""),
+        zero=zero,
         doubts=doubts,
     )
+
+
+def _shifted(fault: FaultInterval, zero: int) -> FaultInterval:
+    """The fault with its moments since the load began."""
+    moments = ("begin", "applied", "observed", "heal", "healed")
+    known = {name: t for name in moments if (t := getattr(fault, name)) is not None}
+    return replace(fault, **{name: t - zero for name, t in known.items()})
 
 
 def put(path: Path, text: str | bytes) -> Path:

@@ -72,7 +72,7 @@ def _case(told: Told, result: Result) -> Element:
     if result.judgement is Judgement.UNKNOWN:
         _errors(case, result.reasons)
     passing = []
-    for finding in result.findings:
+    for finding in map(told.on_axis, result.findings):
         if rank(finding) == 0:
             attributes = {"type": _said(finding.code), "message": _said(finding.message)}
             SubElement(case, "failure", attributes).text = _said(_evidence(finding))

@@ -54,8 +54,9 @@ def _lines(told: Told) -> Iterator[str]:
         for reason in told.verdict.reasons
     )
     for result, finding in told.findings():
-        yield from _finding(result.checker, finding)
+        yield from _finding(result.checker, told.on_axis(finding))
     yield from told.part("the faults", lambda: list(_faults(told)), list[str]())
+    yield from (f"Times are {told.axis}.", "")
     yield from _bullets(map(_plain, told.lacking))
     yield f"Again: `{_code(rerun_command(told))}`"
 
@@ -86,7 +87,7 @@ def _faults(told: Told) -> Iterator[str]:
             (
                 str(time["fault"]),
                 time["words"],
-                f"{time['applied_s']:.1f} s",
+                f"{time['applied_s'] - told.zero / 1e9:.1f} s",
                 _words.seconds(time[TO_ACK]),
                 _words.seconds(time[SILENCE]),
             )

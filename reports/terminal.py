@@ -66,7 +66,10 @@ def show(told: Told, console: Console) -> None:
         console.print(_reason(reason.code, reason.message))
     for result, finding in told.findings():
         console.print()
-        _finding(console, result.checker, finding)
+        _finding(console, result.checker, told.on_axis(finding))
+    if any(finding.evidence for _, finding in told.findings()):
+        console.print()
+        console.print(Padding(Text(f"Times are {told.axis}.", "dim"), (0, 0, 0, 2), expand=False))
     for doubt in told.lacking:
         console.print()
         console.print(Padding(Text(printable(doubt), "yellow"), (0, 0, 0, 2), expand=False))

@@ -1,5 +1,5 @@
 // The one time axis: what the page knows, which part of it is in view, and where a moment stands.
-// Times are milliseconds since the run's start.
+// Times are milliseconds since the load began.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = id => document.getElementById(id);

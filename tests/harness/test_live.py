@@ -43,15 +43,22 @@ STORY: list[dict[str, Any]] = [
 
 
 def test_plain_lines_where_there_is_no_terminal() -> None:
-    """One line for each phase, fault stage and new master; no counts, no escape codes."""
+    """One line for each phase, fault stage and new master, with the seconds since the load began;
+    no counts, no escape codes."""
     out, clock = StringIO(), Clock()
     with Live(Trial(name="t"), Console(file=out, width=100), clock) as live:
         for status in STORY:
             clock.now_s += 1
             live.update(status)
-    lines = [line.split(" s  ", 1)[1] for line in out.getvalue().splitlines()]
-    assert lines == [
+    lines = [line.split(" s  ", 1) for line in out.getvalue().splitlines()]
+    before, after = [since for since, _ in lines[:5]], [float(since) for since, _ in lines[5:]]
+    assert {since.strip() for since in before} == {"-"}
+    assert after[0] == 0.0
+    assert after == sorted(after)
+    assert after[-1] > 1.0
+    assert [line for _, line in lines] == [
         "trial t: messages on flotilla (local), seed 1",
+        "times are seconds since the load began",
         "building an image",
         "phase: raised",
         "a: master broker-1, epoch 1",
@@ -192,7 +199,7 @@ def test_what_could_be_shown_again_is_not_shown_twice() -> None:
         live.update({"phase": "healed"})
         live.update({"phase": "drain"})
     lines = [line.split(" s  ", 1)[1] for line in out.getvalue().splitlines()]
-    assert lines[1:] == ["phase: healed", "phase: drain"]
+    assert lines[2:] == ["phase: healed", "phase: drain"]
 
 
 @pytest.fixture

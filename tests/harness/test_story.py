@@ -41,7 +41,7 @@ def test_the_message_the_faults_and_the_cluster_are_told_in_order(sunk: Outcome)
     lines = told(history(sunk), verdict(sunk))
     text = "\n".join(lines)
     assert lines[0].startswith("The message is number ")
-    assert lines[1].startswith("In seconds after the load began. At first set-1 has the master ")
+    assert lines[1].startswith("In seconds since the load began. At first set-1 has the master ")
     assert timed(lines) == sorted(timed(lines))
     in_order = (
         " fault 0: pause, controller-",

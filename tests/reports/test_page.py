@@ -17,10 +17,11 @@ from harness.explain import explained
 from harness.intervals import Event
 from harness.rundir import RunDir
 from harness.verdict import Finding, Reason
-from reports import _recovery, _words, page
+from reports import _recovery, _words, page, summary, terminal
 from reports._advice import ADVICE
 from reports._lanes import Scene, lanes, log
 from reports._run import Told
+from reports._run import read as read_run
 
 Written = Callable[..., RunDir]
 
@@ -201,7 +202,7 @@ def test_phases_that_begin_at_one_instant_keep_their_order(written: Written) -> 
 
 
 def test_the_picture_begins_a_second_before_the_load(written: Written) -> None:
-    """However long it took to raise the nodes; times stay those since the run's start."""
+    """However long it took to raise the nodes; times are those that are given."""
     run = written()
     told = replace(page.read(run), phases={"raised": 0, "load": 12_345_000_000})
     path = run.path / "late.html"
@@ -212,20 +213,20 @@ def test_the_picture_begins_a_second_before_the_load(written: Written) -> None:
 
 
 def test_lanes_are_true_to_time(written: Written) -> None:
-    """A fault's bar begins and ends at its recorded milliseconds, and what is planned where it
-    was planned; so do masters, and who is down."""
+    """A fault's bar begins and ends at its recorded milliseconds since the load began, and what is
+    planned where it was planned; so do masters, and who is down."""
     told = page.read(written())
     (kill,) = (bar for bar in lane_of(told, "faults") if bar["c"] == "fault kill")
-    assert (kill["b"], kill["e"], kill["k"]) == (7030, 13_000, "fault-0")
+    assert (kill["b"], kill["e"], kill["k"]) == (6030, 12_000, "fault-0")
     planned = [bar for bar in lane_of(told, "faults") if bar["c"].startswith("planned")]
     assert [(bar["b"], bar["e"]) for bar in planned] == [
-        (7000, 13_000),
-        (19_000, 25_000),
-        (21_000, 26_000),
+        (6000, 12_000),
+        (18_000, 24_000),
+        (20_000, 25_000),
     ]
-    assert [bar["b"] for bar in lane_of(told, "master")] == [400, 7550, 20_500]
+    assert [bar["b"] for bar in lane_of(told, "master")] == [-600, 6550, 19_500]
     down = [bar for bar in lane_of(told, "broker-1") if bar["c"] == "down"]
-    assert [(bar["b"], bar["e"]) for bar in down] == [(7030, 13_100)]
+    assert [(bar["b"], bar["e"]) for bar in down] == [(6030, 12_100)]
     sizes = lane_of(told, "in sync, a")
     assert [bar["w"][-1] for bar in sizes] == ["1", "3", "1", "2", "3", "1", "2", "3"]
 
@@ -261,15 +262,15 @@ def test_evidence_is_on_the_axis(written: Written, lost: Finding) -> None:
     data = data_of(path)
     (lane,) = (lane for lane in data["lanes"] if lane["kind"] == "marks")
     assert [(bar["b"], bar["k"]) for bar in lane["bars"]] == [
-        (7900, "finding-0"),
-        (8000, "finding-0"),
-        (8100, "finding-0"),
+        (6900, "finding-0"),
+        (7000, "finding-0"),
+        (7100, "finding-0"),
     ]
     assert data["findings"][0]["faults"] == [0]
 
 
 def test_stories_are_those_of_explain(tmp_path: Path) -> None:
-    """The witness's own story stands below its finding, in seconds since the run's start."""
+    """The witness's own story stands below its finding, in seconds since the load began."""
     run = sinking.sunk(tmp_path / "run").run
     text = text_of(read(page.render(run)))
     story = explained(run, "LOST_ACKED:1")
@@ -277,8 +278,27 @@ def test_stories_are_those_of_explain(tmp_path: Path) -> None:
     assert story.subject in text
     assert " ".join(story.conclusion.split()) in text
     for step, _ in story.moments:
-        assert f"{step.t / 1e9:.6f}" in text
+        assert f"{(step.t - story.began) / 1e9:.6f}" in text
         assert step.words in text
+
+
+def test_every_report_counts_from_the_begin_of_the_load(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The evidence of a finding has the times of its story: page, summary and terminal say so."""
+    run = sinking.sunk(tmp_path / "run").run
+    told = read_run(run)
+    assert told.zero == run.state()["load_began_ns"] > 0
+    finding = next(finding for _, finding in told.findings() if finding.code == "LOST_ACKED")
+    acked = f"{finding.evidence[0]['acked_s'] - told.zero / 1e9:.3f}"
+    text = text_of(read(page.render(run)))
+    assert "Times on this page are seconds since the load began." in text
+    assert acked in text
+    summary.render(run)
+    terminal.render(run)
+    for shown in ((run.path / "summary.md").read_text(), capsys.readouterr().out):
+        assert "Times are seconds since the load began." in shown
+        assert acked in shown
 
 
 def test_rendering_changes_no_verdict(written: Written, lost: Finding) -> None:
