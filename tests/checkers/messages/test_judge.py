@@ -183,6 +183,27 @@ def test_a_crashed_checker_hides_nobody_elses_result(
     assert (alone.verdict, both.verdict) == (Judgement.UNKNOWN, Judgement.INVALID)
 
 
+@pytest.mark.parametrize(
+    ("result", "what"),
+    [
+        (Result("order", (replace(LOST, code="LOST_ODDLY"),)), "finding LOST_ODDLY"),
+        (Result("order", reasons=(Reason("NO_LUCK", "none"),)), "reason NO_LUCK"),
+    ],
+)
+def test_a_code_that_is_not_declared_is_a_failure(
+    sound: History,
+    answering: Callable[[Callable[..., Any]], None],
+    result: Result,
+    what: str,
+) -> None:
+    """A checker that gives a code which its PLUGIN does not declare has failed."""
+    answering(lambda history, trial, spark: result)
+    failed = judge.asked("order", sound, Trial(), SPARK)
+    assert [reason.code for reason in failed.reasons] == ["CHECKER_FAILED"]
+    assert f"gave the {what}, which its PLUGIN does not declare" in failed.reasons[0].message
+    assert not failed.findings
+
+
 def test_a_checker_without_end_is_given_up_on(
     sound: History, answering: Callable[[Callable[..., Any]], None]
 ) -> None:

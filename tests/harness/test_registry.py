@@ -1,0 +1,98 @@
+"""Plug-ins by name: what they declare, and whose line an exception is told with."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness import registry
+from harness.contracts import ALL_DEMANDS, DEMANDS, Destroys, Effects, Ends
+from harness.effects import effects_of, is_known
+from harness.errors import BadRequest, BedFailed
+from harness.intervals import FaultInterval
+
+
+@pytest.mark.parametrize("kind", registry.KINDS)
+def test_every_plug_in_of_ours_keeps_its_contract(kind: str) -> None:
+    """Each module declares what its contract asks for, and leaves nothing out."""
+    for name in registry.names(kind):
+        assert isinstance(registry.plugin(kind, name), registry.KINDS[kind].contract)
+        assert callable(registry.load(kind, name))
+
+
+def test_some_checker_decides_each_demand() -> None:
+    """No demand of the contract is without a checker that proves it."""
+    decided = {
+        demand for name in registry.names("checker") for demand in registry.checker(name).decides
+    }
+    assert set(DEMANDS) <= decided <= ALL_DEMANDS
+
+
+def test_groups_of_reasons_are_reasons() -> None:
+    """Only a reason that a checker can give is one of a group."""
+    for name in registry.names("checker"):
+        plugin = registry.checker(name)
+        for group in (plugin.cut_short, plugin.standstill, plugin.unobserved, plugin.spacing):
+            assert group <= plugin.reasons, name
+
+
+def test_what_ends_a_node_silences_it_or_starts_it_again() -> None:
+    """The effects that our faults declare do not contradict each other."""
+    for name in registry.names("fault"):
+        effects = effects_of(name)
+        down = effects.ends in (Ends.KILLED, Ends.ASKED)
+        assert not down or effects.silences, name
+        assert not effects.forgets or down, name
+        assert effects.destroys is Destroys.NONE or effects.ends is not Ends.NOT, name
+        assert not effects.spoils or effects.excuses_exit, name
+    assert not effects_of("crash").may_break, "it hits clients"
+    assert {n for n in registry.names("fault") if "integrity" in effects_of(n).may_break} == {
+        *("corrupt", "power", "unsynced", "wipe")
+    }
+
+
+def test_a_kind_that_is_not_installed_has_no_effects() -> None:
+    """A recorded fault of a package that is not here breaks, ends and destroys nothing."""
+    assert is_known("kill")
+    assert not is_known("kraken")
+    assert effects_of("kraken") == Effects(may_break=frozenset())
+    fault = FaultInterval(0, "kraken", targets={"": ("broker-1",)})
+    assert (fault.ends, fault.silences, fault.destroyed) == (False, False, ())
+
+
+FAILING: dict[str, Callable[[], Any]] = {
+    "the fault 'kill' failed at *nemesis/kill.py:": lambda: registry.load("fault", "kill")(1, 2),
+    "the fault 'wipe' failed at *nemesis/wipe.py:": lambda: registry.load("fault", "wipe")(1, 2),
+    "the checker 'loss' failed at *": lambda: registry.load("checker", "loss")(1, 2, None),
+    "the workload 'lock' failed at *lock.py:": lambda: registry.load("workload", "lock")(1),
+    "the system 'redis' failed at *redis.py:": lambda: registry.load("system", "redis")(1),
+    "the hosts 'local' failed at *local.py:": lambda: registry.load("hosts", "local")(1, 2),
+    "the report 'badge' failed at *badge.py:": lambda: registry.load("report", "badge")(1),
+    "the importer 'csv' failed at *": lambda: registry.load("importer", "csv")(1),
+    "Seatrial itself failed at *harness/intervals.py:": lambda: (
+        FaultInterval(
+            1,
+            "kraken",
+            targets=2,  # type: ignore[arg-type]
+        ).names
+    ),
+}
+
+
+@pytest.mark.parametrize("says", FAILING)
+def test_an_exception_is_told_with_the_line_of_the_plug_in(says: str) -> None:
+    """Which plug-in, and where; a group of exceptions is opened."""
+    before, after = says.split("*")
+    with pytest.raises(Exception, match=r".*") as caught:
+        FAILING[says]()
+    for error in (caught.value, BaseExceptionGroup("", [caught.value])):
+        words = registry.blamed(error)
+        assert words.startswith(before), words
+        assert after in words
+        assert f"{type(caught.value).__name__}: " in words
+
+
+def test_our_own_errors_speak_for_themselves() -> None:
+    """They are sentences already."""
+    for error in (BadRequest("name a node"), BedFailed("no disk")):
+        assert registry.blamed(error) == str(error)
