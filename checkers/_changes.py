@@ -20,8 +20,9 @@ from harness.operation import NONE, F, Type
 from harness.verdict import Finding, Reason
 
 DEMAND = "keeps-metadata"
+NO_OTHER: Mapping[str, str] = {}  # demands by code
 SAMPLE = 20
-WANTED = (F.COMMIT, F.CREATE, F.DELETE, F.SEE, F.RESET, F.QUERY, F.LOCK, F.UNLOCK)
+WANTED = (F.COMMIT, F.CREATE, F.DELETE, F.SEE, F.RESET, F.QUERY, F.LOCK, F.UNLOCK, F.JOIN, F.LEAVE)
 ANSWERED = (F.SEE, F.QUERY, F.LOCK)  # their offset is what they were told
 COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "offset")
 
@@ -72,7 +73,10 @@ class Changes:
         return str(keys[key]) if 0 <= key < len(keys) else f"key {key}"
 
     def judged(
-        self, breaches: Sequence[Breach], meanings: Mapping[str, str]
+        self,
+        breaches: Sequence[Breach],
+        meanings: Mapping[str, str],
+        demands: Mapping[str, str] = NO_OTHER,
     ) -> tuple[list[Finding], list[Reason]]:
         """A finding for each code that was breached. Where an operation may be missing, the change
         that explains a breach may be the one, so that they are a reason."""
@@ -84,10 +88,15 @@ class Changes:
                 f"{first.why}; run it again"
             )
             return [], [Reason("OPERATIONS_UNRECORDED", why)]
-        told = (self._finding(code, breaches, meaning) for code, meaning in meanings.items())
+        told = (
+            self._finding(code, breaches, meaning, demands.get(code, DEMAND))
+            for code, meaning in meanings.items()
+        )
         return [finding for some in told for finding in some], []
 
-    def _finding(self, code: str, breaches: Iterable[Breach], meaning: str) -> Iterator[Finding]:
+    def _finding(
+        self, code: str, breaches: Iterable[Breach], meaning: str, demand: str
+    ) -> Iterator[Finding]:
         """Of this code, if there is any such breach. `meaning`: with a place for their number."""
         mine = sorted((b for b in breaches if b.code == code), key=lambda b: (b.t, b.key))
         if not mine:
@@ -98,7 +107,7 @@ class Changes:
         message = f"{meaning.format(times=times)}; first: {self.name(mine[0].key)}: {mine[0].why}"
         spans = tuple((breach.t, breach.t) for breach in mine)
         yield Finding(
-            code, len(mine), message, DEMAND, evidence, tuple(sorted(faults)), spans=spans
+            code, len(mine), message, demand, evidence, tuple(sorted(faults)), spans=spans
         )
 
     def _told(self, breach: Breach) -> Mapping[str, Any]:

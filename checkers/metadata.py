@@ -105,7 +105,7 @@ def _which(value: int) -> str:
 def of_lock(row: Sequence[Did]) -> Iterator[Breach]:
     """One lock, which several processes want."""
     held: dict[int, tuple[int, int]] = {}  # process -> from, to
-    for begin, end, process in sorted(_stretches(row)):
+    for begin, end, process in sorted(stretches(row)):
         for other, (since, until) in held.items():
             if other != process and until > begin and end > since:
                 both_ms = (min(until, end) - begin) / 1e6
@@ -114,7 +114,7 @@ def of_lock(row: Sequence[Did]) -> Iterator[Breach]:
         held[process] = (begin, end)
 
 
-def _stretches(row: Sequence[Did]) -> Iterator[tuple[int, int, int]]:
+def stretches(row: Sequence[Did]) -> Iterator[tuple[int, int, int]]:
     """The same without a break: a lease that is taken again in time goes on, as long as the newer
     one says, so that two owners are found once, however often they renew."""
     last: dict[int, tuple[int, int]] = {}

@@ -52,6 +52,8 @@ class F(IntEnum):
     ACQUIRE = 21  # a lock taken until it is released: ok, offset = its fencing token, arg = the ms
     # after which it ends by itself, counted from the invoke
     RELEASE = 22  # ... and given back; fail: it was not held
+    JOIN = 23  # a consumer begins to belong to the group under key
+    LEAVE = 24  # ... and ends it
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ ADVICE = {
     "REPLICAS_NOT_COMPARED": "Make the quiet times longer; it says why the last look failed.",
     "NOTHING_COMPARED": "harness.log says why the logs could not be read.",
     "NO_CHANGES": LONGER,
+    "NO_MEMBERS": LONGER,
     "NO_OFFSETS": LONGER,
     "NO_FINAL_LOOK": NOT_BACK,
     "GROUPS_NOT_JUDGED": "Use fewer consumer groups.",

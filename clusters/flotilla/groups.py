@@ -1,13 +1,13 @@
 """The desk of consumer groups: who belongs to one, by heartbeats (spec 10.3).
 
-Membership is in memory: a consumer belongs to its group from its first heartbeat until its
-connection ends or `brokerChannelExpiredTime` has passed. Each answer names the members, so that
-every one of them deals the queues in the same way. What outlives everything, also a failover, is
-that the group exists and what it reads: that is metadata.
+Membership is in memory: a consumer belongs to its group from its first heartbeat until it leaves,
+its connection ends, or `brokerChannelExpiredTime` has passed. Each answer names the members, so
+that every one of them deals the queues in the same way. What outlives everything, also a failover,
+is that the group exists and what it reads: that is metadata.
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import catalog, topic_limits
 from .desk import Desk, Table, not_master
@@ -19,6 +19,7 @@ from .wire import Json, Op, Status
 class _Member:
     connection: Connection
     heard_at: float
+    left: bool = False  # by request, or because its connection ended
 
 
 class Groups:
@@ -28,7 +29,7 @@ class Groups:
         self._members: dict[str, dict[str, _Member]] = {}
 
     def table(self) -> Table:
-        return {Op.GROUP_HEARTBEAT: self._heartbeat}
+        return {Op.GROUP_HEARTBEAT: self._heartbeat, Op.GROUP_LEAVE: self._leave}
 
     def __len__(self) -> int:
         """How many groups have members."""
@@ -37,9 +38,17 @@ class Groups:
     def closed(self, connection: Connection) -> None:
         for group, members in list(self._members.items()):
             for client in [c for c, m in members.items() if m.connection is connection]:
-                del members[client]
-            if not members:
-                del self._members[group]
+                self._gone(group, client)
+
+    async def _leave(self, connection: Connection, fields: Json) -> Json:
+        self._gone(str(fields["group"]), str(fields["client"]))
+        return {}
+
+    def _gone(self, group: str, client: str) -> None:
+        members = self._members.get(group, {})
+        if client in members:
+            members[client] = replace(members[client], left=True)
+            self._living(group)
 
     async def _heartbeat(self, connection: Connection, fields: Json) -> Json:
         group, client = str(fields["group"]), str(fields["client"])
@@ -56,7 +65,15 @@ class Groups:
         return {"members": self._living(group)}
 
     def _living(self, group: str) -> list[str]:
+        """Forget who does not belong to the group any more; the others, in order."""
         since = self._loop.time() - self._desk.config.channel_expired_s
-        living = {c: m for c, m in self._members[group].items() if m.heard_at >= since}
+        is_member = self._desk.rules.is_member
+        living = {
+            client: member
+            for client, member in self._members[group].items()
+            if is_member(member.heard_at, since, member.left)
+        }
         self._members[group] = living
+        if not living:
+            del self._members[group]
         return sorted(living)

@@ -268,3 +268,8 @@ class Liveness:
 
     def all(self) -> Iterable[Pulse]:
         return self._living.pulses.values()
+
+
+def is_member(heard_at: float, since: float, left: bool) -> bool:
+    """Decide whether a consumer is a member of its group: it was heard of, and has not left."""
+    return heard_at >= since and not left

@@ -111,6 +111,8 @@ class Rules:
     change_is_held: Callable[[catalog.Version, Sequence[catalog.Version]], bool] = (
         catalog.change_is_held
     )
+    # data plane: consumer groups (last heard at, since when it must have been, has it left)
+    is_member: Callable[[float, float, bool], bool] = liveness.is_member
     # data plane: locks (now, until when a broker that was started may have forgotten some)
     memory_is_whole: Callable[[float, float], bool] = leases.memory_is_whole
     # (the client that holds a lock, the one that gives it back)

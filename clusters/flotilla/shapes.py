@@ -95,6 +95,7 @@ SHAPES: Mapping[int, Shape] = {
     Op.TOPIC_CREATE: {"topic": text, "queues": whole},
     Op.TOPIC_DELETE: {"topic": text},
     Op.GROUP_HEARTBEAT: {"group": text, "client": text, "topics": list_of(text)},
+    Op.GROUP_LEAVE: {"group": text, "client": text},
     Op.LOCK_QUEUE: _LOCK,
     Op.UNLOCK_QUEUE: _LOCK,
     Op.LOCK_PEER: _LOCK,

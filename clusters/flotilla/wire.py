@@ -69,6 +69,7 @@ class Op(IntEnum):
     UNLOCK_QUEUE = 11  # group, client, topic, queueId -> (nothing); also master -> slave
     METADATA = 12  # (nothing) -> version, topics, groups, offsets
     LOCK_PEER = 13  # master -> slave, as LOCK_QUEUE: one vote of a majority
+    GROUP_LEAVE = 14  # group, client -> (nothing)
     # slave -> master, and the stream back (packed, see ha_protocol.py)
     HA_HANDSHAKE = 16
     HA_DATA = 17  # one-way

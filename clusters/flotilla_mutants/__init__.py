@@ -38,6 +38,7 @@ ports that it is given.
     forgotten-locks       a broker that was started again grants locks that it had granted before
     unlock-anybody        any client that gives a lock back frees it, also one that does not hold it
     topic-acked-early     strict metadata: a change is answered before any slave holds it
+    members-never-leave   a consumer that left its group is still dealt queues, which no one reads
 
 `Mutant.finding` is the code of a finding that convicts it. `--set mutant=NAME` gives the flaw to
 every node of a trial.
@@ -229,6 +230,10 @@ def confirm_without_missing(
 
 
 def enter_at_once(ack: int, confirm_offset: int, epoch_start: int) -> bool:
+    return True
+
+
+def always_a_member(heard_at: float, since: float, left: bool) -> bool:
     return True
 
 
@@ -435,6 +440,12 @@ MUTANTS: Mapping[str, Mutant] = {
             "a change of strict metadata is answered before any slave holds it",
             "METADATA_LOST",
             replace(RULES, change_is_held=held_at_once),
+        ),
+        Mutant(
+            "members-never-leave",
+            "a consumer that has left its group, or is gone, counts as a member",
+            "QUEUE_WITHOUT_OWNER",
+            replace(RULES, is_member=always_a_member),
         ),
         Mutant(
             "no-election-retry",

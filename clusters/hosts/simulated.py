@@ -40,7 +40,7 @@ from ._simulated.world import SECOND, Livelock, NotSimulated, World
 
 HOME = "/seatrial"
 OBJECTS = ("register", "set", "lock", "log")
-CAN_BE = {"system": ("flotilla",), "workload": ("messages", "topics", *OBJECTS)}
+CAN_BE = {"system": ("flotilla",), "workload": ("messages", "topics", "rebalance", *OBJECTS)}
 
 __all__ = ["NEEDS", "SimulatedHosts", "edition", "hosts", "problems", "replayable", "swarm"]
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from clusters.flotilla.client import Client, Outcome, Result, Settings
+from clusters.flotilla.client import Client, GroupMember, Outcome, Result, Settings
 from clusters.flotilla.client.calls import ERRORS, outcome_of
 from clusters.flotilla.client.kv import Answer
 from clusters.flotilla.client.kv import Registers as ControllersRegisters
@@ -109,6 +109,11 @@ class FlotillaClient:
 
     async def unlock(self, group: str, client: str, topic: str, queue: int) -> Completion:
         return await self._ended(self._client.consumer.unlock(group, client, topic, queue))
+
+    # harness.contracts.GroupClient
+
+    def member(self, group: str, me: str, topics: Mapping[str, int]) -> GroupMember:
+        return self._client.member(group, me, topics)
 
     # harness.workloads.register
 

@@ -30,6 +30,8 @@ from harness.agent import ProcessState as ProcessState
 from harness.contracts.checkers import Check as Check
 from harness.contracts.checkers import CheckerPlugin as CheckerPlugin
 from harness.contracts.clients import Batch as Batch
+from harness.contracts.clients import GroupClient as GroupClient
+from harness.contracts.clients import GroupMember as GroupMember
 from harness.contracts.clients import MessageClient as MessageClient
 from harness.contracts.clients import MetadataClient as MetadataClient
 from harness.contracts.clients import Received as Received

@@ -77,3 +77,25 @@ class MetadataClient(MessageClient, Protocol):
         ...
 
     async def unlock(self, group: str, client: str, topic: str, queue: int) -> Completion: ...
+
+
+class GroupMember(Protocol):
+    """A consumer that belongs to a group, once started. `queues`: topic and number of those that
+    are allocated to it; `members`: all of the group, as it last heard."""
+
+    queues: Sequence[tuple[str, int]]
+    members: Sequence[str]
+
+    def start(self) -> None: ...
+
+    async def leave(self) -> None:
+        """Belong to it no longer, and tell the cluster as far as it can be reached."""
+        ...
+
+
+class GroupClient(MetadataClient, Protocol):
+    """A client whose consumers share the queues of a topic among them."""
+
+    def member(self, group: str, me: str, topics: Mapping[str, int]) -> GroupMember:
+        """A consumer called `me`, of topics with so many queues each."""
+        ...

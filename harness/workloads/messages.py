@@ -15,7 +15,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from harness.contracts import Batch, Crew, WorkloadPlugin
 from harness.errors import BadRequest
@@ -209,6 +209,22 @@ class Messages:
         group = (process - self._options.producers) // self._options.consumers
         name = _group(group) if f is F.POLL else ""
         return Reader(crew, process, f, queue, name, self._options.poll_limit)
+
+
+class _Part:
+    """A client process, as far as some of its logical processes are concerned."""
+
+    def __init__(self, crew: Crew, processes: Sequence[int]) -> None:
+        self._crew = crew
+        self.processes = processes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._crew, name)
+
+
+def part(crew: Crew, wanted: Callable[[int], bool]) -> Crew:
+    """The client process with only the logical processes that are wanted."""
+    return cast(Crew, _Part(crew, [process for process in crew.processes if wanted(process)]))
 
 
 def _group(number: int) -> str:

@@ -115,17 +115,6 @@ PLUGIN = WorkloadPlugin(
 )
 
 
-class _Part:
-    """A crew, as far as some of its processes are concerned."""
-
-    def __init__(self, crew: Crew, processes: Sequence[int]) -> None:
-        self._crew = crew
-        self.processes = processes
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._crew, name)
-
-
 class Topics:
     """The workload; the same value in every crew."""
 
@@ -180,7 +169,7 @@ class Topics:
                 tasks.create_task(actor.look_back(self._within_s))
 
     def _senders(self, crew: Crew) -> Crew:
-        return cast(Crew, _Part(crew, [p for p in crew.processes if p < self._first]))
+        return messages.part(crew, lambda process: process < self._first)
 
     def _actors(self, crew: Crew) -> list["Actor"]:
         """Those of this crew, which remember in the final phase what they did."""

@@ -8,9 +8,10 @@ told, and where they differ, the first by its name that answers is believed.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from clusters.flotilla.net import Tasks
-from clusters.flotilla.wire import Op
+from clusters.flotilla.wire import Json, Op
 
 from .calls import ERRORS, Calls
 from .settings import Settings
@@ -30,12 +31,14 @@ def allocate(queues: Sequence[Queue], members: Sequence[str], me: str) -> tuple[
 
 
 class GroupMember:
-    """One consumer; `queues` are its own at present. `topics`: name -> number of queues."""
+    """One consumer; `queues` are its own at present, and `members` all of the group, as it last
+    heard. `topics`: name -> number of queues."""
 
     def __init__(
         self, settings: Settings, calls: Calls, group: str, client: str, topics: Mapping[str, int]
     ) -> None:
         self.queues: tuple[Queue, ...] = ()
+        self.members: tuple[str, ...] = ()
         self._period_s = settings.group_heartbeat_s
         self._calls = calls
         self._group, self._client = group, client
@@ -47,9 +50,23 @@ class GroupMember:
         self._tasks.start(self._belong())
 
     def close(self) -> None:
-        """The others take the queues over once the broker has missed us."""
+        """Stop. The others take the queues over once the brokers have missed this member."""
         self._tasks.cancel()
-        self.queues = ()
+        self.queues = self.members = ()
+
+    async def leave(self) -> None:
+        """Stop, and say so to every master that answers, so that the others need not wait."""
+        self.close()
+        try:
+            masters = await self._calls.masters()
+        except ERRORS:
+            return
+        fields = {"group": self._group, "client": self._client}
+        await asyncio.gather(*(self._say(address, fields) for address in masters.values()))
+
+    async def _say(self, address: str, fields: Json) -> None:
+        with suppress(*ERRORS):
+            await self._calls.ask(address, Op.GROUP_LEAVE, fields)
 
     async def _belong(self) -> None:
         while True:
@@ -64,7 +81,8 @@ class GroupMember:
             return
         told = await asyncio.gather(*(self._members(address) for address in masters.values()))
         if known := [members for members in told if members is not None]:
-            self.queues = allocate(self._all, known[0], self._client)
+            self.members = tuple(known[0])
+            self.queues = allocate(self._all, self.members, self._client)
 
     async def _members(self, address: str) -> Sequence[str] | None:
         """Of the group, as a master knows them."""

@@ -1,0 +1,155 @@
+"""Every queue of a consumer group finds an owner, and never has two. A queue that no member owned
+for longer than `recover_within_s`, although members belonged to the group and nothing was broken,
+is `QUEUE_WITHOUT_OWNER`, as is one that none owned in the final phase; `QUEUE_OWNED_TWICE` is one
+that two members held at the same time.
+
+A member owns a queue from the moment at which it knows that it has the lock until the lease that it
+was given ends, counted from when it asked, or until it asks to give the lock back. While a fault
+lasts, and where no member is sure to belong to the group, a queue may be without an owner for any
+time. With gaps among the operations nothing is concluded.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from checkers._changes import Breach, Changes, Did, changes
+from checkers._final import given_up
+from checkers.metadata import MEANING as OF_LOCKS
+from checkers.metadata import TWICE, of_lock, stretches
+from harness.history import History
+from harness.intervals import Window, quiet
+from harness.operation import NONE, F, Type
+from harness.remarks import FINAL_PHASE
+from harness.trial import Trial
+from harness.verdict import Reason, Result
+
+WITHOUT = "QUEUE_WITHOUT_OWNER"
+MEANING = {WITHOUT: "{times} a queue of a group had no owner", TWICE: OF_LOCKS[TWICE]}
+DEMANDS = {WITHOUT: "recovers"}
+OF = " on "  # a lock is called "group-0 on orders-3"
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Each group's members and locks, by name; times in ns since the run's start."""
+
+    locks: Mapping[str, Sequence[int]]  # keys
+    present: Mapping[str, Sequence[Window]]  # when some member was sure to belong to it
+    moves: int  # joins and leaves
+
+
+def check(history: History, trial: Trial, spark: Any) -> Result:
+    found = changes(history)
+    groups = _groups(history, found)
+    bound_ns = round(trial.recover_within_s * 1e9)
+    breaches = [
+        breach
+        for group, keys in groups.locks.items()
+        for key in keys
+        for breach in _of_queue(history, found, key, groups.present.get(group, ()), bound_ns)
+    ]
+    findings, reasons = found.judged(breaches, MEANING, DEMANDS)
+    held = sum(
+        did.type is Type.OK for row in found.of(F.LOCK).values() for did in row if did.f is F.LOCK
+    )
+    stats: dict[str, Any] = {"moves": groups.moves, "locked": held}
+    reasons += _reasons(history, groups, held)
+    if not findings and not reasons:
+        queues = sum(map(len, groups.locks.values()))
+        stats["proved"] = (
+            f"each of {queues} queues had one owner, and never two, over {groups.moves:,} joins "
+            "and leaves of consumers"
+        )
+    return Result("assignment", tuple(findings), tuple(reasons), stats)
+
+
+def _reasons(history: History, groups: Groups, held: int) -> Iterator[Reason]:
+    if groups.moves < 2 or not held:
+        why = "no member of a group joined and took a queue, so no queue could be without an owner"
+        yield Reason("NO_MEMBERS", f"{why}; let the load last longer, or look into harness.log")
+    elif not _has_final_phase(history):
+        why = "the final phase, in which every queue must find its owner, did not come to its end"
+        yield Reason("NO_FINAL_LOOK", f"{why}; let the run finish, or raise recover_within_s")
+
+
+def _has_final_phase(history: History) -> bool:
+    whole = "drain" in history.phases() and not history.interrupted
+    return whole and not given_up(history, FINAL_PHASE)
+
+
+def _groups(history: History, found: Changes) -> Groups:
+    locks: dict[str, list[int]] = {}
+    for key, name in enumerate(history.names.get("keys", ())):
+        group, on, _ = str(name).partition(OF)
+        if on:
+            locks.setdefault(group, []).append(key)
+    last: dict[int, int] = {}  # process -> its last completion
+    for row in found.of_key.values():
+        for did in row:
+            last[did.process] = max(last.get(did.process, 0), did.ended or did.begun)
+    moves = found.of(F.JOIN, F.LEAVE)
+    present = {found.name(key): _union(_stays(row, last)) for key, row in moves.items()}
+    return Groups(locks, present, sum(map(len, moves.values())))
+
+
+def _stays(row: Sequence[Did], last: Mapping[int, int]) -> Iterator[Window]:
+    """From each join to the leave after it, or to the last that is known of the member."""
+    joined: dict[int, int] = {}
+    for did in row:
+        if did.f is F.JOIN and did.ended is not None:
+            joined[did.process] = did.ended
+        elif did.f is F.LEAVE and did.process in joined:
+            yield Window(joined.pop(did.process), did.begun)
+    for process, since in joined.items():
+        yield Window(since, max(since, last[process]))
+
+
+def _of_queue(
+    history: History, found: Changes, key: int, present: Sequence[Window], bound_ns: int
+) -> Iterator[Breach]:
+    row = found.of_key.get(key, ())
+    yield from of_lock(row)
+    owned = _union(Window(begin, end) for begin, end, _ in stretches(row))
+    phases = history.phases()
+    if "load" not in phases or "drain" not in phases:
+        return
+    load = Window(phases["load"], phases["drain"])
+    for calm in _common(quiet(history.faults, load), present):
+        for gap in _without(calm, owned):
+            if gap.end - gap.begin > bound_ns:
+                why = f"no member owned it for {gap.length_s:.1f} s, while nothing was broken"
+                yield Breach(WITHOUT, gap.begin + bound_ns, NONE, key, why)
+    if _has_final_phase(history) and not any(window.end > load.end for window in owned):
+        why = "no member came to own it in the final phase, which all had joined"
+        yield Breach(WITHOUT, load.end, NONE, key, why)
+
+
+def _union(windows: Iterable[Window]) -> list[Window]:
+    merged: list[Window] = []
+    for window in sorted(windows, key=lambda w: (w.begin, w.end)):
+        if merged and window.begin <= merged[-1].end:
+            merged[-1] = Window(merged[-1].begin, max(merged[-1].end, window.end))
+        else:
+            merged.append(window)
+    return merged
+
+
+def _common(some: Iterable[Window], others: Sequence[Window]) -> Iterator[Window]:
+    for one in some:
+        for other in others:
+            begin, end = max(one.begin, other.begin), min(one.end, other.end)
+            if begin < end:
+                yield Window(begin, end)
+
+
+def _without(whole: Window, taken: Iterable[Window]) -> Iterator[Window]:
+    """The parts of a window that none of these cover; they are in order and apart."""
+    at = whole.begin
+    for window in taken:
+        if window.begin > at:
+            yield Window(at, min(window.begin, whole.end))
+        at = max(at, window.end)
+        if at >= whole.end:
+            return
+    yield Window(at, whole.end)

@@ -1,0 +1,33 @@
+"""The workload `rebalance` in a simulated world: consumers come and go as the master is killed."""
+
+from pathlib import Path
+
+import sailing
+
+from harness.simulation import Outcome, simulated
+from harness.trial import Trial
+from nemesis import dump
+from nemesis import load as plan_of
+
+PLAN = sailing.PLANS.parent / "mutants" / "members-never-leave.toml"
+
+
+def played(folder: Path, **settings: object) -> Outcome:
+    overrides, faults = plan_of(PLAN.read_text(), PLAN.name)
+    trial = Trial(name="rebalance").with_(overrides)
+    trial = trial.with_({"settings": {**trial.settings, **settings}})
+    return simulated(trial, dump(faults), folder / "run")
+
+
+def test_every_queue_finds_one_owner(tmp_path: Path) -> None:
+    """Over joins, leaves and a failover; the group is given every message that was acknowledged."""
+    outcome = played(tmp_path)
+    assert outcome.verdict
+    assert (outcome.verdict.verdict, outcome.failure) == ("valid", ()), outcome.verdict.sentence
+    assert outcome.verdict.stats("assignment")["moves"] > 20
+    assert outcome.verdict.stats("loss")["delivered"] > 200
+
+
+def test_a_queue_without_an_owner_is_found(tmp_path: Path) -> None:
+    """Consumers that left keep their share: the planted bug."""
+    assert "QUEUE_WITHOUT_OWNER" in played(tmp_path, mutant="members-never-leave").failure
