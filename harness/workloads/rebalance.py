@@ -40,6 +40,7 @@ CHECKERS = (
     "availability",
     "coverage",
 )
+CLIENT_FAULTS = ("pause",)  # drawn for clients as well: a consumer that sleeps over its leases
 STEP_S = 0.1  # between two looks of a member at what is allocated to it
 
 
@@ -109,7 +110,7 @@ class Rebalance:
         self._beside.check_options()
 
     def client_settings(self) -> Mapping[str, Any]:
-        return self._beside.client_settings()
+        return {**self._beside.client_settings(), "strict": ("locks",)}
 
     def who(self, process: int) -> str:
         if process < self._first:
