@@ -17,6 +17,7 @@ from checkers._changes import Breach, Changes, Did, changes
 from checkers._final import given_up
 from checkers.metadata import MEANING as OF_LOCKS
 from checkers.metadata import TWICE, of_lock, stretches
+from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.intervals import Window, quiet
 from harness.operation import NONE, F, Type
@@ -62,6 +63,15 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
             "and leaves of consumers"
         )
     return Result("assignment", tuple(findings), tuple(reasons), stats)
+
+
+PLUGIN = CheckerPlugin(
+    check=check,
+    findings=frozenset({WITHOUT, TWICE}),
+    reasons=frozenset({"NO_MEMBERS", "NO_FINAL_LOOK", "OPERATIONS_UNRECORDED"}),
+    cut_short=frozenset({"NO_MEMBERS", "NO_FINAL_LOOK"}),
+    decides=frozenset({"keeps-metadata"}),
+)
 
 
 def _reasons(history: History, groups: Groups, held: int) -> Iterator[Reason]:

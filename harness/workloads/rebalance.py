@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, cast
 
-from harness.contracts import Crew, GroupClient
+from harness.contracts import Crew, GroupClient, WorkloadPlugin
 from harness.operation import NONE, Completion, F, Type
 from harness.remarks import UNSETTLED
 from harness.trial import Trial
@@ -40,7 +40,6 @@ CHECKERS = (
     "availability",
     "coverage",
 )
-CLIENT_FAULTS = ("pause",)  # drawn for clients as well: a consumer that sleeps over its leases
 STEP_S = 0.1  # between two looks of a member at what is allocated to it
 
 
@@ -65,7 +64,7 @@ class Options:
     """What `load` may say in a trial of this workload."""
 
     queues: int = 8  # of the topic
-    producers: int = 2
+    producers: int = 2  # of its messages
     groups: int = 1  # of consumers; each reads everything
     members: int = 4  # of each group
     rate: float = 100.0  # sends a second
@@ -86,6 +85,14 @@ class Options:
         """The load of the messages beside."""
         names = ("queues", "producers", "rate")
         return {"groups": 0, **{name: getattr(self, name) for name in names}}
+
+
+PLUGIN = WorkloadPlugin(
+    workload=workload,
+    options=Options,
+    swarm=swarm,
+    client_faults=frozenset({"pause"}),  # a consumer sleeps over the leases of its queues
+)
 
 
 class Rebalance:
