@@ -1,9 +1,10 @@
-"""Systems whose members an operator may change while they run.
+"""What an operator may do to a system while it runs: change its members, hand a mastership over.
 
-Such a system says `members` in its `can`, beside what its hosts can, and in `members` which roles
-may leave and join. It carries out the operator's commands; a fault says when, and looks. Members
-that decide something are dismissed while they run, so that those who stay agree without them; those
-that keep copies (`stopped_first`) when their process has ended, since who is alive belongs to it.
+A system whose members may change says `members` in its `can`, beside what its hosts can, and in
+`members` which roles may leave and join. It carries out the operator's commands; a fault says when,
+and looks. Members that decide something are dismissed while they run, so that those who stay agree
+without them; those that keep copies (`stopped_first`) when their process has ended, since who is
+alive belongs to it. One whose masters can be replaced by a command says `handover`.
 """
 
 from typing import Protocol
@@ -33,4 +34,15 @@ class Membered(System, Protocol):
 
     async def enrolled(self, bed: Bed, node: str) -> bool:
         """Whether the others know it as a member now."""
+        ...
+
+
+class HandsOver(System, Protocol):
+    """A system that can `handover`: it says so in its `can`."""
+
+    can: frozenset[str]
+
+    async def hand_over(self, bed: Bed, node: str) -> str:
+        """Have this master hand its mastership over to another node. Return why it was refused, or
+        nothing when another node was elected. BedFailed when no node can be asked."""
         ...

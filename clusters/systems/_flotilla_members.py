@@ -20,6 +20,7 @@ ROLES = (CONTROLLER, BROKER)
 STOPPED_FIRST = (BROKER,)
 AGREE_WITHIN_S = 15.0
 ANSWER_WITHIN_S = 2.0
+DRILLED_WITHIN_S = 5.0  # a drill waits for its successor, and then for the election
 REFUSED_WITHIN_S = 1.0  # while the set may still be about to change
 ASK_AGAIN_S = 0.1
 ALONE = "nobody else is in the SyncStateSet of"
@@ -78,6 +79,18 @@ async def _not_forgotten(bed: Bed, broker: Node, broker_set: str) -> str:
     return why
 
 
+async def handed_over(bed: Bed, broker_set: str) -> str:
+    """Have the leading controller carry out a drill. Return why there was none, or nothing."""
+    why = "no controller answers"
+    order = {"brokerName": broker_set, "to": None}
+    async for answer in _answers(bed, Op.DRILL, order, DRILLED_WITHIN_S):
+        if answer.get("code") == Status.SUCCESS:
+            return ""
+        if answer.get("code") != Status.NOT_LEADER or why == "no controller answers":
+            why = str(answer.get("remark") or why)
+    return why
+
+
 async def is_replica(bed: Bed, broker: Node, broker_set: str) -> bool:
     """As the leader has it; while nobody leads, nobody is."""
     info = await _latest(bed, broker_set)
@@ -98,12 +111,14 @@ def _ids(info: Mapping[str, Any], broker: Node) -> set[int]:
     return {int(i) for i, m in info["members"].items() if m["addr"] == address(broker)}
 
 
-async def _answers(bed: Bed, op: Op, fields: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+async def _answers(
+    bed: Bed, op: Op, fields: Mapping[str, Any], within_s: float = ANSWER_WITHIN_S
+) -> AsyncIterator[Mapping[str, Any]]:
     """What each controller says that answers."""
     asked = frame(op, 1, to_json(dict(fields)))
     for node in bed.of_role(CONTROLLER):
         try:
-            answer = await bed.agents[node.name].ask(PORTS[CONTROLLER], asked, ANSWER_WITHIN_S)
+            answer = await bed.agents[node.name].ask(PORTS[CONTROLLER], asked, within_s)
             yield from_json(answer[_REPLY_HEAD:])
         except (BedFailed, ConnectionError, ValueError):
             continue

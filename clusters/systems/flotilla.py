@@ -84,7 +84,7 @@ class Flotilla:
     """Installs, starts, watches and stops a Flotilla cluster."""
 
     log = "events.jsonl"
-    can = frozenset({"members"})
+    can = frozenset({"handover", "members"})
     members = _flotilla_members.ROLES
     stopped_first = _flotilla_members.STOPPED_FIRST
     data = STORE
@@ -189,6 +189,9 @@ class Flotilla:
         if bed.node(node).role == BROKER:
             return await _flotilla_members.is_replica(bed, bed.node(node), self._set_of(bed, node))
         return await _flotilla_members.is_voter(bed, node)
+
+    async def hand_over(self, bed: Bed, node: str) -> str:
+        return await _flotilla_members.handed_over(bed, self._set_of(bed, node))
 
     def _set_of(self, bed: Bed, broker: str) -> str:
         return next(each.name for each in self._sets(bed) if broker in each.nodes)

@@ -101,6 +101,8 @@ def test_targets_of_the_trial_restrict_the_draw() -> None:
         ("membership", ("broker-1",), {"broker-1"}),
         ("membership", ("slave", "nameserver"), {"slave"}),
         ("membership", (), {*membership.TARGETS}),
+        ("handover", ("broker-1", "nameserver"), {"broker-1"}),
+        ("handover", (), {"master"}),
         ("crash", ("client-1",), {"client-1"}),
         ("crash", ("master", "one client"), {"one client"}),
     ],

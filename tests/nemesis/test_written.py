@@ -235,6 +235,7 @@ def test_what_can_mean_nobody_is_refused(kind: str, more: str, sentence: str) ->
         ("delay", 'target = "broker-1 -> broker-1"'),
         ("bandwidth", 'target = "client-1"\nparams = { from = "client-1", clients = true }'),
         ("membership", 'target = "nameserver"'),
+        ("handover", 'target = "nameserver"'),
         ("membership", 'target = "broker, nameserver-1"'),
         ("kill", 'target = "broker but broker"'),
         ("kill", 'target = "in-set but broker"'),

@@ -1,0 +1,89 @@
+"""The fault `handover`: a master hands over by the operator's command, and another node leads.
+
+Simulated worlds carry it out on a sound Flotilla; nothing else is wrong there, so no send may fail.
+"""
+
+
+import pytest
+
+from harness.errors import Unsupported
+from harness.history import History
+from harness.launch import Stage
+from harness.operation import F, Type
+from harness.simulation import Outcome, simulated
+from harness.trial import Trial
+from nemesis import _plan, dump
+from nemesis import load as plan_of
+
+PLAN = """
+[[fault]]
+kind = "handover"
+at_s = 2.0
+for_s = 2.0
+target = "master"
+
+[[fault]]
+kind = "handover"
+at_s = 5.0
+for_s = 2.0
+target = "master"
+
+[[fault]]
+kind = "handover"
+at_s = 8.0
+for_s = 1.0
+target = "slave"
+"""
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    trial = Trial(
+        name="handover",
+        hosts="simulated",
+        profile="sync-flush",
+        duration_s=11.0,
+        load={"rate": 50},
+        settings={"timeScale": 0.1},
+        short_faults=True,
+    )
+    return simulated(
+        trial, dump(plan_of(PLAN, "p.toml").faults), tmp_path_factory.mktemp("h") / "run"
+    )
+
+
+def test_another_master_leads_after_each_handover(outcome: Outcome) -> None:
+    """Observed in what the nodes say of themselves; the second goes on from the first."""
+    first, second, _ = History.open(outcome.run).faults
+    assert (first.state, second.state) == ("installed", "installed")
+    ((was, now),) = first.observation["effect"]["masters"].values()
+    assert first.names == (was,) != (now,)
+    ((then, last),) = second.observation["effect"]["masters"].values()
+    assert then == now != last
+
+
+def test_a_slave_has_nothing_to_hand_over(outcome: Outcome) -> None:
+    """Such a fault was never in force, so it proves nothing."""
+    *_, third = History.open(outcome.run).faults
+    assert third.state == "failed"
+    assert "handover" in outcome.faults
+    assert outcome.faults["handover"] == 2
+
+
+def test_no_send_fails_in_a_handover(outcome: Outcome) -> None:
+    """What came meanwhile waited for the new master; nothing acknowledged is lost."""
+    assert outcome.verdict
+    assert not outcome.verdict.convicting, outcome.verdict.sentence
+    sends = [row for row in History.open(outcome.run).read("ops").to_pylist() if row["f"] == F.SEND]
+    ended = [row["type"] for row in sends if row["type"] != Type.INVOKE]
+    assert len(ended) > 300
+    assert set(ended) == {Type.OK}
+
+
+def test_a_system_without_such_a_command_is_refused() -> None:
+    """Before anything starts."""
+    trial = Trial(system="redis", profile="", faults=("handover",), short_faults=True)
+    stage = Stage.of(trial)
+    plan = plan_of(PLAN, "p.toml").faults[:1]
+    with pytest.raises(Unsupported, match="lack: handover"):
+        _plan.check(plan, trial, stage.detection_s, stage.nodes, stage.can)
