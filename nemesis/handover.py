@@ -9,19 +9,14 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, cast
 
-from harness.contracts import Effects, Node, Observation, PlannedFault, Scene
+from harness.contracts import Effects, FaultPlugin, Node, Observation, PlannedFault, Scene
 from harness.members import HandsOver
 from nemesis import _targets
-from nemesis._processes import NeverInForce, check  # noqa: F401 - part of what a fault offers
+from nemesis._processes import NeverInForce, check
 from nemesis._waiting import NS, reached
 
 TARGET = "master"
 LED_WITHIN_S = 5.0
-
-EFFECTS = Effects(may_break=frozenset())  # an ordinary command, after which everything holds
-NEEDS = frozenset({"handover"})
-PARAMS: Mapping[str, Any] = {}
-SHOWN: Sequence[Any] = ((TARGET, {}),)
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
@@ -48,6 +43,19 @@ def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
 
 def fault(planned: PlannedFault, scene: Scene) -> "Handover":
     return Handover(scene, scene.aim(planned.target))
+
+
+PLUGIN = FaultPlugin(
+    fault=fault,
+    effects=Effects(may_break=frozenset()),  # an ordinary command, after which everything holds
+    needs=frozenset({"handover"}),
+    shown=((TARGET, {}),),
+    drawn=drawn,
+    check=check,
+    hopeless=hopeless,
+    suits=suits,
+    usual=usual,
+)
 
 
 class Handover:

@@ -3,7 +3,6 @@
 Simulated worlds carry it out on a sound Flotilla; nothing else is wrong there, so no send may fail.
 """
 
-
 import pytest
 
 from harness.errors import Unsupported
