@@ -87,14 +87,8 @@ def of_topic(row: Sequence[Did], began: int = 0) -> Iterator[Breach]:
             if did.type is Type.OK and seen != there and seen not in perhaps:
                 code = RETURNED if seen else LOST
                 what = "deletion" if seen else "making"
-<<<<<<< HEAD
                 at_s = (since - began) / 1e9
                 why = f"{_which(did.value)} {what} was acknowledged at {at_s:.3f} s"
-=======
-                why = (
-                    f"{_which(did.value)} {what} was acknowledged at {(since - began) / 1e9:.3f} s"
-                )
->>>>>>> f6a11a6 (The handover declares itself as other faults do)
                 yield Breach(code, did.ended or 0, did.process, did.key, why, value=did.value)
                 there = seen
         elif did.type is Type.OK:
