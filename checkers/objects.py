@@ -8,10 +8,13 @@ operations that contradict each other; each root cause counts once.
 
 `ELEMENT_LOST` of a queue and some others say that something is missing, so they need a history
 without gaps: where it has some, they are told as a reason, and convict nobody.
+
+A contract without `order-per-queue` is that of a queue whose order is not promised; one without
+`at-least-once` allows a queue to give out an element again.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers._linear.gathered import Found, gathered
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ALWAYS = "linearizable"  # no contract can waive it
-LOSS, ORDER = "no-loss", "order-per-queue"
+LOSS, ORDER, ONCE = "no-loss", "order-per-queue", "at-least-once"
 
 MEANINGS: Mapping[Code, tuple[str, str, str]] = {
     Code.NOT_LINEARIZABLE: (ALWAYS, "contradiction", "that no order of its operations explains"),
@@ -34,7 +37,7 @@ MEANINGS: Mapping[Code, tuple[str, str, str]] = {
     Code.DUPLICATE_ELEMENT: (ALWAYS, "element", "that was put in once and came out twice"),
     Code.ELEMENT_LOST: (LOSS, "element", "that was acknowledged and is not there"),
     Code.QUEUE_ORDER: (ORDER, "element", "that came out of its queue in the wrong order"),
-    Code.NOT_EMPTY: (ALWAYS, 'answer "empty"', "while there was something in the queue"),
+    Code.NOT_EMPTY: (ORDER, 'answer "empty"', "while there was something in the queue"),
     Code.STALE_READ: (ALWAYS, "read", "that did not show what had been there before"),
     Code.OFFSET_CONFLICT: (ALWAYS, "offset", "of a log that held two values"),
     Code.LOG_HOLE: (ALWAYS, "offset", "of a log at which nobody can have appended"),
@@ -44,6 +47,8 @@ MEANINGS: Mapping[Code, tuple[str, str, str]] = {
     Code.LOCK_LOST: (ALWAYS, "hold", "of a lock that was gone before it was given back"),
     Code.FENCING_BROKEN: (ALWAYS, "fencing token", "that is not greater than the one before"),
 }
+DEMANDS = {(Kind.QUEUE, Code.DUPLICATE_ELEMENT): ONCE}  # where it depends on the kind
+NAMED = 3  # elements that a finding's sentence names
 # what may be the record's fault when it has gaps
 MISSING = {
     *((kind, Code.PHANTOM_ELEMENT) for kind in Kind),
@@ -63,7 +68,7 @@ NOUNS = {
 
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
-    found = gathered(history, spark)
+    found = gathered(history, spark, ordered=trial.demands(ORDER))
     findings = tuple(_findings(found, history))
     keys = sum(found.keys.values())
     stats: dict[str, Any] = {"operations": found.operations}
@@ -105,15 +110,26 @@ PLUGIN = CheckerPlugin(
 def _findings(found: Found, history: History) -> Iterator[Finding]:
     """One for each code, with the witnesses of all kinds."""
     certain = [name for name in found.counts if _certain(name, history)]
-    for code, (demand, noun, meaning) in MEANINGS.items():
+    for code, (usual, noun, meaning) in MEANINGS.items():
         names = [(kind, code) for kind in Kind if (kind, code) in certain]
-        if not names:
-            continue
-        count = sum(found.counts[name] for name in names)
-        what = f"1 {noun}" if count == 1 else f"{count:,} {_plural(noun)}"
-        meaning = meaning if count == 1 else AGREES.sub(_of_many, meaning)
-        rows = [_row(history, name[0], row) for name in names for row in found.samples[name]]
-        yield Finding(code, count, f"{what} {meaning}", demand, tuple(rows[:20]))
+        for demand in sorted({DEMANDS.get(name, usual) for name in names}):
+            mine = [name for name in names if DEMANDS.get(name, usual) == demand]
+            count = sum(found.counts[name] for name in mine)
+            what = f"1 {noun}" if count == 1 else f"{count:,} {_plural(noun)}"
+            words = meaning if count == 1 else AGREES.sub(_of_many, meaning)
+            rows = [_row(history, name[0], row) for name in mine for row in found.samples[name]]
+            which = _which(history, rows, count) if noun == "element" else ""
+            yield Finding(code, count, f"{what} {words}{which}", demand, tuple(rows[:20]))
+
+
+def _which(history: History, rows: Sequence[Mapping[str, Any]], count: int) -> str:
+    """The first elements that rows are about, in the words of the history."""
+    values = history.names.get("values", ())
+    elements = list(dict.fromkeys(row["value"] for row in rows if "value" in row))[:NAMED]
+    texts = [str(values[v]) if 0 <= v < len(values) else str(v) for v in elements]
+    if not texts or "imported" not in history.state:
+        return ""
+    return f": {', '.join(texts)}{' ...' if count > len(texts) else ''}"
 
 
 def _plural(noun: str) -> str:
@@ -146,8 +162,9 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
     if found.unread:
         yield Reason(
             "OBJECTS_NOT_READ",
-            f"{found.unread:,} sets or counters were added to and never read, so what was added "
-            "may be gone; run it again",
+            f"{found.unread:,} queues, sets or counters hold something that was acknowledged and "
+            "never looked for afterwards, so it may be gone; let every one be read, or drained, at "
+            "the end",
         )
     unknown = {kind: keys for kind, keys in found.unknown.items() if keys}
     if unknown:

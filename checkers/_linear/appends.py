@@ -45,7 +45,8 @@ def judge(logs: Objects) -> Judged:
     undecided[operations.key[appends[lookup.repeated]]] = True
     named = _named(logs, appends, lookup)
     nobodys = named.where(named.by < 0)
-    phantoms = _first(wrongs(Code.PHANTOM_ELEMENT, nobodys.key, nobodys.place), nobodys.value)
+    phantoms = wrongs(Code.PHANTOM_ELEMENT, nobodys.key, nobodys.place, value=nobodys.value)
+    phantoms = _first(phantoms, nobodys.value)
     named = named.where((named.by >= 0) & ~undecided[named.key])
     found = [phantoms, _twice(named), _conflicts(named)]
     sound = ~(spoilt(len(logs.keys), found) | undecided)
@@ -77,7 +78,9 @@ def _first(found: Wrongs, value: Ints) -> Wrongs:
     new = np.ones(len(order), np.bool_)
     new[1:] = np.diff(value[order]) != 0
     new[1:] |= np.diff(found.key[order]) != 0
-    return Wrongs(found.code, found.key[order[new]], found.ops[order[new]])
+    kept = order[new]
+    named = None if found.value is None else found.value[kept]
+    return Wrongs(found.code, found.key[kept], found.ops[kept], named)
 
 
 def _twice(named: _Named) -> Wrongs:

@@ -9,7 +9,9 @@ An enqueue of unknown outcome counts if its element was taken. A dequeue of unkn
 taken one element that nobody else took, at any time after its call. Elements that have to be gone
 by some instant are the first ones of those never taken, whatever asks for it, so it is enough to
 count: by no such instant may more elements have to be gone than dequeues of unknown outcome had
-been called. The excess is what was lost.
+been called. The excess is what was lost. A drain of unknown outcome may have taken any number.
+
+Where the order does not count, an element is lost only if an answer "empty" came after it.
 """
 
 from typing import NamedTuple
@@ -40,8 +42,9 @@ class _Need(NamedTuple):
     ops: Ints
 
 
-def judge(queues: Objects) -> Judged:
-    """Judge all keys. A key on which a value was put twice is left undecided."""
+def judge(queues: Objects, *, ordered: bool = True) -> Judged:
+    """Judge all keys. A key on which a value was put twice is left undecided. `ordered`: what was
+    put first has to be taken first."""
     operations = queues.operations
     put = np.concatenate([operations.of(F.ENQUEUE), operations.of(F.ENQUEUE, status=INFO)])
     lookup = Lookup(operations.key[put], operations.value[put])
@@ -55,8 +58,22 @@ def judge(queues: Objects) -> Judged:
     strange, elements = _once(operations, put[at[known]], taken[known])
     left = put[np.isin(put, put[at[known]], invert=True) & (operations.status[put] == OK)]
     left = left[~undecided[operations.key[left]]]
-    rest = [_overtaken(queues, elements), *_lost(queues, elements, left, undecided)]
-    return Judged([nobodys, *strange, *rest], undecided)
+    overtaken = [_overtaken(queues, elements)] if ordered else []
+    lost = _lost(queues, elements, left, undecided, ordered)
+    return Judged([nobodys, *strange, *overtaken, *lost], undecided)
+
+
+def unsought(queues: Objects) -> Ints:
+    """Acknowledged elements that nobody took, and after which no answer "empty" was sought."""
+    operations = queues.operations
+    put, taken = operations.of(F.ENQUEUE), operations.of(F.DEQUEUE)
+    gave = operations.value[taken] != ABSENT
+    empty, taken = taken[~gave], taken[gave]
+    last = np.full(len(queues.keys), -1, np.int64)
+    np.maximum.at(last, operations.key[empty], operations.call[empty])
+    found = Lookup(operations.key[taken], operations.value[taken])
+    left = put[found.at(operations.key[put], operations.value[put]) < 0]
+    return left[operations.ret[left] > last[operations.key[left]]]
 
 
 def _once(operations: Operations, put: Ints, taken: Ints) -> tuple[list[Wrongs], _Elements]:
@@ -120,20 +137,38 @@ def _put_of(elements: _Elements, taken: Ints) -> Ints:
 # ------------------------------------------------------------------- never taken; empty queues
 
 
-def _lost(queues: Objects, elements: _Elements, left: Ints, undecided: Bools) -> list[Wrongs]:
+def _lost(
+    queues: Objects, elements: _Elements, left: Ints, undecided: Bools, ordered: bool
+) -> list[Wrongs]:
     """Elements that are gone, and answers "empty" while something was there."""
     operations = queues.operations
-    absorbers = operations.of(F.DEQUEUE, status=INFO)
     ended = np.sort(operations.ret[left])
-    called = np.sort(operations.call[absorbers])
+    called = np.sort(_absorbing(queues, left))
     begins = np.concatenate([[-1], queues.never[:-1]])
     waiting, absorbed = np.searchsorted(ended, begins), np.searchsorted(called, begins)
-    needs = [_overtakers(queues, elements, (ended, called), (waiting, absorbed))]
+    needs = [_overtakers(queues, elements, (ended, called), (waiting, absorbed))] if ordered else []
     empty = operations.of(F.DEQUEUE)
     empty = empty[operations.value[empty] == ABSENT]
     empty = empty[~undecided[operations.key[empty]]]
     covered, more = _empty(queues, elements, empty, (ended, called), (waiting, absorbed))
     return [_excess(queues, left, [*needs, more]), covered]
+
+
+def _absorbing(queues: Objects, left: Ints) -> Ints:
+    """Since when one more element may have been taken by operations of unknown outcome: of a key's
+    first drain, as many as are left."""
+    operations = queues.operations
+    absorbers = operations.of(F.DEQUEUE, status=INFO)
+    drains = absorbers[operations.drain[absorbers]]
+    since = np.full(len(queues.keys), np.iinfo(np.int64).max)
+    np.minimum.at(since, operations.key[drains], operations.call[drains])
+    drained = since[operations.key[left]]
+    return np.concatenate(
+        [
+            operations.call[absorbers[~operations.drain[absorbers]]],
+            drained[drained < np.iinfo(np.int64).max],
+        ]
+    )
 
 
 def _overtakers(

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers._cycles.arrays import Ints
-from checkers._linear import kinds
+from checkers._linear import fifo, kinds, sets
 from checkers._linear.batch import ABSENT
 from checkers._linear.buckets import by_bucket
 from checkers._linear.kinds import Kind
@@ -42,11 +42,13 @@ class Found:
     operations: int = 0
 
 
-def gathered(history: History, spark: "SparkSession | None") -> Found:
-    """What is wrong with all objects of a history."""
+def gathered(history: History, spark: "SparkSession | None", *, ordered: bool = True) -> Found:
+    """What is wrong with all objects of a history. `ordered`: queues are first in, first out."""
     run = history.run
     columns = (*COLUMNS, "arg")
-    return _added_up(by_bucket(history, spark, columns, _selected, lambda: _Judging(run).told))
+    return _added_up(
+        by_bucket(history, spark, columns, _selected, lambda: _Judging(run, ordered).told)
+    )
 
 
 def _selected(batch: pa.RecordBatch, place: int) -> Rows:
@@ -56,18 +58,19 @@ def _selected(batch: pa.RecordBatch, place: int) -> Rows:
 class _Judging:
     """What one task knows while it judges one bucket after the other."""
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunDir, ordered: bool) -> None:
         self._names: Sequence[str] = run.names().get("values", ())
+        self._ordered = ordered
 
     def told(self, rows: Rows) -> dict[str, Any]:
-        return told(without_leases(rows), self._names)
+        return told(without_leases(rows), self._names, ordered=self._ordered)
 
 
-def told(rows: Rows, names: Sequence[str] = ()) -> dict[str, Any]:
+def told(rows: Rows, names: Sequence[str] = (), *, ordered: bool = True) -> dict[str, Any]:
     """What is wrong with the objects of some rows: numbers, and witnesses of the first of each.
     `names`: of the values, when they have any."""
     table = objects(rows)
-    verdicts = kinds.judge(table)
+    verdicts = kinds.judge(table, ordered=ordered)
     counts: dict[tuple[Kind, str], list[Wrongs]] = {}
     for kind, wrong in verdicts.wrongs:
         counts.setdefault((kind, wrong.code), []).append(wrong)
@@ -76,7 +79,7 @@ def told(rows: Rows, names: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "operations": len(table.operations),
         "keys": {k: int((verdicts.kind == kinds.number(k)).sum()) for k in every},
-        "unread": _unread(table),
+        "unread": _unread(table, verdicts),
         "unknown": {
             k: table.keys[verdicts.unknown & (verdicts.kind == kinds.number(k))].tolist()
             for k in every
@@ -88,12 +91,16 @@ def told(rows: Rows, names: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
-def _unread(table: Objects) -> int:
-    """How many were added to, and never read: nobody can say what they were."""
+def _unread(table: Objects, verdicts: kinds.Verdicts) -> int:
+    """How many hold something that was acknowledged, not seen, and not looked for afterwards."""
     operations = table.operations
-    added = operations.key[operations.of(F.ADD)]
-    read = operations.key[operations.of(F.LIST, F.COUNT)]
-    return len(np.setdiff1d(added, read))
+    added = operations.of(F.ADD)
+    reads = operations.of(F.LIST, F.COUNT)
+    unread = np.setdiff1d(operations.key[added], operations.key[reads])
+    wholes = table.only(verdicts.kind == kinds.number(Kind.SET))
+    queues = table.only((verdicts.kind == kinds.number(Kind.QUEUE)) & ~verdicts.unknown)
+    unsought = np.concatenate([sets.unsought(wholes), fifo.unsought(queues)])
+    return len(np.union1d(unread, operations.key[unsought]))
 
 
 def _shown(wrong: Wrongs) -> Ints:
@@ -126,11 +133,16 @@ class _Words:
         operations = self._table.operations
         places = [place for place in wrong.ops[at].tolist() if place >= 0]
         told: Evidence = {"key": int(self._table.keys[wrong.key[at]])}
+        value, about = ABSENT, ""
         if places:
             value = int(operations.value[places[0]])
             told |= {"op": int(operations.op[places[0]])}
-            told |= {} if value == ABSENT else {"value": value}
-        return told | {"explanation": "; ".join(self._said(p) for p in dict.fromkeys(places))}
+        if wrong.value is not None:
+            value = int(wrong.value[at])
+            about = f"element {self._value(value)}: "
+        told |= {} if value == ABSENT else {"value": value}
+        said = "; ".join(self._said(p) for p in dict.fromkeys(places))
+        return told | {"explanation": f"{about}{said}"}
 
     def _said(self, place: int) -> str:
         o = self._table.operations

@@ -1,9 +1,10 @@
 """Which method for which key, in rounds of growing budgets, until everything is decided.
 
 Registers whose writes are all different go to `zones`, the others to `search`, strings to
-`strings`. A search gets few failures at first, then eight times as many, and so on: a key that is
-easily refuted ends the judging before a hard one has used up the machine. For one illegal key
-outranks every unknown one; only with `exhaustive` are the others decided nevertheless.
+`strings`. What was never written is found before any search. A search gets few failures at first,
+then eight times as many, and so on: a key that is easily refuted ends the judging before a hard one
+has used up the machine. For one illegal key outranks every unknown one; only with `exhaustive` are
+the others decided nevertheless.
 
 An illegal verdict that rests on a hash (the table of failures, or the hash of a string) is
 confirmed with other random numbers.
@@ -66,6 +67,11 @@ def judge(
         zones.sweep(batch, values, ranks, verdicts, found)
         for k in np.flatnonzero(verdicts == ILLEGAL).tolist():
             witnesses[k] = tuple(sorted({i for i in found[k].tolist() if i >= 0}))
+        left = np.flatnonzero(verdicts == UNKNOWN)
+    else:
+        for k in range(count):
+            if (place := strings.never_written(batch, texts, k)) >= 0:
+                verdicts[k], witnesses[k] = ILLEGAL, (place,)
         left = np.flatnonzero(verdicts == UNKNOWN)
     stats = {"keys": count, "zones": count - len(left), "searched": len(left), "steps": 0}
     if budget.seconds is not None and len(left):

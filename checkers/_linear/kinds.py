@@ -39,17 +39,19 @@ class Verdicts(NamedTuple):
     unknown: Bools
 
 
-def judge(objects: Objects) -> Verdicts:
-    """Judge all keys, each by its kind."""
+def judge(objects: Objects, *, ordered: bool = True) -> Verdicts:
+    """Judge all keys, each by its kind. `ordered`: queues are first in, first out."""
     kind = _kinds(objects)
     unknown = np.zeros(len(objects.keys), np.bool_)
     found: list[tuple[Kind, Wrongs]] = []
     for number, (name, method) in enumerate(_METHODS.items()):
         if (kind == number).any():
             mine = objects.only(kind == number)
-            judged = method(mine)
+            queue = name is Kind.QUEUE
+            judged = fifo.judge(mine, ordered=ordered) if queue else method(mine)
             found += [(name, each) for each in judged.wrongs if len(each.key)]
-            more, unknown_here = _searched(mine, name, judged)
+            model = models.BAG if queue and not ordered else _MODELS[name]
+            more, unknown_here = _searched(mine, model, judged)
             found += [(name, each) for each in more]
             unknown |= unknown_here
     return Verdicts(kind, found, unknown)
@@ -89,7 +91,7 @@ def number(kind: Kind) -> int:
 # -------------------------------------------------------------------- searching what is left
 
 
-def _searched(objects: Objects, kind: Kind, judged: Judged) -> tuple[list[Wrongs], Bools]:
+def _searched(objects: Objects, model: Model, judged: Judged) -> tuple[list[Wrongs], Bools]:
     """Short keys by search; which are still unknown."""
     bad = np.zeros(len(objects.keys), np.bool_)
     for each in judged.wrongs:
@@ -100,7 +102,7 @@ def _searched(objects: Objects, kind: Kind, judged: Judged) -> tuple[list[Wrongs
         if len(places) > SHORT:
             continue
         operations = [_operation(objects, place) for place in places]
-        verdict = models.judge(_MODELS[kind], operations, STATES)
+        verdict = models.judge(model, operations, STATES)
         unknown[key] = verdict not in (LEGAL, ILLEGAL)
         if verdict == ILLEGAL:
             illegal.append((key, _latest(operations, places)))
@@ -115,7 +117,10 @@ def _places(objects: Objects, keys: Ints) -> Iterator[tuple[int, list[int]]]:
     order = kept[np.lexsort((operations.call[kept], operations.key[kept]))]
     for key in keys.tolist():
         first, last = np.searchsorted(operations.key[order], (key, key + 1))
-        yield key, order[first:last].tolist()
+        mine = order[first:last]
+        lost = mine[operations.drain[mine] & (operations.status[mine] == INFO)]
+        puts = int((operations.f[mine] == F.ENQUEUE).sum())
+        yield key, [*mine.tolist(), *(lost[:1].tolist() * (puts - 1))]
 
 
 def _operation(objects: Objects, place: int) -> Operation:

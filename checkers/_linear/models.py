@@ -182,6 +182,18 @@ def _queue(state: tuple[Any, ...], operation: Operation) -> State | None:
     return state[1:] if state and state[0] == operation.value else None
 
 
+def _bag(state: tuple[Any, ...], operation: Operation) -> State | None:
+    """A queue without an order, whose answer "empty" tells nothing."""
+    if operation.f is F.ENQUEUE:
+        return tuple(sorted((*state, operation.value)))
+    if not operation.done or operation.value is None:
+        return state
+    if operation.value not in state:
+        return None
+    at = state.index(operation.value)
+    return state[:at] + state[at + 1 :]
+
+
 def _lock(state: bool, operation: Operation) -> State | None:
     """Held or free; an acquire that is refused found it held."""
     wanted = operation.f is F.ACQUIRE
@@ -195,5 +207,6 @@ STRING = Model("string", "", _string)
 SET = Model("set", frozenset(), _set)
 COUNTER = Model("counter", 0, _counter)
 QUEUE = Model("queue", (), _queue)
+BAG = Model("bag", (), _bag)
 LOCK = Model("lock", False, _lock)
 MODELS = {model.name: model for model in (REGISTER, STRING, SET, COUNTER, QUEUE, LOCK)}

@@ -6,7 +6,8 @@ ones from the other end, never mistakes one key for another: whole tables are ju
 the events of a key comes one more rank, its `never`: the return of what may still be going on.
 
 A queue that is drained in one operation gives one row for each element, and each is a dequeue of
-its own. A list has one operation, and its elements beside it.
+its own. A drain is invoked with a `pos` of 0: one of unknown outcome may have taken any number. A
+list has one operation, and its elements beside it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,8 @@ Rows = Mapping[str, Ints]
 
 @dataclass(frozen=True)
 class Operations:
-    """`key`: its place among all keys. `value`: asked for or given; of a list, its length."""
+    """`key`: its place among all keys. `value`: asked for or given; of a list, its length. `drain`:
+    it may take any number of elements."""
 
     op: Ints
     process: Ints
@@ -42,6 +44,7 @@ class Operations:
     status: Ints
     call: Ints
     ret: Ints
+    drain: Bools
 
     def __len__(self) -> int:
         return len(self.op)
@@ -135,7 +138,16 @@ def _operations(rows: Rows, starts: Ints, number: Ints, never: Ints) -> Operatio
         status=status,
         call=_calls(rows, starts, np.concatenate([[-1], never])[key]),
         ret=np.where(done, rows["rank"][last], never[key]),
+        drain=_drains(rows, starts, number),
     )
+
+
+def _drains(rows: Rows, starts: Ints, number: Ints) -> Bools:
+    """Which operations are invoked as drains."""
+    drains = np.zeros(len(starts), np.bool_)
+    invoked = (rows["type"] == Type.INVOKE) & (rows["f"] == F.DEQUEUE) & (rows["pos"] == 0)
+    drains[number[invoked]] = True
+    return drains
 
 
 def _status(rows: Rows, starts: Ints, number: Ints) -> Ints:
@@ -143,7 +155,8 @@ def _status(rows: Rows, starts: Ints, number: Ints) -> Ints:
     whole = (rows["f"] != F.LIST) | (rows["pos"] < 0)
     for kind, outcome in ((Type.OK, OK), (Type.FAIL, FAILED), (Type.INFO, INFO)):
         status[number[whole & (rows["type"] == kind)]] = outcome
-    status[number[(rows["type"] == Type.FAIL) & (rows["pos"] == 0)]] = REFUSED
+    refused = (rows["type"] == Type.FAIL) & (rows["pos"] == 0) & ~np.isin(rows["f"], QUEUE)
+    status[number[refused]] = REFUSED
     return status
 
 

@@ -53,6 +53,17 @@ def judge(sets: Objects) -> Judged:
     return Judged([*found, *_together(sets, members, kept, reads, sound)], _none(sets))
 
 
+def unsought(sets: Objects) -> Ints:
+    """Acknowledged adds of what no read saw, and after which none was begun."""
+    operations, elements = sets.operations, sets.elements
+    adds, reads = operations.of(F.ADD), operations.of(F.LIST)
+    last = np.full(len(sets.keys), -1, np.int64)
+    np.maximum.at(last, operations.key[reads], operations.call[reads])
+    seen = Lookup(operations.key[elements.list], elements.value)
+    unseen = adds[seen.at(operations.key[adds], operations.value[adds]) < 0]
+    return unseen[operations.ret[unseen] > last[operations.key[unseen]]]
+
+
 def _none(sets: Objects) -> Bools:
     return np.zeros(len(sets.keys), np.bool_)
 
@@ -101,7 +112,7 @@ def _one_each(code: Code, key: Ints, value: Ints, mask: Bools, reads: Ints) -> W
     at = np.flatnonzero(mask)
     at = at[np.lexsort((value[at], key[at]))]
     at = at[group_starts(key[at], value[at])]
-    return wrongs(code, key[at], reads[at])
+    return wrongs(code, key[at], reads[at], value=value[at])
 
 
 # ----------------------------------------------------------------------- each element on its own

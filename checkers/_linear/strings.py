@@ -76,6 +76,7 @@ from checkers._linear.search import NO_ROOM
 _MODULUS = (1 << 31) - 1
 _SHIFT = 31
 _POLL = 1023
+MAX_LETTERS = 1 << 23  # of the reads of a key, and lengths of what was appended, that are compared
 
 # rows of `op` that the search of registers uses for other things
 GETS, PUTS, INFOS = INFO_OPS, PAIR_OPS, PAIR_OF
@@ -103,6 +104,44 @@ def texts_of(batch: Batch, strings: Sequence[str], seed: int) -> Texts:
     hashes, powers = np.zeros(int(starts[-1]), np.int64), np.ones((longest, 2), np.int64)
     _roll(letters, starts, bases, hashes, powers)
     return Texts(starts, hashes, powers)
+
+
+def never_written(batch: Batch, strings: Sequence[str], key: int) -> int:
+    """The place of a read of a key whose string no puts and appends, in whatever order, can give;
+    -1: none was found."""
+    first, last = int(batch.starts[key]), int(batch.starts[key + 1])
+    at = int(batch.value_starts[key])
+
+    def text(place: int) -> str:
+        value = int(batch.values[at + int(batch.ops[place, A])])
+        return "" if value == ABSENT else strings[value]
+
+    kinds = batch.ops[first:last, KIND]
+    whole = {"", *(text(first + n) for n in np.flatnonzero(kinds == WRITE).tolist())}
+    pieces = {text(first + n) for n in np.flatnonzero(kinds == APPEND).tolist()} - {""}
+    lengths = sorted({len(piece) for piece in pieces})
+    reads = [(text(first + n), first + n) for n in np.flatnonzero(kinds == READ).tolist()]
+    if sum(len(words) for words, _ in reads) * max(1, len(lengths)) > MAX_LETTERS:
+        return -1
+    known = ""
+    for words, place in sorted(reads, key=lambda read: (len(read[0]), read)):
+        begins = {len(known)} if words.startswith(known) else set[int]()
+        starts = {len(start) for start in whole if words.startswith(start)}
+        if not (
+            _composed(words, begins, pieces, lengths) or _composed(words, starts, pieces, lengths)
+        ):
+            return place
+        known = words
+    return -1
+
+
+def _composed(words: str, starts: set[int], pieces: set[str], lengths: Sequence[int]) -> bool:
+    """Whether a text, from one of these places on, is made of pieces."""
+    reached = set(starts)
+    for at in range(min(starts, default=0), len(words)):
+        if at in reached:
+            reached.update(at + n for n in lengths if words[at : at + n] in pieces)
+    return len(words) in reached
 
 
 @kernel

@@ -33,11 +33,13 @@ class Code(StrEnum):
 
 
 class Wrongs(NamedTuple):
-    """`ops`: places of the operations that contradict each other, -1 where there are fewer."""
+    """`ops`: places of the operations that contradict each other, -1 where there are fewer.
+    `value`: what it is about, where the first of them does not say it."""
 
     code: Code
     key: Ints
     ops: Ints
+    value: Ints | None = None
 
 
 class Judged(NamedTuple):
@@ -47,12 +49,12 @@ class Judged(NamedTuple):
     undecided: Bools
 
 
-def wrongs(code: Code, key: Ints, *ops: Ints) -> Wrongs:
-    """One row for each key given, with its operations."""
+def wrongs(code: Code, key: Ints, *ops: Ints, value: Ints | None = None) -> Wrongs:
+    """One row for each key given, with its operations, and values."""
     table = np.full((len(key), WITNESSES), -1, np.int64)
     for column, places in enumerate(ops):
         table[:, column] = places
-    return Wrongs(code, key, table)
+    return Wrongs(code, key, table, value)
 
 
 def one_each(found: Wrongs) -> Wrongs:

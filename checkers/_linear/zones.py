@@ -1,4 +1,5 @@
-"""Registers whose writes are all different: decided by a sweep, without any search.
+"""Registers whose writes are all different: decided by a sweep, without any search. And, of any
+registers, those that were seen with a value that they can not have held yet.
 
 Where every value is written once, each read tells which write it saw. A write and its reads form a
 *cluster*, which occupies the register without interruption: from before the first return in it (f)
@@ -10,6 +11,10 @@ and Korach, Testing shared memories, 1997).
 
 The initial value is a write before everything. A write of unknown outcome counts if it was read,
 and then it may have ended at any time. Ranks are numbered densely, so nothing needs to be sorted.
+
+A value can be there from the call of the first write of it on, or from that of a compare-and-set
+whose expected value can be there by then. Whoever was given it returned after that, whatever the
+order of the others; so what was never written is found however many operations are open.
 """
 
 import numpy as np
@@ -17,20 +22,25 @@ import numpy as np
 from checkers._compiled import kernel, part
 from checkers._linear.batch import (
     CALL,
+    CAS,
     ILLEGAL,
     KIND,
     LEGAL,
     NEVER,
+    OK,
     READ,
     RET,
+    STATUS,
     UNKNOWN,
     WRITE,
     A,
     Array,
+    B,
     Batch,
 )
 
 _NOBODY = -1
+MAX_PASSES = 64  # over the compare-and-sets of a key
 
 
 # rows of clusters, by value: who wrote it, returned first, was called last; that return, that call
@@ -58,6 +68,40 @@ def _gather(ops: Array, first: int, last: int, values: int, clusters: Array) -> 
             clusters[END, v], clusters[ENDED, v] = ops[i, RET], i
         clusters[LAST, v], clusters[CALLED, v] = ops[i, CALL], i  # operations lie by their calls
     return True
+
+
+@part
+def _first_there(ops: Array, first: int, last: int, values: int, since: Array) -> bool:
+    """Since when each value can have been there. False when that takes too many passes."""
+    for v in range(values):
+        since[v] = NEVER
+    since[0] = -2
+    for i in range(first, last):
+        if ops[i, KIND] == WRITE:
+            since[ops[i, A]] = min(since[ops[i, A]], ops[i, CALL])
+    for _ in range(MAX_PASSES):
+        changed = False
+        for i in range(first, last):
+            if ops[i, KIND] == CAS and ops[i, A] != ops[i, B]:
+                call = max(since[ops[i, A]], ops[i, CALL])
+                if call < since[ops[i, B]]:
+                    since[ops[i, B]] = call
+                    changed = True
+        if not changed:
+            return True
+    return False
+
+
+@part
+def _too_early(ops: Array, first: int, last: int, values: int, since: Array) -> int:
+    """An operation that was given a value before it can have been there."""
+    if not _first_there(ops, first, last, values, since):
+        return _NOBODY
+    for i in range(first, last):
+        observed = ops[i, STATUS] == OK and (ops[i, KIND] == READ or ops[i, KIND] == CAS)
+        if observed and ops[i, RET] < since[ops[i, A]]:
+            return int(i)
+    return _NOBODY
 
 
 @part
@@ -104,6 +148,15 @@ def _one(
     ops: Array, first: int, last: int, values: int, clusters: Array, at_rank: Array, witness: Array
 ) -> int:
     """Judge one key."""
+    phantom = _too_early(ops, first, last, values, clusters[LAST])
+    if phantom != _NOBODY:
+        witness[0] = phantom
+        for i in range(first, last):
+            writes = ops[i, A] if ops[i, KIND] == WRITE else ops[i, B]
+            if i != phantom and ops[i, KIND] in (WRITE, CAS) and writes == ops[phantom, A]:
+                witness[1] = i
+                break
+        return ILLEGAL
     if not _gather(ops, first, last, values, clusters):
         return UNKNOWN
     read = _premature(ops, first, last, clusters)

@@ -55,10 +55,11 @@ def says(text: Bytes, at: Ints, word: bytes) -> Bools:
 
 
 def numbers(text: Bytes, start: Ints, end: Ints) -> tuple[Ints, Bools]:
-    """The numbers in some spans, and which spans hold nothing but digits, and not too many."""
+    """The numbers in some spans, and which spans hold nothing but digits, not too many, and none
+    that are octal."""
     found = np.zeros(len(start), np.int64)
     length = end - start
-    good = (length > 0) & (length <= MOST_DIGITS)
+    good = (length > 0) & (length <= MOST_DIGITS) & ((length == 1) | (text[start] != ZERO))
     for digit in range(int(length[good].max(initial=0))):
         long = np.flatnonzero(good & (length > digit))
         value = text[start[long] + digit] - np.uint8(ZERO)  # what is below zero wraps around

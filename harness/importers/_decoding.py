@@ -1,7 +1,8 @@
 """Values of a Jepsen history as parts, one event after the other.
 
 A format gives one small function: what an event of this kind, with this value, says. A value that
-has not the shape it must have is a slip; its event then says nothing.
+has not the shape it must have is a slip; its event then says nothing. A completion that is not ok
+need not say anything: what it has instead of its value, such as an error, is passed over.
 """
 
 import re
@@ -13,7 +14,7 @@ from harness.importers._jepsen import Decode, Decoded, Lines
 from harness.importers._recording import Sheet, Slip, Slips
 from harness.operation import Type
 
-One = Callable[[Sheet, int, int, str, Any, bool], None]  # sheet, event, type, f, value, error
+One = Callable[[Sheet, int, int, str, Any, int], None]  # sheet, event, type, f, value, error
 
 
 class Odd(ValueError):
@@ -44,6 +45,8 @@ class _ByRows:
                 self._one(sheet, event, kind, name, value, error)
             except (Odd, _edn.Malformed) as e:
                 sheet.cut(before)
+                if kind > Type.OK:
+                    continue
                 message = f":value is not what :f :{name} has: {e}"
                 slips.add(Slip("ODD_VALUE", int(lines.line[event]), message, gap=True))
         return Decoded(sheet.table())
@@ -53,7 +56,9 @@ def atom(form: Any) -> int | str | None:
     """A key or a value: numbers as they are, nil as nothing, all else as its text."""
     if form is None or (isinstance(form, int) and not isinstance(form, bool)):
         return form
-    return _edn.write(form)
+    if isinstance(form, list | dict | _edn.Unreadable) and (odd := _edn.unreadable(form)):
+        raise Odd(f"{_shown(odd)} can not be read")
+    return _edn.canonical(form)
 
 
 def written(form: Any, kind: int) -> int | str | None:

@@ -1,17 +1,29 @@
-"""EDN as histories use it: maps, vectors, lists, sets, keywords, strings, numbers, nil, tags.
+"""EDN as histories use it, and what else Clojure's printer and reader know.
 
 One pass over the tokens of a compiled expression with an explicit stack, so depth costs no
-recursion. Tags (`#inst`, `#jepsen.history.Op`) are ignored and their value is kept; `#_` drops a
-form; comments are skipped. Vectors and lists become lists, sets become `Set`, maps become dicts in
-their order; a collection that is a map's key becomes its text.
+recursion. Vectors and lists become lists, sets become `Set`, maps become dicts in their order; a
+collection that is a map's key becomes its text.
 
-`write` is the inverse up to tags, comments and white space.
+    17 -3 0x1f 017 2r101 12N     whole numbers          1/3      Fraction
+    1.5 1e3 ##Inf ##NaN          floats                 1.5M     Decimal
+    "text" \\a :key word          str, Character, Keyword, Symbol
+    #inst "..." #uuid "..."      text, the same for the same instant or number
+    #tag form                    the form; of #:ns{...} and #::ns{...} the keys get the namespace
+    #"a.b" #'a/b #<Some text>    Symbol: the text as it stands
+    ; #! comments, #_ form, ^meta form    are passed over
+
+`canonical` is the text of a form, the same for forms that are equal in Clojure: maps and sets do
+not depend on their order. `write` keeps the order. With `lenient` a literal that can not be read
+becomes `Unreadable`, so that a map can be used whose needed keys can be read.
 """
 
 import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 DEEPEST = 200
@@ -26,6 +38,18 @@ class Keyword(str):
 
 class Symbol(str):
     """A bare word."""
+
+    __slots__ = ()
+
+
+class Character(str):
+    """`\\a`: not equal to the string of one letter, which its text shows."""
+
+    __slots__ = ()
+
+
+class Unreadable(Symbol):
+    """A literal that can not be read, as it stands in the text."""
 
     __slots__ = ()
 
@@ -47,43 +71,64 @@ class Malformed(ValueError):
 _TOKEN = re.compile(
     r"[\s,]+"
     r"|;[^\n]*"
-    r"|(\#\{|\#_|[\[\](){}]"
-    r'|"(?:[^"\\]|\\.)*"'
-    r"|\\(?:newline|space|tab|return|u[0-9a-fA-F]{4}|\S)"
+    r"|\#![^\n]*"
+    r"|(\#\{|\#_|\#?\^|[\[\](){}]"
+    r'|\#?"(?:[^"\\]|\\.)*"'
+    r"|\#<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>"
+    r'|\\.[^\s,\[\](){}";\\]*'
     r'|[^\s,\[\](){}";\\]+'
     r"|.)",
     re.DOTALL,
 )
-_INTEGER = re.compile(r"[+-]?\d+N?\Z")
+_INTEGER = re.compile(r"[+-]?\d+\Z")
+_BASED = re.compile(r"([+-]?)(?:0[xX]([0-9a-fA-F]+)N?|(\d{1,2})[rR]([0-9a-zA-Z]+)N?|0([0-7]+)N?)\Z")
+_LONG = re.compile(r"[+-]?(?:0|[1-9]\d*)N\Z")
+_RATIO = re.compile(r"[+-]?\d+/\d+\Z")
 _DECIMAL = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?M?\Z")
-_NOT_PLAIN = re.compile(r'["#{};\\()]|null|\d\.|[eE]\d')
+_NOT_PLAIN = re.compile(r'["#{};\\()^]|null|\d\.|[eE]\d')
 _CLOSES = {"[": "]", "(": ")", "{": "}", "#{": "}"}
+_PREFIXES = frozenset(("'", "`", "~", "~@", "@", "#'"))  # of a collection that follows
 _CONSTANTS: dict[str, Any] = {"nil": None, "true": True, "false": False}
-_CHARACTERS = {"newline": "\n", "space": " ", "tab": "\t", "return": "\r"}
+_FLOATS = {"##Inf": float("inf"), "##-Inf": float("-inf"), "##NaN": float("nan")}
+_CHARACTERS = {
+    "newline": "\n",
+    "space": " ",
+    "tab": "\t",
+    "return": "\r",
+    "backspace": "\b",
+    "formfeed": "\f",
+}
+_NAMES = {letter: name for name, letter in _CHARACTERS.items()}
+_CODED = re.compile(r"u([0-9a-fA-F]{4})\Z|o([0-3]?[0-7]{1,2})\Z")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "\\": "\\"}
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _QUOTED = str.maketrans({"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"})
 
 
 class _Frame:
-    """A collection that is not closed yet; `skip`: forms that `#_` drops next."""
+    """A collection that is not closed yet; `skip`: forms that are passed over next (`#_`, `^`);
+    `tags`: of the next form."""
 
-    __slots__ = ("at", "items", "opened", "skip")
+    __slots__ = ("at", "items", "opened", "skip", "tags")
 
     def __init__(self, opened: str, at: int) -> None:
         self.items: list[Any] = []
         self.opened, self.at, self.skip = opened, at, 0
+        self.tags: list[str] = []
 
     def take(self, form: Any) -> None:
+        if self.tags:
+            while self.tags:
+                form = _tagged(self.tags.pop(), form)
         if self.skip:
             self.skip -= 1
         else:
             self.items.append(form)
 
 
-def read(text: str) -> Any:
+def read(text: str, *, lenient: bool = False) -> Any:
     """The one form in a text. Malformed when there is none, more than one, or a broken one."""
-    forms = [form for _, form in forms_in(text)]
+    forms = [form for _, form in forms_in(text, lenient=lenient)]
     if len(forms) != 1:
         raise Malformed(0, "nothing is there" if not forms else "more than one form is there")
     return forms[0]
@@ -97,14 +142,16 @@ def read_vectors(text: str, heads: re.Pattern[str] | None = None) -> Any:
         words = plain.replace(", ", " ").replace(" ", ",").replace("nil", "null")
         with suppress(ValueError, RecursionError):
             return json.loads(words, parse_constant=_refuse)
-    return read(text)
+    return read(text, lenient=True)
 
 
 def _refuse(word: str) -> Any:
     raise ValueError(word)
 
 
-def forms_in(text: str, *, inside: bool = False) -> Iterator[tuple[int, Any]]:
+def forms_in(
+    text: str, *, inside: bool = False, lenient: bool = False
+) -> Iterator[tuple[int, Any]]:
     """The forms of a text with where each ends; `inside`: those in the first collection of it."""
     top = _Frame("", 0)
     stack = [top]
@@ -114,37 +161,90 @@ def forms_in(text: str, *, inside: bool = False) -> Iterator[tuple[int, Any]]:
         if word is None:
             continue
         if word in _CLOSES:
-            if len(stack) > DEEPEST:
+            if len(stack) > DEEPEST and not lenient:
                 raise Malformed(match.start(1), f"nested deeper than {DEEPEST}")
             stack.append(_Frame(word, match.start(1)))
         elif word in "])}":
-            _close(stack, word, match.start(1))
-        elif word == "#_":
+            _close(stack, word, match.start(1), lenient)
+        elif word in ("#_", "^", "#^"):
             stack[-1].skip += 1
-        elif word[0] != "#":
-            stack[-1].take(_atom(word, match.start(1)))
+        elif word[0] == "#" and (word in _PREFIXES or _is_tag(word)):
+            stack[-1].tags.append(word)
+        elif word not in _PREFIXES:
+            stack[-1].take(_literal(word, match.start(1), lenient))
         if len(stack) == given + 1 and stack[given].items:
             yield match.end(1), stack[given].items.pop()
     if len(stack) > 1:
         raise Malformed(stack[-1].at, f"{stack[-1].opened} is never closed")
+    if top.skip or top.tags:
+        raise Malformed(len(text), "a form is missing behind #_, ^ or a tag; it is never closed")
 
 
-def _close(stack: list[_Frame], word: str, at: int) -> None:
+def _is_tag(word: str) -> bool:
+    """Whether what begins with # says something of the form that follows it."""
+    return word[1:2] not in ('"', "<", "'", "#")
+
+
+def _tagged(tag: str, form: Any) -> Any:
+    """A form with its tag. One of a tag that is not known is the form."""
+    if tag.startswith("#:") and isinstance(form, dict):
+        name = tag.strip("#:")
+        return {_within(name, key): value for key, value in form.items()}
+    if tag == "#uuid" and isinstance(form, str):
+        return form.lower()
+    if tag == "#inst" and isinstance(form, str):
+        with suppress(ValueError, OverflowError):
+            moment = datetime.fromisoformat(form)
+            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            return moment.astimezone(UTC).isoformat()
+    return form
+
+
+def _within(name: str, key: Any) -> Any:
+    """A key of a map with a namespace; `_/a` stands for an a that has none."""
+    if not isinstance(key, Keyword | Symbol):
+        return key
+    kind = type(key)
+    return kind(key[2:]) if key.startswith("_/") else key if "/" in key else kind(f"{name}/{key}")
+
+
+def _close(stack: list[_Frame], word: str, at: int, lenient: bool) -> None:
     frame = stack.pop() if len(stack) > 1 else None
     if frame is None or _CLOSES[frame.opened] != word:
         opened = f"; {frame.opened} at column {frame.at + 1} is open" if frame else ""
         raise Malformed(at, f"{word} closes nothing{opened}")
-    stack[-1].take(_closed(frame, at))
+    if lenient and len(stack) > DEEPEST:
+        form: Any = Unreadable("...")
+    else:
+        form = _closed(frame, at, lenient and len(stack) > 1)
+    stack[-1].take(form)
 
 
-def _closed(frame: _Frame, at: int) -> Any:
-    if frame.opened == "{":
-        keys, values = frame.items[::2], frame.items[1::2]
-        if len(keys) != len(values):
-            raise Malformed(at, "a map has a key without a value")
-        hashable = (write(k) if isinstance(k, list | dict) else k for k in keys)
-        return dict(zip(hashable, values, strict=True))
-    return Set(frame.items) if frame.opened == "#{" else frame.items
+def _closed(frame: _Frame, at: int, lenient: bool) -> Any:
+    if frame.opened != "{":
+        return Set(frame.items) if frame.opened == "#{" else frame.items
+    keys, values = frame.items[::2], frame.items[1::2]
+    if len(keys) != len(values):
+        if lenient:
+            return Unreadable("{...}")
+        raise Malformed(at, "a map has a key without a value")
+    hashable = [Symbol(write(k, sort=True)) if isinstance(k, list | dict) else k for k in keys]
+    found = dict(zip(hashable, values, strict=True))
+    if len(found) < len(keys):  # Python takes 1, 1.0 and true for one key, and :a and "a"
+        names = {canonical(key): key for key in reversed(hashable)}
+        if len(names) > len(found):
+            told = zip((canonical(key) for key in hashable), values, strict=True)
+            return {Symbol(key): value for key, value in told}
+    return found
+
+
+def _literal(word: str, at: int, lenient: bool) -> Any:
+    if not lenient or word == '"':  # a string that is never closed hides where the next form is
+        return _atom(word, at)
+    try:
+        return _atom(word, at)
+    except Malformed:
+        return Unreadable(word)
 
 
 def _atom(token: str, at: int) -> Any:
@@ -158,24 +258,59 @@ def _atom(token: str, at: int) -> Any:
             raise Malformed(at, "a string is never closed")
         return _text(token[1:-1], at) if "\\" in token else token[1:-1]
     if first == "\\":
-        if len(token) < 2:
-            raise Malformed(at, "a character is missing")
-        return _CHARACTERS.get(token[1:]) or _whole(_escaped_character(token[1:]), at)
+        return _character(token[1:], at)
     if token in _CONSTANTS:
         return _CONSTANTS[token]
     if first == ":":
         raise Malformed(at, "a keyword has no name")
+    if first == "#" and token[1:2] == "#":
+        if token not in _FLOATS:
+            raise Malformed(at, f"{token[:40]} is no number")
+        return _FLOATS[token]
     return Symbol(token)
 
 
-def _number(token: str, at: int) -> int | float:
+def _character(name: str, at: int) -> Character:
+    if len(name) == 1:
+        return Character(name)
+    if name in _CHARACTERS:
+        return Character(_CHARACTERS[name])
+    if coded := _CODED.match(name):
+        letter = chr(int(coded[1], 16) if coded[1] else int(coded[2], 8))
+        return Character(_whole(letter, at))
+    raise Malformed(at, f"\\{name[:40]} is no character" if name else "a character is missing")
+
+
+def _number(token: str, at: int) -> int | float | Fraction | Decimal:
     if len(token) > LONGEST:
         raise Malformed(at, f"a number of {len(token):,} characters")
-    if _INTEGER.match(token):
+    if _INTEGER.match(token) and token.lstrip("+-")[0] != "0":
+        return int(token)
+    if token.strip("+-0") == "" or _LONG.match(token):
         return int(token.removesuffix("N"))
-    if _DECIMAL.match(token):
-        return float(token.removesuffix("M"))
+    if based := _BASED.match(token):
+        sign, hexadecimal, base, digits, octal = based.groups()
+        with suppress(ValueError):
+            if hexadecimal or octal:
+                return int(sign + (hexadecimal or octal), 16 if hexadecimal else 8)
+            return int(sign + digits, int(base) if int(base) > 1 else -1)
+    if _RATIO.match(token) and token.partition("/")[2].strip("0"):
+        ratio = Fraction(token)
+        return ratio.numerator if ratio.denominator == 1 else ratio
+    if _DECIMAL.match(token) and not (_INTEGER.match(token)):
+        with suppress(ArithmeticError, ValueError):
+            return _exact(token[:-1]) if token[-1] == "M" else float(token)
     raise Malformed(at, f"{token[:40]} is no number")
+
+
+def _exact(token: str) -> Decimal:
+    """A decimal without the zeros at its end, with which Clojure compares equal."""
+    sign, digits, exponent = Decimal(token).as_tuple()
+    if not isinstance(exponent, int) or not any(digits):
+        return Decimal(0)
+    shown = "".join(map(str, digits))
+    zeros = len(shown) - len(shown.rstrip("0"))
+    return Decimal((sign, tuple(map(int, shown[: len(shown) - zeros])), exponent + zeros))
 
 
 def _text(inside: str, at: int) -> str:
@@ -190,17 +325,32 @@ def _whole(text: str, at: int) -> str:
         raise Malformed(at, "an escape is half of a character") from e
 
 
-def _escaped_character(word: str) -> str:
-    return chr(int(word[1:], 16)) if len(word) == 5 else word
-
-
 def _escaped(match: re.Match[str]) -> str:
     word = match[1]
-    return _escaped_character(word) if len(word) == 5 else _ESCAPES.get(word, word)
+    if len(word) == 5:
+        return chr(int(word[1:], 16))
+    return chr(int(word, 8)) if word[0].isdigit() and word[0] < "8" else _ESCAPES.get(word, word)
 
 
-def write(form: Any) -> str:
-    """A form as text."""
+def canonical(form: Any) -> str:
+    """The text of a form, the same for all forms that are equal."""
+    return write(form, sort=True)
+
+
+def unreadable(form: Any) -> Unreadable | None:
+    """The first literal of a form that can not be read."""
+    if isinstance(form, Unreadable):
+        return form
+    inner: Any = ()
+    if isinstance(form, dict):
+        inner = (each for pair in form.items() for each in pair)
+    elif isinstance(form, list):
+        inner = form
+    return next((found for each in inner if (found := unreadable(each))), None)
+
+
+def write(form: Any, *, sort: bool = False) -> str:
+    """A form as text; `sort`: maps and sets in the order of their texts."""
     match form:
         case None:
             return "nil"
@@ -210,13 +360,31 @@ def write(form: Any) -> str:
             return f":{form}"
         case Symbol():
             return str(form)
+        case Character():
+            return f"\\{_NAMES.get(form, form)}"
         case str():
             return f'"{form.translate(_QUOTED)}"'
         case Set():
-            return f"#{{{' '.join(map(write, form))}}}"
+            texts = [write(each, sort=sort) for each in form]
+            return f"#{{{' '.join(sorted(set(texts)) if sort else texts)}}}"
         case list() | tuple():
-            return f"[{' '.join(map(write, form))}]"
+            return f"[{' '.join(write(each, sort=sort) for each in form)}]"
         case dict():
-            return f"{{{', '.join(f'{write(k)} {write(v)}' for k, v in form.items())}}}"
+            pairs = [f"{write(k, sort=sort)} {write(v, sort=sort)}" for k, v in form.items()]
+            return f"{{{', '.join(sorted(pairs) if sort else pairs)}}}"
+        case float():
+            return _floating(form)
+        case Decimal():
+            return f"{form}M"
+        case Fraction():
+            return f"{form.numerator}/{form.denominator}"
         case _:
             return repr(form)
+
+
+def _floating(number: float) -> str:
+    if number != number:
+        return "##NaN"
+    if number in (float("inf"), float("-inf")):
+        return "##Inf" if number > 0 else "##-Inf"
+    return repr(number + 0.0)  # -0.0 is 0.0

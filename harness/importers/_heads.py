@@ -7,6 +7,9 @@ others stand within brackets. So a line whose colons are as many as those of a s
 sample's keys at the same of them, has its fields between them, whatever they hold. Lines that have
 a string, a comment or a tag, other blanks than the printer's, or a keyword after a blank in a value
 do not fit. They go through the reader of `_edn`, one by one, and mean the same.
+
+An operation may stand on several lines, and a line may have several. What can not be read under a
+key that is not needed here is not looked at.
 """
 
 from collections.abc import Sequence
@@ -17,15 +20,26 @@ import numpy as np
 
 from harness.importers import _edn
 from harness.importers._bytes import Bytes, Spans, numbers, padded, says
-from harness.importers._recording import UNTIMED, Bools, Ints, Slip, Slips
+from harness.importers._recording import (
+    EMPTY,
+    FAILED,
+    NO_ERROR,
+    UNTIMED,
+    Bools,
+    Ints,
+    Slip,
+    Slips,
+)
 from harness.operation import Type
 
 TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
 LOG = "rebalance-log"
 MOST_SAMPLES = 16  # orders of keys in one piece
 FEW_LINES = 64  # not worth a sample
-NEMESIS = -2
-MOST_PROCESSES = 1 << 31
+NAMED, NO_PROCESS = -2, -3  # processes: `actor` has the name; the line names none
+MAX_PROCESSES = 1 << 31
+MAX_LINES = 5_000  # of one operation
+ENDS = ("empty", "exhausted", "drained", "no-more", "queue-empty", "empty-queue", "nothing")
 NAMELESS, UNKNOWN = -1, -2  # numbers of f, besides the format's own
 _COLON, _BLANK, _NEWLINE = 58, 32, 10
 _ODD = np.zeros(256, np.bool_)
@@ -34,7 +48,9 @@ _ODD[list(b'"\\;#\t\r')] = True
 
 @dataclass(frozen=True)
 class Heads:
-    """Fields of some lines; `line` is the file's, `f` the number of one of the names asked for."""
+    """Fields of some lines; `line` is the file's, `f` the number of one of the names asked for.
+    `error`: NO_ERROR, FAILED, or EMPTY, which says that there was nothing. `actor`: the process's
+    name, where it is no number."""
 
     line: Ints
     type: Ints
@@ -42,9 +58,10 @@ class Heads:
     f: Ints
     time: Ints
     value: Spans
-    error: Bools
+    error: Ints
     extra: Spans
     names: Spans  # of f
+    actor: Spans
 
 
 @dataclass(frozen=True)
@@ -161,15 +178,15 @@ def _at_once(
         fields[name] = begin, finish
     kind = _which(text, fields["type"], list(TYPES))
     process, there = numbers(text, *fields["process"])
-    good &= (kind >= 0) & there & (process < MOST_PROCESSES)
+    good &= (kind >= 0) & there & (process < MAX_PROCESSES)
     time = np.full(len(start), UNTIMED, np.int64)
     if "time" in fields:
         time, there = numbers(text, *fields["time"])
         good &= there
-    error = np.zeros(len(start), np.bool_)
+    error = np.full(len(start), NO_ERROR)
     if "error" in fields:
-        error, told = _told(text, *fields["error"])
-        good &= told
+        error, certain = _errors(text, *fields["error"])
+        good &= certain
     f = _which(text, fields["f"], fs) if "f" in fields else np.full(len(start), NAMELESS)
 
     def spans(name: str, skip: int = 0) -> Spans:
@@ -186,16 +203,20 @@ def _at_once(
         error=error[good],
         extra=spans(LOG),
         names=spans("f", 1) if "f" in fields else spans("f"),
+        actor=spans("no key"),
     )
     return heads, good
 
 
-def _told(text: Bytes, start: Ints, end: Ints) -> tuple[Bools, Bools]:
-    """Which of these values are not nil; and where that is certain without the reader."""
+def _errors(text: Bytes, start: Ints, end: Ints) -> tuple[Ints, Bools]:
+    """What each of these values says of an error; and where that is certain without the reader."""
     nil = says(text, start, b"nil")
     exact = nil & (end - start == len(b"nil"))
     blank = (text[start] == _BLANK) | (text[start] == ord(","))
-    return ~exact, exact | ~(nil | blank)
+    vector = text[start] == ord("[")
+    found = np.where(exact, NO_ERROR, FAILED)
+    found[_which(text, (start, end), ENDS) >= 0] = EMPTY
+    return found, exact | ~(nil | blank | vector)
 
 
 def _which(text: Bytes, span: tuple[Ints, Ints], names: Sequence[str]) -> Ints:
@@ -215,8 +236,8 @@ def _numbered(heads: Heads, line: Ints) -> Heads:
 
 # -------------------------------------------------------------------------------- one by one
 
-# type, process, f, time, value, error, extra
-Fields = tuple[int, int, str | None, int, str, bool, str | None]
+# type, process, f, time, value, error, extra, actor
+Fields = tuple[int, int, str | None, int, str, int, str | None, str | None]
 
 
 def _slowly(
@@ -225,22 +246,70 @@ def _slowly(
     """Lines through the reader."""
     rows: list[Fields] = []
     lines: list[int] = []
-    for begin, finish, line in zip(start.tolist(), end.tolist(), number.tolist(), strict=True):
-        raw = data[begin:finish].strip()
-        if not raw or raw.startswith(b";"):
+    spans = list(zip(start.tolist(), end.tolist(), number.tolist(), strict=True))
+    at = 0
+    while at < len(spans):
+        begin, finish, line = spans[at]
+        at += 1
+        if data[begin:finish].strip()[:1] in (b"", b";"):
             continue
+        text, whole = _decoded(data[begin:finish])
         try:
-            form = _edn.read(data[begin:finish].decode())
+            forms = [form for _, form in _edn.forms_in(text, lenient=True)]
         except _edn.Malformed as e:
-            slips.add(Slip("NOT_EDN", line, f"not EDN: {e.message}", column=e.at + 1, gap=True))
-            continue
-        except UnicodeDecodeError as e:
-            slips.add(Slip("NOT_EDN", line, "not UTF-8", column=e.start + 1, gap=True))
-            continue
-        if fields := fields_of(form, line, slips):
-            rows.append(fields)
-            lines.append(line)
+            more = _going_on(data, spans, at) if "never closed" in e.message else at
+            found = _several(data[begin : spans[more - 1][1]]) if more > at else None
+            if found is None:
+                what = f"not EDN: {e.message}"
+                slips.add(Slip("NOT_EDN", line, what, column=e.at + 1, gap=True))
+                continue
+            forms, at = found, more
+        for form in forms:
+            fields = fields_of(form, line, slips)
+            if fields and not whole and "\ufffd" in f"{fields[2]}{fields[4]}{fields[6:]}":
+                column = _not_text(data[begin:finish])
+                slips.add(Slip("NOT_EDN", line, "not UTF-8", column=column, gap=True))
+            elif fields:
+                rows.append(fields)
+                lines.append(line)
     return heads_from(rows, lines, fs)
+
+
+def _decoded(raw: bytes) -> tuple[str, bool]:
+    """A line as text, and whether all of it is UTF-8."""
+    try:
+        return raw.decode(), True
+    except UnicodeDecodeError:
+        return raw.decode(errors="replace"), False
+
+
+def _not_text(raw: bytes) -> int:
+    """The column of the first byte that is not UTF-8."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as e:
+        return e.start + 1
+    return 0
+
+
+def _going_on(data: bytes, spans: Sequence[tuple[int, int, int]], at: int) -> int:
+    """Up to which line an operation can go on that was begun before this one: the next operation
+    begins at the beginning of a line."""
+    last = min(len(spans), at + MAX_LINES)
+    while at < last:
+        begin, _, _ = spans[at]
+        if data[begin : begin + 1] in (b"{", b"#") or data[spans[at - 1][1] : begin].strip():
+            break
+        at += 1
+    return at
+
+
+def _several(raw: bytes) -> list[Any] | None:
+    """The forms of several lines, if they can be read."""
+    try:
+        return [form for _, form in _edn.forms_in(_decoded(raw)[0], lenient=True)]
+    except _edn.Malformed:
+        return None
 
 
 def fields_of(form: Any, line: int, slips: Slips) -> Fields | None:
@@ -248,31 +317,46 @@ def fields_of(form: Any, line: int, slips: Slips) -> Fields | None:
     if not isinstance(form, dict):
         slips.add(Slip("NOT_A_MAP", line, "not a map, as every operation is", gap=True))
         return None
-    kind = TYPES.get(str(form.get("type")))
+    kind = TYPES.get(str(form.get("type")).removeprefix(":"))
     process, time, f = form.get("process"), form.get("time"), form.get("f")
     if kind is None:
         what = f":type is {_edn.write(form.get('type'))}, not :invoke, :ok, :fail or :info"
         slips.add(Slip("NO_TYPE", line, what, gap=True))
         return None
-    if isinstance(process, str):
-        who = NEMESIS
-    elif type(process) is int and 0 <= process < MOST_PROCESSES:
+    who, actor = NO_PROCESS, None
+    if type(process) is int and 0 <= process < MAX_PROCESSES:
         who = process
-    else:
-        what = f":process is {_edn.write(process)}, no number from 0 below {MOST_PROCESSES:,}"
-        slips.add(Slip("NO_PROCESS", line, what, gap=True))
+    elif isinstance(process, _edn.Unreadable):
+        slips.add(Slip("NO_PROCESS", line, f":process {process[:40]} can not be read", gap=True))
         return None
-    at = time if isinstance(time, int) and 0 <= time < 1 << 62 else UNTIMED
-    name = str(f) if isinstance(f, str) else None if f is None else _edn.write(f)
+    elif process is not None:
+        who, actor = NAMED, _edn.canonical(process)
+    at = UNTIMED
+    if isinstance(time, int | float) and 0 <= time < 1 << 62:
+        at = int(time)
+    name = f.removeprefix(":") if isinstance(f, str) else None if f is None else _edn.write(f)
     value, log = _edn.write(form.get("value")), form.get(LOG)
     extra = None if log is None else _edn.write(log)
-    return kind, who, name, at, value, form.get("error") is not None, extra
+    return kind, who, name, at, value, _error_of(form.get("error")), extra, actor
+
+
+def _error_of(form: Any) -> int:
+    """What is under `:error`, or the first of it, says that there was nothing, or anything else."""
+    if form is None:
+        return NO_ERROR
+    word = form[0] if isinstance(form, list) and form else form
+    return EMPTY if is_end(word) else FAILED
+
+
+def is_end(form: Any) -> bool:
+    """Whether a word says that nothing was left."""
+    return isinstance(form, str) and form.removeprefix(":").lower().replace("_", "-") in ENDS
 
 
 def heads_from(rows: Sequence[Fields], lines: Sequence[int], fs: Sequence[str]) -> Heads:
     """Rows as columns; their texts are data of their own."""
-    columns: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 7
-    kind, process, f, time, value, error, extra = columns
+    columns: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * 8
+    kind, process, f, time, value, error, extra, actor = columns
     numbered = {name: number for number, name in enumerate(fs)}
     return Heads(
         np.array(lines, np.int64),
@@ -281,9 +365,10 @@ def heads_from(rows: Sequence[Fields], lines: Sequence[int], fs: Sequence[str]) 
         np.array([NAMELESS if n is None else numbered.get(n, UNKNOWN) for n in f], np.int64),
         np.array(time, np.int64),
         _spans(value),
-        np.array(error, np.bool_),
+        np.array(error, np.int64),
         _spans(extra),
         _spans(f),
+        _spans(actor),
     )
 
 

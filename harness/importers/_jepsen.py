@@ -1,32 +1,43 @@
-"""Jepsen's histories: one EDN map a line, or a vector of maps, read as columns.
+"""Jepsen's histories: one EDN or JSON map a line, or a vector of maps, read as columns.
 
     {:index 3, :type :ok, :process 2, :f :send, :value [[:send 4 [0 17]]], :time 1250300}
 
 Their fields are found by `_heads`. What is under `:value` stays text; a format's `Decode` makes
 parts of it, as columns where that is worth it.
 
-Large files are cut into pieces of lines, which several processes read. An operation whose process
-is no number is the nemesis's: a note.
+Large files are cut into pieces of lines, which several processes read.
+
+An operation of one of the format's kinds is a client's, whatever its process is called: a number, a
+word or a map. All others of processes that are no numbers are the nemesis's, and become notes; so
+does what a process called nemesis reports as `:info`. A process that is a client elsewhere in the
+file is no nemesis: what it does there is of an unknown kind.
+
+A file in which nothing is invoked has completed operations alone. Each of them is a process's own,
+and began at the history's beginning, for all that is known.
 """
 
+import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from multiprocessing import get_context
 from os import cpu_count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from harness.errors import BadRequest
-from harness.importers import _edn
+from harness.importers import _edn, _json_text
 from harness.importers._bytes import Spans
 from harness.importers._heads import (
+    MAX_PROCESSES,
+    NAMED,
     NAMELESS,
-    NEMESIS,
+    NO_PROCESS,
     Fields,
     Heads,
     fields_of,
@@ -45,9 +56,13 @@ from harness.importers._recording import (
     together,
 )
 from harness.importers._source import PIECE_BYTES, pieces
+from harness.operation import Type
 
 MOST_WAITING = 12  # pieces that are read or wait to be
 FEW_PIECES = 3  # not worth several processes
+_MARKS = rb"(?:[\s,]|\^:?[^\s\[({]+|#[^\s\[({\"_]+)*"  # tags and metadata
+_COLLECTION, _OPERATION = re.compile(_MARKS + rb"[\[(]"), re.compile(_MARKS + rb"\{")
+_BEFORE = re.compile(r"(?:[\s,]|;[^\n]*|#![^\n]*|\^:?[^\s\[({]+|#[^\s\[({\"_]+)*")
 
 
 @dataclass(frozen=True)
@@ -64,7 +79,7 @@ class Lines:
     f: Ints
     names: tuple[str, ...]
     value: Spans
-    error: Bools
+    error: Ints
     extra: Spans
 
     def __len__(self) -> int:
@@ -91,7 +106,8 @@ Decode = Callable[[Lines, Slips], Decoded]
 class Format:
     """A workload of Jepsen's: the kinds of operation it knows, those that are no operations on
     data, and how values are read. `elect`: from the votes of all pieces the decoder of the file,
-    None where each piece was read as the file is. `nameless`: the kind of a line without `:f`."""
+    None where each piece was read as the file is. `nameless`: the kind of a line without `:f`.
+    `initial`: what every object holds at first, where the format says so."""
 
     name: str
     kind: str
@@ -100,65 +116,160 @@ class Format:
     silent: tuple[str, ...] = ()
     elect: Callable[[Sequence[tuple[int, ...]]], Decode | None] | None = None
     nameless: str | None = None
+    initial: str | None = None
+
+
+@dataclass(frozen=True)
+class Other:
+    """A line of another process than a client's, or of a kind that the format does not know.
+    `actor`: the process's name, where it is no number; `f`: the kind, where it has one."""
+
+    line: int
+    actor: str | None
+    f: str | None
+    value: str | None
+
+    @property
+    def of_nemesis(self) -> bool:
+        return self.actor is not None and _is_nemesis(self.actor)
+
+    def told(self, form: Format) -> str:
+        return "it has no :f" if self.f is None else f"{form.name} knows no operation :{self.f}"
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What one process made of some lines."""
+    """What one process made of some lines. `actors`: of events, the names of processes that are no
+    numbers. `crowded`: a line has several operations."""
 
     events: Events
     decoded: Decoded
     slips: Slips
-    nemesis: Sequence[tuple[int, str]]  # line and text
-    strangers: Sequence[tuple[int, str | None]]  # line and name of kinds that nobody knows here
+    actors: Sequence[tuple[int, str]]
+    others: Sequence[Other]
+    crowded: bool = False
 
 
 def recording(path: Path, form: Format, size: int = PIECE_BYTES) -> Recording:
     """The whole file. BadRequest when there is no operation of this format in it."""
     slips = Slips()
     read = list(_pieces(path, form, slips, size))
+    if len(read) > 1 and any(piece.crowded for piece in read):
+        slips = Slips()
+        read = [_read_whole(form, b"".join(data for _, data in pieces(path, slips, size)))]
     if form.elect and (decode := form.elect([piece.decoded.votes for piece in read])):
         return recording(path, replace(form, decode=decode, elect=None), size)
     for piece in read:
         slips.add_all(piece.slips)
-    events = joined([piece.events for piece in read])
-    strangers = [stranger for piece in read for stranger in piece.strangers]
-    if not len(events):
-        raise BadRequest(_nothing(path, form, strangers, slips))
     lengths = [len(piece.events) for piece in read]
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]).tolist()
+    events = joined([piece.events for piece in read])
+    actors = {
+        event + start: actor
+        for piece, start in zip(read, starts, strict=True)
+        for event, actor in piece.actors
+    }
+    notes = _sorted_out([o for piece in read for o in piece.others], actors, form, slips)
+    if not len(events):
+        raise BadRequest(_nothing(path, form, notes, slips))
+    parts = together([piece.decoded.parts for piece in read], starts)
+    completed_only = not (events.type == Type.INVOKE).any()
+    events, parts, number = _of_processes(events, parts, actors, slips, alone=completed_only)
+    if not len(events):
+        raise BadRequest(_nothing(path, form, [], slips))
     remarks = [
-        replace(remark, event=remark.event + start)
+        replace(remark, event=int(number[remark.event + start]))
         for piece, start in zip(read, starts, strict=True)
         for remark in piece.decoded.remarks
+        if number[remark.event + start] >= 0
     ]
     last = len(events) - 1
     remarks += [
-        Remark(min(int(np.searchsorted(events.line, line)), last), f"NEMESIS {text}", alone=True)
-        for piece in read
-        for line, text in piece.nemesis
+        Remark(
+            min(int(np.searchsorted(events.line, o.line)), last),
+            f"NEMESIS :{o.f} {o.value}",
+            alone=True,
+        )
+        for o in notes
+        if o.actor is not None
     ]
-    parts = together([piece.decoded.parts for piece in read], starts)
-    return Recording(form.kind, events, parts, slips, remarks, strict=True)
+    return Recording(form.kind, events, parts, slips, remarks, True, completed_only, form.initial)
 
 
-def _nothing(
-    path: Path, form: Format, strangers: Sequence[tuple[int, str | None]], slips: Slips
-) -> str:
+def _is_nemesis(actor: str) -> bool:
+    return actor.strip(':"').lower().startswith("nemesis")
+
+
+def _sorted_out(
+    others: Sequence[Other], actors: Mapping[int, str], form: Format, slips: Slips
+) -> Sequence[Other]:
+    """Lines that are not the format's: those of a client are slips, and all but these are given."""
+    clients = set(actors.values())
+    strange = [o for o in others if not o.of_nemesis and (o.actor is None or o.actor in clients)]
+    if strange:
+        what = f"{strange[0].told(form)}; the line is dropped"
+        slips.add(Slip("UNKNOWN_KIND", strange[0].line, what, gap=True), len(strange))
+    if not actors and strange:  # a file of another format has no client that is known here
+        return others
+    return [o for o in others if o not in strange]
+
+
+def _of_processes(
+    events: Events, parts: pa.Table, actors: Mapping[int, str], slips: Slips, *, alone: bool
+) -> tuple[Events, pa.Table, Ints]:
+    """The events with a number for every process, and the new number of each event, -1 for those
+    that are dropped: what names no process, unless each event is one's own (`alone`)."""
+    number = np.arange(len(events))
+    if alone:
+        return replace(events, process=number), parts, number
+    process = events.process.copy()
+    taken = set(np.unique(process).tolist())
+    free = chain(range(max(taken) + 1, MAX_PROCESSES), range(MAX_PROCESSES))
+    numbers: dict[str, int] = {}
+    for event, actor in actors.items():
+        if actor not in numbers:
+            numbers[actor] = next(number for number in free if number not in taken)
+        process[event] = numbers[actor]
+    absent = process == NO_PROCESS
+    events = replace(events, process=process)
+    if not absent.any():
+        return events, parts, number
+    line = int(events.line[np.argmax(absent)])
+    what = ":process is nil, which is no process"
+    slips.add(Slip("NO_PROCESS", line, what, gap=True), int(absent.sum()))
+    number = np.where(absent, -1, np.cumsum(~absent) - 1)
+    parts = parts.filter(pa.array(number[parts.column("event").to_numpy()] >= 0))
+    moved = pa.array(number[parts.column("event").to_numpy()], pa.int64())
+    return events.take(np.flatnonzero(~absent)), parts.set_column(0, "event", moved), number
+
+
+def _nothing(path: Path, form: Format, others: Sequence[Other], slips: Slips) -> str:
+    """Why there is nothing to import."""
+    kinds = ", ".join(f":{f}" for f in form.fs)
+    strangers = [o for o in others if not o.of_nemesis]
     if strangers:
-        line, name = strangers[0]
+        line, name = strangers[0].line, strangers[0].f
         has = "no :f" if name is None else f":f :{name}"
         return (
             f"{path} is no {form.name} history: line {line} has {has}, and {form.name} knows "
-            f"{', '.join(f':{f}' for f in form.fs)}; name its format with --as"
+            f"{kinds}; name its format with --as"
         )
-    why = f": {slips.first[0]}" if slips.first else ""
-    return f"{path} holds no operation in EDN{why}; name its format with --as"
+    if others:
+        return (
+            f"{path} holds only operations of the nemesis ({len(others):,}, the first on line "
+            f"{others[0].line}) and none of a client, such as {kinds}; there is nothing to judge"
+        )
+    if slips:
+        return f"{path} holds no operation of {form.name} that can be read: {slips.first[0]}"
+    return f"{path} holds no operation in EDN or JSON; name its format with --as"
 
 
 def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece]:
     found = pieces(path, slips, size)
     first = next(found)
+    if _json_text.is_json(first[1]):
+        yield _read_json(form, b"".join([first[1], *(data for _, data in found)]))
+        return
     if _not_line_by_line(first[1]):
         text = b"".join([first[1], *(data for _, data in found)])
         yield _read_whole(form, text)
@@ -180,17 +291,20 @@ def _pieces(path: Path, form: Format, slips: Slips, size: int) -> Iterator[Piece
 def _not_line_by_line(data: bytes) -> bool:
     """Does the file begin with a collection of maps, or with a map of several lines? A line that
     broke off is neither: whole ones follow it."""
-    lines = (line.strip() for line in data.splitlines())
-    for number, line in enumerate(filter(None, lines)):
-        if number == 0 and line[:1] in (b"[", b"("):
+    number = 0
+    for line in filter(None, (line.strip() for line in data.splitlines())):
+        if number == 0 and _COLLECTION.match(line):
             return True
         try:
-            form = _edn.read(line.decode("utf-8", errors="replace"))
+            text = line.decode("utf-8", errors="replace")
+            forms = [form for _, form in _edn.forms_in(text, lenient=True)]
         except _edn.Malformed as e:
-            if line[:1] == b"{" and "never closed" in e.message:
+            if "never closed" in e.message and (number or _OPERATION.match(line)):
+                number += 1
                 continue
             return number > 0
-        return number > 0 and not (isinstance(form, dict) and "type" in form)
+        if forms:  # else a comment
+            return number > 0 and not (isinstance(forms[0], dict) and "type" in forms[0])
     return True
 
 
@@ -207,45 +321,57 @@ def _read_whole(form: Format, data: bytes) -> Piece:
     """A file that is one vector of maps, or whose maps span lines: form by form."""
     text = data.decode("utf-8", errors="replace")
     slips = Slips()
-    inside = text.lstrip()[:1] in ("[", "(")
-    rows: list[Fields] = []
-    lines: list[int] = []
+    inside = text[_BEFORE.match(text).end() :][:1] in ("[", "(")  # type: ignore[union-attr]
+    items: list[tuple[int, Any]] = []
     line, seen = 1, 0
     try:
-        for end, item in _edn.forms_in(text, inside=inside):
+        for end, item in _edn.forms_in(text, inside=inside, lenient=True):
             line, seen = line + text.count("\n", seen, end), end
-            if fields := fields_of(item, line, slips):
-                rows.append(fields)
-                lines.append(line)
+            items.append((line, item))
     except _edn.Malformed as e:
         line = 1 + text.count("\n", 0, e.at)
         column = e.at - text.rfind("\n", 0, e.at)
         slips.add(Slip("NOT_EDN", line, f"not EDN: {e.message}", column=column, gap=True))
+    return _of_items(form, items, slips)
+
+
+def _read_json(form: Format, data: bytes) -> Piece:
+    """A file of JSON: one array of objects, or one object after the other."""
+    slips = Slips()
+    return _of_items(form, _json_text.items(data, slips), slips)
+
+
+def _of_items(form: Format, items: Iterable[tuple[int, Any]], slips: Slips) -> Piece:
+    """Operations with their lines."""
+    rows: list[Fields] = []
+    lines: list[int] = []
+    for line, item in items:
+        if fields := fields_of(item, line, slips):
+            rows.append(fields)
+            lines.append(line)
     if len(set(lines)) < len(lines):  # several maps in a line: then it is their number that counts
         lines = list(range(1, len(rows) + 1))
     return _piece(form, heads_from(rows, lines, (*form.fs, *form.silent)), slips)
 
 
 def _piece(form: Format, heads: Heads, slips: Slips) -> Piece:
-    """Sorted into operations, the nemesis's notes, and what the format does not know."""
-    nemesis = heads.process == NEMESIS
+    """Sorted into the operations of clients, and all others."""
     if form.nameless is not None:
         known = (*form.fs, *form.silent).index(form.nameless)
         heads = replace(heads, f=np.where(heads.f == NAMELESS, known, heads.f))
-    strange = np.flatnonzero((heads.f < 0) & ~nemesis)
-    strangers = [(int(heads.line[i]), heads.names[i]) for i in strange[:20].tolist()]
-    if len(strange):
-        first, name = strangers[0]
-        why = "it has no :f" if name is None else f"{form.name} knows no operation :{name}"
-        what = f"{why}; the line is dropped"
-        slips.add(Slip("UNKNOWN_KIND", first, what, gap=True), len(strange))
-    at = np.flatnonzero((heads.f >= 0) & ~nemesis)
+    theirs = heads.f < 0
+    for i in np.flatnonzero((heads.process == NAMED) & ~theirs).tolist():
+        theirs[i] = heads.type[i] == Type.INFO and _is_nemesis(heads.actor[i] or "")
+    others = [
+        Other(int(heads.line[i]), heads.actor[i], heads.names[i], heads.value[i])
+        for i in np.flatnonzero(theirs).tolist()
+    ]
+    at = np.flatnonzero(~theirs)
     line, kind, f, error = heads.line[at], heads.type[at], heads.f[at], heads.error[at]
     events = Events(line, heads.time[at], kind, heads.process[at], f, error)
     names = (*form.fs, *form.silent)
     lines = Lines(line, kind, f, names, heads.value.take(at), error, heads.extra.take(at))
-    told = [
-        (int(heads.line[i]), f":{heads.names[i]} {heads.value[i]}")
-        for i in np.flatnonzero(nemesis).tolist()
-    ]
-    return Piece(events, form.decode(lines, slips), slips, told, strangers)
+    named = np.flatnonzero(events.process == NAMED).tolist()
+    actors = [(i, heads.actor[int(at[i])] or "") for i in named]
+    crowded = bool((np.diff(heads.line) == 0).any())
+    return Piece(events, form.decode(lines, slips), slips, actors, others, crowded)

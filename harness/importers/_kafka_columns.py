@@ -16,7 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from harness.importers._bytes import MOST_DIGITS, Bytes, digit_runs, numbers, padded, ranges, says
+from harness.importers._bytes import (
+    MOST_DIGITS,
+    ZERO,
+    Bytes,
+    digit_runs,
+    numbers,
+    padded,
+    ranges,
+    says,
+)
 from harness.importers._jepsen import Lines
 from harness.importers._recording import PARTS, SAME, Bools, Ints
 from harness.operation import F, Type
@@ -175,8 +184,11 @@ def _closed(there: _Numbers, last: Ints, end: Ints, word: bytes) -> Bools:
 
 
 def _small(there: _Numbers, index: Ints) -> Bools:
-    """Numbers that fit; longer ones are for the reader."""
-    small: Bools = there.end[index] - there.start[index] <= MOST_DIGITS
+    """Numbers that fit; longer ones, and octal ones, are for the reader."""
+    length = there.end[index] - there.start[index]
+    small: Bools = (length <= MOST_DIGITS) & (
+        (length == 1) | (there.text[there.start[index]] != ZERO)
+    )
     return small
 
 

@@ -3,6 +3,9 @@
 In a history of many every value is a pair of key and value. A file is one of those when most of its
 reads are invoked with a vector, or, where nothing is read, most of its writes: one line that is odd
 says nothing about the others. A completion without a pair did not get as far as to say anything.
+
+Where a read failed and no error is named, the file names no errors. What certainly did not happen
+then tells nothing about why.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,49 +16,55 @@ import numpy as np
 
 from harness.importers._decoding import atom, by_rows, pair
 from harness.importers._jepsen import Decode, Decoded, Lines
-from harness.importers._recording import Sheet, Slips
+from harness.importers._recording import FAILED, NO_ERROR, Sheet, Slips
 from harness.operation import Type
 
 ONLY = 0  # the key of the one object
 
-Said = Callable[[Sheet, int, int, str, Any, Any, bool], None]  # ... type, f, key, value, error
+Said = Callable[[Sheet, int, int, str, Any, Any, int], None]  # ... type, f, key, value, error
 
 
 @dataclass(frozen=True)
 class Keyed:
-    """A decoder of files of both kinds; `said`: what one event says of the object `key`."""
+    """A decoder of files of both kinds; `said`: what one event says of the object `key`. `errors`:
+    whether the file names errors, so that a failure without one has another reason."""
 
     said: Said
     reads: tuple[str, ...]
     writes: tuple[str, ...] = ()
+    errors: bool = True
 
     def __call__(self, lines: Lines, slips: Slips) -> Decoded:
         """A piece as it looks by itself, and its votes."""
         votes = self._votes(lines)
-        decode = self._decoder(by_key=_by_key(votes))
-        return replace(decode(lines, slips), votes=votes)
+        return replace(self._decoder(votes)(lines, slips), votes=votes)
 
     def elect(self, votes: Sequence[tuple[int, ...]]) -> Decode | None:
         """What the file is, where a piece of it looked otherwise."""
-        by_key = _by_key(tuple(map(sum, zip(*votes, strict=True))))
-        alike = all(_by_key(some) == by_key for some in votes)
-        return None if alike else self._decoder(by_key=by_key)
+        whole = tuple(map(sum, zip(*votes, strict=True)))
+        alike = all(_looks(some) == _looks(whole) for some in votes)
+        return None if alike else self._decoder(whole)
 
-    def _decoder(self, *, by_key: bool) -> Decode:
-        return by_rows(self._many if by_key else self._one)
+    def _decoder(self, votes: tuple[int, ...]) -> Decode:
+        by_key, errors = _looks(votes)
+        mine = replace(self, errors=errors)
+        return by_rows(mine._many if by_key else mine._one)
 
-    def _one(self, sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
-        self.said(sheet, event, kind, f, ONLY, value, error)
+    def _one(self, sheet: Sheet, event: int, kind: int, f: str, value: Any, error: int) -> None:
+        self.said(sheet, event, kind, f, ONLY, value, self._error(kind, error))
 
-    def _many(self, sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
+    def _many(self, sheet: Sheet, event: int, kind: int, f: str, value: Any, error: int) -> None:
         if value is None and kind > Type.OK:
             return
         key, inner = pair(value, "a pair of key and value")
-        self.said(sheet, event, kind, f, atom(key), inner, error)
+        self.said(sheet, event, kind, f, atom(key), inner, self._error(kind, error))
+
+    def _error(self, kind: int, error: int) -> int:
+        return FAILED if kind == Type.FAIL and error == NO_ERROR and not self.errors else error
 
     def _votes(self, lines: Lines) -> tuple[int, ...]:
         """How many reads are invoked with a vector and how many with nil; how many writes with a
-        vector and how many with anything else."""
+        vector and how many with anything else; how many reads failed without an error."""
         votes: list[int] = []
         for names in (self.reads, self.writes):
             asked = np.flatnonzero(lines.named(*names) & (lines.type == Type.INVOKE)).tolist()
@@ -65,10 +74,18 @@ class Keyed:
                 vectors,
                 values.count("nil") if names == self.reads else len(values) - vectors,
             ]
-        return tuple(votes)
+        failed = lines.named(*self.reads) & (lines.type == Type.FAIL) & (lines.error == NO_ERROR)
+        bare = [event for event in np.flatnonzero(failed).tolist() if not _is_word(lines, event)]
+        return (*votes, len(bare))
 
 
-def _by_key(votes: tuple[int, ...]) -> bool:
-    reads, writes = votes[:2], votes[2:]
+def _is_word(lines: Lines, event: int) -> bool:
+    """Whether its value is a keyword: so older histories name an error."""
+    return (lines.value[event] or "").startswith(":")
+
+
+def _looks(votes: tuple[int, ...]) -> tuple[bool, bool]:
+    """Whether values are pairs of key and value, and whether errors are named."""
+    reads, writes = votes[:2], votes[2:4]
     vectors, others = reads if any(reads) else writes
-    return vectors > others
+    return vectors > others, votes[4] == 0

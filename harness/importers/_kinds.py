@@ -30,6 +30,7 @@ KINDS = {
         parted=("interleaving",),
     ),
     "registers": Kind(("registers",), ((F.PUT, F.CAS, F.APPEND), (F.GET,)), unsaid=()),
+    "mutex": Kind(("registers",), ((F.CAS,),), unsaid=()),
     "transactions": Kind(("transactions",), ((F.APPEND, F.PUT), (F.LIST, F.GET)), unsaid=()),
     "queue": Kind(("objects",), ((F.ENQUEUE,), (F.DEQUEUE,))),
     "set": Kind(("objects",), ((F.ADD,), (F.LIST,))),

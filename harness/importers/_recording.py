@@ -26,6 +26,7 @@ MOST_SHOWN = 20  # slips of one rule that are kept in words
 LARGEST = 1 << 62
 SAME = -1  # the type of a part: its event's
 UNTIMED = -1  # the time of an event in a file without times
+NO_ERROR, FAILED, EMPTY = range(3)  # what a completion's error says: EMPTY: there was nothing
 
 # one event's parts stand together, in their order; `event` is its index
 PARTS = {
@@ -97,7 +98,7 @@ class Events:
     type: Ints  # operation.Type
     process: Ints
     f: Ints  # what was asked, as a number of the importer's own
-    error: Bools  # the completion names an error
+    error: Ints  # NO_ERROR, FAILED or EMPTY
 
     def __len__(self) -> int:
         return len(self.line)
@@ -120,7 +121,8 @@ class Remark:
 @dataclass
 class Recording:
     """A file that was read; `kind`: what its operations are about (`_kinds`). `strict`: its lines
-    stand in the order of what happened, whatever their times are."""
+    stand in the order of what happened, whatever their times are. `completed_only`: no line of it
+    invokes anything. `initial`: what each object held at first, as the file would write it."""
 
     kind: str
     events: Events
@@ -128,6 +130,8 @@ class Recording:
     slips: Slips
     remarks: Sequence[Remark] = ()
     strict: bool = False
+    completed_only: bool = False
+    initial: str | None = None
 
 
 def joined(parts: Sequence[Events]) -> Events:

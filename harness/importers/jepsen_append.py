@@ -16,7 +16,7 @@ from harness.importers._transactions import operation, said
 from harness.operation import F
 
 
-def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: bool) -> None:
+def _one(sheet: Sheet, event: int, kind: int, f: str, value: Any, error: int) -> None:
     for mop, part in enumerate(elements(value, "a vector of micro-operations")):
         said(sheet, event, kind, mop, part)
     operation(sheet, event, F.APPEND)

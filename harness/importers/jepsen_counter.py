@@ -11,7 +11,7 @@ from harness.importers._recording import LARGEST, Recording, Sheet
 from harness.operation import F, Type
 
 
-def _said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, error: bool) -> None:
+def _said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, error: int) -> None:
     if f in ("add", "decrement") or kind == Type.OK:
         if isinstance(value, float) and value.is_integer():
             value = int(value)

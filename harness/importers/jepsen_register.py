@@ -1,7 +1,8 @@
 """Jepsen's registers: `:read`, `:write v` and `:cas [old new]`, of one register or of many by key.
 
 A cas that fails without an error was refused by the comparison itself, and so tells that the
-register did not hold the old value; with an error it did not happen, and tells nothing.
+register did not hold the old value; with an error it did not happen, and tells nothing. In a file
+whose failed reads name no error either it tells nothing.
 """
 
 from pathlib import Path
@@ -17,7 +18,7 @@ from harness.operation import F, Type
 REFUSED = 0
 
 
-def said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, error: bool) -> None:
+def said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, error: int) -> None:
     """What one event says of a register."""
     if f == "read":
         sheet.add(event, F.GET, key, atom(value) if kind == Type.OK else None)

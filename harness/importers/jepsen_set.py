@@ -15,7 +15,7 @@ from harness.importers._recording import Recording, Sheet
 from harness.operation import F, Type
 
 
-def _said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, error: bool) -> None:
+def _said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, error: int) -> None:
     if f == "add":
         sheet.add(event, F.ADD, key, written(value, kind))
     elif kind == Type.OK:

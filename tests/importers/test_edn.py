@@ -55,7 +55,7 @@ def test_what_means_nothing_changes_nothing(form: Any, before: str) -> None:
     [
         ("#jepsen.history.Op{:index 3, :f :read}", {"index": 3, "f": "read"}),
         ("(1 2)", [1, 2]),
-        ('#inst "2026-01-01"', "2026-01-01"),
+        ('#inst "2026-01-01"', "2026-01-01T00:00:00+00:00"),
         ("[1.5 -3 +4 2N 1e3 0.5M]", [1.5, -3, 4, 2, 1000.0, 0.5]),
         (r"[\a \newline \u0041]", ["a", "\n", "A"]),
         (r'"a\"b\n\u0041"', 'a"b\nA'),
