@@ -113,6 +113,21 @@ class Bounds:
         ):
             at = self.offsets.at((some.key << OFFSET_BITS) | some.offset)
             self.offsets["marks"][at] |= np.uint8(mark)
+        self._hold(told.where(told.type == Type.INFO))
+
+    def _hold(self, sends: Rows) -> None:
+        """Sends of unknown outcome that were seen are committed, so they held the offset that they
+        name."""
+        values = self._known.late[0]
+        if not len(values) or not len(sends.value):
+            return
+        found = np.minimum(np.searchsorted(values, sends.value), len(values) - 1)
+        some = sends.where((values[found] == sends.value) & ~self._known.gone.holds(sends.value))
+        at = self.offsets.at((some.key << OFFSET_BITS) | some.offset)
+        held, marks = self.offsets["value"], self.offsets["marks"]
+        fresh = held[at] < 0
+        held[at[fresh]] = some.value[fresh]
+        marks[at[held[at] != some.value]] |= np.uint8(CONFLICT)
 
     def _bound_late(self, rows: Rows) -> None:
         """Sends of unknown outcome that were seen: appended after they were invoked. One that was

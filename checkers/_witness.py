@@ -187,16 +187,24 @@ def gathered(
 
 
 def values_at(
-    history: History, spark: "SparkSession | None", places: Sequence[tuple[int, int]]
+    history: History,
+    spark: "SparkSession | None",
+    places: Sequence[tuple[int, int]],
+    committed: Ints,
 ) -> Mapping[tuple[int, int], tuple[int, ...]]:
-    """The messages that clients were told to be at some places (key and offset)."""
+    """The messages that clients were told to be at some places (key and offset). `committed`:
+    messages of unknown outcome that were seen, sorted."""
     wanted = np.array(sorted({key << OFFSET_BITS | offset for key, offset in places}), np.int64)
 
     def scan(unit: Unit) -> Batches:
         for rows in arrays(unit[1], ("type", "key", "value", "offset")):
             place = (rows["key"] << OFFSET_BITS) | rows["offset"]
             here = among(place, wanted)
-            here = here[(rows["type"][here] == Type.OK) & (rows["value"][here] >= 0)]
+            kind = rows["type"][here]
+            sure = (kind == Type.OK) | (
+                (kind == Type.INFO) & np.isin(rows["value"][here], committed)
+            )
+            here = here[sure & (rows["value"][here] >= 0)]
             pairs = set(zip(place[here].tolist(), rows["value"][here].tolist(), strict=True))
             if pairs:
                 yield pa.record_batch([[json.dumps(sorted(pairs))]], schema=LINES)

@@ -37,7 +37,7 @@ MOST_GAPS = 20
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     found, book, held = survey(history, spark), logbook(history, spark), copies(history, spark)
     gaps = list(_gaps(history, held)) if history.complete else []
-    values = values_at(history, spark, book.conflicts) if book.conflicts else {}
+    values = values_at(history, spark, book.conflicts, found.late[0]) if book.conflicts else {}
     values = {where: _unseen_first(some, found) for where, some in values.items()}
     findings = [
         *_conflicts(book, held, values),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from checkers._cycles.arrays import NULL, Bools, Ints, Lookup
+from checkers._cycles.arrays import NULL, Bools, Ints, Lookup, group_starts
 from checkers._cycles.branches import Lists, branched, in_common
 from checkers._cycles.edges import Edges, Kind, edges, together
 from checkers._cycles.inside import Appends, ListReads
@@ -38,7 +38,8 @@ class Missing(Columns):
 
 @dataclass(frozen=True)
 class Ends(Columns):
-    """Who stands at the end of a key's known versions: readers of the last one, or its writer."""
+    """Who stands at the end of a key's known versions: readers of the last one; or its writer, and
+    who read it and wrote the next one, which no read shows."""
 
     key: Ints
     op: Ints
@@ -277,8 +278,9 @@ def _whole(appends: Appends, reads: ListReads, versions: Versions, remarks: Rema
 
 
 def _lost_updates(reads: ListReads, own: Ints, remarks: Remarks) -> Ints:
-    """Reads whose transaction replaced a version that another one, which read it too, replaced."""
-    rows = np.flatnonzero((own <= NOWHERE) & (reads.own == 0))
+    """Reads whose transaction replaced a version that another one, which read it too, replaced. A
+    read behind its transaction's own appends shows the version before them."""
+    rows = np.flatnonzero(own <= NOWHERE)
     order = rows[np.lexsort((reads.op[rows], own[rows], reads.length[rows], reads.key[rows]))]
     key, length, op = reads.key[order], reads.length[order], reads.op[order]
     same = (key[1:] == key[:-1]) & (length[1:] == length[:-1])
@@ -321,4 +323,17 @@ def _found(appends: Appends, reads: ListReads, versions: Versions, known: Ints) 
     rw = edges(*source, Kind.RW, reads.key[going_on], before[going_on], value[ahead])
     final = open_end & (reads.again == 0)
     readers = Ends(reads.key[final], reads.op[final], before[final])
+    writers = _with_next(writers, readers, lost)
     return Found(together([ww, wr, rw]), lost, readers, writers)
+
+
+def _with_next(writers: Ends, readers: Ends, lost: Missing) -> Ends:
+    """The writers, and those readers of the last version who wrote the one after it: what else was
+    appended came after theirs."""
+    if not len(lost):
+        return writers
+    rows = np.flatnonzero(Lookup(lost.key, lost.op).at(readers.key, readers.op) >= 0)
+    rows = rows[np.lexsort((readers.op[rows], readers.key[rows]))]
+    following = readers.at(rows[group_starts(readers.key[rows], readers.op[rows])])
+    pairs = zip(writers.columns(), following.columns(), strict=True)
+    return Ends(*(np.concatenate(pair) for pair in pairs))

@@ -17,7 +17,7 @@ from checkers._linear.buckets import by_bucket
 from checkers._linear.kinds import Kind
 from checkers._linear.leases import without_leases
 from checkers._linear.objects import COLUMNS, Objects, Rows, columns_of, objects, ours
-from checkers._linear.wrongs import Wrongs
+from checkers._linear.wrongs import Wrongs, spoilt
 from checkers._survey import SAMPLE
 from checkers._witness import seconds
 from harness.history import History
@@ -97,8 +97,9 @@ def _unread(table: Objects, verdicts: kinds.Verdicts) -> int:
     added = operations.of(F.ADD)
     reads = operations.of(F.LIST, F.COUNT)
     unread = np.setdiff1d(operations.key[added], operations.key[reads])
-    wholes = table.only(verdicts.kind == kinds.number(Kind.SET))
-    queues = table.only((verdicts.kind == kinds.number(Kind.QUEUE)) & ~verdicts.unknown)
+    sound = ~(verdicts.unknown | spoilt(len(table.keys), [wrong for _, wrong in verdicts.wrongs]))
+    wholes = table.only((verdicts.kind == kinds.number(Kind.SET)) & sound)
+    queues = table.only((verdicts.kind == kinds.number(Kind.QUEUE)) & sound)
     unsought = np.concatenate([sets.unsought(wholes), fifo.unsought(queues)])
     return len(np.union1d(unread, operations.key[unsought]))
 

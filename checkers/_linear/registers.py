@@ -88,12 +88,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Part:
-    """The keys of one kind. `texts`: those of all values, when they are numbers of texts."""
+    """The keys of one kind. `texts`: those of all values, when they are numbers of texts.
+    `silent`: reads that ended ok, and do not tell what they read."""
 
     kind: str
     batch: Batch
     texts: Sequence[str]
     flaws: tuple[Flaw, ...]
+    silent: int = 0
 
 
 def judged(history: History, spark: "SparkSession | None") -> Found:
@@ -131,7 +133,8 @@ def _column(batch: pa.RecordBatch, name: str) -> Ints:
 
 @dataclass(frozen=True)
 class Values:
-    """What values are called, if they have texts, and which one every register holds at first."""
+    """What values are called, if they have texts, and which one every register holds at first.
+    Where it holds one, a read of nothing is one whose value is not known."""
 
     texts: Sequence[str] | None = None
     initial: int = ABSENT
@@ -159,12 +162,15 @@ def parts_of(rows: Rows, values: Values, spread: bool = False) -> Iterator[Part]
 def _part(kind: str, rows: Rows, mine: Bools, values: Values, spread: bool) -> Part:
     columns = [rows[name][mine].astype(d) for name, d in zip(Columns._fields, DTYPES, strict=True)]
     table, texts, initial = Columns(*columns), list[str](), values.initial
+    silent = (table.f == F.GET) & (table.type == Type.OK) & (table.value == ABSENT)
+    silent &= initial != ABSENT
+    table = table._replace(type=np.where(silent, Type.INFO, table.type).astype(table.type.dtype))
     if values.texts is not None or kind == STRING:
         table, texts, initial = _numbered(table, values.texts or (), initial)
     encoded = encode(table, initial, pipelined=spread)
     places = rows["place"][mine]
     flaws = tuple(replace(flaw, row=int(places[flaw.row])) for flaw in encoded.flaws)
-    return Part(kind, encoded.batch, texts, flaws)
+    return Part(kind, encoded.batch, texts, flaws, int(np.count_nonzero(silent)))
 
 
 def _numbered(table: Columns, names: Sequence[str], initial: int) -> tuple[Columns, list[str], int]:
@@ -195,7 +201,7 @@ class Judging:
         for part in parts_of(rows, self._values, self._spread):
             line["keys"][part.kind] = len(part.batch.keys)
             line["operations"] += len(part.batch.ops)
-            line["observed"] += _observed(part.batch.ops)
+            line["observed"] += _observed(part.batch.ops) + part.silent
             line["flaws"] += [(f.row, f.rule, f.op, f.process) for f in part.flaws[:SAMPLE]]
             line["flawed"] += len(part.flaws)
             for batch, why in _shares(part):

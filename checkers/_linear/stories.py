@@ -102,7 +102,7 @@ def _story(example: Counterexample, part: Part, rows: Rows) -> Story:
     words = [f"{_words(o)} ({_when(spans, o.op)})" for o in shown]
     if len(shown) < len(core):
         words.insert(0, f"{len(core) - len(shown):,} earlier operations")
-    if len(core) == 1 and not example.whatever:
+    if len(core) == 1 and not (example.whatever or core[0].refused):
         words.append("no operation that was called before its end can have written that")
     if example.whatever:
         words.insert(0, "whatever it held before, and whatever others did that were open since")

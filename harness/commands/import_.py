@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from harness.options import Words
+
 MOST_SAID = 5
 
 
@@ -25,8 +27,23 @@ MOST_SAID = 5
     show_default="nothing",
     help="What registers held at first, as FILE writes it.",
 )
+@click.option(
+    "--contract",
+    type=Words(),
+    metavar="WORDS",
+    show_default="everything",
+    help="What is demanded: no-loss,at-least-once of a queue without an order, no-loss of one that"
+    " may also deliver twice, snapshot-isolation of transactions.",
+)
 @click.option("--json", "as_json", is_flag=True, help="What was imported, as JSON.")
-def command(file: Path, name: str, out: Path, initial: str | None, as_json: bool) -> int:
+def command(
+    file: Path,
+    name: str,
+    out: Path,
+    initial: str | None,
+    contract: tuple[str, ...] | None,
+    as_json: bool,
+) -> int:
     """Read the history in FILE, plain or gzipped, and write it to DIR as the folder of a run.
 
     `seatrial check DIR` judges it then. What breaks a rule is said, with its line; the rest is
@@ -39,7 +56,7 @@ def command(file: Path, name: str, out: Path, initial: str | None, as_json: bool
     read = registry.load("importer", name)
     _folder.see_that_it_is_free(out)
     recording = read(file)
-    run = _folder.write(recording, file, name, out, initial)
+    run = _folder.write(recording, file, name, out, initial, contract)
     said = recording.slips.first[:MOST_SAID]
     for slip in said:
         say(f"{file} {slip}")

@@ -11,6 +11,7 @@ origin/lines.parquet     for each operation the line on which it completed
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from harness.errors import BadRequest
+from harness.importers import _edn
 from harness.importers._kinds import KINDS, Kind
 from harness.importers._messages import Originals, passed
 from harness.importers._quantities import most_counted
@@ -30,21 +32,30 @@ from harness.remarks import PASSED
 from harness.rundir import RunDir
 from harness.schema import NOTES, SCHEMA_VERSION
 from harness.sealing import ROW_GROUP, written_to
-from harness.trial import Trial
+from harness.trial import DEMANDS, ISOLATION, Trial
 
 MALFORMED, NOTHING_COMPLETED = "HISTORY_MALFORMED", "NOTHING_COMPLETED"
+SERIALIZABLE = "serializable"
+STRICTER = ISOLATION[ISOLATION.index(SERIALIZABLE) + 1 :]  # that look at processes or time
 ROWS_OF_A_FILE = 1 << 19  # more are shared out, so that several tasks can read them
 MOST_FILES = 8
 
 
 def write(
-    recording: Recording, source: Path, name: str, out: Path, initial: str | None = None
+    recording: Recording,
+    source: Path,
+    name: str,
+    out: Path,
+    initial: str | None = None,
+    contract: Sequence[str] | None = None,
 ) -> RunDir:
-    """The folder of a recording; `initial`: the value that each register held at first. BadRequest
-    when there is something in `out` already."""
+    """The folder of a recording; `initial`: the value that each register held at first; `contract`:
+    what is demanded, if not everything. BadRequest when there is something in `out` already."""
     see_that_it_is_free(out)
     if initial is not None and recording.kind != "registers":
         raise BadRequest(f"{recording.kind} hold nothing at first; leave --initial out")
+    demands = _demands(recording, source, contract)
+    initial = recording.initial if initial is None else initial
     rows = rows_of(recording, recording.slips)
     _see_that_it_can_be_judged(rows, recording.kind, source)
     names: dict[str, Any] = {"keys": list(rows.keys), "nodes": [], "roles": {}, "processes": {}}
@@ -67,6 +78,7 @@ def write(
         workload=recording.kind,
         duration_s=max(rows.end, 1) / 1e9,
         checkers=(*kind.checkers, *(kind.parted if _parted(rows.ops) else ())),
+        contract=demands,
     )
     run.trial_file.write_text(trial.to_toml())
     run.update_state(
@@ -77,8 +89,30 @@ def write(
         gaps=recording.slips.gaps,
         slips={"counts": dict(recording.slips.counts), "first": _shown(recording.slips)},
         reasons=list(_reasons(source, recording.slips, rows.ops, kind)),
+        remarks=list(recording.caveats),
     )
     return run
+
+
+def _demands(recording: Recording, source: Path, contract: Sequence[str] | None) -> tuple[str, ...]:
+    """The words of a contract. BadRequest when they say nothing about this kind of history."""
+    timeless = recording.kind == "transactions" and recording.completed_only
+    if contract is None:
+        return (*DEMANDS, SERIALIZABLE) if timeless else DEMANDS
+    known = KINDS[recording.kind].contract
+    if strange := [word for word in contract if word not in known]:
+        what = (
+            f"{', '.join(known)} can be demanded"
+            if known
+            else "nothing can be chosen; leave --contract out"
+        )
+        raise BadRequest(f"--contract {strange[0]}: of {recording.kind} {what}")
+    if timeless and (strict := [word for word in contract if word in STRICTER]):
+        raise BadRequest(
+            f"--contract {strict[0]}: no line of {source} invokes a transaction, so their order in"
+            f" time is not known; demand {SERIALIZABLE} or less"
+        )
+    return tuple(contract)
 
 
 def see_that_it_is_free(out: Path) -> None:
@@ -104,6 +138,9 @@ def _see_that_it_can_be_judged(rows: Rows, kind: str, source: Path) -> None:
 def _number_of(text: str, values: list[str] | None) -> int:
     """A value's number; where values have texts, one that occurs nowhere is added to them."""
     if values is not None:
+        with suppress(ValueError):
+            same = _edn.canonical(_edn.read(text))
+            text = same if text not in values and same in values else text
         values += [] if text in values else [text]
         return values.index(text)
     if not (text.isascii() and text.isdecimal()):

@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from harness.errors import BadRequest
-from harness.importers import _edn, _json_text
+from harness.importers import _edn, _json_text, _nemesis
 from harness.importers._bytes import Spans
 from harness.importers._heads import (
     MAX_PROCESSES,
@@ -154,7 +154,7 @@ def recording(path: Path, form: Format, size: int = PIECE_BYTES) -> Recording:
     """The whole file. BadRequest when there is no operation of this format in it."""
     slips = Slips()
     read = list(_pieces(path, form, slips, size))
-    if len(read) > 1 and any(piece.crowded for piece in read):
+    if any(piece.crowded for piece in read):
         slips = Slips()
         read = [_read_whole(form, b"".join(data for _, data in pieces(path, slips, size)))]
     if form.elect and (decode := form.elect([piece.decoded.votes for piece in read])):
@@ -193,7 +193,17 @@ def recording(path: Path, form: Format, size: int = PIECE_BYTES) -> Recording:
         for o in notes
         if o.actor is not None
     ]
-    return Recording(form.kind, events, parts, slips, remarks, True, completed_only, form.initial)
+    return Recording(
+        form.kind,
+        events,
+        parts,
+        slips,
+        remarks,
+        strict=True,
+        completed_only=completed_only,
+        initial=form.initial,
+        caveats=_nemesis.caveats([(o.line, o.f or "") for o in notes if o.actor], events),
+    )
 
 
 def _is_nemesis(actor: str) -> bool:
@@ -327,12 +337,19 @@ def _read_whole(form: Format, data: bytes) -> Piece:
     try:
         for end, item in _edn.forms_in(text, inside=inside, lenient=True):
             line, seen = line + text.count("\n", seen, end), end
-            items.append((line, item))
+            items += [(line, each) for each in _operations_in(item)]
     except _edn.Malformed as e:
         line = 1 + text.count("\n", 0, e.at)
         column = e.at - text.rfind("\n", 0, e.at)
         slips.add(Slip("NOT_EDN", line, f"not EDN: {e.message}", column=column, gap=True))
     return _of_items(form, items, slips)
+
+
+def _operations_in(item: Any) -> Sequence[Any]:
+    """A form of a file; or those in it, where it is a collection of them."""
+    if isinstance(item, dict) and "type" not in item and isinstance(item.get("history"), list):
+        return item["history"]  # type: ignore[no-any-return]
+    return item if isinstance(item, list) else [item]
 
 
 def _read_json(form: Format, data: bytes) -> Piece:

@@ -48,9 +48,8 @@ def items(data: bytes, slips: Slips) -> Iterator[tuple[int, Any]]:
         try:
             found, at = decoder.raw_decode(text, at)
         except (json.JSONDecodeError, RecursionError) as e:
-            column = getattr(e, "colno", 0)
             what = f"not JSON: {getattr(e, 'msg', 'nested too deep')}"
-            slips.add(Slip("NOT_JSON", getattr(e, "lineno", line), what, column=column, gap=True))
+            slips.add(Slip("NOT_JSON", line, what, gap=True))
             following = text.find("\n", at)
             at = len(text) if following < 0 else following
             continue

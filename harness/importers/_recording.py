@@ -122,7 +122,8 @@ class Remark:
 class Recording:
     """A file that was read; `kind`: what its operations are about (`_kinds`). `strict`: its lines
     stand in the order of what happened, whatever their times are. `completed_only`: no line of it
-    invokes anything. `initial`: what each object held at first, as the file would write it."""
+    invokes anything. `initial`: what each object held at first, as the file would write it.
+    `caveats`: what a reader of the verdict should know, in sentences."""
 
     kind: str
     events: Events
@@ -132,6 +133,7 @@ class Recording:
     strict: bool = False
     completed_only: bool = False
     initial: str | None = None
+    caveats: Sequence[str] = ()
 
 
 def joined(parts: Sequence[Events]) -> Events:

@@ -46,7 +46,9 @@ class Rows:
 def rows_of(recording: Recording, slips: Slips) -> Rows:
     """The rows of a recording, in time order. Its parts are used up: they may be most of memory."""
     events = recording.events
-    pairs = paired(events, slips, _alike(recording.parts), strict=recording.strict)
+    timeless = recording.completed_only and recording.kind == "transactions"
+    found = Slips() if timeless else slips  # nothing invoked them, and nothing is missing
+    pairs = paired(events, found, _alike(recording.parts), strict=recording.strict)
     pairs = without_unlike(recording.parts, events, pairs, slips)
     parts = _completed(recording.parts, events, pairs)
     recording.parts = parts.slice(0, 0)

@@ -97,7 +97,7 @@ def _micro(sheet: Sheet, event: int, kind: int, part: Any, mop: int | None) -> N
         if isinstance(value, list):
             offset, value = pair(value, "a pair of offset and value")
         known = offset if _is_offset(offset) else None
-        key = atom(part[1])
+        key = _key(part[1])
         if key is None or value is None:
             raise odd(part, "a message with a key and a value")
         sheet.add(event, F.SEND, key, atom(value), offset=known, mop=mop)
@@ -105,6 +105,13 @@ def _micro(sheet: Sheet, event: int, kind: int, part: Any, mop: int | None) -> N
         _polled(sheet, event, part[1] if len(part) == 2 else None, mop)
     else:
         raise odd(part, "[:send k v] or [:poll]")
+
+
+def _key(form: Any) -> int | str | None:
+    """A key. Where it is a text of digits, as all keys of JSON's objects are, it is the number."""
+    if type(form) is str and form.isascii() and form.isdecimal() and str(int(form)) == form:
+        return int(form)
+    return atom(form)
 
 
 def _is_offset(form: Any) -> bool:
@@ -121,7 +128,7 @@ def _polled(sheet: Sheet, event: int, found: Any, mop: int | None) -> None:
             if key is None or value is None or not _is_offset(offset):
                 raise odd(message, "an offset and a value of a key")
             sheet.add(
-                event, F.POLL, atom(key), atom(value), offset=offset, pos=pos, mop=mop, type=Type.OK
+                event, F.POLL, _key(key), atom(value), offset=offset, pos=pos, mop=mop, type=Type.OK
             )
             pos += 1
     sheet.add(event, F.POLL, mop=mop)
@@ -147,7 +154,7 @@ def _rebalances(lines: Lines) -> Iterator[Remark]:
 
 
 def _keys(form: Any) -> tuple[str, ...]:
-    return tuple(str(atom(key)) for key in elements(form, "a vector of keys"))
+    return tuple(str(_key(key)) for key in elements(form, "a vector of keys"))
 
 
 FORMAT = Format(

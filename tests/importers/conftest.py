@@ -1,7 +1,7 @@
 """Small histories as files, imported."""
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,16 +16,21 @@ Import = Callable[..., RunDir]
 @pytest.fixture
 def imported(tmp_path: Path) -> Import:
     """`imported("jepsen-set", text)`: the run folder of a history with this text. `initial`: what
-    each register held at first."""
+    each register held at first; `contract`: what is demanded."""
 
     def make(
-        name: str, text: str | bytes, *, packed: bool = False, initial: str | None = None
+        name: str,
+        text: str | bytes,
+        *,
+        packed: bool = False,
+        initial: str | None = None,
+        contract: Sequence[str] | None = None,
     ) -> RunDir:
         number = len(list(tmp_path.iterdir()))
         path = tmp_path / f"history-{number}"
         data = text.encode() if isinstance(text, str) else text
         path.write_bytes(gzip.compress(data) if packed else data)
         recording = registry.load("importer", name)(path)
-        return _folder.write(recording, path, name, tmp_path / f"run-{number}", initial)
+        return _folder.write(recording, path, name, tmp_path / f"run-{number}", initial, contract)
 
     return make

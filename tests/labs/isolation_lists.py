@@ -144,7 +144,7 @@ def _replaced(
     """Of those who read one version and appended to it, all but one lost an update."""
     groups: dict[int, list[_Read]] = defaultdict(list)
     for read in reads:
-        if not read.own and read.op in writers:
+        if read.op in writers:
             groups[len(read.seen)].append(read)
     for group in groups.values():
         place = {r.op: owners.index(r.op) if r.op in owners else len(owners) for r in group}
@@ -182,8 +182,10 @@ def _missing(
     value, t, known = append
     number, last = len(found.missing), main[-1] if main else NULL
     readers = [read.op for read in reads if len(read.seen) == len(main) and not read.again]
-    for op, kind in (*((op, "rw") for op in readers), *((op, "ww") for op in owners[-1:])):
+    next_ = sorted({op for op in readers if op in lacking})
+    writers = (*owners[-1:], *next_)
+    for op, kind in (*((op, "rw") for op in readers), *((op, "ww") for op in writers)):
         if op != t.op:
             side = "before its own" if op in lacking and t.op < op else "the list's end"
             found.edges.add(Edge(op, t.op, kind, 0, key, last, value, number, side))
-    found.missing.append(Lost(t.op, known, tuple(readers), tuple(owners[-1:])))
+    found.missing.append(Lost(t.op, known, tuple(readers), writers))

@@ -75,6 +75,49 @@ def _fits(move: Move, now: tuple[int, ...]) -> bool:
     return move.seen == now if move.f is F.LIST else (move.value,) == (now or (None,))
 
 
+def snapshot_isolated(history: list[Transaction]) -> bool:
+    """Return whether every transaction of a history of lists can have read a snapshot, and have
+    committed while what it wrote was unchanged since. Tries all orders of starts and commits
+    (Berenson and others 1995)."""
+    live = [t for t in history if t.status is not Type.FAIL]
+    needed = sum(1 << i for i, t in enumerate(live) if t.status is Type.OK)
+    dead: set[tuple[int, State, tuple[tuple[int, State], ...]]] = set()
+
+    def possible(done: int, state: State, open_: dict[int, State]) -> bool:
+        if done & needed == needed:
+            return True
+        mark = (done, state, tuple(sorted(open_.items())))
+        if mark in dead:
+            return False
+        for i, one in enumerate(live):
+            if done >> i & 1:
+                continue
+            if i not in open_:
+                if applied(one, dict(state)) is not None and possible(
+                    done, state, open_ | {i: state}
+                ):
+                    return True
+            elif (after := _committed(one, dict(open_[i]), dict(state))) is not None:
+                rest = {j: snapshot for j, snapshot in open_.items() if j != i}
+                if possible(done | 1 << i, after, rest):
+                    return True
+        dead.add(mark)
+        return False
+
+    return possible(0, (), {})
+
+
+def _committed(
+    one: Transaction, snapshot: dict[int, tuple[int, ...]], now: dict[int, tuple[int, ...]]
+) -> State | None:
+    """Return the state after a commit; None if what it wrote has changed since its snapshot."""
+    written = {move.key for move in one.moves if move.f is F.APPEND}
+    if any(snapshot.get(key, ()) != now.get(key, ()) for key in written):
+        return None
+    after = dict(applied(one, snapshot) or ())
+    return tuple(sorted((now | {key: after[key] for key in written}).items()))
+
+
 # ------------------------------------------------------------------------------------ definitions
 
 
@@ -160,7 +203,7 @@ def _of_key(key: int, history: list[Transaction], found: Dependencies) -> None:
             sound.append(read)
     if any(a > b for a, b in pairwise(main) if writer[a] is writer[b]):
         found.offends.add(UNCOMMITTED)
-    updates = [(len(r.seen), r.op) for r in sound if not r.own and r.op in last]
+    updates = [(len(r.seen), r.op) for r in sound if r.op in last]
     if len(set(updates)) > len({n for n, _ in updates}):
         found.offends.add(SNAPSHOT)  # two replaced the same version, whichever came first
     shown = {value for read in reads for value in read.seen}

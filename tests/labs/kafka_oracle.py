@@ -75,6 +75,8 @@ class Naive:
     def _offsets(self) -> None:
         held: dict[Any, set[Any]] = {}
         for m, places in self.told.items():
+            committed = self.outcome.get(m) == "info" and m in self.seen and m in self.claim
+            places = places | ({self.claim[m]} if committed else set())
             for offset in places if m not in self.lost else ():
                 held.setdefault((m[0], offset), set()).add(m)
         self.conflicts = {place for place, some in held.items() if len(some) > 1}

@@ -70,7 +70,7 @@ def told_at_once(judge: Callable[[Objects], Judged], histories: Sequence[History
     by_number = [act for history in histories for act in history]
     judged = judge(given)
     answers = [Told(undecided=bool(undecided)) for undecided in judged.undecided]
-    for code, keys, places in judged.wrongs:
+    for code, keys, places, _ in judged.wrongs:
         for key, row in zip(keys.tolist(), places.tolist(), strict=True):
             assert min(row) >= NOBODY
             shown = (None if at == NOBODY else by_number[given.operations.op[at]] for at in row)

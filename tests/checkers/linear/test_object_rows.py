@@ -77,7 +77,9 @@ def naive(rows: list[Row]) -> Naive:
         what = (number(head, name) for name in ("op", "process", "f"))
         said = (last(whole, name) for name in ("value", "offset"))
         call, ret = invoked.get(head["op"], before), rank[id(some[-1])] if done else never[place]
-        operations.append((*what, place, *said, status, call, ret))
+        drain = any(row["type"] == Type.INVOKE and row["pos"] == 0 for row in some)
+        drain = drain and head["f"] == F.DEQUEUE
+        operations.append((*what, place, *said, status, call, ret, int(drain)))
         elements += [
             (number(row, "op"), number(row, "value"), number(row, "pos"))
             for row in some
@@ -91,7 +93,8 @@ def outcome(rows: list[Row]) -> int:
         if row["type"] == Type.OK:
             return OK
         if row["type"] == Type.FAIL:
-            return REFUSED if row["pos"] == 0 else FAILED
+            queue = row["f"] in (F.ENQUEUE, F.DEQUEUE)
+            return REFUSED if row["pos"] == 0 and not queue else FAILED
     return INFO
 
 
@@ -102,7 +105,10 @@ def last(rows: list[Row], name: str) -> int:
 
 def told(found: Objects) -> Naive:
     o = found.operations
-    columns = (o.op, o.process, o.f, o.key, o.value, o.offset, o.status, o.call, o.ret)
+    columns = (
+        *(o.op, o.process, o.f, o.key, o.value, o.offset, o.status, o.call, o.ret),
+        o.drain.astype(np.int64),
+    )
     operations = zip(*(column.tolist() for column in columns), strict=True)
     lists = found.elements
     elements = zip(o.op[lists.list].tolist(), lists.value.tolist(), lists.pos.tolist(), strict=True)
