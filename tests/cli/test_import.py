@@ -1,6 +1,8 @@
 """`seatrial import` and `seatrial check` after it, through the real console script."""
 
 import gzip
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -76,6 +78,37 @@ def test_an_import_that_makes_no_sense_is_254(
     assert line.startswith("seatrial: ")
     assert says in line
     assert not (tmp_path / "run").exists()
+
+
+def test_a_contract_is_what_an_import_demands(seatrial: Script, tmp_path: Path) -> None:
+    """It is the trial's from then on; a word of another kind of history is refused."""
+    lines = [
+        f"{{:process 1, :type :{kind}, :f :{f}, :value {value}}}"
+        for f, value in (("enqueue", 1), ("enqueue", 2), ("dequeue", 2), ("dequeue", 1))
+        for kind in ("invoke", "ok")
+    ]
+    (tmp_path / "a.edn").write_text("\n".join(lines))
+    words = ("import", "a.edn", "--as", "jepsen-queue", "--out", "run", "--contract")
+    refused = seatrial(*words, "no-loss,serializable")
+    assert refused.returncode == 254
+    assert "no-loss, at-least-once, order-per-queue can be demanded" in refused.stderr
+    assert seatrial(*words, "no-loss,at-least-once").returncode == 0
+    assert (
+        'contract = [\n    "no-loss",\n    "at-least-once",\n]'
+        in (tmp_path / "run" / "trial.toml").read_text()
+    )
+
+
+@pytest.mark.parametrize("module", ["harness", "harness.cli"])
+def test_the_command_is_a_module_too(module: str) -> None:
+    """`python -m` with either of its names says what the script says, and ends as it does."""
+    asked = [sys.executable, "-m", module]
+    shown = subprocess.run([*asked, "--version"], capture_output=True, text=True, check=False)
+    assert shown.returncode == 0
+    assert shown.stdout.startswith("seatrial")
+    wrong = subprocess.run([*asked, "no-such"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 254
+    assert wrong.stderr
 
 
 def test_what_to_type_next_can_be_typed(seatrial: Script, tmp_path: Path) -> None:

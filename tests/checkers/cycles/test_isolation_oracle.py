@@ -9,7 +9,15 @@ import pytest
 from isolation_causes import Named, causes
 from isolation_dice import KEYS_OF_ONE, drawn, drawn_spoilt, placed
 from isolation_found import Remarked
-from isolation_oracle import SERIALIZABLE, SESSION, STRICT, serializable, weakest
+from isolation_oracle import (
+    SERIALIZABLE,
+    SESSION,
+    SNAPSHOT,
+    STRICT,
+    serializable,
+    snapshot_isolated,
+    weakest,
+)
 from transacting import Transaction, told
 
 from checkers import transactions as checker
@@ -28,6 +36,7 @@ HISTORIES, BATCH = 20_000, 4_000
 REGISTERS = 20_000
 SPOILT, ALONE = 4_000, 400
 EACH = 200  # at least, of every class
+SNAPSHOTS, FEW = 6_000, 5  # histories, and transactions of one
 
 ANYWHERE = {"INTERNAL", "PHANTOM_VALUE", "G1A", "G1B", "LOST_UPDATE"}
 OF_LISTS = {"DUPLICATE_ELEMENT", "INCOMPATIBLE_ORDER", "LOST_APPEND"}
@@ -162,6 +171,25 @@ def test_lists_offend_what_all_orders_and_the_definitions_say() -> None:
     assert rare(codes, ANYWHERE | CYCLES | OF_LISTS) == {}
     assert {level: levels[level] for level in ISOLATION if levels[level] < EACH} == {}
     assert levels[""] >= EACH
+
+
+@pytest.mark.usefixtures("shows_all")
+def test_snapshot_isolation_is_what_all_beginnings_and_commits_say() -> None:
+    """A history is convicted at this level exactly when no snapshots and no order of commits, of
+    which the first wins, explain it."""
+    dice = Random(60)
+    histories: list[list[Transaction]] = []
+    while len(histories) < SNAPSHOTS:
+        history = drawn(dice, registers=False)[1]
+        if len(history) <= FEW:
+            histories.append(history)
+    counts = Counter[bool]()
+    for history, answer in zip(histories, judged(histories), strict=True):
+        demand = lowest(answer)
+        convicted = bool(demand) and ISOLATION.index(demand) <= ISOLATION.index(SNAPSHOT)
+        assert convicted is not snapshot_isolated(history), (answer, history)
+        counts[convicted] += 1
+    assert min(counts.values()) >= SNAPSHOTS // 10
 
 
 def rare(codes: Counter[str], expected: set[str]) -> dict[str, int]:

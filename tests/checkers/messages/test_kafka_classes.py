@@ -80,6 +80,22 @@ def test_one_of_two_at_an_offset_is_not_lost_too(imported: Import) -> None:
     assert (found["offset"], found["original"], found["other_original"]) == (3, 9, 4)
 
 
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_send_of_unknown_outcome_that_was_seen_held_its_offset(
+    imported: Import, seen: bool
+) -> None:
+    """Somebody read it, so it is committed, and of two messages at the offset that it named one is
+    wrong; if nobody read it, nothing is known of it."""
+    text = SOUND + "0 send info [[:send 7 [1 9]]]\n"
+    text += "5 poll ok [[:poll {7 [[8 9]]}]]\n" if seen else ""
+    found = codes(judged(imported(text)))
+    assert found.get("OFFSET_CONFLICT", 0) == seen
+    if seen:
+        evidence = row(judged(imported(text)), "OFFSET_CONFLICT")
+        assert evidence["offset"] == 1
+        assert 9 in (evidence["original"], evidence["other_original"])
+
+
 @pytest.mark.parametrize(
     "contract", [{"contract": ("no-loss",)}, {"checkers": ("loss",)}], ids=["contract", "checkers"]
 )
