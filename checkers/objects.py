@@ -153,6 +153,12 @@ def _named(history: History, key: int) -> str:
     return str(keys[key]) if 0 <= key < len(keys) else "?"
 
 
+def _unread(count: int) -> str:
+    if count == 1:
+        return "1 queue, set or counter holds"
+    return f"{count:,} queues, sets or counters hold"
+
+
 def _reasons(found: Found, history: History) -> Iterator[Reason]:
     if not sum(found.keys.values()):
         yield Reason(
@@ -162,9 +168,8 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
     if found.unread:
         yield Reason(
             "OBJECTS_NOT_READ",
-            f"{found.unread:,} queues, sets or counters hold something that was acknowledged and "
-            "never looked for afterwards, so it may be gone; let every one be read, or drained, at "
-            "the end",
+            f"{_unread(found.unread)} something that was acknowledged and never looked for "
+            "afterwards, so it may be gone; let every one be read, or drained, at the end",
         )
     unknown = {kind: keys for kind, keys in found.unknown.items() if keys}
     if unknown:
