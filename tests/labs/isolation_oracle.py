@@ -214,6 +214,11 @@ def _of_key(key: int, history: list[Transaction], found: Dependencies) -> None:
         found.add(first, second, "ww")
     for op in missing if main else ():
         found.add(owners[-1], op, "ww")
+    states = {op: {len(r.seen) for r in sound if r.op == op} for op in last}
+    enders = sorted(op for op, lengths in states.items() if lengths == {len(main)})
+    if enders and enders[0] in missing:  # who replaced the last known version comes before others
+        for op in missing:
+            found.add(enders[0], op, "ww")
     for read in sound:
         n = len(read.seen)
         if n:
