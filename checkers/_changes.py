@@ -84,7 +84,7 @@ class Changes:
             first = breaches[0]
             what = "1 contradiction" if len(breaches) == 1 else f"{len(breaches):,} contradictions"
             why = (
-                f"{what} may be the record's fault, which has gaps; first: {self.name(first.key)}: "
+                f"{what} may come from gaps in the record; first: {self.name(first.key)}: "
                 f"{first.why}; run it again"
             )
             return [], [Reason("OPERATIONS_UNRECORDED", why)]

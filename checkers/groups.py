@@ -21,8 +21,8 @@ from harness.verdict import Reason, Result
 
 BACK, UNDONE = "GROUP_WENT_BACK", "RESET_UNDONE"
 MEANING = {
-    BACK: "{times} a group stood behind an offset that it had been told was committed",
-    UNDONE: "{times} a group stood beyond everything that was committed since it was reset",
+    BACK: "a group's offset was below an acknowledged commit ({times})",
+    UNDONE: "a group's offset was beyond every commit since its last reset ({times})",
 }
 
 
@@ -41,7 +41,7 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
     again = sum(breach.by for breach in breaches if breach.code == BACK)
     stats: dict[str, Any] = {"offsets_changed": committed, "redelivered": again}
     if committed and not breaches:
-        stats["proved"] = f"{committed:,} acknowledged offsets of groups outlived every failover"
+        stats["proved"] = f"{committed:,} acknowledged group offsets survived every failover"
     reasons += _reasons(history, asked, committed)
     return Result("groups", tuple(findings), tuple(reasons), stats)
 
@@ -57,9 +57,7 @@ PLUGIN = CheckerPlugin(
 
 def _reasons(history: History, asked: Any, committed: int) -> Iterator[Reason]:
     if not committed:
-        why = (
-            "no offset of a group was acknowledged that was asked for again, so none could go back"
-        )
+        why = "no committed offset of a group was read back, so nothing is proven"
         yield Reason("NO_OFFSETS", why)
     yield from unseen(history, asked, F.QUERY, "groups")
 
@@ -90,8 +88,12 @@ def of_group(row: Sequence[Did]) -> Iterator[Breach]:
 def _seen(did: Did, least: int, most: int) -> Breach | None:
     where = (did.ended or 0, did.process, did.key)
     if did.offset < least:
-        why = f"it stood at {did.offset}, and {least} had been acknowledged"
+        why = f"its offset was {did.offset}, and {least} had been acknowledged"
         return Breach(BACK, *where, why, least - max(did.offset, 0))
     if did.offset > most:
-        return Breach(UNDONE, *where, f"it stood at {did.offset}, and not beyond {most} since")
+        return Breach(
+            UNDONE,
+            *where,
+            f"its offset was {did.offset}, and at most {most} had been committed since",
+        )
     return None

@@ -33,19 +33,19 @@ ONE_LEADER, ONE_MASTER, COMMITTED = "ONE_LEADER", "ONE_MASTER", "COMMITTED_CHANG
 MEANING = {
     ONE_LEADER: "a term of the controllers had a second leader",
     ONE_MASTER: "an epoch had a second master",
-    COMMITTED: "something that the controllers had committed was changed",
+    COMMITTED: "a decision that the controllers had committed was changed",
     "ELECTED_OUTSIDE": "a master was elected from outside the SyncStateSet",
     "CONFIRM_WENT_BACK": "a confirm offset went back",
     "SET_LACKS_ACKED": "a member of the SyncStateSet lacked an acknowledged byte",
-    "CUT_TOO_HIGH": "a slave kept bytes that its master has otherwise",
+    "CUT_TOO_HIGH": "a slave kept bytes that differ from its master's",
     "CUT_TOO_LOW": "a log was cut below its confirm offset",
     "ANSWERED_EARLY": "a send was answered SUCCESS that was not acknowledged yet",
-    "UNACCEPTABLE": "a node was sent what makes no sense, by one of ours",
+    "UNACCEPTABLE": "a node was sent a malformed message by another node of the cluster",
 }
 UNWATCHED = Reason(
     "LAWS_NOT_WATCHED",
-    "Nobody watched the laws of the cluster's inside, as is done in a simulated world; run it "
-    "again, and report it if that does not help",
+    "The laws of the cluster's inside were not watched, as they are in every simulated world; run "
+    "it again, and report it if that does not help",
 )
 
 
@@ -143,7 +143,7 @@ def _proved(looks: Mapping[str, int]) -> str:
     held = sum(1 for times in looks.values() if times)
     times = sum(looks.values())
     laws = "the one law" if held == 1 else f"{held} laws"
-    return f"{laws} of the cluster's inside held, in {times:,} looks"
+    return f"{laws} of the cluster's inside held in {times:,} checks"
 
 
 def _finding(law: str, breaches: Sequence[Breach], faults: Sequence[FaultInterval]) -> Finding:
@@ -152,7 +152,7 @@ def _finding(law: str, breaches: Sequence[Breach], faults: Sequence[FaultInterva
     times = "once" if count == 1 else f"{count:,} times"
     active = {number for breach in mine for number in faults_at(faults, breach.t)}
     meaning = MEANING.get(law, "a law of the cluster was broken")
-    message = f"{times} {meaning}; first: {mine[0].why}"
+    message = f"{meaning} ({times}); first: {mine[0].why}"
     evidence = tuple(_evidence(breach) for breach in mine[:SAMPLE])
     spans = tuple((breach.t, breach.t) for breach in mine)
     return Finding(law, count, message, INTEGRITY, evidence, tuple(sorted(active)), spans=spans)
@@ -196,7 +196,7 @@ def _derived(told: Sequence[Event]) -> _Seen:
         seen.looks[law] += 1
         was, who = first.setdefault((law, what), (is_now, event.node))
         if was != is_now:
-            why = f"{what}: {was}, as {who} told, and {is_now}, as {event.node} told"
+            why = f"{what}: {was} according to {who}, and {is_now} according to {event.node}"
             seen.breaches.append(Breach(law, event.t, event.node, why))
     return seen
 

@@ -69,7 +69,7 @@ PLUGIN = CheckerPlugin(
 MEANING = {
     "ELECTED_OUTSIDE": "a master was elected from outside the SyncStateSet",
     "ROUTE_WENT_BACK": "a nameserver showed an older master after a newer one",
-    "HEADLESS": "a set whose master was silent got no other in time",
+    "HEADLESS": "a silent master was not replaced in time",
     "NEEDLESS_ELECTION": "an election was held while nothing was wrong",
 }
 
@@ -80,7 +80,7 @@ def _finding(
     told = list(incidents)
     if told:
         times = "once" if len(told) == 1 else f"{len(told):,} times"
-        message = f"{times} {MEANING[code]}; first: {told[0].why}"
+        message = f"{MEANING[code]} ({times}); first: {told[0].why}"
         evidence = tuple(
             {"node": one.node, "at_s": round(one.t / 1e9, 3), "why": one.why}
             for one in told[:SAMPLE]
@@ -128,7 +128,7 @@ def _shared(
         for number, epoch in shared[:SAMPLE]
     )
     what = "1 epoch" if len(shared) == 1 else f"{len(shared):,} epochs"
-    message = f"in {what} more than one broker acknowledged"
+    message = f"more than one broker acknowledged messages in {what}"
     yield Finding("EPOCH_SHARED", len(shared), message, INTEGRITY, rows)
 
 

@@ -24,9 +24,9 @@ from harness.verdict import Reason, Result
 LOST, RETURNED, TWICE = "METADATA_LOST", "METADATA_RETURNED", "QUEUE_OWNED_TWICE"
 NS_IN_MS = 1_000_000
 MEANING = {
-    LOST: "{times} a topic was gone whose making had been acknowledged",
-    RETURNED: "{times} a topic was back whose deletion had been acknowledged",
-    TWICE: "{times} a queue had two owners in one group",
+    LOST: "a topic was missing whose creation had been acknowledged ({times})",
+    RETURNED: "a topic was back whose deletion had been acknowledged ({times})",
+    TWICE: "two consumers of a group held the lock of one queue at the same time ({times})",
 }
 
 
@@ -44,7 +44,7 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
         "locked": _acknowledged(locks.values(), F.LOCK),
     }
     if changed and not breaches:
-        stats["proved"] = f"{changed:,} acknowledged changes of topics outlived every failover"
+        stats["proved"] = f"{changed:,} acknowledged changes of topics survived every failover"
     reasons += _reasons(history, topics, changed)
     return Result("metadata", tuple(findings), tuple(reasons), stats)
 
@@ -86,7 +86,7 @@ def of_topic(row: Sequence[Did], began: int = 0) -> Iterator[Breach]:
             seen = did.offset > 0
             if did.type is Type.OK and seen != there and seen not in perhaps:
                 code = RETURNED if seen else LOST
-                what = "deletion" if seen else "making"
+                what = "deletion" if seen else "creation"
                 at_s = (since - began) / 1e9
                 why = f"{_which(did.value)} {what} was acknowledged at {at_s:.3f} s"
                 yield Breach(code, did.ended or 0, did.process, did.key, why, value=did.value)
@@ -109,7 +109,7 @@ def of_lock(row: Sequence[Did]) -> Iterator[Breach]:
         for other, (since, until) in held.items():
             if other != process and until > begin and end > since:
                 both_ms = (min(until, end) - begin) / 1e6
-                why = f"process {other} held it for {both_ms:.0f} ms more"
+                why = f"process {other} held it for another {both_ms:.0f} ms"
                 yield Breach(TWICE, begin, process, row[0].key, why)
         held[process] = (begin, end)
 

@@ -35,16 +35,16 @@ MEANINGS: Mapping[Code, tuple[str, str, str]] = {
     Code.NOT_LINEARIZABLE: (ALWAYS, "contradiction", "that no order of its operations explains"),
     Code.PHANTOM_ELEMENT: (ALWAYS, "element", "that came out and had not been put in by then"),
     Code.DUPLICATE_ELEMENT: (ALWAYS, "element", "that was put in once and came out twice"),
-    Code.ELEMENT_LOST: (LOSS, "element", "that was acknowledged and is not there"),
+    Code.ELEMENT_LOST: (LOSS, "element", "that was acknowledged and is lost"),
     Code.QUEUE_ORDER: (ORDER, "element", "that came out of its queue in the wrong order"),
     Code.NOT_EMPTY: (ORDER, 'answer "empty"', "while there was something in the queue"),
     Code.STALE_READ: (ALWAYS, "read", "that did not show what had been there before"),
     Code.OFFSET_CONFLICT: (ALWAYS, "offset", "of a log that held two values"),
-    Code.LOG_HOLE: (ALWAYS, "offset", "of a log at which nobody can have appended"),
+    Code.LOG_HOLE: (ALWAYS, "offset", "of a log at which nothing can have been appended"),
     Code.COUNTER_OUT_OF_RANGE: (ALWAYS, "read", "of a counter that no sum of what was added gives"),
-    Code.LOCK_HELD_TWICE: (ALWAYS, "hold", "of a lock that somebody else held as well"),
+    Code.LOCK_HELD_TWICE: (ALWAYS, "hold", "of a lock that another process held at the same time"),
     Code.LOCK_NOT_HELD: (ALWAYS, "release", "that succeeded although the lock was not held"),
-    Code.LOCK_LOST: (ALWAYS, "hold", "of a lock that was gone before it was given back"),
+    Code.LOCK_LOST: (ALWAYS, "hold", "of a lock that was lost before it was released"),
     Code.FENCING_BROKEN: (ALWAYS, "fencing token", "that is not greater than the one before"),
 }
 DEMANDS = {(Kind.QUEUE, Code.DUPLICATE_ELEMENT): ONCE}  # where it depends on the kind
@@ -163,13 +163,13 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
     if not sum(found.keys.values()):
         yield Reason(
             "NO_OBJECTS",
-            "nothing was asked of a queue, set, counter, lock or log, so none is proven",
+            "there is no operation on a queue, set, counter, lock or log, so nothing is proven",
         )
     if found.unread:
         yield Reason(
             "OBJECTS_NOT_READ",
             f"{_unread(found.unread)} something that was acknowledged and never looked for "
-            "afterwards, so it may be gone; let every one be read, or drained, at the end",
+            "afterwards, so it may be lost; let every one be read, or drained, at the end",
         )
     unknown = {kind: keys for kind, keys in found.unknown.items() if keys}
     if unknown:
@@ -187,5 +187,5 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
         count = sum(found.counts[name] for name in doubtful)
         yield Reason(
             "OPERATIONS_UNRECORDED",
-            f"{count:,} contradictions may be the record's fault, which has gaps; run it again",
+            f"{count:,} contradictions may come from gaps in the record; run it again",
         )

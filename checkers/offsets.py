@@ -70,7 +70,7 @@ def _conflicts(
     if not count:
         return
     what = "1 offset held" if count == 1 else f"{count:,} offsets held"
-    by = {"as clients were told": told, "in a replica's own log": stored}
+    by = {"in clients' answers": told, "in a replica's own log": stored}
     where = " and ".join(f"{n:,} {words}" for words, n in by.items() if n)
     rows = [(key, at) for key, at in book.conflicts] or [row[:2] for row in held.doubled_rows]
     yield Finding(
@@ -92,7 +92,7 @@ def _moved(history: History, found: Survey, spark: "SparkSession | None") -> Ite
         evidence = witness(history, found, spark)
         rows = tuple(evidence.told(value) for value in found.samples["moved"])
         what = "1 message was" if count == 1 else f"{count:,} messages were"
-        message = f"{what} acknowledged at one offset at the first attempt, and found at another"
+        message = f"{what} acknowledged at one offset and found at another"
         yield Finding("OFFSET_MOVED", count, message, DEMAND, rows)
 
 
@@ -114,7 +114,7 @@ def _gaps(history: History, held: Copies) -> Iterator[Finding]:
         }
         for key, (missing, node) in sorted(worst.items())[:MOST_GAPS]
     )
-    message = f"{what} missing in between in a replica's log at the end"
+    message = f"{what} missing within a replica's log at the end"
     yield Finding("OFFSET_GAP", count, message, DEMAND, rows)
 
 
@@ -122,4 +122,6 @@ def _holes(book: Logbook) -> Iterator[Finding]:
     count = book.count("holes")
     if count:
         what = "1 offset" if count == 1 else f"{count:,} offsets"
-        yield Finding("OFFSET_HOLE", count, f"the fresh reader was not given {what} in between", "")
+        yield Finding(
+            "OFFSET_HOLE", count, f"the final reader received nothing at {what} between others", ""
+        )

@@ -70,31 +70,31 @@ STEPS = (
         ("skipped",),
         "POLL_SKIPPED",
         DELIVERY,
-        "an answer to one poll left out messages in between that others were given",
+        "a poll left out messages that other consumers received",
     ),
     Wrong(
         ("went_back",),
         "CONSUMER_WENT_BACK",
         DEMAND,
-        "a consumer was given what it had been given before, or what stands before that",
+        "a consumer received messages again, or earlier ones",
     ),
     Wrong(
         ("went_over",),
         "CONSUMER_SKIPPED",
         DELIVERY,
-        "a consumer went on behind messages that it was not given and others were",
+        "a consumer skipped messages that other consumers received",
     ),
     Wrong(
         ("moved",),
         "CONSUMER_MOVED",
         "",
-        "a consumer that shares its queues with a group went on elsewhere than where it had ended",
+        "a consumer of a group did not continue where it had stopped",
     ),
     Wrong(
         ("sent_back",),
         "NONMONOTONIC_SEND",
         DEMAND,
-        "a transaction sent one message after another to a queue, and it stands before it",
+        "a later message of a transaction stands before an earlier one of the same queue",
     ),
 )
 
@@ -128,7 +128,7 @@ def _reordered(book: Logbook) -> Iterator[Finding]:
         yield Finding(
             "REORDERED",
             count,
-            f"{what} acknowledged before another to the same queue was even sent, and yet the "
+            f"{what} acknowledged before another message to the same queue was sent, and the "
             f"other has the lower offset{by_one}",
             DEMAND,
             tuple(book.told(key, inversion) for key, inversion in book.reorderings)
@@ -144,5 +144,5 @@ def _backwards(book: Logbook) -> Iterator[Finding]:
             | {"process": b.process, "seen_s": seconds(b.t)}
             for b in book.backwards
         )
-        message = f"offsets went back within the answer to one poll, {_times(count)}"
+        message = f"offsets went back within one poll, {_times(count)}"
         yield Finding("NONMONOTONIC_POLL", count, message, DEMAND, rows)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 INTEGRITY = "integrity"
 MEANINGS = {
-    "refused": ("PHANTOM_REFUSED", "had certainly been refused, and came out all the same"),
-    "vanished": ("PHANTOM_VANISHED", "had been delivered, and is in no replica's log at the end"),
-    "never_sent": ("PHANTOM_NEVER_SENT", "came out although nobody ever sent it"),
+    "refused": ("PHANTOM_REFUSED", "received although {its} send had failed"),
+    "vanished": ("PHANTOM_VANISHED", "delivered, and {is_} in no replica's log at the end"),
+    "never_sent": ("PHANTOM_NEVER_SENT", "received and had never been sent"),
 }
 
 
@@ -72,7 +72,9 @@ def _finding(name: str, found: Survey, evidence: Witness) -> Finding:
     rows = tuple(evidence.told(value) for value in found.samples[name])
     times = [int(row["seen_s"] * 1e9) for row in rows if "seen_s" in row]
     faults = {number for t in times for number in evidence.faults_at(t)}
-    what = "1 message" if count == 1 else f"{count:,} messages, each of which"
+    one = count == 1
+    what = "1 message was" if one else f"{count:,} messages were"
+    meaning = meaning.format(its="its" if one else "their", is_="is" if one else "are")
     return Finding(code, count, f"{what} {meaning}", INTEGRITY, rows, tuple(sorted(faults)))
 
 
@@ -96,7 +98,7 @@ def _own(book: Logbook) -> Iterator[Finding]:
     count = book.count("own")
     if count:
         what = "1 message was" if count == 1 else f"{count:,} messages were"
-        message = f"{what} given to the transaction that had sent it, before it was committed"
+        message = f"{what} delivered to the transaction that had sent it, before its commit"
         rows = tuple(
             {"queue": book.queue(own.key), "value": own.value, "op": own.op}
             | {"process": own.process, "seen_s": seconds(own.t)}
@@ -106,26 +108,28 @@ def _own(book: Logbook) -> Iterator[Finding]:
 
 
 def _corrupted(history: History) -> Iterator[Finding]:
-    """Readers verify each body against the value it claims, and note what does not fit."""
-    notes = history.notes(CORRUPTED)
-    if not notes:
-        return
+    """Readers verify each body against the value it claims, and note what does not fit. A message
+    counts once, however many receive it."""
     keys = history.names.get("keys", ())
-    rows = []
-    for note in notes[:SAMPLE]:
+    rows: dict[tuple[int, Any], dict[str, Any]] = {}
+    spans: dict[tuple[int, Any], tuple[int, int]] = {}
+    for note in history.notes(CORRUPTED):
         said = json.loads(note.text.partition(" ")[2])
         key = said.pop("key", -1)
+        place = key, said.get("offset")
         queue = keys[key] if 0 <= key < len(keys) else "?"
-        rows.append({"queue": queue, **said, "seen_s": seconds(note.t)})
-    count = len(notes)
-    what = "1 message was" if count == 1 else f"{count:,} messages were"
+        rows.setdefault(place, {"queue": queue, **said, "seen_s": seconds(note.t)})
+        spans[place] = spans.get(place, (note.t, 0))[0], note.t
+    if not rows:
+        return
+    what = "1 message was" if len(rows) == 1 else f"{len(rows):,} messages were"
     yield Finding(
         "CORRUPTED",
-        count,
-        f"{what} read with another body",
+        len(rows),
+        f"{what} received with another body than was sent",
         INTEGRITY,
-        tuple(rows),
-        spans=tuple((note.t, note.t) for note in notes),
+        tuple(rows.values())[:SAMPLE],
+        spans=tuple(spans.values()),
     )
 
 

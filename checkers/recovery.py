@@ -99,7 +99,7 @@ def _healing_unseen(outline: Outline) -> Reason:
     open_ids = [str(f.id) for f in outline.faults if f.begin is not None and f.healed is None]
     what = f"Healing of fault {', '.join(open_ids[:5])} was not observed, so "
     if outline.alone_since is None:
-        doubt = "whether the cluster recovers by itself can not be said"
+        doubt = "it is not known whether the cluster recovers by itself"
     else:
         doubt = "recovery was judged from when all faults had been undone"
     return Reason("HEALING_NOT_OBSERVED", f"{what}{doubt}; harness.log says why")
@@ -178,8 +178,8 @@ def _perhaps_recovered(lacking: Sequence[Lack]) -> Iterator[Reason]:
     if lacking:
         yield Reason(
             UNRECORDED,
-            f"{_did_not_recover(lacking)} in time (no {_what(lacking)}) as far as the record goes, "
-            "but that has gaps; run it again",
+            f"{_did_not_recover(lacking)} in time (no {_what(lacking)}), but the record has gaps "
+            "that may explain it; run it again",
         )
 
 
@@ -358,10 +358,7 @@ def _crashes(outline: Outline) -> Iterator[Finding]:
     yield Finding(
         code="NODE_CRASHED",
         count=len(crashes),
-        message=(
-            f"{len(crashes)} node{'s' if many else ''} died by {'themselves' if many else 'itself'}"
-            f" or did not start: {nodes}"
-        ),
+        message=(f"{len(crashes)} node{'s' if many else ''} crashed or did not start: {nodes}"),
         demand=DEMAND,
         evidence=tuple(rows[:EVIDENCE_ROWS]),
         faults=tuple(sorted({n for event in crashes for n in faults_at(outline.faults, event.t)})),
@@ -386,7 +383,7 @@ def _excusable(outline: Outline) -> bool:
 
 
 def _perhaps_excused(crash: Finding) -> Reason:
-    but = "what excuses that may be in the part of the record that is missing; run it again"
+    but = "the record has gaps, and a fault that explains it may be in one; run it again"
     return Reason(UNRECORDED, f"{crash.message}; but {but}")
 
 

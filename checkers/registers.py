@@ -81,7 +81,7 @@ def _findings(found: Found, history: History, spark: "SparkSession | None") -> I
     told = {s.key: s for s in stories(history, spark, found.illegal[:SAMPLE])}
     rows = [_row(history, key, told.get(key)) for key in found.illegal[:SAMPLE]]
     what = f"of {_keys(count)}" if count == 1 else f"of each of {_keys(count)}"
-    message = f"no order of the operations {what} explains what clients were told, and when"
+    message = f"no order of the operations {what} explains the answers that clients got"
     yield Finding("NOT_LINEARIZABLE", count, message, ALWAYS, tuple(rows))
 
 
@@ -98,8 +98,8 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
     if not found.observed:
         yield Reason(
             "NO_REGISTERS",
-            "nobody was told what a register or string holds, so none is proven; "
-            "see that the history has reads that ended ok",
+            "no read of a register or string succeeded, so nothing is proven; "
+            "check that the history has reads that ended ok",
         )
     if found.flawed:
         yield Reason("HISTORY_MALFORMED", _flawed(found, history))
@@ -107,14 +107,14 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
         yield Reason(
             "OBJECTS_NOT_READ",
             f"{_keys(len(found.unread))}, {_named(history, found.unread[0])} among them, "
-            f"{'was' if len(found.unread) == 1 else 'were'} written and not read at the end by "
-            "anybody fresh, so what was written may be gone; let the run finish, or give it more "
+            f"{'was' if len(found.unread) == 1 else 'were'} written and not read in the "
+            "final phase, so what was written may be lost; let the run finish, or give it more "
             "time to recover (recover_within_s)",
         )
     for text in given_up(history, FINAL_PHASE):
         yield Reason(
             "NO_FINAL_READ",
-            f"the runner {text}, so not every register may have been read; let it have fewer, or "
+            f"the runner {text}, so not every register may have been read; use fewer, or "
             "find out why it is so slow",
         )
     if found.open:
@@ -122,8 +122,8 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
     if found.illegal and not history.complete:
         yield Reason(
             "OPERATIONS_UNRECORDED",
-            f"no order explains {_keys(len(found.illegal))}, but that may be the record's fault, "
-            "which has gaps; run it again",
+            f"no order explains {_keys(len(found.illegal))}, but the record has gaps that may "
+            "explain it; run it again",
         )
 
 

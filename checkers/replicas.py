@@ -179,7 +179,7 @@ def _parted(told: Sequence[Event]) -> Iterator[Finding]:
                 rows.setdefault(which, row | {"other": start, "told_by_other": event.node})
     if rows:
         what = "1 epoch begins" if len(rows) == 1 else f"{len(rows):,} epochs begin"
-        message = f"{what} at different places of the log, as different replicas tell"
+        message = f"{what} at different offsets in different replicas"
         evidence = tuple(rows.values())[:MOST_EPOCHS]
         yield Finding("EPOCHS_DIFFER", len(rows), message, INTEGRITY, evidence)
 
@@ -194,5 +194,5 @@ def _unlike(looks: Sequence[Event]) -> Iterator[Finding]:
     ]
     if rows:
         what = "1 look" if len(rows) == 1 else f"{len(rows):,} looks"
-        message = f"At {what} between faults the logs of replicas held different bytes"
+        message = f"the logs of replicas held different bytes at {what} between faults"
         yield Finding("DIGESTS_DIFFER", len(rows), message, INTEGRITY, tuple(rows)[:MOST_LOOKS])

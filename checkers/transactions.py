@@ -55,8 +55,8 @@ REMARKS = {
     Remark.PHANTOM: (
         "PHANTOM_VALUE",
         UNCOMMITTED,
-        "was read although nobody wrote it",
-        "T{op} read {value} of {key}, which nobody wrote",
+        "was read and had never been written",
+        "T{op} read {value} of {key}, which was never written",
     ),
     Remark.DUPLICATE: (
         "DUPLICATE_ELEMENT",
@@ -201,13 +201,13 @@ def _reasons(found: Gathered, complete: bool) -> Iterator[Reason]:
     if count:
         yield Reason(
             "VALUES_NOT_UNIQUE",
-            f"{count:,} objects were written the same value twice, so that nobody can tell who "
-            "read from whom; they were not judged; write each value once",
+            f"{count:,} objects were written the same value twice, so it is not known which "
+            "write a read saw; they were not judged; write each value once",
         )
     count, _ = roots(found.remarks, Remark.PHANTOM)
     if count and not complete:
         yield Reason(
             "WRITING_UNRECORDED",
             f"{count:,} values were read whose writing is not recorded; the history has gaps, so "
-            "this may be the record's fault; run it again",
+            "the record may be incomplete; run it again",
         )

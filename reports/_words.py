@@ -84,7 +84,7 @@ def one_line(told: Told) -> str:
     """What was tried."""
     trial = told.trial
     if told.untold:
-        return f"nobody knows what was tried: {told.untold}"
+        return f"the trial is not known: {told.untold}"
     if trial.system == IMPORTED:
         return f"{trial.workload}, imported from {trial.name}"
     profile = f" ({trial.profile})" if trial.profile else ""
@@ -132,7 +132,7 @@ def standing_of(finding: Finding) -> str:
     """What a finding means for the verdict."""
     if finding.excused:
         return f"breaks ({finding.excused:,} of {finding.count:,} excused)"
-    return ("breaks", "permitted by this trial's contract:", "informs")[rank(finding)]
+    return ("violates", "permitted by this trial's contract:", "informs")[rank(finding)]
 
 
 def full(sentence: str) -> str:

@@ -164,5 +164,5 @@ def _places(told: Told) -> Table:
         table.add_row("  report", Text(printable(from_here(told.run, told.run.report_file))))
     if told.verdict.first:
         table.add_row("  explain", Text(explain_command(told, seatrial=seatrial())))
-    table.add_row("  again", Text(rerun_command(told, seatrial())))
+    table.add_row("  run again", Text(rerun_command(told, seatrial())))
     return table

@@ -59,7 +59,7 @@ class Rule(IntEnum):
 
 RULES = {
     Rule.UNKNOWN_TYPE: "its type is none of invoke, ok, fail and info",
-    Rule.UNKNOWN_KIND: "nobody knows this kind of operation",
+    Rule.UNKNOWN_KIND: "this kind of operation is unknown",
     Rule.NO_KEY: "it names no key",
     Rule.INVOKED_TWICE: "it invokes an operation that was invoked before",
     Rule.NEVER_INVOKED: "it completes an operation that was never invoked",

@@ -107,7 +107,7 @@ def test_nothing_told_proves_nothing() -> None:
 def test_laws_that_were_watched_and_held() -> None:
     """The claim names no law that was not looked at."""
     stats = judged(*SOUND, WATCHED).stats
-    assert stats["proved"] == "2 laws of the cluster's inside held, in 10 looks"
+    assert stats["proved"] == "2 laws of the cluster's inside held in 10 checks"
     assert stats["looks"] == {"ONE_LEADER": 3, "SET_LACKS_ACKED": 7, "CUT_TOO_LOW": 0}
     assert stats["unseen"] == 0
 
@@ -154,7 +154,7 @@ def test_broken_laws() -> None:
     result = judged(*SOUND, WATCHED, *broken, faults=(fault,))
     assert codes(result) == [("CUT_TOO_HIGH", 14), ("SET_LACKS_ACKED", 1)]
     high, lacks = result.findings
-    assert high.message.startswith("14 times a slave kept bytes")
+    assert high.message.startswith("a slave kept bytes that differ from its master's (14 times)")
     assert high.message.endswith("first: it kept too much")
     assert high.evidence[0] == {
         "node": "broker-2",

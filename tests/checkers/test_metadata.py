@@ -241,7 +241,7 @@ def test_topics_of_one_key_are_told_apart_by_their_values(tmp_path: Path) -> Non
     (lost,) = metadata.check(history, Trial(), None).findings
     assert (lost.code, lost.count) == ("METADATA_LOST", 1)
     assert lost.evidence[0]["value"] == first
-    assert lost.evidence[0]["why"] == "topic 3-0: its making was acknowledged at 0.001 s"
+    assert lost.evidence[0]["why"] == "topic 3-0: its creation was acknowledged at 0.001 s"
 
 
 def test_findings_name_what_was_lost_and_by_whom_it_was_missed(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ POLL = """\
 """
 ENDINGS = [
     ("[0 0] [1 1] [2 2]", "", 0, "ll 3 acknowledged messages"),
-    ("[0 0] [2 2]", "", 1, "1 message was acknowledged and then lost"),
+    ("[0 0] [2 2]", "", 1, "1 acknowledged message was lost"),
     ("[0 0] [1 1] [2 2]", "{:type :ok", 2, "line 9, column 1: not EDN: { is never closed"),
 ]
 

@@ -272,8 +272,8 @@ def test_a_topic_that_was_forgotten_is_told_by_its_last_changes(tmp_path: Path) 
     ]
     assert story.subject == "It is about topic-7."
     assert story.conclusion == (
-        "Once a topic was gone whose making had been acknowledged. "
-        "Here: its making was acknowledged at 0.003 s."
+        "A topic was missing whose creation had been acknowledged (once). "
+        "Here: its creation was acknowledged at 0.003 s."
     )
 
 

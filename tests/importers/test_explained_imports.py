@@ -39,9 +39,9 @@ STORIES = {
         APPEND,
         "G1A",
         [
-            "It offends the isolation level read-committed",
+            "It violates the isolation level read-committed",
             "process 0 begins T1: append 1 to key 7",
-            "T1 of process 0 is refused for certain",
+            "T1 of process 0 is refused",
             "process 1 begins T3: list of key 7; append 2 to key 8",
             "T3 of process 1 ends ok: key 7 is [1]",
             "Conclusion: T3 read 1 of 7, which T1 wrote, and T1 was aborted.",

@@ -70,4 +70,4 @@ def test_the_page_has_them_beside_the_story(written: Callable[..., RunDir], lost
     assert kinds == ["exit", "expired", "election", "role", "set"]
     path = page.render(run)
     assert path is not None
-    assert "What the nodes told within a second of its moments, 5 lines" in path.read_text()
+    assert "Node events within a second of its moments, 5 lines" in path.read_text()

@@ -99,7 +99,7 @@ def test_the_verdict_is_on_the_first_screen(reader: Reader, pages: dict[str, Pat
             box = page.locator(selector).first.bounding_box()
             assert box
             assert box["y"] + box["height"] < 900, selector
-        assert "acknowledged and then lost" in page.inner_text("h1")
+        assert "acknowledged messages were lost" in page.inner_text("h1")
 
 
 def test_zooming_is_kept_by_the_address(reader: Reader, pages: dict[str, Path]) -> None:
@@ -226,7 +226,7 @@ def test_paper(reader: Reader, pages: dict[str, Path]) -> None:
 def test_without_script_the_words_are_there(reader: Reader, pages: dict[str, Path]) -> None:
     """Verdict, findings, stories and faults need none."""
     with reader.reading(pages["invalid"], java_script_enabled=False) as page:
-        assert "acknowledged and then lost" in page.inner_text("h1")
+        assert "acknowledged messages were lost" in page.inner_text("h1")
         assert "Conclusion" in page.content() or page.locator(".conclusion").count()
         assert page.locator("#fault-rows tbody tr").count() == 5
         assert page.is_visible("noscript")

@@ -97,7 +97,7 @@ def test_a_valid_run(written: Written) -> None:
     """No findings is said, not left blank."""
     text = text_of(read(page.render(written())))
     assert "valid Nothing acknowledged was lost" in text
-    assert "None. Every checker that ran was content." in text
+    assert "None. All checkers that ran passed." in text
 
 
 def test_it_loads_nothing(written: Written, lost: Finding) -> None:

@@ -195,7 +195,7 @@ def test_two_runs_side_by_side(runs: Path) -> None:
     answer = site_lab.browser(runs).get(f"/compare?run={VALID}&run={INVALID}")
     shown = Page(answer.text)
     assert "profile allack-min2 unsafe-default" in shown.text
-    assert "LOST_ACKED, breaks no-loss \N{EN DASH} 3" in shown.text
+    assert "LOST_ACKED, violates no-loss \N{EN DASH} 3" in shown.text
     assert "for_s = 5.0 for_s = 9.0" in shown.text
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', answer.text)
     assert found

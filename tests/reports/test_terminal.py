@@ -28,7 +28,7 @@ def test_piped_output_has_no_escape_codes(
     assert "INVALID" in out
     assert "3 acknowledged messages were lost." in out
     assert "LOST_ACKED x 3" in out
-    assert "breaks no-loss" in out
+    assert "violates no-loss" in out
     assert "seatrial replay" in out
     assert all(line == line.rstrip() or len(line) <= 160 for line in out.splitlines())
 
