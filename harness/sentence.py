@@ -38,7 +38,6 @@ def sentence(
 
 def remarks_of(history: History) -> Iterator[str]:
     """Yield what the record itself says of the run, apart from its verdict."""
-    yield from map(str, history.state.get("remarks", ()))
     if "imported" in history.state or "load" not in history.phases():
         return
     if all(fault.applied is None for fault in history.faults):
