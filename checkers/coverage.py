@@ -113,11 +113,19 @@ def judge(known: Facts) -> Result:
     outcomes = tuple(_outcomes(known))
     reasons = tuple(_reasons(known, outcomes))
     stats = _stats(known, outcomes) | {"effective": effective(known)}
-    if known.outline.load is not None and (warning := _warning(known, known.outline.load)):
+    if (load := _loaded(known.outline)) and (warning := _warning(known, load)):
         stats["warning"] = warning
     if outcomes and not reasons:
         stats["proved"] = _proved(outcomes)
     return Result("coverage", reasons=reasons, stats=stats)
+
+
+def _loaded(outline: Outline) -> Window | None:
+    """Return the load up to where the runner began to wait for the recovery."""
+    if outline.load is None:
+        return None
+    until = min(outline.load.end, outline.phases.get("healed", outline.load.end))
+    return Window(outline.load.begin, max(outline.load.begin, until))
 
 
 def _warning(known: Facts, load: Window) -> str:

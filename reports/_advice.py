@@ -10,6 +10,7 @@ UNIQUE = "Write each value once."
 LOOK_AT_LOGS = "Look at harness.log and at the nodes' logs in the run's folder."
 
 ADVICE = {
+    "EXCUSED": "Nothing; or claim the kind of fault (--claims) to hold the system to it.",
     "INTERRUPTED": "Run it to the end.",
     "BED_FAILED": "The sentence says what failed, harness.log more. Repair that; run it again.",
     "HISTORY_MALFORMED": "Repair the file, or judge what is left.",
