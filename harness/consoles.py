@@ -6,6 +6,8 @@ wide as the terminal, or as its longest line where a program reads it.
 
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 NOT_WRAPPED = 10_000  # columns: what reads us is no terminal
 COLORS = ("auto", "always", "never")
 KEY = "seatrial.output"
+LONG_S = 60.0  # a command that takes longer says so
 
 
 @dataclass(frozen=True)
@@ -117,3 +120,34 @@ def _console(stderr: bool) -> "Console":
     if chosen.color == "always":
         return Console(stderr=stderr, highlight=False, quiet=quiet, color_system="256")
     return Console(stderr=stderr, highlight=False, quiet=quiet)
+
+
+@contextmanager
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """Show on a terminal that a step is under way, for how long, and at which part of it; nothing
+    elsewhere. The yielded function names the part."""
+    console = standard_error()
+    if not console.is_terminal or console.quiet:
+        yield lambda part: None
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda part: progress.update(task, description=f"{what}: {part}")
+
+
+def about(seconds_s: float) -> str:
+    """An estimate in words: `75 s`, `13 min`, `2.5 h`."""
+    if seconds_s < 90:
+        return f"{seconds_s:.0f} s"
+    return f"{seconds_s / 60:.0f} min" if seconds_s < 5400 else f"{seconds_s / 3600:.1f} h"
+
+
+def announce(likely_s: float, what: str = "") -> None:
+    """Say how long a command will take, if that is more than a minute."""
+    if likely_s > LONG_S and not output().quiet:
+        words = f"{what}, about {about(likely_s)} in all" if what else f"about {about(likely_s)}"
+        with suppress(OSError):
+            print(message(f"seatrial: this takes a while: {words}"), file=sys.stderr)

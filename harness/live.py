@@ -165,6 +165,8 @@ def _phases(progress: Progress) -> Text:
         style = "bold" if index == here else ("green" if index < here else "dim")
         mark = "▸ " if index == here else ("✓ " if index < here else "")
         text.append(f"{mark}{word}", style=style).append("   ")
+    if progress.checker and progress.phase == "checking":
+        text.append(progress.checker, style="dim")
     if here < 0:
         text.append(progress.phase, style="bold yellow")
     return text

@@ -59,6 +59,7 @@ class Progress:
     epochs: Mapping[str, str] = field(default_factory=dict)
     in_set: tuple[str, ...] = ()
     controller_leader: str = ""
+    checker: str = ""  # that judges now
     failed: str = ""
     samples: deque[Counted] = field(default_factory=deque)
 
@@ -67,6 +68,7 @@ class Progress:
         told: list[str] = []
         if "phase" in status:
             told += self._phase(str(status["phase"]), at_s)
+        self.checker = str(status.get("checker") or self.checker)
         if isinstance(status.get("stats"), Mapping):
             self._count(status["stats"], at_s)
         if isinstance(status.get("fault"), Mapping):

@@ -8,8 +8,8 @@ test bed, then unknown, then valid.
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from harness import registry
 from harness.check_command import check_command, naming, report_command
-from harness.consoles import message, standard_output
+from harness.consoles import about, announce, message, standard_output, working
 from harness.errors import (
     EXIT_BED_FAILED,
     EXIT_INVALID,
@@ -45,6 +45,8 @@ EXIT_CODES = {
     Judgement.INVALID: EXIT_INVALID,
     Judgement.UNKNOWN: EXIT_UNKNOWN,
 }
+AROUND_S = 15.0  # of a real run: raising, final read, judging
+SIMULATED_START_S, SIMULATED_PACE = 4.0, 0.3  # of a simulated one: once, and for each second
 WORST_FIRST = (EXIT_INVALID, EXIT_BED_FAILED, EXIT_UNKNOWN, EXIT_VALID)
 
 
@@ -134,12 +136,21 @@ def run_all(
     requests = [replace(asked, trial=replace(asked.trial, seed=seed)) for seed in several.seeds]
     if shown.junit:
         _refuse_unwritable(shown.junit)
+    each_s = likely_s(asked.trial)
     if several.number == 1:
         return _run_single(requests[0], runs, shown, master).exit_code
     refuse_any(requests, runs)
+    announce(several.number * each_s, f"{several.number:,} runs of about {about(each_s)}")
     requests = [request for request in requests for _ in range(several.repeat)]
     with closing(Engines(master, needs_java(asked.trial, master))) as engines:
         return series(requests, runs, engines, shown, several.fail_fast)
+
+
+def likely_s(trial: Trial) -> float:
+    """About how long a run takes: its load, and what is around it."""
+    if trial.hosts == SIMULATED:
+        return SIMULATED_START_S + SIMULATED_PACE * trial.duration_s
+    return trial.duration_s + AROUND_S
 
 
 def series(
@@ -166,6 +177,7 @@ def _run_single(request: Request, runs: Path, shown: Shown, master: str = DEFAUL
     from harness.preflight import refuse
 
     refuse(request, runs)
+    announce(likely_s(request.trial))
     with engine(request.trial, master) as spark:
         ending = _show(run_one(request, runs, spark), shown)
     _write_junit([ending], shown)
@@ -219,7 +231,9 @@ def run_one(asked: Request, runs: Path, spark: "Sessions") -> Ending:
         with Live(asked.trial) as live:
             run = launch.run(asked.trial, asked.plan_text, live.update, runs)
             live.update({"phase": "checking"})
-            ending = judged(run, seed, spark)
+            ending = judged(
+                run, seed, spark, on_progress=lambda name: live.update({"checker": name})
+            )
     except BedFailed as e:
         return Ending(seed, run, error=str(e))
     if left := run.state().get("left"):
@@ -228,52 +242,62 @@ def run_one(asked: Request, runs: Path, spark: "Sessions") -> Ending:
 
 
 def judged(
-    run: RunDir, seed: int, spark: "Sessions | None" = None, master: str = DEFAULT
+    run: RunDir,
+    seed: int,
+    spark: "Sessions | None" = None,
+    master: str = DEFAULT,
+    on_progress: Callable[[str], None] = lambda checker: None,
 ) -> Ending:
     """The verdict on what a run recorded."""
     from harness.judging import being_judged
 
     began_s = time.monotonic()
     with naming(run), being_judged(run):
-        verdict = _verdict(run, spark, master)
+        verdict = _verdict(run, spark, master, on_progress)
     error = str(run.state().get("error") or "")
     return Ending(seed, run, verdict, error, time.monotonic() - began_s)
 
 
-def _verdict(run: RunDir, spark: "Sessions | None", master: str) -> Verdict:
+def _verdict(
+    run: RunDir, spark: "Sessions | None", master: str, on_progress: Callable[[str], None]
+) -> Verdict:
     """By Spark. A simulated run, and one for which Java does not start, is judged by the same
     checkers in this process if its history is small."""
     from harness.judge import IN_PROCESS_BYTES, history_bytes, judge, judge_in_process
 
     size, limit = history_bytes(run), f"{IN_PROCESS_BYTES >> 20} MiB"
     if size <= IN_PROCESS_BYTES and not needs_java(run.trial(), master):
-        return judge_in_process(run)
+        return judge_in_process(run, on_progress)
     try:
-        return judge(run, spark.session() if spark else None, master=master)
+        return judge(run, spark.session() if spark else None, on_progress, master)
     except SparkDown as e:
         history = f"its history of {size / (1 << 20):,.1f} MiB"
         if size > IN_PROCESS_BYTES:
             more = f"{history} is larger than the {limit} that are judged without Spark"
             raise SparkDown(f"{e}; {more}") from e
         say(f"{e}; judging without Spark, with the same checkers, since {history} is below {limit}")
-        return judge_in_process(run)
+        return judge_in_process(run, on_progress)
 
 
 def check(run: RunDir, shown: Shown, master: str = DEFAULT) -> int:
     """Judge a stored run again."""
     run.plan_text()  # one that can not be read is told before anything is judged
-    ending = judged(run, run.trial().seed, master=master)
+    with working(f"checking {run.path.name}") as step:
+        ending = judged(run, run.trial().seed, master=master, on_progress=step)
     ending = replace(ending, error="")  # its bed failed then, not now
     return _show(ending, shown).exit_code
 
 
 def report(run: RunDir, formats: Iterable[str]) -> int:
     """Render a stored verdict; each path that was written is printed."""
+    names = tuple(formats)
     renderers = [registry.load("report", name) for name in formats]
     if not run.verdict_file.is_file():
         raise BadRequest(f"{run.name} has no verdict yet: {check_command(run)} makes one")
-    for render in renderers:
-        if (written := render(run)) is not None:
+    for name, render in zip(names, renderers, strict=True):
+        with working(f"reporting {run.path.name}: {name}") if name != "terminal" else nullcontext():
+            written = render(run)
+        if written is not None:
             print(run.called(written))
     return EXIT_VALID
 
@@ -375,7 +399,9 @@ def _write_junit(endings: Sequence[Ending], shown: Shown) -> None:
     root = Xml.Element("testsuites", name="seatrial")
     for ending in endings:
         if ending.run is not None and ending.verdict is not None:
-            root.extend(Xml.parse(render(ending.run)).getroot())
+            for suite in Xml.parse(render(ending.run)).getroot():
+                suite.set("name", f"{suite.get('name')}, seed {ending.seed}")
+                root.append(suite)
         else:
             root.append(_junit_error(ending))
     for count in ("tests", "failures", "errors"):

@@ -50,13 +50,17 @@ def command(
     imported, and the verdict tells what is missing. The exit code is 0 when there is a folder.
     """
     from harness import registry
+    from harness.consoles import working
     from harness.importers import _folder
     from harness.session import say
 
     read = registry.load("importer", name)
     _folder.see_that_it_is_free(out)
-    recording = read(file)
-    run = _folder.write(recording, file, name, out, initial, contract)
+    with working(f"importing {file.name}") as step:
+        step("reading")
+        recording = read(file)
+        step(f"writing {len(recording.events):,} events")
+        run = _folder.write(recording, file, name, out, initial, contract)
     said = recording.slips.first[:MOST_SAID]
     for slip in said:
         say(f"{file} {slip}")

@@ -110,13 +110,16 @@ def _plain(kind: str) -> Iterator[dict[str, Any]]:
 def _verify(faults: tuple[str, ...] | None, runs: Path, as_json: bool, **flags: Any) -> int:
     if faults is not None and not faults:
         raise BadRequest("--faults names no fault; name some, or leave it out to verify all")
+    from harness.consoles import announce
     from harness.live import Live
+    from harness.session import likely_s
     from harness.verify_view import show
     from harness.verifying import planned, verified
 
     tables = {name: merged(flags.pop(name)) for name in ("bed", "settings")}
     trial = request("", {"name": "verify", **flags, **tables}).trial
-    planned(trial, faults or ())  # what can not be is refused before anything is shown
+    asked, _ = planned(trial, faults or ())  # refused before anything is shown
+    announce(likely_s(asked.trial))
     with Live(trial) as live:
         seen = verified(trial, faults or (), runs, live.update)
     if as_json:

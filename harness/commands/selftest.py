@@ -1,11 +1,14 @@
 """`seatrial selftest`: is every planted bug caught, and the sound build not?"""
 
 import json
+import os
 from pathlib import Path
 
 import click
 
 from harness.options import runs_option
+
+SIMULATED_S, REAL_S = 25.0, 150.0  # for one mutant and the sound build, about
 
 
 @click.command("selftest", short_help="Catch every planted bug, and blame no sound build.")
@@ -31,6 +34,7 @@ def command(
     Exit code 0 when every mutant was caught and no sound build was blamed, 1 when it was otherwise,
     2 when that is undecided. Ctrl-C ends it, and the run that is under way then is no evidence.
     """
+    from harness.consoles import announce
     from harness.doctor import refuse_unready
     from harness.runs import writable
     from harness.selftest import Course, cases, cheapest, conduct, of_hosts
@@ -43,6 +47,9 @@ def command(
     for kind in sorted({case.hosts for case in chosen}):
         refuse_unready(kind, {}, runs)
     writable(runs)
+    real = sum(case.is_real for case in chosen)
+    workers = min(jobs, os.cpu_count() or 1)
+    announce(SIMULATED_S * (len(chosen) - real) / workers + REAL_S * real)
     course = Course(chosen)
     with stoppable(course.interrupt):
         conduct(course, jobs, runs, Watched())

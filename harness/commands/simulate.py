@@ -1,7 +1,9 @@
 """`seatrial simulate`: thousands of seeds in simulated worlds."""
 
 import json
+import os
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +62,12 @@ def command(
     from harness.campaign import Campaign, conduct, edition
     from harness.campaign_view import Watched, appended, show
     from harness.checkpoint import checkpointed
+    from harness.consoles import announce
     from harness.evidence import noted, summed
     from harness.runs import writable
+    from harness.session import likely_s
     from harness.stopping import stoppable
+    from harness.tally import many
 
     fields, beneath = given(flags), defaults(flags)
     if not looks_like_file(what) and "duration_s" not in beneath.table:
@@ -74,6 +79,9 @@ def command(
     seeds = tuple(dict.fromkeys(seeds))
     campaign = Campaign(asked.trial, seeds, jobs, asked.plan_text, within_s, to_the_end)
     campaign.refuse()
+    each_s = likely_s(replace(asked.trial, hosts="simulated"))
+    total_s = len(seeds) * each_s / min(jobs, os.cpu_count() or 1)
+    announce(min(total_s, within_s or total_s), many(len(seeds), "seed"))
     writable(runs)
     with (
         appended(summary) as append,

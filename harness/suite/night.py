@@ -2,12 +2,14 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
+from harness.consoles import announce
 from harness.contents import contents
 from harness.errors import BadRequest, SeatrialError
 from harness.preflight import refuse_impossible
@@ -16,13 +18,14 @@ from harness.runs import writable
 from harness.session import say
 from harness.suite.absent import absent
 from harness.suite.cells import chosen, read_suite
-from harness.suite.course import Budget, Course, conduct, turns
+from harness.suite.course import Budget, Course, Turn, conduct, likely_s, turns
 from harness.suite.expected import Expected
 from harness.suite.log import SuiteLog
 from harness.suite.record import Record
 from harness.suite.row import NOT_RUN, Row
 from harness.suite.trend import Night, came, changes, nights, remember
 from harness.suite.view import keep, markdown, plain, sentence, show
+from harness.tally import many
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool =
     missing = [turn for turn in course.asked if turn.key not in course.rows]
     course.absent = absent(missing, runs, known=bool(course.rows))
     writable(runs)
+    _announce(missing, course, asked.budget)
     if asked.record:
         Record.refuse_unwritable(asked.record)
     with ExitStack() as open_files:
@@ -80,6 +84,14 @@ def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool =
         show(course, changed)
         say(f"the summary is kept in {kept}.md, .json and .xml (JUnit)")
     return course.exit_code
+
+
+def _announce(missing: Sequence[Turn], course: Course, budget: Budget) -> None:
+    """Say how many runs there are to carry out, and about how long they take."""
+    left = [turn for turn in missing if turn.key not in course.absent]
+    total_s = sum(likely_s(turn, tuple(course.rows.values())) for turn in left)
+    total_s = total_s if budget.time_s is None else min(total_s, budget.time_s)
+    announce(total_s, many(len(left), "run"))
 
 
 def _refuse(cell: Expected, suite: Path) -> None:
