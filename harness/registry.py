@@ -289,15 +289,27 @@ def _innermost(lines: list[_Line]) -> _Line | None:
 def _owner(at: _Line, lines: list[_Line]) -> str:
     """The plug-in that a line belongs to: `the fault 'pause'`."""
     package = _outside().get(at.top)
-    if not package and not any(at.module.startswith(f"{k.package}.") for k in KINDS.values()):
-        return "Seatrial itself"
-    of = f" of the package {package}" if package else ""
-    named = {
-        path: f"the {kind} {name!r}" for kind in KINDS for name, path in _modules(kind).items()
-    }
-    theirs = (named[each.module] for each in reversed(lines) if each.module in named)
+    kind = next((k for k in KINDS.values() if at.module.startswith(f"{k.package}.")), None)
+    near = [
+        each
+        for each in reversed(lines)
+        if (kind and each.module.startswith(f"{kind.package}.")) or (package and each.top == at.top)
+    ]
     default = "a plug-in" if package else "Seatrial itself"
-    return f"{next(theirs, default)}{of}"
+    named = next(filter(None, (_named(each.module) for each in near)), default)
+    return f"{named} of the package {package}" if package else named
+
+
+def _named(module: str) -> str:
+    """The plug-in whose module it is. Imports nothing: nodes do not have every package of ours."""
+    for kind in KINDS.values():
+        package, _, last = module.rpartition(".")
+        if package == kind.package and not last.startswith("_"):
+            return f"the {kind.name} {_name(last)!r}"
+        for entry in entry_points(group=f"seatrial.{kind.name}"):
+            if entry.value == module:
+                return f"the {kind.name} {entry.name!r}"
+    return ""
 
 
 _OURS = {kind.package.partition(".")[0] for kind in KINDS.values()}

@@ -1,5 +1,7 @@
 """Plug-ins by name: what they declare, and whose line an exception is told with."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -90,6 +92,25 @@ def test_an_exception_is_told_with_the_line_of_the_plug_in(says: str) -> None:
         assert words.startswith(before), words
         assert after in words
         assert f"{type(caught.value).__name__}: " in words
+
+
+def test_a_node_tells_an_exception_without_the_packages_that_it_lacks() -> None:
+    """A client's node has harness and clusters alone: naming the plug-in imports no other."""
+    program = """
+import sys
+from harness import registry
+
+for name in ("nemesis", "checkers", "reports"):
+    sys.modules[name] = None
+try:
+    registry.load("system", "redis")(1)
+except AttributeError as e:
+    print(registry.blamed(e))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.startswith("the system 'redis' failed at "), ran.stdout
 
 
 def test_our_own_errors_speak_for_themselves() -> None:
