@@ -19,7 +19,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 NIGHTLY = ROOT / ".github" / "workflows" / "nightly.yml"
 NIGHT = ROOT / ".ci" / "night"
 SUITES = ROOT / "docs" / "suites.md"
-PARTS = ("trials", "published", "campaign", "benchmarks")
+PARTS = ("trials", "published", "campaign", "benchmarks", "hosts")
 
 
 def job(workflow: Path = NIGHTLY) -> dict[str, Any]:
@@ -156,6 +156,21 @@ def test_the_suites_of_a_night_share_its_budget(bare: Path) -> None:
     assert [line.split()[3] for line in asked] == ["3600s", "1s", "1s"]
 
 
+def test_the_hosts_of_a_night_get_the_published_trial(bare: Path) -> None:
+    """Some of its cells, with what is left of the budget; the exit code is the labs'."""
+    script = bare / "tests" / "labs" / "night.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("import sys\nprint(*sys.argv[1:])\nsys.exit(2)\n")
+    sudo = bare / "bin" / "sudo"
+    sudo.write_text('#!/bin/sh\nshift 2\nexec "$@"\n')
+    sudo.chmod(0o755)
+    ran = _night(bare, "hosts", PUBLISHED="p.toml", CELLS="kill", BUDGET="3h", SUMMARY="s.md")
+    assert ran.returncode == 2, ran.stderr
+    words = ran.stdout.split()
+    assert words[:4] == ["--budget-time", "7200s", "--summary", "s.md"]
+    assert words[4:] == ["--suite", "p.toml", "--only", "kill", "--share", "0.25"]
+
+
 def test_a_budget_that_is_none_is_refused(bare: Path) -> None:
     """Before anything is run."""
     ran = _night(bare, "trials", BUDGET="soon")
@@ -177,7 +192,7 @@ def test_a_part_that_is_not_there_is_refused(bare: Path) -> None:
     """254, and a line that names those that are."""
     ran = _night(bare, "tirals")
     assert ran.returncode == 254
-    assert "trials published campaign benchmarks small" in ran.stderr
+    assert "trials published campaign benchmarks hosts small" in ran.stderr
 
 
 SHORT = """\
@@ -206,7 +221,8 @@ def test_their_steps_work(tmp_path: Path) -> None:
     }
     try:
         asked = [(step, "") for step in steps() if ".ci/night" not in step]
-        asked += [(step, part) for part in PARTS for step in steps() if ".ci/night" in step]
+        parts = [part for part in PARTS if part != "hosts"]  # docker, ssh and Spark: minutes
+        asked += [(step, part) for part in parts for step in steps() if ".ci/night" in step]
         asked += [(step, "small") for step in steps(WORKFLOWS[-1]) if ".ci/night" in step]
         for step, part in asked:
             if not step.startswith("sudo sysctl"):  # the machine's own, which a test must not touch

@@ -1,11 +1,16 @@
 """`seatrial suite`: many trials, each with the verdict expected of it."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.commands._names import names_of
 from harness.errors import BadRequest
-from harness.options import Duration, Real, Size, Words, runs_option
+from harness.options import Duration, Pairs, Real, Size, Words, merged, runs_option
+
+if TYPE_CHECKING:
+    from harness.suite.cells import Place
 
 
 def _only(
@@ -15,6 +20,18 @@ def _only(
     if words is not None and not words:
         raise BadRequest("--only names no run; say a part of a run's name, or leave it out")
     return words or ()
+
+
+def _place(hosts: str | None, bed: tuple[dict[str, Any], ...]) -> "Place | None":
+    from harness import registry
+    from harness.suite.cells import Place
+
+    if hosts is None:
+        if bed:
+            raise BadRequest("--bed is an option of the hosts that --hosts names; name them, too")
+        return None
+    registry.module("hosts", hosts)  # refused here rather than once for each run
+    return Place(hosts, merged(bed))
 
 
 @click.command("suite", short_help="Run a list of trials with expected verdicts.")
@@ -38,6 +55,19 @@ def _only(
     type=Real(0, 1, min_open=True),
     show_default="as the suite file says",
     help="Of all rounds: 0.1.",
+)
+@click.option(
+    "--hosts",
+    show_default="as the suite file says",
+    shell_complete=names_of("hosts"),
+    help="Where all of them run.",
+)
+@click.option(
+    "--bed",
+    type=Pairs(),
+    multiple=True,
+    show_default="none",
+    help="An option of the hosts, with --hosts.",
 )
 @click.option(
     "--budget-time",
@@ -74,6 +104,8 @@ def command(
     repeat: int,
     scale: float | None,
     share: float | None,
+    hosts: str | None,
+    bed: tuple[dict[str, Any], ...],
     time_s: float | None,
     disk_bytes: float | None,
     record: Path | None,
@@ -97,5 +129,6 @@ def command(
     asked = Asked(
         path_of("suite", str(file)),
         *(only, repeat, scale, share, Budget(time_s, disk_bytes), record, not no_report),
+        place=_place(hosts, bed),
     )
     return night(asked, runs, summary, as_json)

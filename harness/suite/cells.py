@@ -25,8 +25,8 @@ not run at all.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from dataclasses import fields as fields_of
-from dataclasses import replace
 from itertools import count, product
 from os.path import isfile as is_file
 from pathlib import Path
@@ -61,11 +61,25 @@ def chosen(cells: Sequence[Expected], only: Sequence[str]) -> tuple[Expected, ..
     return tuple(cell for cell in cells if any(word in cell.title for word in only))
 
 
+@dataclass(frozen=True)
+class Place:
+    """Hosts that all runs of a suite go to instead of their own."""
+
+    hosts: str
+    bed: Mapping[str, Any]
+
+    def moved(self, cell: Expected) -> Expected:
+        """The run on these hosts, and with that in its name."""
+        trial = replace(cell.asked.trial, hosts=self.hosts, bed=self.bed)
+        title = f"{cell.title} on {self.hosts}"
+        return replace(cell, asked=replace(cell.asked, trial=trial), name=title)
+
+
 def read_suite(
-    path: Path, by: float | None = None, share: float | None = None
+    path: Path, by: float | None = None, share: float | None = None, place: Place | None = None
 ) -> tuple[Expected, ...]:
     """The runs of a suite file, at its own pace or at this one, with its share of the rounds or
-    this one. BadRequest says which entry is wrong and how."""
+    this one, on their own hosts or in this place. BadRequest says which entry is wrong and how."""
     text = text_of(path, "the suite file")
     table = parsed(text, str(path))
     _refuse_other_files(table, path)
@@ -82,7 +96,8 @@ def read_suite(
             if "name" in entry:
                 _refuse_same(named, cell, where)
             asked = _about(where, scaled, cell.asked, pace)
-            cells.append(replace(cell, asked=asked, name=f"{cell.title}{told}"))
+            made = replace(cell, asked=asked, name=f"{cell.title}{told}")
+            cells.append(place.moved(made) if place else made)
     return tuple(_told_apart(cells))
 
 

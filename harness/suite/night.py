@@ -17,7 +17,7 @@ from harness.reading import shown
 from harness.runs import writable
 from harness.session import say
 from harness.suite.absent import absent
-from harness.suite.cells import chosen, read_suite
+from harness.suite.cells import Place, chosen, read_suite
 from harness.suite.course import Budget, Course, Turn, conduct, likely_s, turns
 from harness.suite.expected import Expected
 from harness.suite.log import SuiteLog
@@ -40,11 +40,12 @@ class Asked:
     budget: Budget = field(default_factory=Budget)
     record: Path | None = None
     page: bool = True
+    place: Place | None = None
 
 
 def night(asked: Asked, runs: Path, summary: Path | None = None, as_json: bool = False) -> int:
     """Carry out the suite, as far as it goes; the exit code."""
-    cells = read_suite(asked.suite, asked.scale, asked.share)
+    cells = read_suite(asked.suite, asked.scale, asked.share, asked.place)
     picked = chosen(cells, asked.only)
     others = tuple(cell for cell in cells if cell not in picked)
     course = Course(

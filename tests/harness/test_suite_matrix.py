@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BadRequest
-from harness.suite.cells import chosen, read_suite
+from harness.suite.cells import Place, chosen, read_suite
 
 MATRIX = """
 [scale]
@@ -56,6 +56,14 @@ def test_every_cell_of_a_matrix_is_a_run(suite: Path) -> None:
     assert last.settings == {"timeScale": 0.5, "controllerType": "jraft"}
     assert last.duration_s == 10.0
     assert len({(cell.key) for cell in cells}) == 7
+
+
+def test_a_suite_goes_to_other_hosts(suite: Path) -> None:
+    """Every run, with the options of those hosts in place of its own, and with that in its name."""
+    cells = read_suite(suite, place=Place("docker", {"network": "x"}))
+    assert {cell.asked.trial.hosts for cell in cells} == {"docker"}
+    assert cells[0].asked.trial.bed == {"network": "x"}
+    assert cells[0].title == "safe/one/dledger on docker"
 
 
 def test_another_pace_is_another_run(suite: Path) -> None:
