@@ -44,6 +44,8 @@ LOG_FIELDS: dict[str, tuple[Any, int]] = {
     "invoked": (np.int64, -1),  # t(o) is later than this
     "acked": (np.int64, NEVER),  # and earlier than these
     "seen": (np.int64, NEVER),
+    "epoch": (np.int32, -1),  # of the record there, as clients were told
+    "stored": (np.int64, -1),  # its store time
     "marks": (np.uint8, 0),
 }
 SEND, POLL, READ = int(F.SEND), int(F.POLL), int(F.READ)  # as kernels take them
@@ -51,6 +53,7 @@ INVOKE, OK = int(Type.INVOKE), int(Type.OK)
 CONFLICT, FRESH = 1, 2  # marks
 # in an imported history: somebody was given the message there; it is no certain one; it is lost
 GIVEN, UNSURE, LOST = 4, 8, 16
+RESTAMPED = 32  # two epochs or two store times of one record
 SEND_FIELDS: dict[str, tuple[Any, int]] = {"invoked": (np.int64, -1)}
 
 
@@ -89,7 +92,7 @@ class Bounds:
         if self._known.gone:
             place[self._known.gone.holds(rows.value)] = -1
         sent, at = self._sends.at(send), self.offsets.at(place)
-        columns = (rows.value, rows.t, rows.type, rows.f)
+        columns = (rows.value, rows.t, rows.type, rows.f, rows.epoch, rows.arg)
         bounds = (self.offsets[name] for name in LOG_FIELDS)
         _bind(at, sent, *columns, self._sends["invoked"], *bounds)
 
@@ -184,11 +187,15 @@ def _bind(
     t: Ints,
     kind: Ints,
     f: Ints,
+    epoch: Ints,
+    arg: Ints,
     began: Ints,
     values: Ints,
     invoked: Ints,
     acked: Ints,
     seen: Ints,
+    epochs: Array,
+    stored: Ints,
     marks: Array,
 ) -> None:
     """Rows of sends, and of who saw what. `at`: of their offsets, or -1; `sent`: of sends."""
@@ -198,10 +205,17 @@ def _bind(
             began[send] = t[i]
         if here < 0:
             continue
+        told = arg[i] if send < 0 else -1  # the store time, which only readers are told
         if values[here] < 0:  # every offset has one value
             values[here] = value[i]
         elif values[here] != value[i]:
             marks[here] |= CONFLICT
+        elif (min(epochs[here], epoch[i]) >= 0 and epochs[here] != epoch[i]) or (
+            min(stored[here], told) >= 0 and stored[here] != told
+        ):
+            marks[here] |= RESTAMPED
+        epochs[here] = max(epochs[here], epoch[i])
+        stored[here] = max(stored[here], told)
         if send >= 0:
             invoked[here] = max(invoked[here], began[send])
             acked[here] = min(acked[here], t[i])
@@ -216,6 +230,10 @@ def absorb(mine: Block, other: Block) -> None:
     both = (mine["value"] >= 0) & (other["value"] >= 0)
     mine["marks"] |= other["marks"]
     mine["marks"][both & (mine["value"] != other["value"])] |= CONFLICT
+    for name in ("epoch", "stored"):
+        known = both & (mine[name] >= 0) & (other[name] >= 0)
+        mine["marks"][known & (mine[name] != other[name])] |= RESTAMPED
+        mine[name] = np.maximum(mine[name], other[name])
     missing = mine["value"] < 0
     lower = both & (other["value"] < mine["value"])
     mine["value"] = np.where(missing | lower, other["value"], mine["value"])
@@ -253,12 +271,14 @@ class Sweep:
     shelf: Shelf | None = None
     length: int = 0
     conflicts: int = 0
+    restamped: int = 0
     reordered: int = 0
     impossible: int = 0
     fresh: int = 0
     fresh_first: int = -1
     fresh_last: int = -1
     conflict_offsets: list[int] = field(default_factory=list)
+    restamped_offsets: list[int] = field(default_factory=list)
     reorderings: list[Inversion] = field(default_factory=list)
     contradictions: list[Inversion] = field(default_factory=list)
     _latest: tuple[int, int, int] = (-1, -1, -1)  # greatest lower bound so far: at, offset, value
@@ -286,6 +306,10 @@ class Sweep:
         self.conflicts += int(conflict.sum())
         room = self.sample - len(self.conflict_offsets)
         self.conflict_offsets += (first + np.flatnonzero(conflict)[:room]).tolist()
+        restamped = np.flatnonzero(((block["marks"] & RESTAMPED) != 0) & ~conflict)
+        self.restamped += len(restamped)
+        room = self.sample - len(self.restamped_offsets)
+        self.restamped_offsets += (first + restamped[:room]).tolist()
         fresh = np.flatnonzero(block["marks"] & FRESH)
         if len(fresh):
             self.fresh += len(fresh)
@@ -325,6 +349,8 @@ class Sweep:
             "impossible": self.impossible,
             "holes": self.holes,
             "conflict_offsets": self.conflict_offsets,
+            "restamped": self.restamped,
+            "restamped_offsets": self.restamped_offsets,
             "reorderings": [asdict(inversion) for inversion in self.reorderings],
             "contradictions": [asdict(inversion) for inversion in self.contradictions],
         }

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 BLOCKS_OF_KEY = OFFSET_BITS - BLOCK_BITS
 REMARK = -1  # in place of a block's number: what a task found out by itself
 STEPS = NEVER  # in place of a block's number: odd steps, which sort behind the blocks
-ASKED = ("t", "process", "op", "type", "f", "key", "value", "offset")  # columns of ops
+# columns of ops
+ASKED = ("t", "process", "op", "type", "f", "key", "value", "offset", "epoch", "arg")
 PARTIALS = pa.schema([("key", pa.int64()), ("block", pa.int64()), ("packed", pa.binary())])
 LINES = pa.schema([("line", pa.string())])
 
@@ -77,6 +78,7 @@ class Logbook:
 
     counts: Mapping[str, int]
     conflicts: tuple[tuple[int, int], ...] = ()  # key, offset
+    restamped: tuple[tuple[int, int], ...] = ()  # the same
     reorderings: tuple[tuple[int, Inversion], ...] = ()  # key, entries
     contradictions: tuple[tuple[int, Inversion], ...] = ()
     backwards: tuple[Backwards, ...] = ()
@@ -242,6 +244,7 @@ def add_up(lines: list[dict[str, Any]], names: Mapping[str, Any]) -> Logbook:
     return Logbook(
         counts=dict(counts),
         conflicts=shown("conflict_offsets"),
+        restamped=shown("restamped_offsets"),
         reorderings=tuple((key, Inversion(**i)) for key, i in shown("reorderings")),
         contradictions=tuple((key, Inversion(**i)) for key, i in shown("contradictions")),
         backwards=tuple(sorted(backwards, key=lambda b: (b.t, b.op, b.offset))[:SAMPLE]),

@@ -66,7 +66,10 @@ GIVEN_TWICE = int(Seen.GIVEN_TWICE)
 MESSAGE_FIELDS: dict[str, tuple[Any, int]] = {"flags": (np.uint64, 0), "place": (np.int64, -1)}
 
 
-COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "offset", "pos", "mop", "attempts")
+COLUMNS = (
+    *("t", "process", "op", "type", "f", "key", "value", "offset", "pos", "mop", "attempts"),
+    *("epoch", "arg"),
+)
 
 
 class Rows:
@@ -84,6 +87,8 @@ class Rows:
     pos: Ints
     mop: Ints
     attempts: Ints
+    epoch: Ints
+    arg: Ints
 
     def __init__(self, columns: Mapping[str, Ints], at: Ints | None = None) -> None:
         self._columns, self._at = columns, at

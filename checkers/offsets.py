@@ -4,7 +4,9 @@ too.
 An offset holds one message for ever (`OFFSET_CONFLICT`), whether clients say otherwise, or a
 replica's own log does. A message acknowledged at the first attempt is where the acknowledgement
 said (`OFFSET_MOVED`). In no replica's log is an offset missing between the first and the last one
-of a queue (`OFFSET_GAP`); offsets that only the fresh reader was not given are counted as holes.
+of a queue (`OFFSET_GAP`). The epoch and the store time of the message at an offset are the same in
+every answer (`RECORD_CHANGED`). Offsets that only the fresh reader was not given are counted as
+holes.
 
 A new master has to number messages from the end of its whole log, seen by consumers or not, before
 it takes the first one; the original got that wrong three times (apache/rocketmq#6344, #6609,
@@ -30,7 +32,7 @@ from harness.verdict import Finding, Result
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEMAND = "order-per-queue"
+DEMAND, INTEGRITY = "order-per-queue", "integrity"
 MOST_GAPS = 20
 
 
@@ -41,6 +43,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     values = {where: _unseen_first(some, found) for where, some in values.items()}
     findings = [
         *_conflicts(book, held, values),
+        *_restamped(book),
         *_moved(history, found, spark),
         *(gaps or _holes(book)),
     ]
@@ -50,7 +53,9 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
 
 PLUGIN = CheckerPlugin(
     check=check,
-    findings=frozenset({"OFFSET_CONFLICT", "OFFSET_GAP", "OFFSET_HOLE", "OFFSET_MOVED"}),
+    findings=frozenset(
+        {"OFFSET_CONFLICT", "OFFSET_GAP", "OFFSET_HOLE", "OFFSET_MOVED", "RECORD_CHANGED"}
+    ),
     decides=frozenset(),
 )
 
@@ -84,6 +89,15 @@ def _conflicts(
             for key, at in rows
         ),
     )
+
+
+def _restamped(book: Logbook) -> Iterator[Finding]:
+    count = book.count("restamped")
+    if count:
+        what = "1 message has" if count == 1 else f"{count:,} messages have"
+        message = f"{what} one epoch or store time for some clients and another for others"
+        rows = tuple({"queue": book.queue(key), "offset": at} for key, at in book.restamped)
+        yield Finding("RECORD_CHANGED", count, message, INTEGRITY, rows)
 
 
 def _moved(history: History, found: Survey, spark: "SparkSession | None") -> Iterator[Finding]:

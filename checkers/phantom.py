@@ -108,8 +108,8 @@ def _own(book: Logbook) -> Iterator[Finding]:
 
 
 def _corrupted(history: History) -> Iterator[Finding]:
-    """Readers verify each body against the value it claims, and note what does not fit. A message
-    counts once, however many receive it."""
+    """Readers verify body and key of each message against the value it claims. A message counts
+    once, however many receive it."""
     keys = history.names.get("keys", ())
     rows: dict[tuple[int, Any], dict[str, Any]] = {}
     spans: dict[tuple[int, Any], tuple[int, int]] = {}
@@ -123,10 +123,11 @@ def _corrupted(history: History) -> Iterator[Finding]:
     if not rows:
         return
     what = "1 message was" if len(rows) == 1 else f"{len(rows):,} messages were"
+    parts = " or ".join(sorted({row.get("damaged", "body") for row in rows.values()}))
     yield Finding(
         "CORRUPTED",
         len(rows),
-        f"{what} received with another body than was sent",
+        f"{what} received with another {parts} than was sent",
         INTEGRITY,
         tuple(rows.values())[:SAMPLE],
         spans=tuple(spans.values()),

@@ -211,7 +211,8 @@ class Crew:
     ) -> None:
         t = self._clock_ns() - self._earliest_ns
         offset, epoch = message.offset, message.epoch
-        self._append((t, process, op, _OK, f, key, value, -1, offset, pos, -1, epoch, -1, -1))
+        stored = message.stored_ms
+        self._append((t, process, op, _OK, f, key, value, stored, offset, pos, -1, epoch, -1, -1))
         if f == _POLL:
             self.tally.polled += 1
 

@@ -25,14 +25,17 @@ class Randomness(Protocol):
     def randrange(self, stop: int) -> int: ...
 
 
-def arrivals(random: Randomness, rate_per_s: float) -> Iterator[float]:
-    """Seconds since the load began at which operations are due; rate 0: at once, always."""
+def arrivals(random: Randomness, rate_per_s: float, burst: int = 1) -> Iterator[float]:
+    """Seconds since the load began at which operations are due; rate 0: at once, always.
+
+    `burst`: so many are due at the same instant; the rate stays what it is.
+    """
     if rate_per_s <= 0:
         yield from repeat(0.0)
     at_s = 0.0
     while True:
-        at_s += random.expovariate(rate_per_s)
-        yield at_s
+        at_s += random.expovariate(rate_per_s / burst)
+        yield from repeat(at_s, burst)
 
 
 class Skipped:

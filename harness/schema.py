@@ -34,7 +34,7 @@ OPS = pa.schema(
         pa.field("f", pa.int8(), nullable=False),  # operation.F
         ("key", pa.int32()),  # a topic-queue or an object
         ("value", pa.int64()),
-        ("arg", pa.int64()),  # second value: cas; a lock's lease
+        ("arg", pa.int64()),  # second value: cas; a lock's lease; a given message's store time, ms
         ("offset", pa.int64()),
         ("pos", pa.int32()),  # index in a polled batch
         ("mop", pa.int32()),  # index in a transaction
@@ -79,7 +79,7 @@ REPLICAS = pa.schema(
         ("offset", pa.int64()),
         ("value", pa.int64()),
         ("epoch", pa.int32()),
-        ("crc", pa.int64()),
+        ("crc", pa.int64()),  # of what else a record holds: Flotilla's of key, body and store time
     ]
 )
 

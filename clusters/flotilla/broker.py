@@ -91,7 +91,12 @@ class Broker:
         patience = Patience(config.slave_timeout_s, config.sync_flush_timeout_s)
         self._sends = WaitingSends(patience, rules.outcome_of)
         self._pulls = Pulls(
-            config, self._store, replica.catalog, self.is_master, self._slave_to_read
+            config,
+            self._store,
+            replica.catalog,
+            self.is_master,
+            self._slave_to_read,
+            rules.next_pull_offset,
         )
         self._mastery: Mastery | None = None
         self._promoting = False

@@ -82,6 +82,11 @@ def may_adopt(ours: Version, theirs: Version) -> bool:
     return theirs > ours
 
 
+def commit_moves(offset: int, known: int) -> bool:
+    """Does a commit of `offset` move a group that stands at `known`? Forwards only."""
+    return offset > known
+
+
 class Damaged(ValueError):
     """A file of the catalog can not be read; the text says which and why."""
 
@@ -89,11 +94,18 @@ class Damaged(ValueError):
 class Catalog:
     """A broker's metadata; `topics` are looked up for every send."""
 
-    def __init__(self, store: str, files: Files, made_at_start: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        store: str,
+        files: Files,
+        made_at_start: Mapping[str, int],
+        commit_moves: Callable[[int, int], bool] = commit_moves,
+    ) -> None:
         self.version = Version()
         self.topics: dict[str, int] = dict(made_at_start)
         self.groups: dict[str, tuple[str, ...]] = {}
         self._store, self._files = store, files
+        self._commit_moves = commit_moves
         self._offsets: dict[Place, int] = {}
         self._unsaved: set[str] = set()
         self._saving = asyncio.Lock()
@@ -138,7 +150,7 @@ class Catalog:
         place, offset = (str(group_name), str(topic_name), int(queue)), int(change.value)
         if place[1] not in self.topics:
             return  # it was deleted meanwhile
-        if change.what == "reset" or offset > self._offsets.get(place, -1):
+        if change.what == "reset" or self._commit_moves(offset, self._offsets.get(place, -1)):
             self._offsets[place] = offset
             self._unsaved.add(OFFSETS_FILE)
 

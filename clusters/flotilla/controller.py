@@ -179,7 +179,7 @@ class Controller:
         return taken.reply
 
     def _snapshot(self) -> bytes:
-        return controller_snapshot.pack(self._agreed)
+        return controller_snapshot.pack(self._agreed, self._rules.set_in_snapshot)
 
     def _restore(self, data: bytes) -> None:
         self._agreed = controller_snapshot.unpack(data)

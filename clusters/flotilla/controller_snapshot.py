@@ -5,17 +5,18 @@ the table of the living where it is agreed on.
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from .agreed import Agreed
-from .controller_state import BrokerSet, Member
+from .controller_state import BrokerSet, Member, set_in_snapshot
 from .liveness import Living
 
 
-def pack(agreed: Agreed) -> bytes:
+def pack(agreed: Agreed, in_snapshot: Callable[[BrokerSet], BrokerSet] = set_in_snapshot) -> bytes:
     content = {
-        "sets": {name: asdict(row) for name, row in agreed.sets.items()},
+        "sets": {name: asdict(in_snapshot(row)) for name, row in agreed.sets.items()},
         "registers": agreed.registers,
         "living": agreed.living.fields(),
     }

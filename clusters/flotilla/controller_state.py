@@ -194,6 +194,11 @@ def _without(row: BrokerSet, broker_ids: Sequence[int]) -> BrokerSet:
     return row if members else replace(row, founded_epoch=row.master_epoch)
 
 
+def set_in_snapshot(row: BrokerSet) -> BrokerSet:
+    """Return the row of a broker set as a snapshot of the controllers' log keeps it: all of it."""
+    return row
+
+
 def replica_info(name: str, row: BrokerSet, alive: Mapping[int, bool]) -> Json:
     """What brokers and operators are told about a set."""
     master = row.members.get(row.master_id) if row.master_id is not None else None

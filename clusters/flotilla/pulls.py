@@ -21,7 +21,7 @@ from .catalog import Catalog
 from .config import Config
 from .net import Connection
 from .pace import LONGEST_WAIT_S
-from .store.consume_queue import Key
+from .store.consume_queue import Key, next_pull_offset
 from .store.message_store import MessageStore
 from .wire import Message, Op, Pull, Pulled, Status
 
@@ -53,12 +53,13 @@ class Pulls:
         catalog: Catalog,
         is_master: Callable[[], bool],
         slave_to_read: Callable[[], int],
+        next_offset: Callable[[int, int, int, int], int] = next_pull_offset,
     ) -> None:
         """`slave_to_read`: the id of the slave for those who lag; 0: there is none."""
         self._reads_slave = config.slave_read_enable
         self._in_memory_bytes = config.in_memory_bytes * config.in_memory_max_ratio // 100
         self._is_master, self._slave_to_read = is_master, slave_to_read
-        self._store, self._catalog = store, catalog
+        self._store, self._catalog, self._next_offset = store, catalog, next_offset
         self._loop = asyncio.get_running_loop()
         self._parked: dict[Key, dict[int, _Parked]] = {}
         self._next = 0
@@ -115,8 +116,8 @@ class Pulls:
             return Pulled(Status.PULL_NOT_FOUND, pull.offset, low, high)
         messages = tuple(Message(*payload) for payload in found)
         suggested = self._suggested(key, pull.offset, count) if self._reads_slave else 0
-        after = found[-1].queue_offset + 1
-        return Pulled(Status.SUCCESS, after, low, high, messages, suggested)
+        after = self._next_offset(found[-1].queue_offset, len(found), count, high)
+        return Pulled(Status.SUCCESS, after, low, high, messages, suggested, pull.times)
 
     def _unknown(self, pull: Pull) -> Status | None:
         """Why there is nothing to read from; what a slave does not know, its master may."""

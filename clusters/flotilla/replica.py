@@ -31,7 +31,7 @@ class Replica:
     ) -> None:
         self.store = store
         self.epochs = epochs
-        self.catalog = Catalog(config.store, ports.files, config.topics)
+        self.catalog = Catalog(config.store, ports.files, config.topics, rules.commit_moves)
         self._rules = rules
         self._events = events
         self._file = EpochFile(config.store, ports.files)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from . import (
     alter,
     catalog,
+    controller_state,
     elect,
     epochs,
     ha_protocol,
@@ -32,7 +33,7 @@ from .quorum import LogPosition, Patience
 from .raft import membership, votes
 from .raft.messages import Entry, VoteRequest
 from .raft.votes import Vote, Voter
-from .store import checkpoint, consume_queue, record
+from .store import checkpoint, consume_queue, flushing, record
 from .sync_state import Progress, SyncState
 from .wire import Status
 
@@ -60,6 +61,7 @@ class Rules:
         [BrokerSet, Alteration, Callable[[int], Standing]], tuple[Status, str]
     ] = alter.check_alter
     answers_alone: Callable[[bool], bool] = registers.answers_alone
+    set_in_snapshot: Callable[[BrokerSet], BrokerSet] = controller_state.set_in_snapshot
     # control plane: nameserver (registered stateVersion, the newcomer's)
     displaces: Callable[[int, int], bool] = routes.displaces
     # (of each broker: for how long it has been silent, and for how long it may be, in seconds)
@@ -105,6 +107,9 @@ class Rules:
     kept_at_promotion: Callable[[int, int], int] = consume_queue.kept_at_promotion
     log_is_whole: Callable[[int, int], bool] = checkpoint.log_is_whole
     truncation_is_durable: bool = True
+    flushed_by_write: Callable[[int, int, int], int] = flushing.flushed_by_write
+    stored_content: Callable[[bytes, bytes, bool], tuple[bytes, bytes]] = record.stored_content
+    next_pull_offset: Callable[[int, int, int, int], int] = consume_queue.next_pull_offset
     # data plane: metadata (the version that a slave holds, its master's)
     may_adopt: Callable[[catalog.Version, catalog.Version], bool] = catalog.may_adopt
     # (the version that a change leads to, what each member that may be elected holds)
@@ -113,6 +118,8 @@ class Rules:
     )
     # data plane: consumer groups (last heard at, since when it must have been, has it left)
     is_member: Callable[[float, float, bool], bool] = liveness.is_member
+    # (the offset of a commit, where its group stands)
+    commit_moves: Callable[[int, int], bool] = catalog.commit_moves
     # data plane: locks (now, until when a broker that was started may have forgotten some)
     memory_is_whole: Callable[[float, float], bool] = leases.memory_is_whole
     # (the client that holds a lock, the one that gives it back)

@@ -232,30 +232,34 @@ class Pull:
     offset: int
     max_count: int
     wait_ms: int
+    times: bool = False  # store times are wanted as well; a broker of an older edition has none
 
     _HEAD = struct.Struct(">BHqII")
 
     def pack(self) -> bytes:
         topic = self.topic.encode()
         head = (len(topic), self.queue, self.offset, self.max_count, self.wait_ms)
-        return self._HEAD.pack(*head) + topic
+        return self._HEAD.pack(*head) + topic + b"\1" * self.times
 
     @classmethod
     def unpack(cls, body: bytes) -> "Pull":
         topic_size, queue, offset, max_count, wait_ms = cls._HEAD.unpack_from(body)
-        topic = bytes(body[cls._HEAD.size : cls._HEAD.size + topic_size]).decode()
-        return cls(topic, queue, offset, max_count, wait_ms)
+        end = cls._HEAD.size + topic_size
+        topic = bytes(body[cls._HEAD.size : end]).decode()
+        return cls(topic, queue, offset, max_count, wait_ms, times=len(body) > end)
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message as a consumer sees it. `crc` is the CRC-32 of key and body in the log's record."""
+    """A message as a consumer sees it. `crc` is the CRC-32 of key and body in the log's record;
+    `stored_ms` its store time, -1 when the consumer did not ask for it."""
 
     queue_offset: int
     epoch: int
     crc: int
     key: bytes
     body: bytes
+    stored_ms: int = -1
 
 
 @dataclass(frozen=True)
@@ -263,7 +267,7 @@ class Pulled:
     """An answer to PULL: SUCCESS with messages, PULL_NOT_FOUND, or PULL_OFFSET_MOVED.
 
     `suggested`: the broker id to pull from next; 0: the master, and not sent. The first edition
-    ignores it.
+    ignores it. `times`: the store times of the messages follow, because the pull asked for them.
     """
 
     status: Status
@@ -272,6 +276,7 @@ class Pulled:
     max_offset: int
     messages: tuple[Message, ...] = ()
     suggested: int = 0
+    times: bool = False
 
     _HEAD = struct.Struct(">BqqqI")
     _ITEM = struct.Struct(">qiIHI")
@@ -286,29 +291,35 @@ class Pulled:
                 m.key,
                 m.body,
             )
-        if self.suggested:
+        if self.suggested or self.times:
             parts.append(self._SUGGESTED.pack(self.suggested))
+        if self.times:
+            parts.append(struct.pack(f">{len(self.messages)}q", *self._stored_ms()))
         return b"".join(parts)
+
+    def _stored_ms(self) -> list[int]:
+        return [m.stored_ms for m in self.messages]
 
     @classmethod
     def unpack(cls, body: bytes) -> "Pulled":
         status, next_offset, low, high, count = cls._HEAD.unpack_from(body)
         at = cls._HEAD.size
-        messages = []
+        found = []
         for _ in range(count):
             queue_offset, epoch, crc, key_size, body_size = cls._ITEM.unpack_from(body, at)
             at += cls._ITEM.size
             key_end, body_end = at + key_size, at + key_size + body_size
             if body_end > len(body):
                 raise ValueError("a PULL reply ends inside a message")
-            messages.append(
-                Message(
-                    queue_offset, epoch, crc, bytes(body[at:key_end]), bytes(body[key_end:body_end])
-                )
-            )
+            key, content = bytes(body[at:key_end]), bytes(body[key_end:body_end])
+            found.append((queue_offset, epoch, crc, key, content))
             at = body_end
-        (suggested,) = cls._SUGGESTED.unpack(body[at:]) if at < len(body) else (0,)
-        return cls(Status(status), next_offset, low, high, tuple(messages), suggested)
+        (suggested,) = cls._SUGGESTED.unpack_from(body, at) if at < len(body) else (0,)
+        at += cls._SUGGESTED.size
+        timed = at < len(body)
+        times = struct.unpack(f">{count}q", body[at:]) if timed else (-1,) * count
+        messages = tuple(Message(*m, ms) for m, ms in zip(found, times, strict=True))
+        return cls(Status(status), next_offset, low, high, messages, suggested, timed)
 
 
 def frame(op: int, request: int, body: bytes = b"") -> bytes:

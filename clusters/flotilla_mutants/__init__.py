@@ -39,6 +39,13 @@ ports that it is given.
     unlock-anybody        any client that gives a lock back frees it, also one that does not hold it
     topic-acked-early     strict metadata: a change is answered before any slave holds it
     members-never-leave   a consumer that left its group is still dealt queues, which no one reads
+    key-damaged           the key of a message is stored as zeros
+    body-damaged          a message that begins a segment is stored with another last byte
+    batch-fsync           a write of several records counts as flushed before its sync
+    pull-skips            a pull that filled its batch goes on one message too far
+    confirm-max-of-two    with one slave the confirm offset is the larger of the two positions
+    late-commit-taken     a commit of a lower offset takes its group back
+    snapshot-no-set-epoch the controllers' snapshot has every member in the SyncStateSet
 
 `Mutant.finding` is the code of a finding that convicts it. `--set mutant=NAME` gives the flaw to
 every node of a trial.
@@ -51,6 +58,7 @@ from typing import Any, cast
 
 from clusters.flotilla import elect, epochs, liveness, node, quorum, sync_state
 from clusters.flotilla.catalog import Version
+from clusters.flotilla.controller_state import BrokerSet
 from clusters.flotilla.elect import Ballot
 from clusters.flotilla.epochs import EpochTable
 from clusters.flotilla.ports import File, Files, Ports
@@ -235,6 +243,41 @@ def enter_at_once(ack: int, confirm_offset: int, epoch_start: int) -> bool:
 
 def always_a_member(heard_at: float, since: float, left: bool) -> bool:
     return True
+
+
+def key_of_zeros(key: bytes, body: bytes, begins_segment: bool) -> tuple[bytes, bytes]:
+    return bytes(len(key)), body
+
+
+def last_byte_changed(key: bytes, body: bytes, begins_segment: bool) -> tuple[bytes, bytes]:
+    if begins_segment and body:
+        body = body[:-1] + bytes([body[-1] ^ 0xFF])
+    return key, body
+
+
+def several_are_flushed(records: int, written: int, flushed: int) -> int:
+    return written if records > 1 else flushed
+
+
+def one_too_far(last: int, found: int, wanted: int, high: int) -> int:
+    return min(last + (2 if found == wanted else 1), high)
+
+
+def confirm_larger_of_two(
+    stored: int, own: int, acks: Mapping[int, int | None], members: tuple[int, ...], all_ack: bool
+) -> int:
+    known = [acks.get(member) for member in members]
+    if all_ack and len(known) == 1 and known[0] is not None:
+        return max(stored, own, known[0])
+    return sync_state.confirm_offset(stored, own, acks, members, all_ack)
+
+
+def always_moves(offset: int, known: int) -> bool:
+    return True
+
+
+def all_members_in_set(row: BrokerSet) -> BrokerSet:
+    return replace(row, sync_set=tuple(sorted(row.members)))
 
 
 def grant_at_once(now: float, forgetful_until: float) -> bool:
@@ -452,6 +495,48 @@ MUTANTS: Mapping[str, Mutant] = {
             "an election that could not be held is not tried again",
             "HEADLESS",
             replace(RULES, look_again=never_again),
+        ),
+        Mutant(
+            "key-damaged",
+            "the key of a message is stored as zeros",
+            "CORRUPTED",
+            replace(RULES, stored_content=key_of_zeros),
+        ),
+        Mutant(
+            "body-damaged",
+            "a message that begins a segment is stored with another last byte",
+            "CORRUPTED",
+            replace(RULES, stored_content=last_byte_changed),
+        ),
+        Mutant(
+            "batch-fsync",
+            "a write of several records counts as flushed before its sync",
+            "SET_LACKS_ACKED",
+            replace(RULES, flushed_by_write=several_are_flushed),
+        ),
+        Mutant(
+            "pull-skips",
+            "a pull that filled its batch goes on one message too far",
+            "READ_SKIPPED",
+            replace(RULES, next_pull_offset=one_too_far),
+        ),
+        Mutant(
+            "confirm-max-of-two",
+            "with one slave the confirm offset is the larger of the two positions",
+            "CONFIRM_WENT_BACK",
+            replace(RULES, confirm_offset=confirm_larger_of_two),
+        ),
+        Mutant(
+            "snapshot-no-set-epoch",
+            "a snapshot of the controllers' log has every member in the SyncStateSet",
+            "LOST_ACKED",
+            replace(RULES, set_in_snapshot=all_members_in_set),
+        ),
+        Mutant(
+            "late-commit-taken",
+            "a commit of a lower offset takes its group back",
+            "LATE_COMMIT_TAKEN",
+            replace(RULES, commit_moves=always_moves),
         ),
     )
 }

@@ -62,7 +62,9 @@ class FlotillaClient:
             pulled = await self._client.consumer.pull(topic, queue, offset, limit, wait_s)
         except ERRORS as e:
             return Batch(Completion(Type.FAIL, error=self._said(str(e))))
-        messages = [Received(m.queue_offset, m.epoch, m.body) for m in pulled.messages]
+        messages = [
+            Received(m.queue_offset, m.epoch, m.body, m.key, m.stored_ms) for m in pulled.messages
+        ]
         return Batch(Completion(Type.OK), messages, pulled.next_offset, pulled.max_offset)
 
     async def range(self, topic: str, queue: int) -> tuple[int, int]:

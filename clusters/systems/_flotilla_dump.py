@@ -3,6 +3,7 @@
 Writes a row for each message to OUT, in log order, and prints {"queues": [[topic, queue] ...],
 "rows": n}; a row's first number is an index into `queues`. It needs Python and the folder of our
 packages, nothing else.
+The check sum in a row covers the key, the body and the store time of the message.
 """
 
 import json
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 if TYPE_CHECKING:
     from clusters.flotilla.ports import Files
@@ -25,11 +27,12 @@ def rows(
     """A packed row for each message; queues are numbered as they are met."""
     from clusters.flotilla.store.reader import messages
 
-    for topic, queue, queue_offset, _, epoch, crc, _, body in messages(store, files):
-        index = queues.setdefault((topic, queue), len(queues))
-        value = int.from_bytes(body[:8]) if len(body) >= 8 else NO_VALUE
+    for m in messages(store, files):
+        index = queues.setdefault((m.topic, m.queue), len(queues))
+        value = int.from_bytes(m.body[:8]) if len(m.body) >= 8 else NO_VALUE
         value = value if value < 1 << 63 else NO_VALUE
-        yield ROW.pack(index, queue_offset, value, epoch, crc)
+        crc = crc32(m.stored_ms.to_bytes(8), m.crc)
+        yield ROW.pack(index, m.queue_offset, value, m.epoch, crc)
 
 
 def main() -> None:

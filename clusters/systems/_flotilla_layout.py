@@ -10,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-from clusters.systems._flotilla_profiles import Settings
+from clusters.systems._flotilla_profiles import LEARNERS, Settings
 from clusters.systems._flotilla_standing import BrokerSet
 from harness.contracts import CLIENT, Node
 from harness.dealing import Dealt
@@ -34,14 +34,21 @@ def laid_out(counts: Mapping[str, Any]) -> list[Node]:
     return [Node(f"{r}-{n + 1}", r) for r in COUNTS for n in range(wanted[r])]
 
 
-def broker_sets(nodes: Sequence[Node], sets: int, semi_sync: bool = False) -> list[BrokerSet]:
-    """The brokers dealt to sets. BadRequest when they do not fill them evenly."""
+def broker_sets(nodes: Sequence[Node], settings: Settings) -> list[BrokerSet]:
+    """The brokers dealt to sets. BadRequest when they do not fill them evenly, or when nobody of a
+    set could be elected."""
+    sets = settings.broker_sets
     brokers = [node for node in nodes if node.role == BROKER]
     if len(brokers) % sets:
         raise BadRequest(f"{len(brokers)} brokers can not be dealt evenly to {sets} broker sets")
     size = len(brokers) // sets
     blocks = [brokers[at : at + size] for at in range(0, len(brokers), size)]
-    whole = min(2, size) if semi_sync else size
+    if settings.learners >= size:
+        raise BadRequest(
+            f"the trial's settings: {LEARNERS} is {settings.learners}, but a broker set here has "
+            f"{size}, so nobody could be elected; lower it, or raise nodes.broker"
+        )
+    whole = settings.whole(size)
     return [
         BrokerSet(f"set-{n}", [b.name for b in block], {address(b): b.name for b in block}, whole)
         for n, block in enumerate(blocks, start=1)
@@ -58,7 +65,7 @@ class Layout:
     def __init__(
         self, nodes: Sequence[Node], settings: Settings, topics: Mapping[str, int], seed: int
     ) -> None:
-        self.sets = broker_sets(nodes, settings.broker_sets, settings.semi_sync)
+        self.sets = broker_sets(nodes, settings)
         self._settings, self._seed = settings, seed
         self._nodes = [node for node in nodes if node.role != CLIENT]
         self._queues = {topic: -(-count // len(self.sets)) for topic, count in topics.items()}
@@ -124,8 +131,13 @@ class Layout:
             "topics": self._queues,
             "brokerName": mine.name,
             "totalReplicas": len(mine.nodes),
+            **({"asyncLearner": True} if node.name in self._learners(mine) else {}),
             **({"zone": node.zone} if node.zone else {}),
         }
+
+    def _learners(self, mine: BrokerSet) -> Sequence[str]:
+        """The last brokers of a set, so that the first one can become its first master."""
+        return mine.nodes[len(mine.nodes) - self._settings.learners :]
 
     def _addresses(self, role: str) -> list[str]:
         return [address(n) for n in self._nodes if n.role == role]

@@ -33,8 +33,9 @@ _NODE_KEYS = frozenset(f.metadata["key"] for f in fields(Config)) - _DRIVERS
 _ANY_SIZE = 1_000_000  # of a set whose size is not known yet
 BROKER_SETS = "brokerSets"
 RETRIES = ("retryTimesWhenSendFailed", "retryTimesWhenSendAsyncFailed")
+LEARNERS = "learners"  # how many brokers of each set are copies that are never elected
 MUTANT = "mutant"  # which flaw all nodes have; unset: none
-KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS, MUTANT}
+KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS, LEARNERS, MUTANT}
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,13 @@ class Settings:
         return int(self.values.get(BROKER_SETS, 1))
 
     @property
-    def semi_sync(self) -> bool:
-        return bool(self.values.get("enableSemiSync", False))
+    def learners(self) -> int:
+        return int(self.values.get(LEARNERS, 0))
+
+    def whole(self, size: int) -> int:
+        """Return how many members the full SyncStateSet of a set of so many brokers has."""
+        electable = size - self.learners
+        return min(2, electable) if self.values.get("enableSemiSync", False) else electable
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -148,6 +154,7 @@ def _check(values: Mapping[str, Any]) -> None:
         if why := why_not(key, values[key]):
             raise BadRequest(f"the trial's settings: {why}")
     _whole(BROKER_SETS, values.get(BROKER_SETS, 1), 1)
+    _whole(LEARNERS, values.get(LEARNERS, 0), 0)
     if MUTANT in values and values[MUTANT] not in MUTANTS:
         raise UnknownName("mutant", str(values[MUTANT]), MUTANTS)
 

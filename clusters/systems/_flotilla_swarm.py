@@ -30,7 +30,9 @@ PATIENCE_MS = (2000, 3000, 10_000)  # of a send; at timeScale 0.1 even slow wire
 CLIENTS_LEASE, BROKERS_LEASE = "clientLockMaxLiveTime", "rebalanceLockMaxLiveTime"
 LEASE_MS = (3000, 10_000, 30_000)
 LEASE_KEPT = (1.2, 2.0)  # by brokers, in leases of a client
-SNAPSHOT_ENTRIES = (3, 20, 1000)  # of the controllers' log
+SNAPSHOT_ENTRIES = (1, 3, 20, 1000)  # of the controllers' log
+IN_MEMORY_BYTES = 1 << 12  # what a master keeps for readers; those further behind read from slaves
+FLOW_BYTES = (1 << 18, 1 << 20)  # a second, to each slave
 
 
 def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
@@ -56,6 +58,7 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
         BROKER_SETS: sets,
         **_strictness(random, trial),
     }
+    drawn |= _rarer(random, trial, brokers // sets, planned)
     return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
 
 
@@ -71,6 +74,29 @@ def _strictness(random: Random, trial: Trial) -> Mapping[str, Any]:
     if "locks" in demanded and not {CLIENTS_LEASE, BROKERS_LEASE} & trial.settings.keys():
         drawn[CLIENTS_LEASE] = lease_ms
         drawn[BROKERS_LEASE] = round(lease_ms * random.choice(LEASE_KEPT))
+    return drawn
+
+
+def _rarer(random: Random, trial: Trial, size: int, planned: bool) -> Mapping[str, Any]:
+    """Settings that most clusters do not use, each of them for one seed in four.
+
+    `size`: the brokers of a set. Those that change who may be in a SyncStateSet are not drawn
+    beside a plan, which was written for some SyncStateSet.
+    """
+    slaves, flow, semi, learner = (random.randrange(4) == 0 for _ in range(4))
+    chosen = settings(replace(trial, profile=trial.profile or PROFILE)).values
+    drawn: dict[str, Any] = {}
+    if slaves:
+        drawn |= {"slaveReadEnable": True, "accessMessageInMemoryBytes": IN_MEMORY_BYTES}
+    if flow:
+        bytes_a_second = random.choice(FLOW_BYTES)
+        drawn |= {"haFlowControlEnable": True, "maxHaTransferByteInSecond": bytes_a_second}
+    if planned:
+        return drawn
+    if semi and chosen.get("allAckInSyncStateSet") and _copies(chosen) <= 2:
+        drawn["enableSemiSync"] = True
+    if learner and size > _copies(chosen):
+        drawn["learners"] = 1
     return drawn
 
 

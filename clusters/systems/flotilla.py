@@ -65,8 +65,9 @@ def system(trial: Trial) -> "Flotilla":
     chosen = settings(trial)
     if wanted.get("once"):
         chosen = chosen.without_retries()
-    (first, *_) = broker_sets(laid_out(trial.nodes), chosen.broker_sets)
-    refuse_impossible(chosen.values, len(first.nodes), wanted.get("body_bytes", 0))
+    (first, *_) = broker_sets(laid_out(trial.nodes), chosen)
+    electable = len(first.nodes) - chosen.learners
+    refuse_impossible(chosen.values, electable, wanted.get("body_bytes", 0))
     return Flotilla(trial, chosen, wanted.get("topics", {}))
 
 
@@ -283,7 +284,7 @@ class Flotilla:
         return Layout(nodes, self._settings, self._topics, self._seed)
 
     def _sets(self, bed: Bed) -> list[BrokerSet]:
-        return broker_sets(bed.nodes, self._settings.broker_sets, self._settings.semi_sync)
+        return broker_sets(bed.nodes, self._settings)
 
 
 async def _described(bed: Bed, node: Node) -> Mapping[str, Any] | None:

@@ -13,11 +13,14 @@ from harness.operation import Completion
 
 @dataclass(frozen=True)
 class Received:
-    """A message that a client was given."""
+    """A message that a client was given. `key`: None when its client does not know it; `stored_ms`:
+    when its record was stored, by the clock of the node that stored it."""
 
     offset: int
     epoch: int
     body: bytes
+    key: bytes | None = None
+    stored_ms: int = -1
 
 
 @dataclass(frozen=True)

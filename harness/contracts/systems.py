@@ -81,7 +81,8 @@ class Recorder(Protocol):
     def event(self, t: int, node: str, kind: str, fields: Mapping[str, Any]) -> None: ...
 
     def replicas(self, node: str, rows: Sequence[tuple[str, int, int, int, int]]) -> None:
-        """A replica's messages in log order: (key, offset, value, epoch, crc)."""
+        """A replica's messages in log order: (key, offset, value, epoch, crc). `crc`: a check sum
+        of whatever else the record of a message holds, the same on every replica."""
         ...
 
 

@@ -3,7 +3,7 @@
     body      u64 value | u64 mark of value and size | filler cut from a fixed block at the mark
 
 A flipped bit, a torn tail, bytes of another message or a changed length all make the body differ
-from the one that its own first bytes call for.
+from the one that its own first bytes call for. The mark is also the key of the message.
 """
 
 import struct
@@ -34,9 +34,24 @@ def value_in(body: bytes) -> int:
     return value if sound else NONE
 
 
+def key_of(body: bytes) -> bytes:
+    """Return the key of the message with this body: its mark, so that keys are unique."""
+    return body[8:SMALLEST]
+
+
 def claimed_value(body: bytes) -> int:
     """The value at a body's start, whatever follows it; NONE when it is too short for one."""
     return int.from_bytes(body[:8]) if len(body) >= 8 else NONE
+
+
+def damaged_part(body: bytes, key: bytes | None) -> str:
+    """Return which part of a message is not what was sent: "body", "key", or "" for neither.
+
+    `key`: None when the client that read the message does not know it.
+    """
+    if value_in(body) == NONE:
+        return "body"
+    return "" if key is None or key == key_of(body) else "key"
 
 
 def _mark(value: int, size: int) -> int:

@@ -13,6 +13,7 @@ acknowledged, which is no promise broken (the workload `messages` judges such re
 """
 
 import asyncio
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -23,7 +24,7 @@ from harness.operation import NONE, Completion, F, Type
 from harness.remarks import CORRUPTED
 from harness.schedule import values
 from harness.trial import Trial
-from harness.workloads._body import body_of, value_in
+from harness.workloads._body import body_of, damaged_part, key_of, value_in
 from harness.workloads._clients import RETRY_S, Client, checked
 
 CHECKERS = ("objects", "replicas", "invariants", "recovery", "coverage")
@@ -113,9 +114,7 @@ class Writer(Client):
         f, body = self.workload.put, body_of(value, self.workload.options.body_bytes)
         ended: asyncio.Future[Completion] = self.loop.create_future()
         op = self.invoke(f, key, value)
-        self.crew.client.send(
-            self.workload.topic, key, self.first.to_bytes(4), body, ended.set_result
-        )
+        self.crew.client.send(self.workload.topic, key, key_of(body), body, ended.set_result)
         done = await ended
         self.complete(op, f, key, value, done if f is F.APPEND else replace(done, offset=NONE))
 
@@ -150,10 +149,11 @@ class Reader(Client):
 
     def _value(self, message: Received, op: int) -> int:
         """What a message carries; of a damaged one, what nobody ever put in."""
-        value = value_in(message.body)
-        if value == NONE:
-            self.crew.note(f'{CORRUPTED} {{"offset": {message.offset}}}', self.process, op)
-        return -2 - message.offset if value == NONE else value
+        damaged = damaged_part(message.body, message.key)
+        if damaged:
+            said = json.dumps({"offset": message.offset, "damaged": damaged})
+            self.crew.note(f"{CORRUPTED} {said}", self.process, op)
+        return -2 - message.offset if damaged else value_in(message.body)
 
     def _placed(self, found: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int]]:
         """In a log an element is where it is; in a set it has no place, and is there but once."""

@@ -23,7 +23,14 @@ from harness.operation import NONE, Completion, F, Type
 from harness.remarks import CORRUPTED, DRAINED, NOT_DRAINED
 from harness.schedule import Skipped, arrivals, choices, share, values
 from harness.trial import Trial
-from harness.workloads._body import SMALLEST, body_of, claimed_value, value_in
+from harness.workloads._body import (
+    SMALLEST,
+    body_of,
+    claimed_value,
+    damaged_part,
+    key_of,
+    value_in,
+)
 
 CHECKERS = (
     "loss",
@@ -40,6 +47,7 @@ CHECKERS = (
     "coverage",
 )
 MOST_READERS = 4
+HEAVY_ONE_IN = 8  # seeds of a campaign
 POLL_WAIT_S = 0.5  # how long a broker may hold a poll of an empty queue
 COMMIT_EVERY_S = 0.5
 RETRY_S = 0.05  # after a read that failed
@@ -51,8 +59,11 @@ def workload(trial: Trial) -> "Messages":
 
 
 def swarm(random: Random) -> Mapping[str, Any]:
-    """The load of one seed of a campaign: little, since faults are what it is about."""
-    return {
+    """The load of one seed of a campaign: mostly little, since faults are what it is about.
+
+    One seed in eight has a load whose log writes hold several messages each.
+    """
+    load: dict[str, Any] = {
         "queues": random.choice((1, 2, 4)),
         "producers": random.choice((1, 2, 4)),
         "consumers": random.choice((1, 2)),
@@ -60,6 +71,19 @@ def swarm(random: Random) -> Mapping[str, Any]:
         "concurrency": random.choice((1, 4, 16)),
         "body_bytes": random.choice((16, 64, 300, 3000)),
         "poll_limit": random.choice((4, 64)),
+    }
+    if random.randrange(HEAVY_ONE_IN) == 0:
+        load |= heavy(random)
+    return load
+
+
+def heavy(random: Random) -> Mapping[str, Any]:
+    """Many small messages, in bursts."""
+    return {
+        "rate": float(random.choice((400, 700, 1000))),
+        "burst": random.choice((4, 8, 16)),
+        "concurrency": 32,
+        "body_bytes": random.choice((16, 64)),
     }
 
 
@@ -73,6 +97,7 @@ class Options:
     groups: int = 1  # of consumers; each reads everything
     consumers: int = 2  # of each group
     rate: float = 400.0  # sends a second, of all producers together; 0: as fast as slots free up
+    burst: int = 1  # sends of one producer that are due at the same instant
     concurrency: int = 8  # open sends of one producer
     body_bytes: int = 64  # of a message
     poll_limit: int = 64  # messages in one answer
@@ -241,12 +266,11 @@ class Producer:
         number = crew.number(process)
         random = crew.random(f"producer-{number}")
         self._crew, self._process, self._queues = crew, number, queues
-        self._key = number.to_bytes(4)
         self._body_bytes = options.body_bytes
         self._free = options.open_sends
         self._slots = options.open_sends
         self._paced = options.rate > 0
-        self._arrivals = arrivals(random, options.rate / options.producers)
+        self._arrivals = arrivals(random, options.rate / options.producers, options.burst)
         self._due_s = next(self._arrivals)
         self._skipped = Skipped(lambda text: crew.note(text, number))
         self._values = values(number)
@@ -295,7 +319,7 @@ class Producer:
                 self._send()
 
         body = body_of(value, self._body_bytes)
-        crew.client.send(queue.topic, queue.number, self._key, body, done)
+        crew.client.send(queue.topic, queue.number, key_of(body), body, done)
 
     def _finish(self) -> None:
         if self._free == self._slots and not self._finished.done():
@@ -390,9 +414,9 @@ class Reader:
         batch = await crew.client.poll(queue.topic, queue.number, at, self._limit, POLL_WAIT_S)
         for pos, message in enumerate(batch.messages):
             value = value_in(message.body)
-            if value == NONE:
-                claimed = claimed_value(message.body)
-                self._note(CORRUPTED, {"offset": message.offset, "claimed": claimed}, op)
+            if damaged := damaged_part(message.body, message.key):
+                said = {"offset": message.offset, "claimed": claimed_value(message.body)}
+                self._note(CORRUPTED, {**said, "damaged": damaged}, op)
             crew.received(process, op, f, queue.key, pos, value, message)
         next_offset = batch.next_offset if batch.completion.type is Type.OK else NONE
         completion = replace(batch.completion, offset=next_offset)

@@ -52,6 +52,7 @@ CHECKERS = (
     "coverage",
 )
 OWNERS_OF_ONE = 2
+LATE_ONE_IN = 4  # commits that would be below an earlier one
 QUEUES_MADE = 2  # of a maker's topic
 MAX_THERE = 10  # topics of a maker at a time: brokers name all of them in every registration
 LOOKED_AT = 8  # topics of one look during the load
@@ -313,7 +314,10 @@ class Maker(Actor):
 
 
 class Keeper(Actor):
-    """Keeps a group's offset: forwards with the queue, and back by a reset."""
+    """Keeps a group's offset: forwards with the queue, and back by a reset.
+
+    Now and then it commits a lower offset, as a consumer does whose commit was late.
+    """
 
     at = 0
 
@@ -323,7 +327,7 @@ class Keeper(Actor):
                 await self._commit()
             case F.RESET:
                 self.at = self.random.randint(0, self.at)
-                await self._change(F.RESET, self.client.reset)
+                await self._change(F.RESET, self.at, self.client.reset)
             case _:
                 await self.look()
 
@@ -332,14 +336,16 @@ class Keeper(Actor):
             _, high = await self.client.range(self.queue.topic, self.queue.number)
         except ConnectionError:
             return
-        self.at = max(self.at, self.random.randint(0, high))
-        await self._change(F.COMMIT, self.client.commit)
+        chosen = self.random.randint(0, high)
+        late = chosen < self.at and self.random.randrange(LATE_ONE_IN) == 0
+        self.at = max(self.at, chosen)
+        await self._change(F.COMMIT, chosen if late else self.at, self.client.commit)
 
     async def _change(
-        self, f: F, order: Callable[[str, str, int, int], Awaitable[Completion]]
+        self, f: F, offset: int, order: Callable[[str, str, int, int], Awaitable[Completion]]
     ) -> None:
         place = (f"keep-{self.number}", self.queue.topic, self.queue.number)
-        await self.do(f, self.at, order(*place, self.at))
+        await self.do(f, offset, order(*place, offset))
 
     async def look(self) -> Type:
         return await self.asked(F.QUERY, self._committed)

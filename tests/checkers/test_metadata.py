@@ -90,6 +90,11 @@ def test_topics(text: str, codes: list[str]) -> None:
         ("commit 5 commit 8- at 8", ["RESET_UNDONE"]),
         ("commit 5 reset 7 at 5", ["GROUP_WENT_BACK"]),
         ("commit 9? reset 2 at 9", []),  # the commit may come after the reset
+        ("commit 5 commit 3 at 3", ["LATE_COMMIT_TAKEN"]),
+        ("commit 5 commit 3? at 3", ["LATE_COMMIT_TAKEN"]),
+        ("commit 5 commit 3- at 3", ["GROUP_WENT_BACK"]),  # that commit certainly did not happen
+        ("commit 5 commit 3 at 2", ["GROUP_WENT_BACK"]),  # nobody asked for that
+        ("commit 5 commit 3 reset 7 at 3", ["GROUP_WENT_BACK"]),  # the reset is later
     ],
 )
 def test_offsets(text: str, codes: list[str]) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ from clusters.flotilla.raft.wal import MAGIC, WalDamaged
 from clusters.flotilla.registrar import LIGHT, Pace, Registrar
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.store import recovery
-from clusters.flotilla.wire import Json, Message, Op, Pulled, Status
+from clusters.flotilla.wire import Json, Message, Op, Pull, Pulled, Status
 
 OLDER = Path(__file__).with_name("golden") / "older"
 EXPECTED = json.loads((OLDER / "expected.json").read_text())
@@ -277,6 +278,21 @@ def test_consumers_of_both_editions_understand_each_other() -> None:
     more = Pulled(*(getattr(pulled, name) for name in list(vars(pulled))[:5]), suggested=2)
     assert Pulled.unpack(more.pack()) == more
     assert more.pack().startswith(FRAMES["Pulled"])
+
+
+@pytest.mark.parametrize("suggested", [0, 2])
+def test_store_times_are_sent_to_those_who_ask(suggested: int) -> None:
+    """A pull asks behind its topic, where the first edition does not look; the times stand behind
+    everything that it reads."""
+    pull = Pull("t", 0, 8, 1, 0)
+    assert Pull.unpack(pull.pack()) == pull
+    asking = replace(pull, times=True)
+    assert Pull.unpack(asking.pack()) == asking
+    assert asking.pack().startswith(pull.pack())
+    timed = (Message(8, 3, 77, b"key", b"body", stored_ms=1_700_000_000_000),)
+    pulled = Pulled(Status.SUCCESS, 9, 0, 9, timed, suggested, times=True)
+    assert Pulled.unpack(pulled.pack()) == pulled
+    assert pulled.pack().startswith(FRAMES["Pulled"])
 
 
 # fields that the first edition does not send

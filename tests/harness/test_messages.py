@@ -23,7 +23,7 @@ from harness.errors import BadRequest
 from harness.journal import Journal, read_stream
 from harness.operation import NONE, Completion, F, Type, producer_of, sequence_of
 from harness.trial import Trial
-from harness.workloads._body import body_of
+from harness.workloads._body import body_of, key_of
 from harness.workloads.messages import Messages, workload
 
 Row = Mapping[str, Any]
@@ -41,6 +41,7 @@ class Store:
 
     outcome: Callable[[int], Type] = lambda number: Type.OK
     damage: Callable[[bytes], bytes] = lambda body: body
+    key: Callable[[bytes], bytes | None] = lambda body: None  # that a reader is told of a message
     unreachable: frozenset[int] = frozenset()  # queues that nobody answers for
     answers_after_s: float = 0.0  # a poll
     gives: float = inf  # so many messages of a queue, and no more
@@ -76,7 +77,10 @@ class Store:
         found = self.queues[queue][offset : int(min(offset + limit, self.gives))]
         if not found:
             await asyncio.sleep(0.002)
-        read = [Received(offset + i, 1, self.damage(body)) for i, body in enumerate(found)]
+        read = [
+            Received(offset + i, 1, self.damage(body), self.key(body))
+            for i, body in enumerate(found)
+        ]
         return Batch(Completion(Type.OK), read, offset + len(read), len(self.queues[queue]))
 
     async def range(self, topic: str, queue: int) -> tuple[int, int]:
@@ -234,6 +238,16 @@ def test_a_damaged_body_is_reported_and_has_no_value(tmp_path: Path) -> None:
     run = play(tmp_path, store, lambda: store.sends >= 20)
     assert {row["value"] for row in run.messages(F.READ)} == {None}
     assert len(run.said("CORRUPTED")) >= 2 * store.sends, "by the group and by fresh readers"
+
+
+def test_a_damaged_key_is_reported_and_the_value_stays(tmp_path: Path) -> None:
+    """The body is sound, so the message is not lost; a client that knows no keys verifies none."""
+    store = Store(key=lambda body: bytes(8))
+    run = play(tmp_path, store, lambda: store.sends >= 20)
+    assert {note["damaged"] for note in run.said("CORRUPTED")} == {"key"}
+    assert len({row["value"] for row in run.messages(F.READ)}) == store.sends
+    sound = Store(key=key_of)
+    assert play(tmp_path / "sound", sound, lambda: sound.sends >= 20).said("CORRUPTED") == []
 
 
 def test_what_could_not_be_drained_is_said(tmp_path: Path) -> None:

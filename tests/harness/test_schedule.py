@@ -29,6 +29,14 @@ def test_arrivals_keep_the_rate(seed: int) -> None:
     assert abs(arrived - 10_000) < 600
 
 
+@given(seeds, st.integers(2, 16))
+def test_bursts_keep_the_rate(seed: int, burst: int) -> None:
+    """So many arrive at each instant, and 100 a second on average, give or take six deviations."""
+    arrived = list(takewhile(lambda at: at < 400, arrivals(Random(seed), 100, burst)))
+    assert abs(len(arrived) - 40_000) < 1200 * burst**0.5
+    assert {arrived.count(at) for at in arrived[: 3 * burst]} == {burst}
+
+
 def test_no_rate_is_always_due() -> None:
     assert list(islice(arrivals(Random(1), 0), 3)) == [0.0, 0.0, 0.0]
 

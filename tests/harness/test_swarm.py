@@ -143,12 +143,36 @@ def test_every_kind_of_cluster_is_drawn() -> None:
     and whatever is drawn, each set has the two brokers that an acknowledgement needs."""
     trials = [drawn(seed, BASE)[0] for seed in range(1, 61)]
     assert _of(trials, "controllerType") == {"dledger", "jraft"}
-    assert _of(trials, "raftSnapshotEntries") == {3, 20, 1000}
+    assert _of(trials, "raftSnapshotEntries") == {1, 3, 20, 1000}
     assert _of(trials, "brokerSets") == {1, 2, 3}
     for trial in trials:
         each, rest = divmod(trial.nodes["broker"], trial.settings["brokerSets"])
         assert rest == 0
         assert each >= 2
+
+
+def test_rarer_settings_are_drawn_now_and_then() -> None:
+    """Each by some seeds and not by most; learners only where enough other brokers are left, and
+    nothing that changes a SyncStateSet beside a plan."""
+    rarer = ("slaveReadEnable", "haFlowControlEnable", "enableSemiSync", "learners")
+    rarer += ("strictMetadata", "lockInStrictMode")
+    trials = [drawn(seed, BASE)[0] for seed in range(1, 61)]
+    for key in rarer:
+        assert 3 <= sum(bool(trial.settings.get(key)) for trial in trials) <= 30, key
+    for trial in trials:
+        each = trial.nodes["broker"] // trial.settings["brokerSets"]
+        assert each - trial.settings.get("learners", 0) >= 2
+    for trial in [drawn(seed, BASE, GIVEN)[0] for seed in SEEDS]:
+        assert not {"enableSemiSync", "learners"} & set(trial.settings)
+
+
+def test_one_seed_in_eight_has_much_to_write() -> None:
+    """400 to 1,000 sends a second, in bursts that the producers' open sends have room for."""
+    loads = [drawn(seed, BASE)[0].load for seed in range(1, 161)]
+    heavy = [load for load in loads if load["rate"] >= 400]
+    assert 10 <= len(heavy) <= 30
+    assert all(1 < load["burst"] <= load["concurrency"] for load in heavy)
+    assert all("burst" not in load and load["rate"] <= 50 for load in loads if load not in heavy)
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_clients_know_nodes_by_address() -> None:
 
 
 def test_broker_sets_are_blocks() -> None:
-    sets = broker_sets(laid_out({"broker": 4}), 2)
+    sets = broker_sets(laid_out({"broker": 4}), settings(Trial(settings={"brokerSets": 2})))
     assert [s.nodes for s in sets] == [["broker-1", "broker-2"], ["broker-3", "broker-4"]]
 
 
@@ -256,6 +256,21 @@ def test_a_full_set_is_as_large_as_the_profile_says() -> None:
         "semi-sync": 2
     }
     assert {dealt["set-1"].full for name, dealt in of.items() if name != "semi-sync"} == {3}
+
+
+def test_learners_are_the_last_brokers_of_their_set() -> None:
+    """They are fed, and are not missed in a full SyncStateSet; somebody is left to be elected."""
+    trial = Trial(nodes={"broker": 6}, settings={"brokerSets": 2, "learners": 1})
+    nodes = addressed({"broker": 6})
+    made = layout(nodes, trial, {})
+    brokers = [node for node in nodes if node.role == "broker"]
+    learners = [n.name for n in brokers if loads(made.config(n, "/f")).async_learner]
+    assert learners == ["broker-3", "broker-6"]
+    assert [dealt.full for dealt in made.dealt(()).values()] == [2, 2]
+    with pytest.raises(BadRequest, match="learners is 3, but a broker set here has 3"):
+        system(Trial(settings={"learners": 3}))
+    with pytest.raises(BadRequest, match="minInSyncReplicas is 2, but a broker set here has 1"):
+        system(Trial(settings={"learners": 2}, profile="allack-min2"))
 
 
 def test_more_than_nine_sets_are_numbered_as_clients_number_them() -> None:

@@ -46,7 +46,7 @@ class Consumer:
         """Messages from `offset` on, waiting up to `wait_s` for the first."""
         calls = self._calls
         place = await calls.place(topic, queue)
-        request = Pull(topic, place.queue, offset, limit, round(wait_s * 1000))
+        request = Pull(topic, place.queue, offset, limit, round(wait_s * 1000), times=True)
         suggested = self._read_from.pop((topic, queue), 0)
         address = self._routes.slave(place.broker_name, suggested) or place.address
         pulled = await self._pull(address, request)

@@ -26,6 +26,7 @@ from typing import NoReturn
 from ..net import Tasks
 from ..ports import AGAIN_S, File, Ports, no_room, out_of_files, patiently
 from . import record
+from .flushing import flushed_by_write
 
 NAME_DIGITS = 20
 _READ_AHEAD = 64 * 1024
@@ -55,6 +56,7 @@ class CommitLog:
         *,
         sync_flush: bool,
         commit_interval_s: float = 0.0,
+        flushed_by_write: Callable[[int, int, int], int] = flushed_by_write,
     ) -> None:
         self.segment_size = segment_size
         self.full, self.why_full = False, "the disk is full"
@@ -66,6 +68,7 @@ class CommitLog:
         self._ports = ports
         self._sync_flush = sync_flush
         self._commit_interval_s = commit_interval_s
+        self._flushed_by_write = flushed_by_write
         self._segments: dict[int, File] = {}
         self._pending: list[bytes] = []
         self._tail = (0, b"")
@@ -174,7 +177,7 @@ class CommitLog:
         """Write what is pending, and tell the listener."""
         if not self._pending:
             return
-        data = b"".join(self._pending)
+        data, records = b"".join(self._pending), len(self._pending)
         self._pending.clear()
         try:
             self._write(data, self.written)
@@ -183,6 +186,7 @@ class CommitLog:
             self._fail(f"the commit log can not be written: {e}, at {place} or behind it")
         self._tail = (self.written, data)
         self.written += len(data)
+        self.flushed = self._flushed_by_write(records, self.written, self.flushed)
         if self._sync_flush:
             self.request_sync()
         self.on_written()

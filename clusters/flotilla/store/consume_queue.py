@@ -200,6 +200,14 @@ def dispatch_limit(confirm_offset: int, end: int) -> int:
     return min(confirm_offset, end)
 
 
+def next_pull_offset(last: int, found: int, wanted: int, high: int) -> int:
+    """Return the offset where a consumer reads on, after `found` of `wanted` messages up to `last`.
+
+    `high`: the end of the queue.
+    """
+    return last + 1
+
+
 def next_queue_offset(visible_end: int, end: int) -> int:
     """A new message's queue offset: behind every message of the log, seen or not."""
     return max(visible_end, end)

@@ -24,3 +24,11 @@ class Flushing:
         if dirty_bytes <= 0:
             return False
         return dirty_bytes >= self.least_pages * PAGE_BYTES or since_s >= self.thorough_s
+
+
+def flushed_by_write(records: int, written: int, flushed: int) -> int:
+    """Return the flushed position after a write that ends at `written` and held so many records.
+
+    A write alone puts nothing on disk: the position moves when a sync has ended.
+    """
+    return flushed

@@ -39,6 +39,10 @@ class StoreRules(Protocol):
     @property
     def log_is_whole(self) -> Callable[[int, int], bool]: ...
     @property
+    def flushed_by_write(self) -> Callable[[int, int, int], int]: ...
+    @property
+    def stored_content(self) -> Callable[[bytes, bytes, bool], tuple[bytes, bytes]]: ...
+    @property
     def truncation_is_durable(self) -> bool: ...
 
 
@@ -100,6 +104,7 @@ class MessageStore:
         rest = log.room(size)
         if rest or log.max_offset % log.segment_size == 0:
             self._begin_segment(rest, size, epoch, now)
+        shard, body = self.rules.stored_content(shard, body, rest > 0)
         number = self.rules.next_queue_offset(queue.visible_end, queue.end)
         start = log.max_offset
         log.append(record.encode(start, epoch, topic, queue_id, number, now, shard, body))

@@ -24,6 +24,7 @@ class Stored(NamedTuple):
     crc: int
     key: bytes
     body: bytes
+    stored_ms: int
 
 
 def messages(store_path: str, files: Files | None = None) -> Iterator[Stored]:
@@ -50,4 +51,5 @@ def messages(store_path: str, files: Files | None = None) -> Iterator[Stored]:
                     found.crc,
                     found.key,
                     found.body,
+                    found.stored_ms,
                 )

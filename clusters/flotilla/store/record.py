@@ -50,6 +50,7 @@ class Payload(NamedTuple):
     crc: int
     key: bytes
     body: bytes
+    stored_ms: int
 
 
 def encode(
@@ -65,6 +66,14 @@ def encode(
     head = _REST.pack(offset, epoch, queue, len(topic), len(key), queue_offset, store_ms)
     rest = b"".join((head, topic, key, body))
     return _PREFIX.pack(len(rest) + _PREFIX.size, crc32(rest)) + rest
+
+
+def stored_content(key: bytes, body: bytes, begins_segment: bool) -> tuple[bytes, bytes]:
+    """Return the key and the body that the record of a message holds: those that were sent.
+
+    `begins_segment`: the rest of the segment before was too small for the record.
+    """
+    return key, body
 
 
 def size_of(topic: bytes, key: bytes, body: bytes) -> int:
@@ -104,11 +113,12 @@ def payload(data: bytes, at: int, offset: int) -> Payload:
     """The message of the record at `data[at:]`. DamagedRecord when it is not sound."""
     if entry(data, at, offset) is None:
         raise DamagedRecord(f"the record at offset {offset} is damaged")
-    size, _, _, epoch, _, topic_size, key_size, queue_offset, _ = _ENTRY.unpack_from(data, at)
+    head = _ENTRY.unpack_from(data, at)
+    size, _, _, epoch, _, topic_size, key_size, queue_offset, stored_ms = head
     key_at = at + HEAD_SIZE + topic_size
     body_at = key_at + key_size
     key, body = data[key_at:body_at], data[body_at : at + size]
-    return Payload(queue_offset, epoch, crc32(body, crc32(key)), key, body)
+    return Payload(queue_offset, epoch, crc32(body, crc32(key)), key, body, stored_ms)
 
 
 def declared_size(data: bytes, at: int) -> int:

@@ -77,6 +77,7 @@ async def recover(place: Place, ports: Ports, rules: StoreRules) -> Recovered:
         ports,
         sync_flush=place.flushing.sync,
         commit_interval_s=place.flushing.commit_interval_s,
+        flushed_by_write=rules.flushed_by_write,
     )
     checkpoint = Checkpoint(place.path, ports)
     await checkpoint.renew()

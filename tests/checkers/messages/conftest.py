@@ -4,6 +4,7 @@
     send 7 fail         ... certainly failed; `info`: nobody knows; `open`: never completed
     send 7 ok@3 x2      ... at the second attempt
     poll 7@3 8@4        a consumer of group-0 is given two messages; `?@5`: one without a value
+    poll 7@3/2/900      ... that was stored in epoch 2 at 900 ms (else in epoch 1, time not known)
     read 7@3            the fresh reader finds one
     stored 7@3          every replica has it at the end
     drained             the fresh reader and the group read the queue to its end
@@ -91,11 +92,13 @@ class Scribe:
         self.drained(key, words, begin, end, "NOT_DRAINED")
 
     def _batch(self, process: int, f: F, key: int, words: list[str], begin: int, end: int) -> None:
-        placed = [_placed(word) for word in words]
+        parts = [word.split("/") for word in words]
+        placed = [_placed(place) for place, *_ in parts]
         first = placed[0][1] if placed else 0
         self.row(begin, process, Type.INVOKE, f, key, NONE, first)
         for pos, (value, offset) in enumerate(placed):
-            self.row(end, process, Type.OK, f, key, value, offset, NONE, NONE, pos)
+            epoch, stored = map(int, parts[pos][1:] or (1, NONE))
+            self.row(end, process, Type.OK, f, key, value, offset, NONE, NONE, pos, epoch, stored)
         self.row(end, process, Type.OK, f, key, NONE, placed[-1][1] + 1 if placed else 0)
 
     def row(
@@ -110,10 +113,11 @@ class Scribe:
         node: int = NONE,
         attempts: int = NONE,
         pos: int = NONE,
+        epoch: int = 1,
+        arg: int = NONE,
     ) -> None:
-        epoch = 1 if kind is Type.OK else NONE
-        what = (t, process, self.op, kind, f, key, value, NONE, offset, pos, NONE)
-        self.rows.append((*what, epoch, node, attempts))
+        what = (t, process, self.op, kind, f, key, value, arg, offset, pos, NONE)
+        self.rows.append((*what, epoch if kind is Type.OK else NONE, node, attempts))
 
     def close(self, crews: int) -> None:
         """Rows in time order, by process over so many crews, each with a journal of its own."""

@@ -63,6 +63,25 @@ def test_a_log_that_gives_an_offset_twice(written: Any, files: int) -> None:
     assert codes(replicas.check(history, Trial(), None)) == {}
 
 
+@pytest.mark.parametrize("crews", [1, 2])
+@pytest.mark.parametrize("read", ["1@1/2/900", "1@1/1/901"])
+def test_a_record_keeps_its_epoch_and_its_store_time(written: Any, read: str, crews: int) -> None:
+    """RECORD_CHANGED: a reader is given another epoch or store time than a consumer was, whether
+    one crew recorded both or two."""
+    text = "send 0 ok@0\nsend 1 ok@1\npoll 0@0/1/899 1@1/1/900\nread 0@0/1/899 {}\ndrained"
+    assert judged(written(text.format("1@1/1/900"), crews=crews)) == {}
+    result = offsets.check(written(text.format(read), crews=crews), Trial(), None)
+    assert codes(result) == {"RECORD_CHANGED": 1}
+    assert result.findings[0].evidence == ({"queue": "orders-0", "offset": 1},)
+
+
+def test_the_epoch_that_was_acknowledged_is_that_of_the_record(written: Any) -> None:
+    """RECORD_CHANGED: acknowledged in epoch 1, read from epoch 2. A time that is not told differs
+    from none."""
+    assert judged(written("send 0 ok@0\nread 0@0/2/900\ndrained")) == {"RECORD_CHANGED": 1}
+    assert judged(written("send 0 ok@0\npoll 0@0\nread 0@0/1/900\ndrained")) == {}
+
+
 @pytest.mark.parametrize("files", [1, 3])
 def test_a_log_that_leaves_an_offset_out(written: Any, files: int) -> None:
     """OFFSET_GAP: both logs lack the same two offsets, which is one mistake of two offsets."""
