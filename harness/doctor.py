@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
 
 from harness import java, registry
 from harness.consoles import standard_output
@@ -19,8 +20,12 @@ from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
 from harness.swarm import HOSTS as SIMULATED  # which are judged without Java
 from harness.typed import seatrial
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 LEAST_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
 Bed = Mapping[str, Any]  # a trial's options of the hosts
+NARROW = 100  # columns of a terminal on which a table would cut paths and commands
 SOME = 5  # things that one refusal names
 WRITTEN = "a run's history and logs are written there"
 ROOM = "seatrial run --runs DIR, with DIR on a disk with room"
@@ -78,9 +83,22 @@ def show(capabilities: tuple[Capability, ...], options: str = "") -> int:
         if not c.ready:
             table.add_row("", "", f"[bold]{escape(c.remedy)}[/]")
     console = standard_output()
-    console.print(table)
+    if console.width < NARROW:
+        _print_stacked(console, capabilities)
+    else:
+        console.print(table)
     console.print(_conclusion(_lacking(capabilities), options), soft_wrap=True, markup=False)
     return ending(capabilities)
+
+
+def _print_stacked(console: "Console", capabilities: Sequence[Capability]) -> None:
+    """Each below its name, in lines that break between words only."""
+    for c in capabilities:
+        mark = "ok" if c.ready else "missing" if c.needed else "absent"
+        said = c.found if c.ready else f"{c.found}: {c.why}"
+        for line in (f"{mark:<8} {c.name}", f"  {said}", *([f"  {c.remedy}"] if c.remedy else [])):
+            shown = fill(line, console.width, break_long_words=False, break_on_hyphens=False)
+            console.print(shown, soft_wrap=True, markup=False)
 
 
 def ending(capabilities: Sequence[Capability]) -> int:

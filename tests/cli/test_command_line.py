@@ -286,6 +286,7 @@ def plain(said: str) -> list[str]:
         ("suite", "--help"),
         ("list",),
         ("list", "faults"),
+        ("doctor", "--hosts", "simulated"),
         ("run", "--faults", "partitoin"),
         ("check", "a-folder-that-is-not-there/" + "20261124-132951-demo"),
         ("suite", "trial.toml"),

@@ -166,7 +166,7 @@ def test_the_doctor_judges_the_folder_that_runs_go_to(seatrial: Script) -> None:
     """`doctor --runs DIR` speaks of DIR, and so does the command that it ends with."""
     assert "free under /proc" in seatrial("doctor", "--runs", "/proc/runs").stdout
     doctor = seatrial("doctor", "--runs", "/tmp")
-    assert doctor.stdout.endswith("suites/trials/demo.toml --runs /tmp\n")
+    assert doctor.stdout.endswith("seatrial run demo --runs /tmp\n")
 
 
 def test_help_and_version_are_0(seatrial: Script) -> None:

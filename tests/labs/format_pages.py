@@ -17,6 +17,35 @@ from harness import contracts, operation, rundir, schema, trial
 from harness.operation import F, Type
 
 REMARK = re.compile(r'^\s*(?:pa\.field\()?\(?"?(\w+)"?(?:,.*?|: .*?| = .*?)  # (.+)$', re.MULTILINE)
+SETTINGS = """\
+A TOML file in the current folder with defaults for the options of commands. A key is an option's
+long name; at the top it holds for every command that has the option, in a table for that command
+alone.
+
+```toml
+runs = "/var/lib/seatrial/runs"
+color = "never"
+
+[run]
+hosts = "docker"
+duration = "2m"
+faults = ["kill", "pause"]
+bed = { memory = "512m" }
+no-report = true
+
+[cluster.up]
+hosts = "docker"
+```
+
+The command line, the environment, trial files and plans take precedence over it. A key that is no
+option, and a value that the option does not take, are refused with their line.
+
+| variable | what it sets |
+| --- | --- |
+| `SEATRIAL_RUNS` | the folder for runs, where `--runs` is not given |
+| `SEATRIAL_RUNS_CAP_GB` | how much all runs may take together |
+| `SEATRIAL_JAVA_WITHIN_S` | how long Java may take to start; 90 s where it is not set |
+| `SEATRIAL_DEBUG` | set to 1: the traceback of an error, as with `-v` |"""
 TRIAL = {
     "name": "in the name of the run's folder",
     "system": "what is tested",
@@ -108,6 +137,7 @@ def files_page() -> Iterator[str]:
     written = [f.name for f in fields(contracts.PlannedFault)]
     yield from _table("key", ((name, FAULT[name]) for name in (*written, "repeat")))
     yield from ("", "A suite is a TOML file, too ([Suites, nights and CI](suites.md)).")
+    yield from ("", "## seatrial.toml", "", SETTINGS)
     yield from _history()
 
 
