@@ -344,6 +344,7 @@ class Sweep:
         """What was found, for whoever asked."""
         return {
             "length": self.length,
+            "pairs": max(0, self.length - 1),
             "conflicts": self.conflicts,
             "reordered": self.reordered,
             "impossible": self.impossible,

@@ -14,7 +14,7 @@ a change that is missing explains whatever is seen.
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from checkers._changes import Breach, Did, changes, unseen
+from checkers._changes import DEMAND, Breach, Did, changes, unseen
 from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.operation import NONE, F, Type
@@ -46,7 +46,7 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
     if committed and not breaches:
         stats["proved"] = f"{committed:,} acknowledged group offsets survived every failover"
     reasons += _reasons(history, asked, committed)
-    return Result("groups", tuple(findings), tuple(reasons), stats)
+    return Result("groups", tuple(findings), tuple(reasons), stats, {DEMAND: committed})
 
 
 PLUGIN = CheckerPlugin(

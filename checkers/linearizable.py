@@ -24,8 +24,10 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     book = logbook(history, spark)
     count = book.count("impossible")
     stats = {"entries": book.count("length")}
+    decided = {"order-per-queue": book.count("pairs")}
     if not count:
-        return Result("linearizable", reasons=_nothing(history, spark), stats=stats)
+        reasons = _nothing(history, spark)
+        return Result("linearizable", reasons=reasons, stats=stats, decided=decided)
     what = "1 entry was" if count == 1 else f"{count:,} entries were"
     finding = Finding(
         "NOT_LINEARIZABLE",
@@ -35,7 +37,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         "order-per-queue",
         tuple(book.told(key, inversion) for key, inversion in book.contradictions),
     )
-    return Result("linearizable", (finding,), stats=stats)
+    return Result("linearizable", (finding,), stats=stats, decided=decided)
 
 
 PLUGIN = CheckerPlugin(

@@ -66,7 +66,14 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if history.complete and trial.demands("at-least-once"):
         reasons += _ungiven(found)
         reasons += _given_up(history)
-    return Result("loss", tuple(findings), tuple(reasons), stats)
+    return Result("loss", tuple(findings), tuple(reasons), stats, _decided(found))
+
+
+def _decided(found: Survey) -> dict[str, int]:
+    """Messages that the demands were decided on. Without consumer groups none is delivered, so
+    that nothing is demanded of it."""
+    delivered = {"at-least-once": found.count("polled")} if found.groups else {}
+    return {"no-loss": found.count("acked"), **delivered}
 
 
 PLUGIN = CheckerPlugin(

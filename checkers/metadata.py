@@ -14,7 +14,7 @@ a change that is missing explains whatever is seen.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from checkers._changes import Breach, Did, changes, unseen
+from checkers._changes import DEMAND, Breach, Did, changes, unseen
 from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.operation import NONE, F, Type, producer_of, sequence_of
@@ -46,7 +46,7 @@ def check(history: History, trial: Trial, spark: Any) -> Result:
     if changed and not breaches:
         stats["proved"] = f"{changed:,} acknowledged changes of topics survived every failover"
     reasons += _reasons(history, topics, changed)
-    return Result("metadata", tuple(findings), tuple(reasons), stats)
+    return Result("metadata", tuple(findings), tuple(reasons), stats, {DEMAND: changed})
 
 
 PLUGIN = CheckerPlugin(

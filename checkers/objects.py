@@ -76,7 +76,9 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     reasons = tuple(_reasons(found, history))
     if keys and not findings and not reasons:
         stats["proved"] = f"{found.operations:,} operations on {keys:,} objects fit one order each"
-    return Result("objects", findings, reasons, stats)
+    demands = {demand for demand, _, _ in MEANINGS.values()}
+    decided = dict.fromkeys(sorted(demands), found.operations)
+    return Result("objects", findings, reasons, stats, decided)
 
 
 PLUGIN = CheckerPlugin(

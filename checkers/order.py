@@ -35,7 +35,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     stats = {"entries": book.count("length")}
     if book.count("echoes"):
         stats["steps_over_what_is_lost"] = book.count("echoes")
-    return Result("order", findings, stats=stats)
+    return Result("order", findings, stats=stats, decided={DEMAND: book.count("pairs")})
 
 
 PLUGIN = CheckerPlugin(

@@ -46,7 +46,9 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         findings += _own(logbook(history, spark))
     stats: dict[str, Any] = {name: found.count(name) for name in MEANINGS}
     stats["replicas_compared"] = found.scope.replicas
-    return Result("phantom", tuple(findings), tuple(_reasons(found, history.complete)), stats)
+    reasons = tuple(_reasons(found, history.complete))
+    decided = {INTEGRITY: max(found.count("read"), found.count("polled"))}
+    return Result("phantom", tuple(findings), reasons, stats, decided)
 
 
 PLUGIN = CheckerPlugin(

@@ -92,7 +92,9 @@ def judge(known: Facts) -> Result:
             stats |= _times(known, since)
             if not findings and not reasons and known.outline.applied:
                 stats["proved"] = "the cluster recovered by itself after every fault was healed"
-    return Result("recovery", tuple(findings), tuple(reasons), stats)
+    judged = known.outline.load is not None and known.outline.alone_since is not None
+    decided = {DEMAND: len(known.outline.sets) if judged else 0}
+    return Result("recovery", tuple(findings), tuple(reasons), stats, decided)
 
 
 def _healing_unseen(outline: Outline) -> Reason:

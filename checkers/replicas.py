@@ -66,7 +66,8 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         stats["lacking"] = found.lacking
     if found.differing:
         findings.append(_finding(found, history))
-    return Result("replicas", tuple(findings), tuple(reasons), stats)
+    decided = {INTEGRITY: found.compared}
+    return Result("replicas", tuple(findings), tuple(reasons), stats, decided)
 
 
 PLUGIN = CheckerPlugin(

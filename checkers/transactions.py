@@ -166,7 +166,8 @@ def judged(found: Gathered, names: Any, trial: Trial, complete: bool) -> Result:
         stats["proved"] = f"{committed:,} committed transactions, and no anomaly that " + (
             f"{trial.isolation} forbids"
         )
-    return Result("transactions", tuple(findings), tuple(_reasons(found, complete)), stats)
+    decided = {trial.isolation: committed}
+    return Result("transactions", tuple(findings), tuple(_reasons(found, complete)), stats, decided)
 
 
 def _remarked(found: Gathered, story: Story, complete: bool) -> Iterator[Finding]:

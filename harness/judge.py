@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 from harness import registry
 from harness.claims import Unclaimed, unclaimed_faults
 from harness.clocks import DOUBTFUL, doubts, undated
+from harness.demands import DEMANDS, ISOLATION
 from harness.errors import BedFailed, Unfetched
 from harness.history import History
+from harness.importers._kinds import KINDS
 from harness.intervals import FaultInterval
 from harness.originals import with_originals
 from harness.remarks import DISK_FULL, NODE_GONE
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECKER_BUDGET_S = 600.0
+NOT_CHECKED = "NOT_CHECKED"  # code of the reason that a demand was decided by no checker
 EXCUSED = "EXCUSED"  # code of the reason that nothing is left of a finding to convict
 LARGE_BYTES = 4 << 20
 IN_PROCESS_BYTES = 32 << 20  # of a history that is judged without Spark, at most
@@ -72,7 +75,7 @@ def judge_here(history: History) -> Verdict:
     trial = history.run.trial()
     checks = [(name, registry.load("checker", name)) for name in checkers_of(trial)]
     results = [_isolated(check, name, history, trial, None) for name, check in checks]
-    verdict = concluded(results, history, trial)
+    verdict = concluded(results, history, trial, unchecked(results, history, trial))
     _write(history.run, verdict)
     return verdict
 
@@ -112,7 +115,7 @@ def _judged(
     for name in names:
         on_progress(name)
         results.append(asked(name, history, trial, spark))
-    verdict = concluded(results, history, trial)
+    verdict = concluded(results, history, trial, unchecked(results, history, trial))
     _write(history.run, verdict)
     return verdict
 
@@ -192,8 +195,56 @@ def _failed(name: str, why: str) -> Result:
 # ---------------------------------------------------------------------------------- concluding
 
 
-def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verdict:
-    """The contract and the claims applied to what the checkers found, and what it adds up to."""
+def unchecked(results: Sequence[Result], history: History, trial: Trial) -> Iterable[Reason]:
+    """Return a reason for each demand of the trial that no checker decided, or only on nothing.
+
+    A demand applies to a workload if one of the workload's own checkers decides it.
+    """
+    own = own_checkers(history, trial)
+    applies = frozenset().union(*map(decides, own))
+    asked = {result.checker: result for result in results}
+    for demand in sorted(filter(trial.demands, applies - set(ISOLATION))):
+        yield from _unchecked(demand, asked, own)
+    if applies & set(ISOLATION):
+        yield from _unchecked(trial.isolation, asked, own)
+
+
+def _unchecked(demand: str, asked: Mapping[str, Result], own: Sequence[str]) -> Iterable[Reason]:
+    able = [result for name, result in asked.items() if demand in decides(name)]
+    waive = f", or leave {demand} out of the contract" if demand in DEMANDS else ""
+    if not able:
+        names = " or ".join(name for name in own if demand in decides(name))
+        yield Reason(
+            NOT_CHECKED, f"{demand} was not checked: add {names} to the trial's checkers{waive}"
+        )
+    elif not any(result.reasons or result.decided.get(demand, 1) for result in able):
+        names = ", ".join(result.checker for result in able)
+        yield Reason(
+            NOT_CHECKED,
+            f"{demand} was not checked: the history holds nothing that {names} could decide it on; "
+            f"let the workload do more{waive}",
+        )
+
+
+def own_checkers(history: History, trial: Trial) -> Sequence[str]:
+    """Return the checkers of the workload itself, whatever the trial names."""
+    if "imported" in history.state:
+        return KINDS[trial.workload].checkers if trial.workload in KINDS else trial.checkers
+    return checkers_of(replace(trial, checkers=()))
+
+
+def decides(checker: str) -> frozenset[str]:
+    """Return the demands that hold if this checker finds nothing and gives no reason."""
+    return frozenset(registry.checker(checker).decides)
+
+
+def concluded(
+    results: Iterable[Result], history: History, trial: Trial, missing: Iterable[Reason] = ()
+) -> Verdict:
+    """The contract and the claims applied to what the checkers found, and what it adds up to.
+
+    `missing`: reasons for demands that no checker decided.
+    """
     unclaimed = unclaimed_faults(history, trial)
     load_began = history.phases().get("load", 0) if unclaimed else 0
     results = tuple(excused(permitted(r, trial), unclaimed, load_began) for r in results)
@@ -211,6 +262,7 @@ def concluded(results: Iterable[Result], history: History, trial: Trial) -> Verd
         if reason.code not in said
         and not (cut_short and reason.code in registry.cut_short(result.checker))
     ]
+    theirs += [] if cut_short else missing
     reasons = tuple(dict.fromkeys((*own, *theirs)))
     verdict = add_up(results)
     if verdict is Judgement.VALID and reasons:

@@ -37,6 +37,8 @@ def stored(run: RunDir) -> Verdict:
     for result in verdict.checkers:
         _are("checker", (result.checker,), str)
         _are("stats", (result.stats,), Mapping)
+        _are("decided", (result.decided,), Mapping)
+        _are("decided", tuple(result.decided.values()), int)
         reasons += result.reasons
         for finding in result.findings:
             _found(finding)

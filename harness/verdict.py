@@ -82,12 +82,14 @@ class Reason:
 
 @dataclass(frozen=True)
 class Result:
-    """One checker's answer. `stats` are numbers for the report; `reasons` make it unknown."""
+    """One checker's answer. `stats` are numbers for the report; `reasons` make it unknown;
+    `decided`: by demand, on how many operations, messages or other things it was decided."""
 
     checker: str
     findings: tuple[Finding, ...] = ()
     reasons: tuple[Reason, ...] = ()
     stats: Mapping[str, Any] = field(default_factory=dict)
+    decided: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def judgement(self) -> Judgement:
@@ -178,4 +180,5 @@ def _result(row: Mapping[str, Any]) -> Result:
         findings=tuple(map(_finding, row["findings"])),
         reasons=tuple(Reason(**r) for r in row["reasons"]),
         stats=row["stats"],
+        decided=row.get("decided", {}),
     )

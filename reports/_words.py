@@ -88,9 +88,10 @@ def one_line(told: Told) -> str:
     if trial.system == IMPORTED:
         return f"{trial.workload}, imported from {trial.name}"
     profile = f" ({trial.profile})" if trial.profile else ""
+    own = ",".join(f"{kind}={extent}" for kind, extent in sorted(trial.claims.items()))
     return (
         f"{trial.workload} on {trial.system}{profile}, hosts {trial.hosts}, seed {trial.seed}, "
-        f"{seconds(trial.duration_s)} of load"
+        f"{seconds(trial.duration_s)} of load{f', claims {own}' if own else ''}"
     )
 
 

@@ -25,6 +25,7 @@ import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from harness.claims import claims_words
 from harness.contracts import ReportPlugin
 from harness.rundir import RunDir
 from reports import _behind, _findings, _lanes, _recovery, _words
@@ -93,6 +94,7 @@ def html(told: Told, links: Sequence[tuple[str, str]] = (), folder: str = "") ->
         printed=told.part("what nodes printed", lambda: _printed(told), NONE),
         command_line=rerun_command(told),
         imported=told.trial.system == IMPORTED,
+        claims=told.part("the claims", lambda: _claims(told), ""),
         data=embedded(_data(told, findings)),
         curves=bool(told.counted.layers),
         style=asset("_vendor/uPlot.min.css") + asset("_templates/style.css"),
@@ -101,6 +103,14 @@ def html(told: Told, links: Sequence[tuple[str, str]] = (), folder: str = "") ->
         hashes=[_hash(script) for script in carried],
         doubts=told.lacking,
     )
+
+
+def _claims(told: Told) -> str:
+    """What was claimed to be survived, where the run recorded it."""
+    claims = told.state.get("claims")
+    if not isinstance(claims, Mapping):
+        return ""
+    return claims_words({str(kind): str(extent) for kind, extent in claims.items()})
 
 
 def policy() -> str:
