@@ -112,6 +112,12 @@ def logbook(history: History, spark: "SparkSession | None") -> Logbook:
     return once(history, "logbook", lambda: _logbook(history, spark))
 
 
+def compared(history: History, book: Logbook) -> int:
+    """Pairs of neighbours in the queues. What somebody else recorded may be about one message: it
+    is in order by itself."""
+    return book.count("length" if "imported" in history.state else "pairs")
+
+
 def _logbook(history: History, spark: "SparkSession | None") -> Logbook:
     found = survey(history, spark)
     readings = readings_of(history, found.gone, found.unsure) if found.scope.imported else None

@@ -9,7 +9,7 @@ are judged by `registers` and `objects`.
 
 from typing import TYPE_CHECKING
 
-from checkers._logbook import logbook
+from checkers._logbook import compared, logbook
 from checkers._survey import survey
 from harness.contracts import CheckerPlugin
 from harness.history import History
@@ -24,7 +24,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     book = logbook(history, spark)
     count = book.count("impossible")
     stats = {"entries": book.count("length")}
-    decided = {"order-per-queue": book.count("pairs")}
+    decided = {"order-per-queue": compared(history, book)}
     if not count:
         reasons = _nothing(history, spark)
         return Result("linearizable", reasons=reasons, stats=stats, decided=decided)

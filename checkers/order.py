@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from checkers._logbook import Logbook, Odd, logbook
+from checkers._logbook import Logbook, Odd, compared, logbook
 from checkers._witness import seconds
 from harness.contracts import CheckerPlugin
 from harness.history import History
@@ -35,7 +35,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     stats = {"entries": book.count("length")}
     if book.count("echoes"):
         stats["steps_over_what_is_lost"] = book.count("echoes")
-    return Result("order", findings, stats=stats, decided={DEMAND: book.count("pairs")})
+    return Result("order", findings, stats=stats, decided={DEMAND: compared(history, book)})
 
 
 PLUGIN = CheckerPlugin(

@@ -198,32 +198,25 @@ def _failed(name: str, why: str) -> Result:
 def unchecked(results: Sequence[Result], history: History, trial: Trial) -> Iterable[Reason]:
     """Return a reason for each demand of the trial that no checker decided, or only on nothing.
 
-    A demand applies to a workload if one of the workload's own checkers decides it.
+    A demand applies to a workload if one of the workload's own checkers decides it. Where the run
+    has other reasons, they say why there was nothing to decide on.
     """
     own = own_checkers(history, trial)
     applies = frozenset().union(*map(decides, own))
-    asked = {result.checker: result for result in results}
-    for demand in sorted(filter(trial.demands, applies - set(ISOLATION))):
-        yield from _unchecked(demand, asked, own)
-    if applies & set(ISOLATION):
-        yield from _unchecked(trial.isolation, asked, own)
-
-
-def _unchecked(demand: str, asked: Mapping[str, Result], own: Sequence[str]) -> Iterable[Reason]:
-    able = [result for name, result in asked.items() if demand in decides(name)]
-    waive = f", or leave {demand} out of the contract" if demand in DEMANDS else ""
-    if not able:
-        names = " or ".join(name for name in own if demand in decides(name))
-        yield Reason(
-            NOT_CHECKED, f"{demand} was not checked: add {names} to the trial's checkers{waive}"
-        )
-    elif not any(result.reasons or result.decided.get(demand, 1) for result in able):
-        names = ", ".join(result.checker for result in able)
-        yield Reason(
-            NOT_CHECKED,
-            f"{demand} was not checked: the history holds nothing that {names} could decide it on; "
-            f"let the workload do more{waive}",
-        )
+    words = sorted(filter(trial.demands, applies - set(ISOLATION)))
+    words += [trial.isolation] if applies & set(ISOLATION) else []
+    known = any(result.reasons for result in results) or any(_own_reasons(history))
+    for demand in words:
+        able = [result for result in results if demand in decides(result.checker)]
+        waive = f", or leave {demand} out of the contract" if demand in DEMANDS else ""
+        if not able:
+            names = " or ".join(name for name in own if demand in decides(name))
+            why = f"{demand} was not checked: add {names} to the trial's checkers{waive}"
+            yield Reason(NOT_CHECKED, why)
+        elif not known and not any(result.decided.get(demand, 1) for result in able):
+            names = ", ".join(result.checker for result in able)
+            why = f"the history holds nothing that {names} could decide it on; let the workload do"
+            yield Reason(NOT_CHECKED, f"{demand} was not checked: {why} more{waive}")
 
 
 def own_checkers(history: History, trial: Trial) -> Sequence[str]:
