@@ -43,6 +43,7 @@ ADVICE = {
     "NO_TRANSACTIONS": LONGER,
     "VALUES_NOT_UNIQUE": UNIQUE,
     "WRITING_UNRECORDED": RUN_AGAIN,
+    "NOT_CHECKED": "Add the checker that it names, or leave the demand out of the contract.",
     "NO_MESSAGES": "Name the checkers that are for its kind of operations.",
     "NO_REGISTERS": "See whether the history is of this kind, and has reads that ended ok.",
     "REGISTERS_NOT_DECIDED": f"{UNIQUE} Go on to new keys after some hundred operations, or use "
