@@ -39,12 +39,13 @@ def located(path: Path) -> Path:
 def path_of(kind: str, name: str) -> Path:
     """Return the path that a name stands for: a file here, else a bundled one, as suites/...
 
-    Raises UnknownName if it can be neither.
+    A bundled file of another kind is better than none: its reader names the right command.
+    Raises UnknownName if there is no such file.
     """
     path = Path(name)
     if is_file(path) or path.suffix or ".." in path.parts or path.is_absolute():
         return path
-    for prefix in FOLDERS[kind]:
+    for prefix in (*FOLDERS[kind], *(folder for each in FOLDERS.values() for folder in each)):
         bundled = Path(PACKAGE, f"{prefix}{name}{SUFFIX}")
         if is_file(located(bundled)):
             return bundled

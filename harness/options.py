@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from harness import bundled, registry
-from harness.errors import BadRequest
+from harness.errors import BadRequest, UnknownName
 from harness.places import line
 from harness.plans import joined
 from harness.reading import MOST_S, NotTOML, is_number, parsed, shown, text_of, whole
@@ -260,10 +260,16 @@ def request(
 
 
 def _trial_path(what: str) -> Path | None:
-    """The trial file that is meant; none if it is a workload's name."""
+    """Return the trial file that is meant; none if it is a workload's name."""
     if looks_like_file(what):
         return Path(what)
-    return bundled.path_of("trial", what) if what in bundled.names("trial") else None
+    workloads = registry.names("workload")
+    if not what or what in workloads:
+        return None
+    try:
+        return bundled.path_of("trial", what)
+    except UnknownName as e:
+        raise UnknownName("workload or trial", what, {*workloads, *e.known}) from None
 
 
 def _layered(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -80,7 +80,12 @@ def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -
 
 def described(kind: str) -> Iterator[tuple[str, str]]:
     """Yield each name of a kind, with a sentence about it."""
-    return bundled.described(kind) if kind in bundled.KINDS else registry.described(kind)
+    if kind not in bundled.KINDS:
+        yield from registry.described(kind)
+        return
+    for name, about in bundled.described(kind):
+        means_workload = kind == "trial" and name in registry.names("workload")
+        yield f"suites/trials/{name}.toml" if means_workload else name, about
 
 
 def _print_entry(name: str, about: str) -> None:

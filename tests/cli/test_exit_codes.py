@@ -58,7 +58,7 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["run", "stray.toml"], "stray.toml line 2: unknown key 'sytem'"),
         (["run", "mistyped.toml"], "mistyped.toml line 1: seed must be a whole number"),
         (["run", "--plan", "missing-plan.toml"], "the plan file missing-plan.toml does not exist"),
-        (["run", "dance"], "unknown workload 'dance'"),
+        (["run", "dance"], "unknown workload or trial 'dance'"),
         (["run", "--system", "flotila"], "unknown system 'flotila' (did you mean flotilla?)"),
         (["run", "--hosts", "cloud"], "unknown hosts 'cloud'"),
         (["run", "--faults", "kil,pause"], "unknown fault 'kil' (did you mean kill?)"),

@@ -179,7 +179,7 @@ def test_where_to_write_is_made_sure_of_first(
     ("arguments", "says"),
     [
         (["--faults", "pauze"], "unknown fault 'pauze' (did you mean pause?)"),
-        (["massages"], "unknown workload 'massages' (did you mean messages?)"),
+        (["massages"], "unknown workload or trial 'massages' (did you mean messages?)"),
         (["--system", "flotila"], "unknown system 'flotila' (did you mean flotilla?)"),
         (["--profile", "sink-flush"], "unknown profile 'sink-flush' (did you mean sync-flush?)"),
         (["--mutant", "double-vole"], "(did you mean double-vote?)"),

@@ -99,7 +99,9 @@ def test_a_run_that_can_not_be_is_named_before_anything_is_run(tmp_path: Path) -
     text = '[[trial]]\nrun = "messages"\nexpect = "valid"\n'
     suite = _suite(tmp_path, text + text.replace("messages", "massages"))
     runs = tmp_path / "runs"
-    with pytest.raises(BadRequest, match=r"suite\.toml: massages: unknown workload 'massages'"):
+    with pytest.raises(
+        BadRequest, match=r"suite\.toml line 4: trial 2: unknown workload or trial 'massages'"
+    ):
         night(Asked(suite), runs)
     assert not runs.exists()
 
