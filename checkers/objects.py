@@ -101,7 +101,7 @@ PLUGIN = CheckerPlugin(
             "STALE_READ",
         }
     ),
-    decides=frozenset({"linearizable", "no-loss", "order-per-queue"}),
+    decides=frozenset({"at-least-once", "linearizable", "no-loss", "order-per-queue"}),
     reasons=frozenset(
         {"NO_OBJECTS", "OBJECTS_NOT_DECIDED", "OBJECTS_NOT_READ", "OPERATIONS_UNRECORDED"}
     ),

@@ -7,6 +7,7 @@ nothing. A lock that anybody may release, as Knossos' mutex, is `jepsen-mutex`.
 from pathlib import Path
 from typing import Any
 
+from harness.contracts import ImporterPlugin
 from harness.importers._jepsen import Format, recording
 from harness.importers._keyed import Keyed
 from harness.importers._recording import LARGEST, Recording, Sheet
@@ -28,3 +29,6 @@ FORMAT = Format("jepsen-lock", "lock", ("acquire", "release"), _DECODE, elect=_D
 
 def read(path: Path) -> Recording:
     return recording(path, FORMAT)
+
+
+PLUGIN = ImporterPlugin(read=read)

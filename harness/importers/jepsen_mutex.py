@@ -7,6 +7,7 @@ not happen, and tells nothing. A lock that only its holder can release is `jepse
 from pathlib import Path
 from typing import Any
 
+from harness.contracts import ImporterPlugin
 from harness.importers._jepsen import Format, recording
 from harness.importers._keyed import Keyed
 from harness.importers._recording import Recording, Sheet
@@ -33,3 +34,6 @@ FORMAT = Format(
 
 def read(path: Path) -> Recording:
     return recording(path, FORMAT)
+
+
+PLUGIN = ImporterPlugin(read=read)
