@@ -38,6 +38,7 @@ def sentence(
 
 def remarks_of(history: History) -> Iterator[str]:
     """Yield what the record itself says of the run, apart from its verdict."""
+    yield from map(str, history.state.get("remarks", ()))  # of an import: `_nemesis.caveats`
     if "imported" in history.state or "load" not in history.phases():
         return
     if all(fault.applied is None for fault in history.faults):
