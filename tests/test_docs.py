@@ -39,6 +39,7 @@ def catalogue() -> str:
         lines += ["", f"## {KIND_TITLES[kind]}", "", "| name | what it is |", "| --- | --- |"]
         lines += [f"| `{name}` | {_cell(text)} |" for name, text in registry.described(kind)]
         for name in registry.names(kind):
+            registry.plugin(kind, name)  # it keeps its contract
             lines += _details(kind, name)
         if kind == "fault":
             lines += _others()
