@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 UNHEEDED = (signal.SIGTERM, signal.SIGHUP)  # nobody sits there and waits
 REQUESTS = (signal.SIGINT, *UNHEEDED)
+AGAIN_S = 3.0
 
 
 @contextmanager
@@ -32,10 +33,22 @@ def stoppable(
 
 @contextmanager
 def interrupted_by_all() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, for the length of the block."""
-    with stoppable(_interrupt, UNHEEDED):
-        yield
+    """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, for the length of the block.
 
+    It is raised again after some seconds if the block goes on: the interpreter drops an exception
+    that comes in one of its own callbacks, such as those of a fork.
+    """
+    armed = False
 
-def _interrupt() -> None:
-    raise KeyboardInterrupt
+    def interrupt() -> None:
+        nonlocal armed
+        armed = True
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        raise KeyboardInterrupt
+
+    with stoppable(interrupt, (*REQUESTS, signal.SIGALRM)):
+        try:
+            yield
+        finally:
+            if armed:
+                signal.setitimer(signal.ITIMER_REAL, 0)
