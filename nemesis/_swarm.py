@@ -112,9 +112,14 @@ def _weather(
 
 
 def claimed(trial: Trial) -> tuple[str, ...]:
-    """Return the usual kinds that the trial claims to survive wherever they hit."""
+    """Return the usual kinds that the trial claims to survive wherever they hit, and those that
+    may break nothing, which need no claim."""
     claims = claims_in_force(trial)
-    return tuple(kind for kind in USUAL if claims.get(kind) == "all")
+    return tuple(
+        kind
+        for kind in USUAL
+        if claims.get(kind) == "all" or not registry.fault(kind).effects.may_break
+    )
 
 
 def _faults(random: Random, weather: Weather, until_s: float) -> Iterator[PlannedFault]:

@@ -3,6 +3,8 @@
 Simulated worlds carry it out on a sound Flotilla; nothing else is wrong there, so no send may fail.
 """
 
+from random import Random
+
 import pytest
 
 from harness.errors import Unsupported
@@ -11,7 +13,7 @@ from harness.launch import Stage
 from harness.operation import F, Type
 from harness.simulation import Outcome, simulated
 from harness.trial import Trial
-from nemesis import _plan, dump
+from nemesis import _plan, dump, swarm
 from nemesis import load as plan_of
 
 PLAN = """
@@ -86,3 +88,17 @@ def test_a_system_without_such_a_command_is_refused() -> None:
     plan = plan_of(PLAN, "p.toml").faults[:1]
     with pytest.raises(Unsupported, match="lack: handover"):
         _plan.check(plan, trial, stage.detection_s, stage.nodes, stage.can)
+
+
+def test_campaigns_draw_handovers() -> None:
+    """A kind that may break nothing needs no claim of the profile; where the system has no such
+    command, it is not drawn."""
+    trial = Trial(profile="sync-flush", duration_s=20.0, short_faults=True)
+    stage = Stage.of(trial)
+
+    def kinds(can: frozenset[str]) -> set[str]:
+        plans = (swarm(Random(seed), trial, 0.5, stage.nodes, can) for seed in range(12))
+        return {fault.kind for plan in plans for fault in plan}
+
+    assert "handover" in kinds(stage.can)
+    assert "handover" not in kinds(stage.can - {"handover"})
