@@ -1,13 +1,13 @@
 """The few numbers that matter about a run, in words, the same in every format."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from harness.verdict import Finding, Judgement
+from harness.verdict import Finding, Judgement, Result
 from reports._run import IMPORTED, Told, rank
 from reports._times import SILENCE, TO_ACK, TO_SUCCESS, of_faults, usual_and_worst
 
@@ -134,6 +134,22 @@ def standing_of(finding: Finding) -> str:
     if finding.excused:
         return f"breaks ({finding.excused:,} of {finding.count:,} excused)"
     return ("violates", "permitted by this trial's contract:", "informs")[rank(finding)]
+
+
+def checked(told: Told) -> tuple[str, str]:
+    """Return the demands that were checked, on how many operations and by which checker, and those
+    for which the history held nothing to check."""
+    counts = defaultdict[str, list[str]](list)
+    for result in told.verdict.checkers:
+        for demand, n in result.decided.items():
+            counts[demand] += [f"{n:,} ({result.checker})"] if n else []
+    done = (f"{demand} on {' and '.join(by)}" for demand, by in sorted(counts.items()) if by)
+    return ", ".join(done), ", ".join(demand for demand, by in sorted(counts.items()) if not by)
+
+
+def decided(result: Result) -> str:
+    """Return the demands that a checker decided, with the number of operations of each."""
+    return ", ".join(f"{demand} {n:,}" for demand, n in sorted(result.decided.items()))
 
 
 def full(sentence: str) -> str:

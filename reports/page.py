@@ -51,6 +51,7 @@ TEMPLATES = Environment(
 TEMPLATES.filters |= {
     "cell": _words.cell,
     "clip": _words.clip,
+    "decided": _words.decided,
     "full": _words.full,
     "heading": _words.heading,
     "json": _words.json_text,

@@ -55,10 +55,11 @@ def _lines(told: Told) -> Iterator[str]:
     )
     for result, finding in told.findings():
         yield from _finding(result.checker, told.on_axis(finding))
+    yield from _checkers(told)
     yield from told.part("the faults", lambda: list(_faults(told)), list[str]())
     yield from (f"Times are {told.axis}.", "")
     yield from _bullets(map(_plain, told.lacking))
-    yield f"Again: `{_code(rerun_command(told))}`"
+    yield f"Run again: `{_code(rerun_command(told))}`"
 
 
 def _finding(checker: str, finding: Finding) -> Iterator[str]:
@@ -73,6 +74,21 @@ def _finding(checker: str, finding: Finding) -> Iterator[str]:
         names = _words.columns(rows)
         cells = [[_words.cell(row.get(name)) for name in names] for row in rows]
         yield from _table([_words.heading(name) for name in names], cells)
+
+
+def _checkers(told: Told) -> Iterator[str]:
+    """What each checker proved, and on how many operations it decided each demand."""
+    yield "<details><summary>Checkers</summary>"
+    yield ""
+    yield from _table(
+        ("checker", "verdict", "decided, on how many", "proved"),
+        [
+            (r.checker, r.judgement, _words.decided(r), str(r.stats.get("proved", "")))
+            for r in told.verdict.checkers
+        ],
+    )
+    yield "</details>"
+    yield ""
 
 
 def _faults(told: Told) -> Iterator[str]:

@@ -36,7 +36,7 @@ STYLES = {
     Judgement.UNKNOWN: "bold black on yellow3",
 }
 TONES = {"good": "green", "bad": "bold red", "doubt": "yellow", "": ""}
-PLAIN_WIDTH = 160  # where nobody says how wide the paper is
+PLAIN_WIDTH = 160  # of output that is not a terminal
 ROWS_SHOWN = 5
 TOLD_BELOW = ("explanation", "by_time")  # sentences, for which a column is too narrow
 LONGEST = 500  # letters of one of them
@@ -104,7 +104,7 @@ def _reason(code: str, message: str) -> Padding:
 
 
 def _finding(console: Console, checker: str, finding: Finding) -> None:
-    """Code, count and sentence, then some rows of evidence."""
+    """Print code, count and message, then some rows of evidence."""
     style = ("bold red", "yellow", "cyan")[rank(finding)]
     standing = _words.standing_of(finding) + (f" {finding.demand}" if finding.demand else "")
     during = f", during fault {_ids(finding.faults)}" if finding.faults else ""
@@ -127,7 +127,7 @@ def _finding(console: Console, checker: str, finding: Finding) -> None:
 
 
 def _evidence(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
-    """As many columns as the paper is wide; the page has them all."""
+    """Return as many columns as fit the width; the HTML report has all of them."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     shown: list[list[str]] = []
     for name in _words.columns(rows):
@@ -145,7 +145,7 @@ def _evidence(rows: Sequence[Mapping[str, Any]], width: int) -> Table:
 
 
 def _explained(row: Mapping[str, Any]) -> str:
-    """Why this row convicts, in a few lines; the page has the whole of it."""
+    """Return the explanation of a row, shortened; the HTML report has all of it."""
     words = str(row.get("explanation", ""))
     key = f"{row['key']}: " if words and "key" in row else ""
     return f"{key}{words if len(words) <= LONGEST else words[:LONGEST] + ' ...'}"
@@ -160,6 +160,9 @@ def _places(told: Told) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", style="dim")
     table.add_column(overflow="fold")
+    for name, demands in zip(("  checked", "  not checked"), _words.checked(told), strict=True):
+        if demands:
+            table.add_row(name, Text(demands))
     if told.run.report_file.is_file():
         table.add_row("  report", Text(printable(from_here(told.run, told.run.report_file))))
     if told.verdict.first:

@@ -107,6 +107,31 @@ def test_colour_only_adds(written: Written, lost: Finding) -> None:
         assert "INVALID" in words
 
 
+def test_what_was_checked_and_what_was_not(
+    written: Written, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every demand is named with its number of operations, and so is one decided on nothing; the
+    Markdown has each checker with what it proved."""
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    run = written()
+    table = json.loads(run.verdict_file.read_text())
+    loss, duplicates = table["checkers"][:2]
+    loss["decided"] = {"no-loss": 20924, "at-least-once": 0}
+    loss["stats"] = {"proved": "all are there"}
+    duplicates["decided"] = {"no-loss": 7}
+    for result in table["checkers"][2:]:
+        result["decided"] = {}
+    run.verdict_file.write_text(json.dumps(table))
+    terminal.render(run)
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "checked  no-loss on 20,924 (loss) and 7 (duplicates)" in lines
+    assert "not checked  at-least-once" in lines
+    path = summary.render(run)
+    assert path is not None
+    row = "| loss | valid | at-least-once 0, no-loss 20,924 | all are there |"
+    assert row in path.read_text()
+
+
 def test_markup_in_a_message_is_text(written: Written, capsys: pytest.CaptureFixture[str]) -> None:
     """Rich markup from a run is printed as it stands."""
     finding = Finding("CORRUPTED", 1, "[red]not[/red] markup", "no-loss", ({"key": "[bold]k"},))
@@ -169,7 +194,7 @@ def test_what_is_missing_is_told_once(
     told.doubts.extend(["the events: torn", "the events: torn"])
     text = summary.markdown(told)
     assert text.count("- the events: torn\n") == 1
-    assert "- the events: torn\n\nAgain: `seatrial" in text
+    assert "- the events: torn\n\nRun again: `seatrial" in text
     assert "- **NO_LOAD** a \\&amp; b.\n\n" in text
     out = StringIO()
     terminal.show(told, Console(file=out, width=100))
