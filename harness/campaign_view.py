@@ -179,7 +179,7 @@ def appended(path: Path | None) -> Iterator[Append]:
             file.write(markdown(course, total))
             file.flush()
         except OSError as e:
-            raise BedFailed(f"the summary can not be written to {path}: {e.strerror or e}") from e
+            raise BedFailed(f"the summary cannot be written to {path}: {e.strerror or e}") from e
 
     with file:
         yield append

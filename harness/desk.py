@@ -144,7 +144,7 @@ class _Clerk:
         if done.code == NO_FILE:
             raise BadRequest(await self._absent(node, name))
         if done.code:
-            raise BedFailed(f"the log can not be read: {done.err.strip()}")
+            raise BedFailed(f"the log cannot be read: {done.err.strip()}")
         places, _, text = done.out.partition("\n")
         after, end = map(int, places.split())
         return {"text": text, "next": after, "end": end}

@@ -98,7 +98,7 @@ def noted(course: Course, runs: Path, checkpoint: Checkpoint | None = None) -> N
         _append(file, json.dumps(_line(course)).encode())
     except OSError as e:
         why = e.strerror or e
-        raise BedFailed(f"this campaign can not be added to {file}: {why}; free space") from e
+        raise BedFailed(f"this campaign cannot be added to {file}: {why}; free space") from e
     if checkpoint:
         checkpoint.discard()
 

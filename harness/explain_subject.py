@@ -85,7 +85,7 @@ def history_of(run: RunDir) -> History:
 
 
 def _wrong(value: Any) -> str:
-    return f"can not be {shown(str(value))!r}; restore the file from a copy"
+    return f"cannot be {shown(str(value))!r}; restore the file from a copy"
 
 
 def explainable(verdict: Verdict) -> list[tuple[str, Finding]]:

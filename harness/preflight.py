@@ -74,7 +74,7 @@ def _refuse_unseen(trial: Trial, checkers: Sequence[str]) -> None:
         return
     if not isinstance(registry.load("system", trial.system)(trial), Comparing):
         raise BadRequest(
-            f"compare_replicas: {trial.system} can not tell what its replicas hold while it serves;"
+            f"compare_replicas: {trial.system} cannot tell what its replicas hold while it serves;"
             " leave it out"
         )
     if "replicas" not in checkers:

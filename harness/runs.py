@@ -111,7 +111,7 @@ def kept(folder: Path, name: str, runs: Path) -> RunDir:
         make_room(runs, cap_bytes())
         path = _copied(folder, _stem(name), runs.resolve())
     except OSError as e:
-        raise BedFailed(f"the run {name} can not be kept under {runs}: {_reason(e)}") from e
+        raise BedFailed(f"the run {name} cannot be kept under {runs}: {_reason(e)}") from e
     shutil.rmtree(folder, ignore_errors=True)
     return RunDir(path)
 

@@ -317,7 +317,7 @@ def replay(run: RunDir, runs: Path, shown: Shown) -> int:
 def replayed(run: RunDir) -> Request:
     """A stored run's trial and the plan it carried out. BadRequest when that is not to be had."""
     if run.state().get("imported"):
-        raise BadRequest(f"{run.path} was imported: what happened elsewhere can not be run again")
+        raise BadRequest(f"{run.path} was imported: what happened elsewhere cannot be run again")
     if not run.plan_file.is_file():
         raise BadRequest(f"{run.path} has no plan.toml: it ended before its plan was made")
     trial = run.trial()
@@ -384,7 +384,7 @@ def _refuse_unwritable(path: Path) -> None:
         path.open("ab").close()
     except OSError as e:
         raise BadRequest(
-            f"--junit: {path} can not be written: {e.strerror or e}; name a file in a folder that "
+            f"--junit: {path} cannot be written: {e.strerror or e}; name a file in a folder that "
             "exists"
         ) from e
 
@@ -410,7 +410,7 @@ def _write_junit(endings: Sequence[Ending], shown: Shown) -> None:
     try:
         Xml.ElementTree(root).write(shown.junit, encoding="utf-8", xml_declaration=True)
     except OSError as e:
-        raise BedFailed(f"{shown.junit} can not be written: {e.strerror or e}") from e
+        raise BedFailed(f"{shown.junit} cannot be written: {e.strerror or e}") from e
 
 
 def _junit_error(ending: Ending) -> "Element":

@@ -97,7 +97,7 @@ def _converted(option: click.Option, value: Any, text: str, path: tuple[str, ...
     except click.BadParameter as e:
         raise BadRequest(f"{where}: {e.message}") from e
     except (TypeError, AttributeError) as e:
-        raise BadRequest(f"{where} can not be {shown(repr(value))}") from e
+        raise BadRequest(f"{where} cannot be {shown(repr(value))}") from e
     return [value] if many else value
 
 

@@ -92,7 +92,7 @@ class StoredRun(RunDir):
 
     @property
     def witness(self) -> Path:
-        with told(self.address.store, f"{self.name} can not be read"):
+        with told(self.address.store, f"{self.name} cannot be read"):
             return self._stored("trial.toml", _held(self.address, "trial.toml"))
 
     def found(self, folder: str, pattern: str) -> list[Path]:
@@ -108,7 +108,7 @@ class StoredRun(RunDir):
         """What was made or changed here becomes the run's; whoever sees the verdict sees all."""
         changed = sorted(self._changed(), key=lambda name: (name == "verdict.json", name))
         for name in changed:
-            with told(self.address.store, f"{self.name}/{name} can not be written"):
+            with told(self.address.store, f"{self.name}/{name} cannot be written"):
                 put(str(self.path / name), self.address.store, self._key(name))
                 if _is_large(name):
                     self.held[name] = _held(self.address, name)
@@ -120,7 +120,7 @@ class StoredRun(RunDir):
         for name in [name for name in self.held if fnmatchcase(name, "journal/*.arrows")]:
             sealed = f"history/{Path(name).stem}.parquet"
             if sealed in self.held:
-                with told(self.address.store, f"{self.name}/{name} can not be removed"):
+                with told(self.address.store, f"{self.name}/{name} cannot be removed"):
                     self.address.store.files.delete_file(self.address.store.at(self._key(name)))
                 del self.held[name]
 
@@ -173,7 +173,7 @@ def _fill(run: StoredRun, infos: Mapping[str, Any], whole: bool) -> None:
     large = [name for name in infos if _is_large(name)]
     small = [name for name in infos if not _is_large(name) and (whole or not _is_aside(name))]
     run.path.mkdir()
-    with told(run.address.store, f"{run.name} can not be read"), ThreadPoolExecutor(AT_ONCE) as by:
+    with told(run.address.store, f"{run.name} cannot be read"), ThreadPoolExecutor(AT_ONCE) as by:
         run.held.update(by.map(lambda name: (name, _held(run.address, name, infos[name])), large))
         run.known.update(by.map(lambda name: (name, _copy(run, name)), small))
 
@@ -183,7 +183,7 @@ def _listed(address: Address) -> dict[str, Any]:
     from pyarrow import fs
 
     store, base = address.store, address.store.at(address.path)
-    with told(store, f"{address.text} can not be read"):
+    with told(store, f"{address.text} cannot be read"):
         selector = fs.FileSelector(base, allow_not_found=True, recursive=True)
         infos = [info for info in store.files.get_file_info(selector) if info.is_file]
         if not infos and store.kind == S3 and not store.files.get_file_info(store.where).type:
@@ -241,7 +241,7 @@ def _within(seconds: float, address: Address, ask: Callable[[], T]) -> T:
         raise failures[0]
     if not answers:
         raise BedFailed(
-            f"{address.text} can not be read: {address.store.name} did not answer within "
+            f"{address.text} cannot be read: {address.store.name} did not answer within "
             f"{seconds:.0f} s; see the network and AWS_ENDPOINT_URL"
         )
     return answers[0]

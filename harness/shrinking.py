@@ -88,7 +88,7 @@ def _failed(run: RunDir) -> bool:
         return bool(verdict.convicting or stood_still(History.open(run), verdict))
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise BadRequest(
-            f"{run.verdict_file} can not be read; {check_command(run)} makes it anew"
+            f"{run.verdict_file} cannot be read; {check_command(run)} makes it anew"
         ) from e
 
 
@@ -137,7 +137,7 @@ def check_failed(tries: Tries, case: Case) -> None:
         lost = f", and the test bed failed {many(tries.lost, 'more time')}" if tries.lost else ""
         raise BadRequest(
             f"the trial {case.trial.name} does not fail when it is {how} again{times}{why}{lost}, "
-            "so it can not be shrunk"
+            "so it cannot be shrunk"
         )
 
 

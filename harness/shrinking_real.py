@@ -168,4 +168,4 @@ def _outcome(folder: RunDir) -> Outcome:
             failure=verdict.convicting,
             why=verdict.sentence,
         )
-    raise BedFailed(f"{folder.verdict_file} can not be read any more")
+    raise BedFailed(f"{folder.verdict_file} cannot be read any more")

@@ -63,7 +63,7 @@ def refuse_unfit(session: "SparkSession", witness: Path) -> None:
         )
     trouble = told[0] if told else reason(failures[0])
     if trouble:
-        raise BedFailed(f"the executors of the Spark master can not judge this run: {trouble}")
+        raise BedFailed(f"the executors of the Spark master cannot judge this run: {trouble}")
 
 
 def elsewhere(session: "SparkSession") -> bool:

@@ -198,13 +198,13 @@ class Stored(PosixPath):
     def afar(self) -> Any:
         """The object as a file of which parts are read, and nothing is kept."""
         assert self.held is not None
-        with told(self.held.store, f"{self.held.name} can not be read"):
+        with told(self.held.store, f"{self.held.name} cannot be read"):
             return self.held.store.files.open_input_file(self.held.store.at(self.held.key))
 
     def footer(self) -> bytes:
         """Its end, in which a sealed file has the list of its contents."""
         assert self.held is not None
-        with self.afar() as file, told(self.held.store, f"{self.held.name} can not be read"):
+        with self.afar() as file, told(self.held.store, f"{self.held.name} cannot be read"):
             size = file.size()
             end = file.read_at(min(size, FOOTER_BYTES), max(0, size - FOOTER_BYTES))
             wanted = int.from_bytes(end[-8:-4], "little") + 8 if end[-4:] == b"PAR1" else 0
@@ -244,12 +244,12 @@ def _fetch(held: Held, path: str) -> None:
     except SeatrialError as e:
         raise Unfetched(str(e)) from e
     except OSError as e:
-        raise Unfetched(f"{path} can not be kept: {e.strerror or e}; free space there") from e
+        raise Unfetched(f"{path} cannot be kept: {e.strerror or e}; free space there") from e
 
 
 def _download(held: Held, path: str, temporary: str) -> None:
     try:
-        with told(held.store, f"{held.name} can not be fetched"):
+        with told(held.store, f"{held.name} cannot be fetched"):
             copied(held.store, held.key, temporary)
             now = version_of(held.store, held.key)
         if now != held.version:

@@ -66,4 +66,4 @@ def _are(what: str, values: Sequence[Any], kind: type) -> None:
     """ValueError when one of the values is of another kind, or a number beyond all counting."""
     for value in values:
         if not isinstance(value, kind) or (isinstance(value, int) and not 0 <= value < 2**63):
-            raise ValueError(f"{what} can not be {str(value)[:40]!r}")
+            raise ValueError(f"{what} cannot be {str(value)[:40]!r}")

@@ -21,7 +21,7 @@ async def set_apart(bed: Bed) -> Mapping[str, Any]:
     """From now on zones are apart; what was seen of it. BedFailed: these nodes can not do it, or it
     was not seen."""
     if why := await unable_to_pace(bed):
-        raise BedFailed(f"zones can not be set apart: {why}; leave zone_latency out")
+        raise BedFailed(f"zones cannot be set apart: {why}; leave zone_latency out")
     observation = await _seen(bed)
     if observation.state != "installed":
         odd = ", ".join(observation.evidence["odd"])

@@ -38,7 +38,7 @@ def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
     """Why none of the nodes it means can be a master, where the words alone say it."""
     if suits(planned.target, nodes):
         return ""
-    return f"can not hit {planned.target!r}: no node that it means can be a master; target 'master'"
+    return f"cannot hit {planned.target!r}: no node that it means can be a master; target 'master'"
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Handover":

@@ -68,7 +68,7 @@ def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
         meant = {roles[name] for name in _targets.possible(term, nodes)}
         if meant and meant <= {_targets.NAMESERVER, CLIENT}:
             return (
-                f"can not hit {term.strip()!r}: a {' or a '.join(sorted(meant))} is no"
+                f"cannot hit {term.strip()!r}: a {' or a '.join(sorted(meant))} is no"
                 " member of a group or a set; target controllers or brokers"
             )
     return ""

@@ -80,7 +80,7 @@ def append_epoch(table: EpochTable, epoch: int, start: int) -> EpochTable:
         return table
     if epoch < table.last_epoch or start < table.last_start:
         raise ValueError(
-            f"epoch {epoch} from {start} can not follow {table.last_epoch} from {table.last_start}"
+            f"epoch {epoch} from {start} cannot follow {table.last_epoch} from {table.last_start}"
         )
     kept = table.entries[:-1] if table.last_start == start else table.entries
     return EpochTable((*kept, (epoch, start)))

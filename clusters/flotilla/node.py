@@ -51,7 +51,7 @@ def configure(arguments: list[str], files: Files) -> Config:
         config = configuration.loads(files.read(path).decode())
         _check(config)
     except OSError as e:
-        raise ConfigError(f"{path} can not be read: {e.strerror}") from e
+        raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
     except (ConfigError, UnicodeDecodeError) as e:
         raise ConfigError(f"{path}: {e}") from e
     return config
@@ -67,7 +67,7 @@ async def live(config: Config, ports: Ports, rules: Rules) -> int:
             return SOFTWARE
         inside = config.controller_in_nameserver
         also = f" and {config.controller_peers[config.controller_id]}" if inside else ""
-        why = f"{config.node} can not listen on {config.address}{also}: {_reason(e)}"
+        why = f"{config.node} cannot listen on {config.address}{also}: {_reason(e)}"
         ports.process.complain(why)
         return UNAVAILABLE
 

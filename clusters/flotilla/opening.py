@@ -26,7 +26,7 @@ async def open_replica(config: Config, ports: Ports, rules: Rules, events: Event
         _tell(found, events)
         return Replica(config, ports, rules, found.store, found.epochs, events)
     except (StoreError, ValueError) as e:
-        why = f"{config.store} can not be opened: {e}"
+        why = f"{config.store} cannot be opened: {e}"
         events.write("fatal", why=why)
         ports.exit.fatal(why)
 

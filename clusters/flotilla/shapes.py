@@ -184,5 +184,5 @@ def misshapen(op: int, fields: Json) -> str:
             if name == named:
                 return f"{name} is missing"
         elif not fits(fields[name]):
-            return f"{name} can not be {str(fields[name])[:_SHOWN]!r}"
+            return f"{name} cannot be {str(fields[name])[:_SHOWN]!r}"
     return ""

@@ -37,5 +37,5 @@ class Topics:
         if why := topic_limits.why_not(name, queues):
             return why
         if queues < (known := self._catalog.topics.get(name, 0)):
-            return f"{name} has {known} queues, and can not have fewer"
+            return f"{name} has {known} queues, and cannot have fewer"
         return ""

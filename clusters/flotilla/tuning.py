@@ -48,4 +48,4 @@ class Tuning:
 
     def _why_not(self, key: str) -> str:
         keys = ", ".join(sorted(self._live)) or "none"
-        return f"{key} can not change while a {self.config.role} runs; these can: {keys}"
+        return f"{key} cannot change while a {self.config.role} runs; these can: {keys}"

@@ -245,7 +245,7 @@ class Fleet:
         with opening:
             known = self._jumps.get(leg)
             if known is None or not known.is_connected:
-                name = f"{called} can not be reached: its jump host {leg.name}"
+                name = f"{called} cannot be reached: its jump host {leg.name}"
                 known = self._jumps[leg] = self._opened(leg, name)
             return known
 

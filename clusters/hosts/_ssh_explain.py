@@ -108,13 +108,13 @@ def _explained(error: BaseException, route: Route) -> tuple[str, str]:
             )
         case OSError(errno=errno.EHOSTUNREACH | errno.ENETUNREACH):
             return (
-                f"can not be reached: there is no way to {route.hostname}",
+                f"cannot be reached: there is no way to {route.hostname}",
                 "see that it is up, and correct `host` in the inventory if it is another",
             )
         case EOFError() | ConnectionError():
             return "closed the connection before it let us in", f"see its sshd's log; {try_it}"
         case _:
-            return f"can not be reached ({error or type(error).__name__})", try_it
+            return f"cannot be reached ({error or type(error).__name__})", try_it
 
 
 def ssh_command(route: Route, *options: str) -> str:
@@ -209,12 +209,12 @@ def _no_way_on(error: paramiko.ChannelException, route: Route) -> tuple[str, str
     jump = route.jump.shorthand if route.jump else "the server"
     if error.code == _PROHIBITED:
         return (
-            f"can not be reached by {jump}, which forbids forwarding",
+            f"cannot be reached by {jump}, which forbids forwarding",
             "set AllowTcpForwarding yes in its sshd_config",
         )
     if error.code == _CONNECT_FAILED:
         return (
-            f"can not be reached from its jump host {jump}, which gets no answer from "
+            f"cannot be reached from its jump host {jump}, which gets no answer from "
             f"{route.hostname}:{route.port}",
             "see that its SSH server runs and that the jump host may reach it",
         )

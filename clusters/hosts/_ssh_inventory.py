@@ -198,7 +198,7 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError:
         raise BadRequest(f"the inventory {path} is not text in UTF-8") from None
     except OSError as e:
-        raise BadRequest(f"the inventory {path} can not be read: {e.strerror}") from None
+        raise BadRequest(f"the inventory {path} cannot be read: {e.strerror}") from None
 
 
 def _host(
@@ -220,7 +220,7 @@ def _checked(section: _Sections, at: int, entry: Mapping[str, Any]) -> dict[str,
         if key not in known:
             section.refuse(key, f"unknown key {key!r}; known: {', '.join(known)}", at)
         if at < 0 and key in ("host", "address"):
-            section.refuse(key, f"{key} is each host's own, it can not be a default", at)
+            section.refuse(key, f"{key} is each host's own, it cannot be a default", at)
         for what in _wrong(key, raw):
             section.refuse(key, f"{key} must be {what}, not {raw!r}", at)
         values[key] = _shaped(key, raw)

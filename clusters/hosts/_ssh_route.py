@@ -65,7 +65,7 @@ def ssh_config() -> paramiko.SSHConfig:
         try:
             config.parse(file.read_text().splitlines())
         except (paramiko.ConfigParseError, OSError, UnicodeDecodeError) as e:
-            raise BadRequest(f"{path} can not be used: {e}") from None
+            raise BadRequest(f"{path} cannot be used: {e}") from None
     return config
 
 
@@ -128,10 +128,10 @@ def _lookup(name: str, config: paramiko.SSHConfig) -> Mapping[str, str]:
     try:
         entry: Mapping[str, str] = config.lookup(name)
     except (paramiko.ConfigParseError, paramiko.CouldNotCanonicalize, ImportError) as e:
-        raise BadRequest(f"~/.ssh/config can not be used for {name}: {e}") from None
+        raise BadRequest(f"~/.ssh/config cannot be used for {name}: {e}") from None
     if entry.get("proxycommand", "none") != "none":
         raise BadRequest(
-            f"~/.ssh/config reaches {name} by ProxyCommand, which can not be used here; write "
+            f"~/.ssh/config reaches {name} by ProxyCommand, which cannot be used here; write "
             "ProxyJump there, or jump = ... in the inventory"
         )
     return entry
@@ -170,5 +170,5 @@ def _unfit(address: str) -> str:
     if not address:
         return "has no IPv4 address that this machine knows"
     if ipaddress.IPv4Address(address).is_loopback:
-        return f"resolves to {address}, which other hosts can not reach"
+        return f"resolves to {address}, which other hosts cannot reach"
     return ""

@@ -171,7 +171,7 @@ def _no_python(host: Host, done: Completed) -> Problem:
     if done.code in MISSING or "not found" in said:
         what = f"{host} has no program {host.python}"
     else:
-        what = f"{host} can not run {host.python}: {said or f'it exits with {done.code}'}"
+        what = f"{host} cannot run {host.python}: {said or f'it exits with {done.code}'}"
     return Problem(
         what,
         "the node agent is a Python program",

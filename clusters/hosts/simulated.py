@@ -52,7 +52,7 @@ def hosts(trial: Trial, folder: Path) -> "SimulatedHosts":
     for kind, name in (("system", trial.system), ("workload", trial.workload)):
         if name not in CAN_BE[kind]:
             raise Unsupported(
-                f"the {kind} {name!r} can not be simulated, only {', '.join(CAN_BE[kind])}; "
+                f"the {kind} {name!r} cannot be simulated, only {', '.join(CAN_BE[kind])}; "
                 "choose other hosts, such as local"
             )
     return SimulatedHosts(trial, Path(folder).resolve())

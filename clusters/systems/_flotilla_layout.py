@@ -40,7 +40,7 @@ def broker_sets(nodes: Sequence[Node], settings: Settings) -> list[BrokerSet]:
     sets = settings.broker_sets
     brokers = [node for node in nodes if node.role == BROKER]
     if len(brokers) % sets:
-        raise BadRequest(f"{len(brokers)} brokers can not be dealt evenly to {sets} broker sets")
+        raise BadRequest(f"{len(brokers)} brokers cannot be dealt evenly to {sets} broker sets")
     size = len(brokers) // sets
     blocks = [brokers[at : at + size] for at in range(0, len(brokers), size)]
     if settings.learners >= size:

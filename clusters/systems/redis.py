@@ -405,7 +405,7 @@ async def _events(bed: Bed, node: str, names: Mapping[str, str]) -> list[Event]:
         log = (await agent.get(f"{bed.hosts.folder(node)}/{LOG}")).decode(errors="replace")
         ran = await agent.run([python, "-S", "-s", "-c", WALL])
         if ran.code:
-            raise BedFailed(ran.err.strip() or "its clocks can not be read")
+            raise BedFailed(ran.err.strip() or "its clocks cannot be read")
     except BedFailed as e:
         bed.record.note(f"NO_EVENTS {node}: {e}")
         return []

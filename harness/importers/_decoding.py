@@ -57,7 +57,7 @@ def atom(form: Any) -> int | str | None:
     if form is None or (isinstance(form, int) and not isinstance(form, bool)):
         return form
     if isinstance(form, list | dict | _edn.Unreadable) and (odd := _edn.unreadable(form)):
-        raise Odd(f"{_shown(odd)} can not be read")
+        raise Odd(f"{_shown(odd)} cannot be read")
     return _edn.canonical(form)
 
 

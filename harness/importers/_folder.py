@@ -158,7 +158,7 @@ def _made(out: Path) -> RunDir:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise BadRequest(f"{out} can not be made: {e.strerror}") from e
+        raise BadRequest(f"{out} cannot be made: {e.strerror}") from e
     return RunDir(out.resolve())
 
 

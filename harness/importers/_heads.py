@@ -327,7 +327,7 @@ def fields_of(form: Any, line: int, slips: Slips) -> Fields | None:
     if type(process) is int and 0 <= process < MAX_PROCESSES:
         who = process
     elif isinstance(process, _edn.Unreadable):
-        slips.add(Slip("NO_PROCESS", line, f":process {process[:40]} can not be read", gap=True))
+        slips.add(Slip("NO_PROCESS", line, f":process {process[:40]} cannot be read", gap=True))
         return None
     elif process is not None:
         who, actor = NAMED, _edn.canonical(process)

@@ -49,9 +49,9 @@ def blocks(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[bytes]
                 yield block.removeprefix(BOM_UTF8) if first else block
                 first = first and not block
     except OSError as e:
-        raise BadRequest(f"{path} can not be read: {e.strerror}") from e
+        raise BadRequest(f"{path} cannot be read: {e.strerror}") from e
     if not found:
-        why = f"can not be unpacked: {slips.first[0]}" if slips else "is empty"
+        why = f"cannot be unpacked: {slips.first[0]}" if slips else "is empty"
         raise BadRequest(f"{path} {why}: there is no history in it")
 
 

@@ -26,7 +26,7 @@ def read(path: Path) -> Recording:
         data.decode()
     except UnicodeDecodeError as e:
         line = 1 + data.count(b"\n", 0, e.start)
-        raise BadRequest(f"{path} can not be read as CSV: line {line} is not UTF-8") from e
+        raise BadRequest(f"{path} cannot be read as CSV: line {line} is not UTF-8") from e
     convert = pv.ConvertOptions(
         column_types=dict.fromkeys(KNOWN, pa.string()),
         strings_can_be_null=True,
@@ -47,7 +47,7 @@ def read(path: Path) -> Recording:
             convert,
         )
     except pa.ArrowInvalid as e:
-        raise BadRequest(f"{path} can not be read as CSV: {str(e).splitlines()[0]}") from e
+        raise BadRequest(f"{path} cannot be read as CSV: {str(e).splitlines()[0]}") from e
     lines = _lines(data, table.num_rows + len(odd))
     for row in odd:
         what = f"{row.actual_columns} cells, where the first line names {row.expected_columns}"

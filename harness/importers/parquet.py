@@ -23,7 +23,7 @@ def read(path: Path) -> Recording:
             table = file.read(names)
     except (pa.ArrowInvalid, OSError) as e:
         why = str(e).splitlines()[0]
-        raise BadRequest(f"{path} can not be read as Parquet: {why}") from e
+        raise BadRequest(f"{path} cannot be read as Parquet: {why}") from e
     return recording(table, path, np.arange(1, table.num_rows + 1), Slips())
 
 

@@ -106,7 +106,7 @@ class Record:
             temporary.write_text(self.text(order))
             os.replace(temporary, path)
         except OSError as e:
-            raise BedFailed(f"the record {path} can not be written: {e.strerror or e}") from e
+            raise BedFailed(f"the record {path} cannot be written: {e.strerror or e}") from e
 
 
 def made_of(turn: Turn) -> str:

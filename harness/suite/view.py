@@ -224,5 +224,5 @@ def keep(course: Course, changed: Sequence[str], runs: Path) -> Path:
             temporary.write_text(text)
             os.replace(temporary, stem.with_name(f"{stem.name}{ending}"))
     except OSError as e:
-        raise BedFailed(f"the summary can not be written to {stem}: {e.strerror or e}") from e
+        raise BedFailed(f"the summary cannot be written to {stem}: {e.strerror or e}") from e
     return stem

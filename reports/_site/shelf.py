@@ -112,7 +112,7 @@ def trouble(path: Path, most_bytes: int) -> str:
     except FileNotFoundError:
         return ""
     except OSError as e:
-        return f"{path.name} can not be read: {e.strerror}"
+        return f"{path.name} cannot be read: {e.strerror}"
     if not stat.S_ISREG(known.st_mode):
         return f"{path.name} is not a plain file, and is not opened"
     if known.st_size > most_bytes:

@@ -116,7 +116,7 @@ def test_a_dry_run_prints_a_plan_that_can_be_given_back(seatrial: Script, tmp_pa
         (["run", "plan.toml"], "plan.toml is a plan; run it with: "),
         (["suite", "trial.toml"], "trial.toml is a trial, not a suite; run it with: "),
         (["suite", "plan.toml"], "plan.toml is a plan, not a suite; run it with: "),
-        (["run", "--junit", "no/such/folder.xml"], "--junit: no/such/folder.xml can not be"),
+        (["run", "--junit", "no/such/folder.xml"], "--junit: no/such/folder.xml cannot be"),
         (["list", "--color", "sometimes"], "'sometimes' is not one of 'auto', 'always', 'never'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -51,14 +51,14 @@ def test_a_history_is_imported_and_judged(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["nothing.edn", "--as", "jepsen-kafka", "--out", "run"], "nothing.edn can not be read"),
+        (["nothing.edn", "--as", "jepsen-kafka", "--out", "run"], "nothing.edn cannot be read"),
         (["a.edn", "--as", "jepsen-kafca", "--out", "run"], "did you mean jepsen-kafka?"),
         (["a.edn", "--as", "jepsen-queue", "--out", "run"], "line 1 has :f :send"),
         (["a.edn", "--as", "jepsen-kafka", "--out", "full"], "full is not an empty folder"),
         (["nothing.edn", "--as", "jepsen-kafka", "--out", "full"], "full is not an empty folder"),
-        (["a.edn", "--as", "jepsen-kafka", "--out", "a.edn/b"], "a.edn/b can not be made"),
+        (["a.edn", "--as", "jepsen-kafka", "--out", "a.edn/b"], "a.edn/b cannot be made"),
         (["a.edn", "--as", "csv", "--out", "run"], "a.edn"),
-        (["a.edn", "--as", "parquet", "--out", "run"], "a.edn can not be read as Parquet"),
+        (["a.edn", "--as", "parquet", "--out", "run"], "a.edn cannot be read as Parquet"),
         (["empty.edn", "--as", "jepsen-kafka", "--out", "run"], "empty.edn is empty"),
         (["a.edn", "--out", "run"], "--as"),
     ],
@@ -149,4 +149,4 @@ def test_what_was_imported_can_not_be_run_again(
     assert seatrial("import", "a.edn", "--as", "jepsen-kafka", "--out", "run").returncode == 0
     tried = seatrial(command, "run")
     assert tried.returncode == 254
-    assert "run was imported: what happened elsewhere can not be run again" in tried.stderr
+    assert "run was imported: what happened elsewhere cannot be run again" in tried.stderr

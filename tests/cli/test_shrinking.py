@@ -148,8 +148,8 @@ def test_what_is_missing_is_named(copy: RunDir, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("verdict.json", "{}", "verdict.json can not be read"),
-        ("verdict.json", "[1", "verdict.json can not be read"),
+        ("verdict.json", "{}", "verdict.json cannot be read"),
+        ("verdict.json", "[1", "verdict.json cannot be read"),
         ("run.json", "{", "run.json cannot be read"),
         ("plan.toml", "[[fault", "is not valid TOML"),
         ("plan.toml", '[[fault]]\nkind = "kill"', "at_s: is missing"),

@@ -213,7 +213,7 @@ def test_topics_are_made_listed_and_deleted() -> None:
         rows = {"topic": "news", "queues": 3}
         assert rows in (await tool.ask("topics list"))["topics"]
         why = await tool.refusal("topics create news --queues 2")
-        assert why == "MESSAGE_ILLEGAL: news has 3 queues, and can not have fewer"
+        assert why == "MESSAGE_ILLEGAL: news has 3 queues, and cannot have fewer"
         await tool.ask("topics delete news")
         assert rows not in (await tool.ask("topics list"))["topics"]
         assert await tool.refusal("topics delete news") == "TOPIC_NOT_EXIST: news"
@@ -395,12 +395,12 @@ HUGE = 10**400
 @pytest.mark.parametrize(
     ("node", "given", "why"),
     [
-        ("broker-1", "inSyncReplicas=1", "inSyncReplicas can not change while a broker runs"),
+        ("broker-1", "inSyncReplicas=1", "inSyncReplicas cannot change while a broker runs"),
         ("broker-1", "nonsense=1", "unknown key nonsense"),
         ("broker-1", "sendRateLimit=-1", "sendRateLimit must be at least 0"),
         ("broker-1", "sendRateLimit=much", "sendRateLimit must be of type int"),
         ("broker-1", "fileReservedTime=NaN", "fileReservedTime must be 0 or more"),
-        ("broker-1", "sendRateLimit=5 zone=x", "zone can not change while a broker runs"),
+        ("broker-1", "sendRateLimit=5 zone=x", "zone cannot change while a broker runs"),
         ("broker-1", f"fileReservedTime={HUGE}", "fileReservedTime must have 64 bits at most"),
         ("broker-1", f"brokerElectionPriority={HUGE}", "brokerElectionPriority must have 64 bits"),
         ("controller-1", "electPolicy=zone", "these can: drillTimeout"),

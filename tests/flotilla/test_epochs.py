@@ -108,9 +108,9 @@ def test_an_empty_epoch_is_replaced_not_refused() -> None:
 def test_an_epoch_is_appended_once() -> None:
     """The same epoch again changes nothing; an older one is refused."""
     assert append_epoch(MASTER, 8, 9999) == MASTER
-    with pytest.raises(ValueError, match="epoch 5 from 9999 can not follow 8 from 2500"):
+    with pytest.raises(ValueError, match="epoch 5 from 9999 cannot follow 8 from 2500"):
         append_epoch(MASTER, 5, 9999)
-    with pytest.raises(ValueError, match="can not follow"):
+    with pytest.raises(ValueError, match="cannot follow"):
         append_epoch(MASTER, 9, 2499)
 
 

@@ -113,7 +113,7 @@ def test_a_node_stops_when_told_to(nameserver: Any) -> None:
             'role = "controller"\nnodeName = "n"\nlistenHost = "127.0.0.1"\nstorePath = "s"',
             "controllerDLegerSelfId",
         ),
-        (None, "can not be read"),
+        (None, "cannot be read"),
         (
             'role = "broker"\nnodeName = "n"\nlistenHost = "127.0.0.1"\nstorePath = "s"\n'
             "enableControllerInNamesrv = true",

@@ -64,7 +64,7 @@ def test_sound_requests(op: Op) -> None:
     ],
 )
 def test_a_field_of_another_kind(op: Op, name: str, value: object) -> None:
-    assert misshapen(op, {**SOUND[op], name: value}).startswith(f"{name} can not be ")
+    assert misshapen(op, {**SOUND[op], name: value}).startswith(f"{name} cannot be ")
 
 
 NOBODYS = [

@@ -296,7 +296,7 @@ def test_a_failed_sync_stops_the_process() -> None:
         store = (await opened(files)).store
         fill(store, 1)
         files.open("store/commitlog/" + "0" * 20).broken = True
-        with pytest.raises(Died, match="can not be synced"):
+        with pytest.raises(Died, match="cannot be synced"):
             await store.log.sync()
 
     run(scenario())

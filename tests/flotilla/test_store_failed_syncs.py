@@ -58,7 +58,7 @@ def test_a_mark_whose_sync_failed_is_written_again(seed: int) -> None:
     async def later(life: Life) -> None:
         assert life.store.log.min_offset in (0, 2 * SEGMENT)
 
-    assert "can not be synced" in lone.live(first)
+    assert "cannot be synced" in lone.live(first)
     lone.disk.sync_error = 0
     assert lone.live(later) == ""
     lone.power_cut()

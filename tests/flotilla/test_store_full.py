@@ -66,9 +66,9 @@ def test_a_killed_broker_starts_on_a_full_disk() -> None:
 @pytest.mark.parametrize(
     ("fault", "number", "told"),
     [
-        ("write_error", errno.EIO, "the commit log can not be written"),
-        ("write_error", errno.ENOSPC, "the commit log can not be written"),
-        ("sync_error", errno.EIO, "the commit log can not be synced"),
+        ("write_error", errno.EIO, "the commit log cannot be written"),
+        ("write_error", errno.ENOSPC, "the commit log cannot be written"),
+        ("sync_error", errno.EIO, "the commit log cannot be synced"),
     ],
 )
 def test_a_failed_write_or_sync_stops_the_process(fault: str, number: int, told: str) -> None:

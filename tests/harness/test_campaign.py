@@ -348,7 +348,7 @@ def test_half_a_run_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     run.mkdir()
     (run / "trial.toml").write_text("")
     (run / "plan.toml").symlink_to("/dev/full/nowhere")
-    with pytest.raises(BedFailed, match=r"can not be kept under .*: .*Not a directory"):
+    with pytest.raises(BedFailed, match=r"cannot be kept under .*: .*Not a directory"):
         kept(run, "seed-1", runs)
     assert not list(runs.iterdir())
     assert run.exists()

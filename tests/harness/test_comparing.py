@@ -123,7 +123,7 @@ def test_a_comparison_that_fails_breaks_nothing() -> None:
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"system": "redis"}, "redis can not tell what its replicas hold"),
+        ({"system": "redis"}, "redis cannot tell what its replicas hold"),
         ({"checkers": ("loss",)}, "the checker replicas is the one that judges it"),
         ({}, "on simulated hosts nobody looks at replicas between faults"),
     ],

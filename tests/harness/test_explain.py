@@ -189,13 +189,13 @@ def altered(
 @pytest.mark.parametrize(
     ("evidence", "files", "says"),
     [
-        ([1], {}, "verdict.json is no verdict .evidence can not be '1'.*: seatrial check"),
+        ([1], {}, "verdict.json is no verdict .evidence cannot be '1'.*: seatrial check"),
         ([{"value": 2**70}], {}, "LOST_ACKED:1 of .* cannot be explained: .*; seatrial check"),
         ([{"op": -(2**70)}], {}, "LOST_ACKED:1 of .* cannot be explained: .*; seatrial check"),
-        (None, {"names": {"keys": 5}}, "names.json: 'keys' can not be '5'; restore"),
-        (None, {"names": {"processes": []}}, "names.json: 'processes' can not be '..'; restore"),
-        (None, {"run": {"load_began_ns": "x"}}, "run.json: 'load_began_ns' can not be 'x'; res"),
-        (None, {"run": {"load_began_ns": 2**70}}, "run.json: 'load_began_ns' can not be '1180"),
+        (None, {"names": {"keys": 5}}, "names.json: 'keys' cannot be '5'; restore"),
+        (None, {"names": {"processes": []}}, "names.json: 'processes' cannot be '..'; restore"),
+        (None, {"run": {"load_began_ns": "x"}}, "run.json: 'load_began_ns' cannot be 'x'; res"),
+        (None, {"run": {"load_began_ns": 2**70}}, "run.json: 'load_began_ns' cannot be '1180"),
     ],
 )
 def test_what_no_story_can_be_made_of_is_one_sentence(

@@ -203,7 +203,7 @@ def test_what_may_not_be_written_is_said(
     """A bucket that may only be read."""
     server.refused.update(("PUT", "POST"))
     assert exit_code(["report", address]) == 254
-    assert f"{address}/report.html can not be written" in capsys.readouterr().err
+    assert f"{address}/report.html cannot be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -197,13 +197,13 @@ def test_it_is_said_which_leg_fails(lab: SshLab, listed: Listed) -> None:
     behind = listed(inner, jump=f"root@{jump.address}")
     inner.kill_sshd()
     assert refused(behind).startswith(
-        f"{inner.address} can not be reached from its jump host root@{jump.address}, which gets no "
+        f"{inner.address} cannot be reached from its jump host root@{jump.address}, which gets no "
         f"answer from {inner.address}:22"
     )
     inner.start_sshd()
     jump.kill_sshd()
     assert refused(behind).startswith(
-        f"{inner.address} can not be reached: its jump host root@{jump.address} refuses "
+        f"{inner.address} cannot be reached: its jump host root@{jump.address} refuses "
         "connections to port 22"
     )
     jump.start_sshd("AllowTcpForwarding no")
@@ -439,7 +439,7 @@ def test_a_server_that_can_not_decide_is_told(
 def test_a_host_that_nobody_knows_is_told(lab: SshLab) -> None:
     """An address that nobody has on the network, and a name."""
     missing = Host("198.18.99.99", "198.18.99.99", key=str(lab.key))
-    assert re.match(r"198\.18\.99\.99 (does not answer on port 22|can not be)", refused(missing))
+    assert re.match(r"198\.18\.99\.99 (does not answer on port 22|cannot be)", refused(missing))
     unnamed = Host("no.such.invalid", "198.18.1.11", key=str(lab.key))
     assert "has a name that nobody knows (no.such.invalid)" in refused(unnamed)
 
@@ -502,7 +502,7 @@ def test_what_a_host_lacks_is_told(lab: SshLab, listed: Listed) -> None:
     host.run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/var/tmp/small")
     name = host.address
     assert f"{name} has no program /no/python" in refused(listed(host, python="/no/python"))
-    assert f"{name} can not run false: it exits with 1" in refused(listed(host, python="false"))
+    assert f"{name} cannot run false: it exits with 1" in refused(listed(host, python="false"))
     assert f"{name} has Python 3.9 as /etc/old" in refused(listed(host, python="/etc/old"))
     assert f"{name} has no folder /nowhere" in refused(listed(host, folder="/nowhere"))
     assert f"{name} has 1 MB left in /var/tmp/small" in refused(

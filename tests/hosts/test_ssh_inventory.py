@@ -100,7 +100,7 @@ def test_a_file_that_is_none_is_said(tmp_path: Path) -> None:
     """Missing, a folder, not text: each in a sentence."""
     with pytest.raises(BadRequest, match="does not exist; write it"):
         load(tmp_path / "nowhere.toml")
-    with pytest.raises(BadRequest, match="can not be read: Is a directory"):
+    with pytest.raises(BadRequest, match="cannot be read: Is a directory"):
         load(tmp_path)
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(BadRequest, match="is not text in UTF-8"):
@@ -203,7 +203,7 @@ def test_what_the_inventory_says_wins(config: paramiko.SSHConfig) -> None:
 
 def test_a_proxy_command_and_a_malformed_jump_are_refused(config: paramiko.SSHConfig) -> None:
     """Not ignored: who wrote it counts on it."""
-    with pytest.raises(BadRequest, match="by ProxyCommand, which can not be used here"):
+    with pytest.raises(BadRequest, match="by ProxyCommand, which cannot be used here"):
         route(Host("odd"), config)
     with pytest.raises(BadRequest, match="the jump host 'a@b:c' must look like user@host:port"):
         route(Host("db1", jump=("a@b:c",)), config)

@@ -309,7 +309,7 @@ def test_a_mark_of_byte_order_is_no_part_of_the_first_line(imported: Import) -> 
 
 def test_a_gzip_file_that_holds_nothing_is_not_called_empty(imported: Import) -> None:
     """It is damaged, and that is said."""
-    with pytest.raises(BadRequest, match="can not be unpacked: the gzip data breaks off"):
+    with pytest.raises(BadRequest, match="cannot be unpacked: the gzip data breaks off"):
         imported("jepsen-set", b"\x1f\x8b")
 
 

@@ -92,6 +92,6 @@ def test_nonsense_is_refused_and_told_once() -> None:
     fleet = Fleet(1)
     fleet.sail(scenario)
     [told] = fleet.events("controller-1", "senseless")
-    assert told["why"] == f"operation {Op.REPLICA_INFO}: brokerName can not be '5'"
+    assert told["why"] == f"operation {Op.REPLICA_INFO}: brokerName cannot be '5'"
     others = [name for name in fleet.latest if name != "controller-1"]
     assert not any(fleet.events(name, "senseless") for name in others)

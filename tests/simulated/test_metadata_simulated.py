@@ -176,7 +176,7 @@ def test_an_offset_behind_the_end_is_refused() -> None:
             await order("g", TOPIC, 0, 10)
         assert await consumer.committed("g", TOPIC, 0) == 10
         await sailor.client.topics.create("short", 1)
-        with pytest.raises(Refused, match="MESSAGE_ILLEGAL orders has 4 queues, and can not"):
+        with pytest.raises(Refused, match="MESSAGE_ILLEGAL orders has 4 queues, and cannot"):
             await sailor.client.topics.create(TOPIC, 3)
         with pytest.raises(Refused, match="TOPIC_NOT_EXIST"):
             await sailor.client.topics.delete("unknown")

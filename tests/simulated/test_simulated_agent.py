@@ -77,10 +77,10 @@ def test_a_process_ends_and_its_words_are_kept(tmp_path: Path) -> None:
         pid = await a.start("x", [*FLOTILLA, "/none.toml"], log=log, on_line=lambda line: None)
         assert await a.exited("x") == 64
         assert await a.state("x") == ProcessState("exited", pid, 64)
-        assert b"/none.toml can not be read" in await a.get(log)
+        assert b"/none.toml cannot be read" in await a.get(log)
 
     play(tmp_path, scene)
-    assert "can not be read" in (RunDir(tmp_path).node("a") / "out.log").read_text()
+    assert "cannot be read" in (RunDir(tmp_path).node("a") / "out.log").read_text()
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_a_stopped_run_is_judged(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------- refusals
 
 OUTSIDE = '''
-"""What can not be simulated."""
+"""What cannot be simulated."""
 import sys
 
 from harness.contracts import Effects, FaultPlugin, SystemPlugin, WorkloadPlugin
@@ -250,8 +250,8 @@ def outside(tmp_path: Path) -> Mapping[str, str]:
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
-        (("messages", "--system", "dinghy"), "the system 'dinghy' can not be simulated"),
-        (("cargo",), "the workload 'cargo' can not be simulated"),
+        (("messages", "--system", "dinghy"), "the system 'dinghy' cannot be simulated"),
+        (("cargo",), "the workload 'cargo' cannot be simulated"),
         (("messages", "--faults", "tide"), "tide"),
         (("messages", "--bed", "memory=1g"), "bed.memory"),
     ],

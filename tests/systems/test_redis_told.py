@@ -223,7 +223,7 @@ CLOCK = '[[fault]]\nkind = "clock"\nat_s = 5.0\nfor_s = 10.0\ntarget = "{}"\n'
 )
 def test_a_sentinels_clock_stays_right(target: str) -> None:
     """Its log tells of elections by that clock, so the history would hold them at wrong times."""
-    with pytest.raises(BadRequest, match="clock can not hit sentinel-"):
+    with pytest.raises(BadRequest, match="clock cannot hit sentinel-"):
         planned(Trial(system="redis", hosts="local"), CLOCK.format(target))
 
 

@@ -99,7 +99,7 @@ class Checkpoint:
             await self.sync()
 
     def _fail(self, why: str) -> NoReturn:
-        self._ports.exit.fatal(f"{self.path} can not be written: {why}")
+        self._ports.exit.fatal(f"{self.path} cannot be written: {why}")
 
     async def sync(self) -> None:
         if self._synced == self._sequence:
@@ -108,7 +108,7 @@ class Checkpoint:
         try:
             await self._file.sync()
         except OSError as e:
-            self._ports.exit.fatal(f"{self.path} can not be synced: {e}")
+            self._ports.exit.fatal(f"{self.path} cannot be synced: {e}")
 
     def close(self) -> None:
         self._file.close()

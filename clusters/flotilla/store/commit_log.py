@@ -112,7 +112,7 @@ class CommitLog:
                 self._write(data, at)
                 at += len(data)
         except OSError as e:
-            self._fail(f"the commit log can not be written again: {e}, at {self.place_of(at)}")
+            self._fail(f"the commit log cannot be written again: {e}, at {self.place_of(at)}")
 
     # appending
 
@@ -135,7 +135,7 @@ class CommitLog:
             self._open(base)
         except OSError as e:
             if not no_room(e):
-                self._fail(f"{self.path(base)} can not be made: {e}")
+                self._fail(f"{self.path(base)} cannot be made: {e}")
             self._remove(base)
             self._refuse(e)
         return not self.full
@@ -183,7 +183,7 @@ class CommitLog:
             self._write(data, self.written)
         except OSError as e:
             place = self.place_of(self.written)
-            self._fail(f"the commit log can not be written: {e}, at {place} or behind it")
+            self._fail(f"the commit log cannot be written: {e}, at {place} or behind it")
         self._tail = (self.written, data)
         self.written += len(data)
         self.flushed = self._flushed_by_write(records, self.written, self.flushed)
@@ -243,7 +243,7 @@ class CommitLog:
         try:
             return self._segments[base].pread(size, offset - base)
         except OSError as e:
-            self._fail(f"the commit log can not be read: {e}, at {self.place_of(offset)}")
+            self._fail(f"the commit log cannot be read: {e}, at {self.place_of(offset)}")
 
     def records(self, offset: int, size: int) -> bytes:
         """Whole records from `offset` on: as many as fit into `size`, but at least one.
@@ -324,7 +324,7 @@ class CommitLog:
             if made:
                 await patiently(lambda: self._ports.files.sync_folder(self._folder))
         except OSError as e:
-            self._fail(f"the commit log can not be synced: {e}")
+            self._fail(f"the commit log cannot be synced: {e}")
 
     # cutting
 
@@ -352,7 +352,7 @@ class CommitLog:
     async def reset(self, offset: int) -> None:
         """Forget everything: an empty log that begins at `offset`, a segment's first byte."""
         if offset % self.segment_size:
-            raise StoreError(f"a log can not begin at {offset}, inside a segment")
+            raise StoreError(f"a log cannot begin at {offset}, inside a segment")
         async with self._disk:
             self.write_out()
             self._made = True
@@ -367,7 +367,7 @@ class CommitLog:
         """Retention: the log begins at `offset` from now on, a segment's first byte. Files that
         come back with a loss of power go at the next start (`open_at`)."""
         if not self.min_offset <= offset <= self.written or offset % self.segment_size:
-            raise ValueError(f"a log from {self.min_offset} can not come to begin at {offset}")
+            raise ValueError(f"a log from {self.min_offset} cannot come to begin at {offset}")
         async with self._disk:
             self.min_offset = offset
             for base in sorted(self._segments):
@@ -392,7 +392,7 @@ class CommitLog:
             file.truncate(at)
             file.allocate(self.segment_size)
         except OSError as e:
-            self._fail(f"the commit log can not be cut at byte {at}: {e}")
+            self._fail(f"the commit log cannot be cut at byte {at}: {e}")
 
     def _is_blank(self, file: File, at: int) -> bool:
         """A full disk can not cut what needs no cut, either."""

@@ -52,6 +52,6 @@ def _check_ledger(body: bytes) -> None:
     try:
         standings = list(ledger.unpack(body))
     except (IndexError, struct.error) as e:
-        raise Senseless(f"a ledger that can not be read: {e}") from e
+        raise Senseless(f"a ledger that cannot be read: {e}") from e
     if any(following >= MOST_QUEUE_OFFSET for _, _, following in standings):
         raise Senseless("a ledger of queue offsets that no queue has")
