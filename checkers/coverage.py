@@ -39,7 +39,7 @@ FINAL_READS = {  # who shows what was written
 }
 INSTALLED, HIDDEN, MISSING, UNOBSERVED, IDLE, UNNOTICED = (
     "counts",
-    "had no effect of its own",
+    "was hidden by another fault",
     "has no outcome",
     "was not observed",
     "had no load inside",
@@ -49,7 +49,7 @@ ADVICE = {
     MISSING: ("FAULTS_MISSING", "look into harness.log for what stopped the nemesis"),
     UNOBSERVED: (
         "FAULT_NOT_OBSERVED",
-        "each one's `observation` in the report says what was seen instead",
+        "see each fault's `observation` in the report for what was observed instead",
     ),
     IDLE: ("IDLE_FAULTS", "raise the load's rate or make the faults longer"),
     UNNOTICED: ("MASTER_FAULT_UNSEEN", "make it last three times the detection time"),
@@ -159,7 +159,7 @@ def _reasons(known: Facts, outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
     if known.outline.interrupted:
         yield Reason("INTERRUPTED", "The run was cut short; run it again and let it end")
     if known.outline.load is None:
-        yield Reason("NO_LOAD", "The load never began; harness.log says what came before")
+        yield Reason("NO_LOAD", "The load never started; see harness.log for what happened before")
         return
     if not any(known.answers.total(f, Type.INVOKE) for f in F):
         yield Reason("NO_OPERATIONS", "No operation was invoked; check the load's options")

@@ -44,8 +44,8 @@ MEANING = {
 }
 UNWATCHED = Reason(
     "LAWS_NOT_WATCHED",
-    "The laws of the cluster's inside were not watched, as they are in every simulated world; run "
-    "it again, and report it if that does not help",
+    "The internal invariants of the cluster were not monitored, as they are in every simulated "
+    "world; run it again, and report it if that does not help",
 )
 
 
@@ -124,7 +124,7 @@ def judge(told: Sequence[Event], faults: Sequence[FaultInterval], overseen: bool
 def _unseen(seen: "_Seen") -> Reason:
     message = (
         f"Of {seen.lines:,} lines of the nodes' event logs, {seen.unseen:,} were lost or could not "
-        "be read, so that laws may have been broken unseen; look for full disks, and at the logs"
+        "be read, so violations may have been missed; check for full disks, and read the logs"
     )
     return Reason("LAWS_UNSEEN", message)
 
@@ -142,8 +142,8 @@ def _watched(watched: Sequence[Event]) -> "_Seen":
 def _proved(looks: Mapping[str, int]) -> str:
     held = sum(1 for times in looks.values() if times)
     times = sum(looks.values())
-    laws = "the one law" if held == 1 else f"{held} laws"
-    return f"{laws} of the cluster's inside held in {times:,} checks"
+    laws = "one internal invariant" if held == 1 else f"{held} internal invariants"
+    return f"{laws} held in {times:,} checks"
 
 
 def _finding(law: str, breaches: Sequence[Breach], faults: Sequence[FaultInterval]) -> Finding:
@@ -151,7 +151,7 @@ def _finding(law: str, breaches: Sequence[Breach], faults: Sequence[FaultInterva
     count = sum(1 + breach.untold for breach in mine)
     times = "once" if count == 1 else f"{count:,} times"
     active = {number for breach in mine for number in faults_at(faults, breach.t)}
-    meaning = MEANING.get(law, "a law of the cluster was broken")
+    meaning = MEANING.get(law, "an internal invariant was violated")
     message = f"{meaning} ({times}); first: {mine[0].why}"
     evidence = tuple(_evidence(breach) for breach in mine[:SAMPLE])
     spans = tuple((breach.t, breach.t) for breach in mine)

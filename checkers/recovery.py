@@ -104,7 +104,7 @@ def _healing_unseen(outline: Outline) -> Reason:
         doubt = "it is not known whether the cluster recovers by itself"
     else:
         doubt = "recovery was judged from when all faults had been undone"
-    return Reason("HEALING_NOT_OBSERVED", f"{what}{doubt}; harness.log says why")
+    return Reason("HEALING_NOT_OBSERVED", f"{what}{doubt}; see harness.log for the cause")
 
 
 # ------------------------------------------------------------------------------------ recovery

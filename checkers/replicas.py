@@ -114,7 +114,7 @@ def _nothing(written: frozenset[str], found: Copies, names: Mapping[str, Any]) -
         yield Reason(
             "NOTHING_COMPARED",
             f"No entry of the log{where} was read from two replicas at the end, so nothing is "
-            "known of whether they hold the same; harness.log says why they could not be read",
+            "known of whether they hold the same; see harness.log for why they could not be read",
         )
 
 

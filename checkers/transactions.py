@@ -61,26 +61,26 @@ REMARKS = {
     Remark.DUPLICATE: (
         "DUPLICATE_ELEMENT",
         UNCOMMITTED,
-        "stood in its list twice",
+        "was twice in its list",
         "T{op} read {key} with {value} in it twice, which was appended once",
     ),
     Remark.ABORTED: (
         "G1A",
         COMMITTED,
-        "was aborted, and others read what it had written",
+        "was aborted, but others read its writes",
         "T{other} read {value} of {key}, which T{op} wrote, and T{op} was aborted",
     ),
     Remark.INTERMEDIATE: (
         "G1B",
         COMMITTED,
-        "was seen by others halfway",
+        "was read by others in an intermediate state",
         "T{other} read {value} of {key}, which T{op} wrote before it wrote {key} again",
     ),
     Remark.INCOMPATIBLE: (
         "INCOMPATIBLE_ORDER",
         COMMITTED,
-        "was read in two orders, of which neither goes on from the other",
-        "T{op} and others read {key} in orders of which neither goes on from the other",
+        "was read in two orders, neither of which is a prefix of the other",
+        "T{op} and others read {key} in orders neither of which is a prefix of the other",
     ),
     Remark.LOST_OWN: (
         "LOST_APPEND",

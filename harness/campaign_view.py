@@ -250,11 +250,11 @@ def _rates(rates: Mapping[str, float]) -> str:
 def _looks(tally: Tally) -> Iterator[tuple[str, str]]:
     """How often each law had something to look at; one that never had has not been tested."""
     if tally.looks:
-        yield "looks of laws", ", ".join(f"{n:,} {law}" for law, n in tally.looks.items())
+        yield "invariant checks", ", ".join(f"{n:,} {law}" for law, n in tally.looks.items())
     if never := [law for law, n in tally.looks.items() if not n]:
-        yield "never looked at", ", ".join(never)
+        yield "never checked", ", ".join(never)
     if tally.unseen:
-        yield "unseen", f"{many(tally.unseen, 'event')} that no law could judge"
+        yield "unseen", f"{many(tally.unseen, 'event')} that no invariant could check"
 
 
 def _kinds(tally: Tally) -> Iterator[tuple[str, Text]]:
@@ -287,11 +287,11 @@ def _conclusions(course: Course, tally: Tally, total: Total) -> Iterator[str]:
         yield f"seed {seed} was lost: {why}"
     if course.abandoned:
         yield (
-            f"abandoned, for the campaign ended while they were running: "
-            f"{ranges(course.abandoned)}; nobody knows what they would have come to"
+            f"abandoned, because the campaign ended while they were running: "
+            f"{ranges(course.abandoned)}; their results are unknown"
         )
     if course.unsaved:
-        yield f"what was finished could not be written down at once: {course.unsaved}"
+        yield f"finished seeds could not be recorded at once: {course.unsaved}"
     yield from _early(course)
     yield from _caught(course, tally)
     if course.runs:

@@ -82,7 +82,7 @@ def checkpointed(key: str, edition: str, runs: Path) -> Iterator[Checkpoint]:
             os.rename(name, path)
         except OSError as e:
             raise BedFailed(
-                f"what a campaign finishes cannot be written down in {runs}: {e.strerror or e}; "
+                f"the progress of a campaign cannot be recorded in {runs}: {e.strerror or e}; "
                 "free space or choose another folder with --runs"
             ) from e
         if not checkpoint.broken:

@@ -60,8 +60,8 @@ def doubts(state: Mapping[str, Any]) -> Iterable[Reason]:
         yield Reason(
             DOUBTFUL,
             f"the clock of {node}{more} {what}, and was taken to be right to {error_s:.3f} s, so "
-            "nobody knows who came first; see that no machine is suspended and no clock slewed "
-            "while a run lasts, and run it again",
+            "the order of events on different nodes is uncertain; make sure that no machine is "
+            "suspended and no clock slewed during a run, and run it again",
         )
 
 

@@ -70,7 +70,7 @@ def ask(folder: Path, **request: Any) -> Json:
             with wire.makefile("rb") as lines:
                 answer: Json = json.loads(lines.readline())
     except (OSError, ValueError) as e:
-        raise BedFailed(f"nobody keeps the cluster of {folder} any more: {e}") from e
+        raise BedFailed(f"no process keeps the cluster of {folder} any more: {e}") from e
     if "error" in answer:
         raise BadRequest(answer["error"])
     return answer

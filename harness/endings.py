@@ -82,7 +82,7 @@ def _usage(error: click.ClickException) -> str:
     path = context.command_path if context else "seatrial"
     sentence = error.format_message().rstrip(".")
     if isinstance(error, click.UsageError):
-        return f"{sentence}; `{path} --help` shows what it takes"
+        return f"{sentence}; `{path} --help` lists its options"
     return sentence
 
 

@@ -63,7 +63,7 @@ class Stage:
         hosts.check(nodes)
         if distances(nodes, trial.zone_latency) and "delay" not in hosts.can:
             raise Unsupported(
-                f"{trial.hosts} hosts cannot make packets late, as zone_latency wants; choose "
+                f"{trial.hosts} hosts cannot delay packets, which zone_latency needs; choose "
                 "other hosts"
             )
         return cls(nodes, system.detection_s, hosts.can | getattr(system, "can", frozenset()))

@@ -74,18 +74,18 @@ def _refuse_unseen(trial: Trial, checkers: Sequence[str]) -> None:
         return
     if not isinstance(registry.load("system", trial.system)(trial), Comparing):
         raise BadRequest(
-            f"compare_replicas: {trial.system} cannot tell what its replicas hold while it serves;"
+            f"compare_replicas: {trial.system} cannot compare its replicas while it serves;"
             " leave it out"
         )
     if "replicas" not in checkers:
         raise BadRequest(
-            "compare_replicas: the checker replicas is the one that judges it, and is not asked; "
+            "compare_replicas: the trial does not name the checker replicas, which needs it; "
             "add it to checkers, or leave compare_replicas out"
         )
     if isinstance(registry.load("hosts", trial.hosts)(trial, Path()), Overseen):
         raise BadRequest(
-            f"compare_replicas: on {trial.hosts} hosts nobody looks at replicas between faults, for"
-            " laws of the inside are watched there all the time; leave it out"
+            f"compare_replicas: on {trial.hosts} hosts replicas are not compared between faults,"
+            " because internal invariants are monitored all the time; leave it out"
         )
 
 

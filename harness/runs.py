@@ -175,7 +175,7 @@ def make_room(runs: Path, cap: float) -> None:
     if kept := [folder for folder in folders if folder.name in wanted]:
         print(
             f"seatrial: the runs take {total / 1e9:.2f} GB, more than {CAP_VARIABLE} allows; kept "
-            f"are {len(kept)} of which a suite says that they came otherwise than expected",
+            f"are {len(kept)} that ended not as a suite expected",
             file=sys.stderr,
         )
 

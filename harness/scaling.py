@@ -87,7 +87,7 @@ def _in_force(trial: Trial, name: str) -> float | int:
         known = asked(trial) if asked else {}
     if name not in known:
         raise BadRequest(
-            f"settings.{name} is to be scaled, and {trial.system} has no value of its own for it; "
+            f"settings.{name} is to be scaled, but {trial.system} has no default for it; "
             "set it in the trial"
         )
     value: float | int = known[name]

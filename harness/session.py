@@ -212,7 +212,7 @@ class Engines:
     def ready(self) -> "Sessions":
         """The one for the next run."""
         if getattr(self._spark, "lost", False):
-            say("Spark is begun anew, for it did not start, or has ended")
+            say("Spark is started again, because it did not start or has exited")
             self.close()
             self._spark = self._prepare()
         return self._spark

@@ -104,7 +104,7 @@ def lines(progress: Progress, outcome: Outcome) -> Iterator[str]:
     if outcome.verdict:
         yield from told(History.open(outcome.run), outcome.verdict)
     else:
-        yield f"The law: a world comes to its end. {outcome.why}"
+        yield f"Violated: a simulated world ends. {outcome.why}"
     again = f"{seatrial()} replay {shlex.quote(str(outcome.run.path))}"
     yield from ("", f"Run: {outcome.run.path}", f"Again: {again}")
 

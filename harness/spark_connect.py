@@ -102,7 +102,7 @@ def _greeted(master: Master) -> None:
         grpc.channel_ready_future(channel).result(timeout=GREETED_WITHIN_S)
     except grpc.FutureTimeoutError as e:
         raise BedFailed(
-            f"who answers at {master.url} is no Spark Connect server; see its address and port"
+            f"{master.url} is not a Spark Connect server; check address and port"
         ) from e
     finally:
         channel.close()

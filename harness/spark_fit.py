@@ -57,13 +57,13 @@ def refuse_unfit(session: "SparkSession", witness: Path) -> None:
     if not within(FIT_WITHIN_S, ask):
         within(LEAVE_WITHIN_S, lambda: give_up(session))
         raise BedFailed(
-            f"no executor of the Spark master answered within {FIT_WITHIN_S:.0f} s; see that it "
-            "has workers with cores and memory that nobody else has taken, and in their logs that "
-            "executors start"
+            f"no executor of the Spark master answered within {FIT_WITHIN_S:.0f} s; make sure that "
+            "it has workers with free cores and memory, and see in their logs whether executors "
+            "start"
         )
     trouble = told[0] if told else reason(failures[0])
     if trouble:
-        raise BedFailed(f"the executors of the Spark master cannot judge this run: {trouble}")
+        raise BedFailed(f"the executors of the Spark master cannot check this run: {trouble}")
 
 
 def elsewhere(session: "SparkSession") -> bool:

@@ -91,7 +91,7 @@ class Master:
                 failures.append(f"{host}:{port}: {e.strerror or e}")
         if failures:
             raise BedFailed(
-                f"nobody answers for the Spark master {self.url} ({'; '.join(failures)}); start "
+                f"no response from the Spark master {self.url} ({'; '.join(failures)}); start "
                 "it, or leave --spark out to judge on this machine"
             )
         return ""

@@ -106,7 +106,7 @@ def _in_words(store: Store, doing: str, error: Exception) -> SeatrialError:
     if any(word in text for word in REFUSED):
         return BadRequest(
             f"{doing}: {store.name} refuses us ({_line(error)}); set AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to somebody who may"
+            "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to an account that may"
         )
     if any(word in text for word in SILENT):
         return BedFailed(
@@ -226,7 +226,7 @@ def _scratch() -> Path:
     path.mkdir(mode=0o700, exist_ok=True)
     known = path.lstat()
     if not stat.S_ISDIR(known.st_mode) or known.st_uid != os.getuid():
-        raise BedFailed(f"{path} belongs to somebody else; remove it, or set TMPDIR")
+        raise BedFailed(f"{path} belongs to another user; remove it, or set TMPDIR")
     return path
 
 

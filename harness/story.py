@@ -40,10 +40,10 @@ def _lines(history: History, verdict: Verdict, most: int) -> Iterator[str]:
     yield f"In seconds since the load began. {_before(history, cast, began)}"
     yield from (f"{(step.t - began) / 1e9:9.3f}  {step.words}" for step in shown)
     if len(shown) < len(steps):
-        yield f"           ({len(steps) - len(shown):,} moments that tell less left out)"
+        yield f"           ({len(steps) - len(shown):,} less relevant events omitted)"
     yield from ending(known) if known else ()
-    law = LAWS.get(finding.demand, finding.demand) if finding else "a world comes to its end"
-    yield f"The law: {law}."
+    law = LAWS.get(finding.demand, finding.demand) if finding else "a simulated world ends"
+    yield f"Violated: {law}."
     yield verdict.sentence
 
 

@@ -4,18 +4,20 @@ The words are those of docs/verdicts.md, in short; a test holds the two together
 """
 
 RUN_AGAIN = "Run it again."
-LONGER = "Let the load run longer, or break less."
-NOT_BACK = "The cluster did not recover, or the deadline is too short: see the last minute below."
+LONGER = "Make the load longer, or use fewer faults."
+NOT_BACK = (
+    "The cluster did not recover, or the deadline is too short: see the end of the run below."
+)
 UNIQUE = "Write each value once."
 LOOK_AT_LOGS = "Look at harness.log and at the nodes' logs in the run's folder."
 
 ADVICE = {
     "EXCUSED": "Nothing; or claim the kind of fault (--claims) to hold the system to it.",
     "INTERRUPTED": "Run it to the end.",
-    "BED_FAILED": "The sentence says what failed, harness.log more. Repair that; run it again.",
-    "HISTORY_MALFORMED": "Repair the file, or judge what is left.",
+    "BED_FAILED": "Fix what the sentence names (details: harness.log); run it again.",
+    "HISTORY_MALFORMED": "Repair the file, or use the verdict on the rest.",
     "NOTHING_COMPLETED": "Record a history in which something succeeds.",
-    "NODE_GONE": "See that the host is up and can be reached; run it again.",
+    "NODE_GONE": "Make sure that the host is up and reachable; run it again.",
     "DISK_FULL": "Free space there; run it again.",
     "NO_LOAD": LOOK_AT_LOGS,
     "NO_OPERATIONS": LOOK_AT_LOGS,
@@ -25,16 +27,16 @@ ADVICE = {
     "FAULT_NOT_OBSERVED": "Read the observed effect of the fault, below the table of faults.",
     "FAULTS_MISSING": "Read the observed effect of each fault, below the table of faults.",
     "IDLE_FAULTS": "Raise the load's rate, or make the faults longer.",
-    "NOT_HEALED": "The sentence says why. Where hosts outlive a run: seatrial heal. Run it again.",
-    "HEALING_NOT_OBSERVED": "harness.log says why its end was not seen.",
+    "NOT_HEALED": "See the cause. On hosts that outlive a run: seatrial heal. Run it again.",
+    "HEALING_NOT_OBSERVED": "See harness.log for why its end was not observed.",
     "MASTER_FAULT_UNSEEN": "Make the fault longer than the time it takes to detect it.",
     "NO_FINAL_READ": NOT_BACK,
     "OBJECTS_NOT_READ": NOT_BACK,
-    "CLOCKS_DOUBTFUL": "See that no machine is suspended and no clock slewed; run it again.",
+    "CLOCKS_DOUBTFUL": "Make sure that no machine is suspended and no clock slewed; run it again.",
     "LAWS_NOT_WATCHED": "Run it again; report it if that does not help.",
     "LAWS_UNSEEN": "Look at the nodes' logs, and whether a disk was full.",
-    "REPLICAS_NOT_COMPARED": "Make the quiet times longer; it says why the last look failed.",
-    "NOTHING_COMPARED": "harness.log says why the logs could not be read.",
+    "REPLICAS_NOT_COMPARED": "Make the quiet times longer; see why the last comparison failed.",
+    "NOTHING_COMPARED": "See harness.log for why the logs could not be read.",
     "NO_CHANGES": LONGER,
     "NO_MEMBERS": LONGER,
     "NO_OFFSETS": LONGER,
@@ -43,7 +45,7 @@ ADVICE = {
     "NO_TRANSACTIONS": LONGER,
     "VALUES_NOT_UNIQUE": UNIQUE,
     "WRITING_UNRECORDED": RUN_AGAIN,
-    "NOT_CHECKED": "Add the checker that it names, or leave the demand out of the contract.",
+    "NOT_CHECKED": "Add the checker that the sentence names, or omit the demand from the contract.",
     "NO_MESSAGES": "Name the checkers that are for its kind of operations.",
     "NO_REGISTERS": "See whether the history is of this kind, and has reads that ended ok.",
     "REGISTERS_NOT_DECIDED": f"{UNIQUE} Go on to new keys after some hundred operations, or use "

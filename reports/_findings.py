@@ -28,7 +28,7 @@ TONES = ("bad", "doubt", "quiet")
 
 @dataclass(frozen=True)
 class Witness:
-    """One witness of a finding: its story, its operations as a drawing, what nodes told then."""
+    """One witness of a finding: its story, its operations as a drawing, the node events then."""
 
     name: str
     story: Story | None

@@ -34,7 +34,7 @@ from reports._cells import Cells
 from reports._run import IMPORTED, LOGS, Told, put, read, rerun_command
 
 LEAST_NS = 1_000_000  # of a picture
-MOST_LINES = 6000  # of what nodes told
+MOST_LINES = 6000  # of the node events
 MOST_TEXT = 60_000  # letters of a file that is shown
 MOST_NODES = 200  # whose logs are linked
 MOST_OUTPUT = 6000  # letters of what a node printed
@@ -154,7 +154,7 @@ def _data(told: Told, findings: Sequence[_findings.Shown]) -> dict[str, Any]:
         "cells": counted.plain(),
         "behind": behind,
         "functions": _aside(counted),
-        "log": told.part("what nodes told", lambda: _lanes.log(told, MOST_LINES), NONE),
+        "log": told.part("the node events", lambda: _lanes.log(told, MOST_LINES), NONE),
         "told": len(_lanes.telling(told)),
         "findings": [_found(one) for one in findings],
         "faults": [_fault(told, end, fault) for fault in told.faults],

@@ -17,12 +17,12 @@ from harness.verdict import Finding
 UNCOMMITTED, COMMITTED, SNAPSHOT, SERIALIZABLE, SESSION, STRICT = ISOLATION
 
 CYCLES = {
-    "G0": "a cycle of writes alone",
-    "G1C": "a cycle of writes and of reads of them",
+    "G0": "a cycle of writes (dirty write)",
+    "G1C": "a cycle of write and read dependencies",
     "G_SINGLE": "a transaction missed a write that it depends on",
     "G_NONADJACENT": "a cycle of transactions that missed writes, never two in a row",
     "G2_ITEM": "a cycle of transactions each of which missed a write of the next",
-    "LOST_APPEND": "an append is in no read, though some transaction after it read on",
+    "LOST_APPEND": "an append is in no read, although a later transaction read the list",
 }
 LAYERS = {Layer.DATA: "", Layer.PROCESS: "_PROCESS", Layer.REALTIME: "_REALTIME"}
 

@@ -19,7 +19,7 @@ class Story:
 
     def told(self, hops: list[Hop]) -> str:
         """A cycle in plain sentences."""
-        return ". ".join((*self._sentences(hops), "No order explains all of this")) + "."
+        return ". ".join((*self._sentences(hops), "No serial order explains all of this")) + "."
 
     def _sentences(self, hops: list[Hop]) -> Iterator[str]:
         for hop in hops:
@@ -37,8 +37,8 @@ class Story:
             return f"{first} read {key} up to {upto} and did not see {unseen}, which {second} wrote"
         begin, end = self.times.get(hop.dst, (0, 0, 0)), self.times.get(hop.src, (0, 0, 0))
         if hop.kind is Kind.PROCESS:
-            return f"process {end[2]} had ended {first} when it began {second}"
-        return f"{first} had ended at {end[1]:.6f} s and {second} began at {begin[0]:.6f} s"
+            return f"process {end[2]} ended {first} before it started {second}"
+        return f"{first} ended at {end[1]:.6f} s and {second} started at {begin[0]:.6f} s"
 
     def key(self, key: int) -> str:
         return self.keys.get(key, str(key))
@@ -55,10 +55,10 @@ class LogStory(Story):
     def _seen(self, hop: Hop) -> str:
         first, second, key = name(hop.src), name(hop.dst), self.key(hop.key)
         if hop.kind is Kind.WW:
-            return f"{first} sent what is at {hop.a} of {key} and {second} what is at {hop.b}"
+            return f"{first} sent the message at {hop.a} of {key} and {second} the one at {hop.b}"
         if hop.kind is Kind.WR:
-            before = "that" if hop.a == hop.b else f"what is at {hop.a} before it"
-            return f"{second} polled what is at {hop.b} of {key} and {first} had sent {before}"
+            before = "it" if hop.a == hop.b else f"the earlier one at {hop.a}"
+            return f"{second} polled the message at {hop.b} of {key} and {first} had sent {before}"
         return super()._seen(hop)
 
 

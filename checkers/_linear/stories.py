@@ -103,9 +103,9 @@ def _story(example: Counterexample, part: Part, rows: Rows) -> Story:
     if len(shown) < len(core):
         words.insert(0, f"{len(core) - len(shown):,} earlier operations")
     if len(core) == 1 and not (example.whatever or core[0].refused):
-        words.append("no operation that was called before its end can have written that")
+        words.append("no operation called before it returned can have written that value")
     if example.whatever:
-        words.insert(0, "whatever it held before, and whatever others did that were open since")
+        words.insert(0, "whatever it held before, and whatever the operations open since then did")
     return Story(
         key=example.key,
         kind=part.kind,

@@ -37,7 +37,7 @@ def up(what: str, runs: Path, **flags: Any) -> int:
     return cluster.up(request(what, given(flags), defaults=defaults(flags)), runs)
 
 
-@command.command("status", short_help="Who is there, and who is master.")
+@command.command("status", short_help="Show the nodes and the current masters.")
 @DIR
 @RUNS
 @click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")

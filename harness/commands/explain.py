@@ -5,7 +5,7 @@ import json
 import click
 
 
-@click.command("explain", short_help="Tell the story behind a finding, line by line.")
+@click.command("explain", short_help="Explain a finding, event by event.")
 @click.argument("folder", type=click.Path(), metavar="RUN")
 @click.argument("finding", required=False, metavar="[FINDING]")
 @click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")

@@ -157,7 +157,7 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         "--claims",
         type=Pairs(),
         show_default="the profile's",
-        help="What it claims to survive, over its profile: kill=all,power=one.",
+        help="Override the profile's claims: kill=all,power=one.",
     ),
     click.option(
         "--survives",

@@ -47,18 +47,18 @@ def _place(hosts: str | None, bed: tuple[dict[str, Any], ...]) -> "Place | None"
 @click.option(
     "--scale",
     type=Real(0, min_open=True),
-    show_default="as the suite file says",
+    show_default="from the suite file",
     help="Multiply all times: 0.1.",
 )
 @click.option(
     "--share",
     type=Real(0, 1, min_open=True),
-    show_default="as the suite file says",
+    show_default="from the suite file",
     help="Of all rounds: 0.1.",
 )
 @click.option(
     "--hosts",
-    show_default="as the suite file says",
+    show_default="from the suite file",
     shell_complete=names_of("hosts"),
     help="Where all of them run.",
 )
@@ -87,7 +87,7 @@ def _place(hosts: str | None, bed: tuple[dict[str, Any], ...]) -> "Place | None"
     "--record",
     type=click.Path(path_type=Path),
     show_default="none",
-    help="A table; what it has is not run.",
+    help="A table of earlier results; its runs are skipped.",
 )
 @runs_option()
 @click.option(

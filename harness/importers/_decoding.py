@@ -64,7 +64,7 @@ def atom(form: Any) -> int | str | None:
 def written(form: Any, kind: int) -> int | str | None:
     """What an operation puts somewhere: nil is how reads say that there is nothing."""
     if form is None and kind == Type.INVOKE:
-        raise Odd("nil is no value that can be told from nothing")
+        raise Odd("nil cannot be distinguished from a missing value")
     return atom(form)
 
 

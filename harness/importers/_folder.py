@@ -130,8 +130,8 @@ def _see_that_it_can_be_judged(rows: Rows, kind: str, source: Path) -> None:
         )
     if kind == "counter" and most_counted(rows.ops) > LARGEST:
         raise BadRequest(
-            f"what {source} adds up to is more than {LARGEST:,}, so nobody can reckon with it here;"
-            " make a file of a part of it"
+            f"the increments in {source} add up to more than {LARGEST:,}, which is not supported;"
+            " import a part of the file"
         )
 
 

@@ -116,7 +116,7 @@ def _lacking(columns: Columns, name: str, needed: Bools, rows: Shape, slips: Sli
     at = np.flatnonzero(absent)
     if len(at):
         word = F(int(rows.f[at[0]])).name.lower()
-        what = f"{name} is absent, and {word} says nothing without it"
+        what = f"{name} is absent, and {word} proves nothing without it"
         slips.add(Slip("ODD_VALUE", int(rows.line[at[0]]), what, gap=True), len(at))
     return absent
 

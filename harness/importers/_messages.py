@@ -16,7 +16,7 @@ from harness.importers._recording import Ints, Slip, Slips
 from harness.operation import SEQUENCE_BITS, F, Type
 
 TWICE = (
-    "this value was sent to this key before; nobody can tell the two apart, so they are left out"
+    "this value was sent to this key before; the two cannot be distinguished, so they are left out"
 )
 FEW_PROCESSES = 1024  # as many keep their own numbers
 

@@ -113,7 +113,7 @@ def _untangle(
                     "OVERLAP",
                     line,
                     f"{who} completes one of {len(opened)} open operations,"
-                    " nobody knows which; the line is dropped",
+                    " which is ambiguous; the line is dropped",
                     gap=True,
                 )
             )

@@ -51,8 +51,8 @@ def read(path: Path) -> Recording:
         rows.append((number, UNTIMED, kind, process, KINDS.index(match[3]), error))
     if not rows:
         raise BadRequest(
-            f"{path} is no log of Porcupine's: no line of it says jepsen.util - ...; its histories "
-            "of keys and values are read by --as porcupine-kv"
+            f"{path} is not a Porcupine log (no line contains 'jepsen.util - ...'); its key-value "
+            "histories are read with --as porcupine-kv"
         )
     return Recording("registers", events_of(rows), sheet.table(), slips)
 

@@ -70,7 +70,7 @@ class SuiteLog:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             self._log = os.open(self.file, FLAGS, 0o666)
         except OSError as e:
-            raise BedFailed(f"the suite's state cannot be kept in {self.file}: {e}") from e
+            raise BedFailed(f"the suite's state cannot be stored in {self.file}: {e}") from e
         try:
             fcntl.flock(self._log, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
@@ -150,7 +150,7 @@ class SuiteLog:
                 raise OSError("it was cut short, for the disk is full")
             os.fsync(self._log)
         except OSError as e:
-            raise BedFailed(f"the suite's state cannot be kept in {self.file}: {e}") from e
+            raise BedFailed(f"the suite's state cannot be stored in {self.file}: {e}") from e
 
 
 def _rows(lines: Iterable[Mapping[str, Any]]) -> dict[str, Row]:

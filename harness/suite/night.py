@@ -141,7 +141,7 @@ def _compared(course: Course, log: SuiteLog, runs: Path) -> tuple[Night, tuple[s
     try:
         earlier = [one for one in nights(runs, name, say) if one.id != log.id]
     except OSError as e:
-        say(f"this night is compared with none before, for they cannot be read: {e}")
+        say(f"this night is not compared with earlier ones, which cannot be read: {e}")
     return tonight, tuple(changes(tonight.came, earlier))
 
 
@@ -150,4 +150,4 @@ def _remember(tonight: Night, runs: Path) -> None:
     try:
         remember(tonight, runs)
     except OSError as e:
-        say(f"later nights will not be compared with this one, which cannot be kept: {e}")
+        say(f"later nights will not be compared with this one, which cannot be stored: {e}")

@@ -29,7 +29,7 @@ from harness.tally import many
 from harness.typed import seatrial
 
 HEADS = ("trial", "seed", "expected", "came", "recovers in", "acks/s", "took", "")
-GOES_ON = "goes on from here"
+GOES_ON = "continues from here"
 RIGHT = ("seed", "recovers in", "acks/s", "took")
 STYLES = {AS_EXPECTED: "green", NOT_AS_EXPECTED: "red"}
 
@@ -50,15 +50,15 @@ def conclusion(course: Course) -> str:
     if course.early:
         parts.append(f"{course.not_reached} were not run: {course.early}")
     if absent := course.left_out:
-        parts.append(f"{len(absent)} were left out, for their hosts are not to be had here")
+        parts.append(f"{len(absent)} were skipped, because their hosts are not available here")
     if course.resumed:
-        parts.append(f"{course.resumed} had been done before")
+        parts.append(f"{course.resumed} were done earlier")
     if known := sum(row.known for row in rows):
-        parts.append(f"{known} are known from the record")
+        parts.append(f"{known} have recorded results")
     if course.unasked:
         kinds = Counter(cell.asked.trial.hosts for cell in course.unasked)
         told = ", ".join(f"{count} on {hosts}" for hosts, count in sorted(kinds.items()))
-        parts.append(f"--only left out {many(len(course.unasked), 'run')} of the suite ({told})")
+        parts.append(f"--only skipped {many(len(course.unasked), 'run')} of the suite ({told})")
     return "; ".join(parts)
 
 
@@ -83,12 +83,12 @@ def details(course: Course, changed: Sequence[str]) -> Iterator[str]:
         if row.outcome != AS_EXPECTED and row.word != NOT_RUN:
             yield sentence(row)
     for why, count in Counter(course.absent[turn.key] for turn in course.left_out).items():
-        yield f"left out: {many(count, 'run')}, for there are {why}"
+        yield f"skipped: {many(count, 'run')}, because there are {why}"
     yield from (f"changed: {each}" for each in changed)
     if told := around(course.table):
         yield told
     if course.early:
-        does = "begins anew, with the code as it is now" if course.early == CHANGED else GOES_ON
+        does = "starts over with the current code" if course.early == CHANGED else GOES_ON
         yield f"the same command {does}: {seatrial()} {shlex.join(course.command)}"
 
 

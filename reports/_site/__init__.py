@@ -34,10 +34,10 @@ def serve(runs: Path, host: str, port: int, names: Sequence[str] = ()) -> int:
     with _listening(host, port) as listener:
         taken = listener.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
-        print(f"The runs of {runs}: http://{shown}:{taken}/ (Ctrl-C ends it)", flush=True)
+        print(f"The runs of {runs}: http://{shown}:{taken}/ (press Ctrl-C to stop)", flush=True)
         if not _loopback(host):
             print(
-                "seatrial: whoever can reach this machine can read all of these runs",
+                "seatrial: every host that can reach this machine can read all of these runs",
                 file=sys.stderr,
             )
         door = Door.of(host, names, anywhere=not _loopback(host))

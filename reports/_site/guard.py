@@ -89,7 +89,7 @@ class Guard:
             path = str(scope.get("path"))[:200]
             print(f"seatrial: {path!r} could not be shown: {type(e).__name__}", file=sys.stderr)
             if not begun:
-                failed = PlainTextResponse("This page could not be made.\n", 500)
+                failed = PlainTextResponse("This page could not be generated.\n", 500)
                 await failed(scope, receive, answer)
 
 
@@ -98,18 +98,20 @@ def refusal(scope: MutableMapping[str, Any], door: Door) -> PlainTextResponse | 
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     hosts = [value for name, value in headers if name == b"host"]
     if len(hosts) != 1 or not door.opens_to(hosts[0].decode("latin-1")):
-        words = "This server does not answer to that name; seatrial serve --allow NAME adds one.\n"
+        words = (
+            "This server does not accept that host name; seatrial serve --allow NAME adds one.\n"
+        )
         return PlainTextResponse(words, 421)
     if scope["method"] not in ("GET", "HEAD"):
-        return PlainTextResponse("Runs are only shown here.\n", 405, {"allow": "GET, HEAD"})
+        return PlainTextResponse("Only GET and HEAD are supported.\n", 405, {"allow": "GET, HEAD"})
     if len(scope["path"]) > MOST_PATH or len(scope["query_string"]) > MOST_QUERY:
-        return PlainTextResponse("No address here is as long as that.\n", 414)
+        return PlainTextResponse("The address is too long.\n", 414)
     if len(headers) > MOST_HEADERS:
-        return PlainTextResponse("No browser has so much to say.\n", 431)
+        return PlainTextResponse("The request headers are too long.\n", 431)
     told = dict(headers)
     embedded = told.get(b"sec-fetch-mode", b"navigate") != b"navigate"
     if embedded and told.get(b"sec-fetch-site") in ELSEWHERE:
-        return PlainTextResponse("Other sites' pages are not told about runs.\n", 403)
+        return PlainTextResponse("Requests from other sites are refused.\n", 403)
     return None
 
 

@@ -119,7 +119,7 @@ class Catalogue:
         try:
             folder = self.shelf.find(name)
         except Missing:
-            return _unlinked(name, "a link; what it leads to is not shown")
+            return _unlinked(name, "a symbolic link; its target is not shown")
         if not _is_text(name):
             return _unlinked(name, "its name is not text; rename it to see it")
         mark = (_mark(folder), is_running(folder), is_being_judged(folder))

@@ -107,7 +107,7 @@ def test_nothing_told_proves_nothing() -> None:
 def test_laws_that_were_watched_and_held() -> None:
     """The claim names no law that was not looked at."""
     stats = judged(*SOUND, WATCHED).stats
-    assert stats["proved"] == "2 laws of the cluster's inside held in 10 checks"
+    assert stats["proved"] == "2 internal invariants held in 10 checks"
     assert stats["looks"] == {"ONE_LEADER": 3, "SET_LACKS_ACKED": 7, "CUT_TOO_LOW": 0}
     assert stats["unseen"] == 0
 

@@ -66,7 +66,7 @@ def test_a_shrunk_run_fails_with_less_and_tells_why(sunk: RunDir, tmp_path: Path
     for words in (" sends the message to orders-0", " acknowledges the message: offset "):
         assert words in voyage.out
     assert "In the end no log holds the message, of " in voyage.out
-    assert "The law: what is acknowledged stays in the log." in voyage.out
+    assert "Violated: an acknowledged message stays in the log." in voyage.out
     assert f"replay {run.path}" in voyage.out
     assert len(voyage.out.splitlines()) <= 60
 

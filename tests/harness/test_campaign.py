@@ -98,7 +98,7 @@ def test_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(course, tmp_path)
     assert "as many as fitted into the time" in text
     assert f"{len(course.abandoned)} abandoned" in text
-    assert "abandoned, for the campaign ended while they were running: " in text
+    assert "abandoned, because the campaign ended while they were running: " in text
     assert course.plain()["abandoned"] == course.abandoned
 
 
@@ -229,7 +229,7 @@ def test_how_often_is_said(tmp_path: Path) -> None:
         assert "250 failed, 2,000 kill" in text
         assert "0 CUT_TOO_LOW, 16 ONE_LEADER" in text
         assert "never looked at  CUT_TOO_LOW" in text
-        assert "4 events that no law could judge" in text
+        assert "4 events that no invariant could check" in text
     plain = course.plain()
     assert plain["per_1000_seeds"] == {"failed": 250.0, "kill": 2000.0}
     assert (plain["looks"], plain["unseen"]) == ({"CUT_TOO_LOW": 0, "ONE_LEADER": 16}, 4)

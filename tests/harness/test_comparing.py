@@ -123,9 +123,9 @@ def test_a_comparison_that_fails_breaks_nothing() -> None:
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"system": "redis"}, "redis cannot tell what its replicas hold"),
-        ({"checkers": ("loss",)}, "the checker replicas is the one that judges it"),
-        ({}, "on simulated hosts nobody looks at replicas between faults"),
+        ({"system": "redis"}, "redis cannot compare its replicas"),
+        ({"checkers": ("loss",)}, "the trial does not name the checker replicas"),
+        ({}, "on simulated hosts replicas are not compared"),
     ],
 )
 def test_looks_that_nobody_makes_or_judges_are_refused(

@@ -150,5 +150,5 @@ def test_whole_numbers_make_a_whole_number() -> None:
 
 def test_a_setting_that_nobody_knows_is_not_scaled() -> None:
     """There is nothing to multiply."""
-    with pytest.raises(BadRequest, match="flotilla has no value of its own for it; set it"):
+    with pytest.raises(BadRequest, match="flotilla has no default for it; set it"):
         scaled(Request(Trial()), Scale(0.5, "enableSlip"))

@@ -54,9 +54,9 @@ def test_what_is_left_out_is_a_row_and_a_sentence() -> None:
     assert [one.came for one in course.table] == ["valid", "no docker hosts here"]
     assert conclusion(course) == (
         "1 of 2 runs of night.toml ended as expected; "
-        "1 were left out, for their hosts are not to be had here"
+        "1 were skipped, because their hosts are not available here"
     )
-    assert f"left out: 1 run, for there are {NO_DOCKER}" in details(course, ())
+    assert f"skipped: 1 run, because there are {NO_DOCKER}" in details(course, ())
     assert plain(course, ())["left_out"] == ["on-docker"]
     assert 'skipped="1"' in junit(course)
 
@@ -66,7 +66,7 @@ def test_what_was_left_out_is_not_what_the_suite_was_too_early_for() -> None:
     asked = _turns("simulated", "docker", "local")
     course = _course(asked, absent={asked[1].key: NO_DOCKER}, early="the budget is spent")
     assert not course.complete
-    assert "; 1 were not run: the budget is spent; 1 were left out" in conclusion(course)
+    assert "; 1 were not run: the budget is spent; 1 were skipped" in conclusion(course)
 
 
 def test_runs_that_nobody_asked_for_are_counted_by_their_hosts() -> None:
@@ -74,6 +74,6 @@ def test_runs_that_nobody_asked_for_are_counted_by_their_hosts() -> None:
     cells = tuple(turn.cell for turn in _turns("simulated", "docker", "local", "ssh"))
     picked = chosen(cells, ["simulated", "ssh"])
     course = _course(turns(picked, 1), unasked=tuple(c for c in cells if c not in picked))
-    told = "--only left out 2 runs of the suite (1 on docker, 1 on local)"
+    told = "--only skipped 2 runs of the suite (1 on docker, 1 on local)"
     assert conclusion(course).endswith(told)
     assert plain(course, ())["not_asked_for"] == ["on-docker", "on-local"]

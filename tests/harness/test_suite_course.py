@@ -124,7 +124,7 @@ def test_code_that_changes_under_it_ends_a_suite(
     assert rows == [course.table[0]]
     assert course.exit_code == UNDECIDED
     assert f"3 were not run: {CHANGED}" in conclusion(course)
-    assert any("begins anew" in line for line in details(course, ()))
+    assert any("starts over" in line for line in details(course, ()))
 
 
 def test_what_was_done_before_an_interruption_is_no_row_of_a_record(
@@ -158,5 +158,5 @@ def test_a_night_is_told_though_no_other_can_be_read(
     assert night(Asked(suite, page=False), tmp_path / "runs") == UNDECIDED
     assert "it was run" in (tmp_path / "runs" / "suites" / "night.md").read_text()
     said = capsys.readouterr().err
-    assert "compared with none before" in said
+    assert "not compared with earlier ones" in said
     assert "later nights will not be compared with this one" in said

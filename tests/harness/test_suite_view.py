@@ -23,9 +23,7 @@ def test_the_conclusion_says_what_held_and_what_was_not_run() -> None:
     assert conclusion(whole) == "1 of 2 runs of suites/night.toml ended as expected"
     assert whole.exit_code == NOT_AS_EXPECTED
     early = Course(whole.suite, (*whole.asked, turn("late")), whole.rows, 1, "stopped by request")
-    assert conclusion(early).endswith(
-        "; 1 were not run: stopped by request; 1 had been done before"
-    )
+    assert conclusion(early).endswith("; 1 were not run: stopped by request; 1 were done earlier")
     assert [one.word for one in early.table] == ["valid", "invalid", "not run"]
     nothing = Course(whole.suite, turns([turn().cell], 2), early="the budget is spent")
     assert nothing.exit_code == UNDECIDED

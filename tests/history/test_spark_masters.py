@@ -305,7 +305,7 @@ def test_a_connect_server_judges_too(
         return
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setattr("harness.spark_connect.GREETED_WITHIN_S", 1.0)
-        with pytest.raises(BedFailed, match="is no Spark Connect server"):
+        with pytest.raises(BedFailed, match="is not a Spark Connect server"):
             spark.started(f"sc://127.0.0.1:{silent.getsockname()[1]}")
     monkeypatch.undo()
     here = run.verdict_file.read_bytes()

@@ -104,7 +104,7 @@ def test_more_than_64_bits_can_not_be_added_up(imported: Import, tmp_path: Path)
     much = "4" + "0" * 17
     row = f"a,invoke,add,c,{much}\na,ok,add,c,{much}\n"
     text = "process,type,f,key,value\n" + row * 12 + "b,invoke,count,c,\nb,ok,count,c,1\n"
-    with pytest.raises(BadRequest, match=r"history-0 adds up to is more than 4,611,686,018"):
+    with pytest.raises(BadRequest, match=r"history-0 add up to more than 4,611,686,018"):
         imported("csv", text)
     assert [path.name for path in tmp_path.iterdir()] == ["history-0"]
 

@@ -117,7 +117,7 @@ def strange(run: RunDir, runs: Path) -> dict[str, str]:
         "huge": "too many to be shown",
         "deep": "could not be read",
         "trap": "not a plain file",
-        "away": "a link",
+        "away": "a symbolic link",
         "bytes": "its name is not text",
     }
     told = {f"20261101-000000-{name}": note for name, note in notes.items()}

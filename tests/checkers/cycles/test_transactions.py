@@ -246,7 +246,8 @@ def test_a_cycle_is_told_in_plain_sentences() -> None:
     assert row["edges"] == "rw wr"
     assert row["explanation"] == (
         "T2 read x up to nothing and did not see 1, which T1 wrote, so T2 came before T1. "
-        "T2 read 1 of y, which T1 wrote, so T1 came before T2. No order explains all of this."
+        "T2 read 1 of y, which T1 wrote, so T1 came before T2. "
+        "No serial order explains all of this."
     )
 
 

@@ -102,9 +102,9 @@ def test_two_transactions_whose_sends_interleave(imported: Import) -> None:
     finding = only(imported(CYCLE))
     assert (finding.code, finding.count, finding.demand) == ("G0", 1, "")
     told = finding.evidence[0]["explanation"]
-    assert "T1 sent what is at 0 of 1 and T3 what is at 1, so T1 came before T3" in told
-    assert "T3 sent what is at 0 of 2 and T1 what is at 1, so T3 came before T1" in told
-    assert told.endswith("No order explains all of this.")
+    assert "T1 sent the message at 0 of 1 and T3 the one at 1, so T1 came before T3" in told
+    assert "T3 sent the message at 0 of 2 and T1 the one at 1, so T3 came before T1" in told
+    assert told.endswith("No serial order explains all of this.")
 
 
 def test_a_contract_may_forbid_it(imported: Import) -> None:
@@ -122,8 +122,8 @@ def test_what_was_polled_is_in_the_words(imported: Import) -> None:
     finding = only(imported(text))
     assert (finding.code, finding.demand) == ("G1C", "")
     told = finding.evidence[0]["explanation"]
-    assert "T3 polled what is at 0 of 1 and T1 had sent that, so" in told
-    assert "T1 polled what is at 1 of 2 and T3 had sent what is at 0 before it, so" in told
+    assert "T3 polled the message at 0 of 1 and T1 had sent it, so" in told
+    assert "T1 polled the message at 1 of 2 and T3 had sent the earlier one at 0, so" in told
 
 
 def test_its_story_is_told_in_the_words_of_the_file(imported: Import) -> None:
