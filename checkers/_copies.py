@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from checkers._blocks import BLOCK_BITS, OFFSET_BITS, Block, Blocks, Bools, Ints, merged
 from checkers._messages import in_range
-from checkers._survey import SAMPLE
+from checkers._survey import SAMPLE, rows_kept
 from checkers._units import PARTIALS, Batches, Unit, arrays, once, packed, reduced, units_of
 from harness.dealing import replicas_of
 from harness.history import History
@@ -65,10 +65,10 @@ def _copies(history: History, spark: "SparkSession | None") -> Copies:
     if not units:
         return Copies(0)
     replicas = replicas_of(history.names)
-    by = ("block",)
-    table = reduced(spark, units, scan, PARTIALS, compare(replicas), REPORT, by, by)
+    by, most = ("block",), rows_kept(history)
+    table = reduced(spark, units, scan, PARTIALS, compare(replicas, most), REPORT, by, by)
     rows = sorted(table.to_pylist(), key=lambda row: int(row["block"]))
-    return add_up(len(units), [(row["block"], json.loads(row["report"])) for row in rows])
+    return add_up(len(units), [(row["block"], json.loads(row["report"])) for row in rows], most)
 
 
 # ---------------------------------------------------------------------------------- the two steps
@@ -118,13 +118,14 @@ def _same(mine: Block, other: Block) -> Bools:
     return equal
 
 
-def compare(replicas: Sequence[int]) -> Callable[[Batches], Batches]:
-    """Merged blocks in; what is wrong in each out. `replicas`: of each key; the last: of others."""
+def compare(replicas: Sequence[int], most: int = SAMPLE) -> Callable[[Batches], Batches]:
+    """Merged blocks in; what is wrong in each out. `replicas`: of each key; the last: of others;
+    `most`: rows of a kind."""
 
     def merge(partials: Batches) -> Batches:
         for number, block in merged(partials, ENTRY_FIELDS, absorb):
             key = min(_key(number), len(replicas) - 1)
-            report = json.dumps(_report(number, block, replicas[key]))
+            report = json.dumps(_report(number, block, replicas[key], most))
             yield pa.record_batch([[number], [report]], schema=REPORT)
 
     return merge
@@ -135,7 +136,7 @@ def _key(number: int) -> int:
     return number >> (OFFSET_BITS - BLOCK_BITS)
 
 
-def _report(number: int, block: Block, replicas: int) -> dict[str, Any]:
+def _report(number: int, block: Block, replicas: int, most: int) -> dict[str, Any]:
     held = np.bitwise_count(block["holders"])
     doubled = np.flatnonzero(block["doubled"])
     differing = np.flatnonzero(block["differs"] & ~block["doubled"])
@@ -145,16 +146,16 @@ def _report(number: int, block: Block, replicas: int) -> dict[str, Any]:
         "lacking": int(((held > 0) & (held < replicas)).sum()),
         "differing": len(differing),
         "doubled": len(doubled),
-        "differing_rows": _rows(number, block, differing),
-        "doubled_rows": _rows(number, block, doubled),
+        "differing_rows": _rows(number, block, differing[:most]),
+        "doubled_rows": _rows(number, block, doubled[:most]),
         "extents": _extents(number, block),
     }
 
 
 def _rows(number: int, block: Block, at: Ints) -> list[list[int]]:
-    places = (number << BLOCK_BITS) | at[:SAMPLE]
+    places = (number << BLOCK_BITS) | at
     keys, offsets = places >> OFFSET_BITS, places & ((1 << OFFSET_BITS) - 1)
-    rows: list[list[int]] = np.stack([keys, offsets, block["value"][at[:SAMPLE]]], 1).tolist()
+    rows: list[list[int]] = np.stack([keys, offsets, block["value"][at]], 1).tolist()
     return rows
 
 
@@ -172,14 +173,14 @@ def _extents(number: int, block: Block) -> list[tuple[int, int, int, int]]:
 # ------------------------------------------------------------------------------------- adding up
 
 
-def add_up(files: int, reports: list[tuple[int, dict[str, Any]]]) -> Copies:
+def add_up(files: int, reports: list[tuple[int, dict[str, Any]]], most: int = SAMPLE) -> Copies:
     """The blocks' reports, in order of their numbers, as one."""
     counts: Counter[str] = Counter()
     for _, report in reports:
         counts.update({name: n for name, n in report.items() if isinstance(n, int)})
 
     def rows(name: str) -> tuple[Row, ...]:
-        return tuple((k, o, v) for _, report in reports for k, o, v in report[name])[:SAMPLE]
+        return tuple((k, o, v) for _, report in reports for k, o, v in report[name])[:most]
 
     return Copies(
         files,

@@ -18,7 +18,7 @@ from checkers._blocks import BLOCK_BITS, MOST_BLOCKS, NEVER, OFFSET_BITS, Blocks
 from checkers._log import LOG_FIELDS, Bounds, Inversion, Known, Sweep, absorb
 from checkers._messages import COLUMNS, Rows
 from checkers._steps import WRONG, Shelf, judge, readings_of, together
-from checkers._survey import SAMPLE, survey
+from checkers._survey import SAMPLE, rows_kept, survey
 from checkers._units import Batches, Step, Unit, arrays, once, reduced, stored, units_of
 from checkers._witness import seconds
 from harness.history import History
@@ -123,14 +123,15 @@ def _logbook(history: History, spark: "SparkSession | None") -> Logbook:
     readings = readings_of(history, found.gone, found.unsure) if found.scope.imported else None
     known = Known(found.gone, found.late, found.unsure, readings)
     units = units_of(history, "ops")
-    scan, merge = scan_with(known), sweep_with(found.scope.imported)
+    most = rows_kept(history)
+    scan, merge = scan_with(known, most), sweep_with(found.scope.imported, most)
     by, within = ("key",), ("key", "block")
     table = reduced(spark, units, scan, PARTIALS, merge, LINES, by, within)
     lines = [json.loads(line) for line in sorted(table.column("line").to_pylist())]
-    return add_up(lines, history.names)
+    return add_up(lines, history.names, most)
 
 
-def scan_with(known: Known) -> Callable[[Unit], Batches]:
+def scan_with(known: Known, most: int = SAMPLE) -> Callable[[Unit], Batches]:
     def scan(unit: Unit) -> Batches:
         bounds = Bounds(known)
         read = stored(unit[1], ASKED) if known.readings is None else arrays(unit[1], COLUMNS)
@@ -140,13 +141,13 @@ def scan_with(known: Known) -> Callable[[Unit], Batches]:
                 yield from _packed(bounds)
         yield from _packed(bounds)
         if bounds.backwards:
-            yield _remark("backwards", bounds.backwards)
+            yield _remark("backwards", bounds.backwards, most)
         if bounds.walks is not None:
             for key, steps in bounds.walks.steps():
                 yield pa.record_batch([[key], [STEPS], [steps.tobytes()]], schema=PARTIALS)
             own = bounds.walks.own
             if own:
-                yield _remark("own", own)
+                yield _remark("own", own, most)
 
     return scan
 
@@ -159,41 +160,41 @@ def _packed(bounds: Bounds) -> Batches:
         yield pa.record_batch(row, schema=PARTIALS)
 
 
-def _remark(name: str, rows: list[tuple[int, ...]]) -> pa.RecordBatch:
-    told = json.dumps({name: [len(rows), rows[:SAMPLE]]}).encode()
+def _remark(name: str, rows: list[tuple[int, ...]], most: int) -> pa.RecordBatch:
+    told = json.dumps({name: [len(rows), rows[:most]]}).encode()
     return pa.record_batch([[REMARK], [REMARK], [told]], schema=PARTIALS)
 
 
-def sweep_with(imported: bool) -> Step:
-    """Sorted partials in, one line for each queue out."""
+def sweep_with(imported: bool, most: int = SAMPLE) -> Step:
+    """Sorted partials in, one line for each queue out, with so many rows of each kind."""
 
     def sweep_all(partials: Batches) -> Batches:
         apart = Apart()
-        key, sweep = -1, _fresh(imported)
+        key, sweep = -1, _fresh(imported, most)
         for number, block in merged(apart.blocks(partials), LOG_FIELDS, absorb):
             if number >> BLOCKS_OF_KEY != key:
                 if key >= 0:
                     yield _line(_swept(key, sweep, apart))
-                key, sweep = number >> BLOCKS_OF_KEY, _fresh(imported)
+                key, sweep = number >> BLOCKS_OF_KEY, _fresh(imported, most)
             sweep.add(number, block)
         if key >= 0:
             yield _line(_swept(key, sweep, apart))
         for left in sorted(apart.steps):
-            yield _line(_swept(left, _fresh(imported), apart))
+            yield _line(_swept(left, _fresh(imported, most), apart))
         for remark in apart.remarks:
             yield _line(json.loads(remark))
 
     return sweep_all
 
 
-def _fresh(imported: bool) -> Sweep:
-    return Sweep(SAMPLE, Shelf() if imported else None)
+def _fresh(imported: bool, most: int) -> Sweep:
+    return Sweep(most, Shelf() if imported else None)
 
 
 def _swept(key: int, sweep: Sweep, apart: "Apart") -> dict[str, Any]:
     told = {"key": key, **sweep.told()}
     if sweep.shelf is not None:
-        told |= judge(together(apart.steps.pop(key, [])), sweep.shelf, SAMPLE)
+        told |= judge(together(apart.steps.pop(key, [])), sweep.shelf, sweep.sample)
     return told
 
 
@@ -222,7 +223,7 @@ def _line(fields: Mapping[str, Any]) -> pa.RecordBatch:
     return pa.record_batch([[json.dumps(fields)]], schema=LINES)
 
 
-def add_up(lines: list[dict[str, Any]], names: Mapping[str, Any]) -> Logbook:
+def add_up(lines: list[dict[str, Any]], names: Mapping[str, Any], most: int = SAMPLE) -> Logbook:
     """The queues' lines as one logbook; samples in order of queues."""
     counts: Counter[str] = Counter()
     backwards: list[Backwards] = []
@@ -239,13 +240,13 @@ def add_up(lines: list[dict[str, Any]], names: Mapping[str, Any]) -> Logbook:
                 own += [Own(*row) for row in rows]
             else:
                 backwards += [Backwards(*row) for row in rows]
-    odd = {name: _odd(queues, name) for name in WRONG}
+    odd = {name: _odd(queues, name, most) for name in WRONG}
     backwards += [
         Backwards(o.key, o.op, o.offset, o.before, o.process, o.t) for o in odd["backwards"]
     ]
 
     def shown(name: str) -> tuple[tuple[int, Any], ...]:
-        return tuple((q["key"], item) for q in queues for item in q[name])[:SAMPLE]
+        return tuple((q["key"], item) for q in queues for item in q[name])[:most]
 
     return Logbook(
         counts=dict(counts),
@@ -253,15 +254,15 @@ def add_up(lines: list[dict[str, Any]], names: Mapping[str, Any]) -> Logbook:
         restamped=shown("restamped_offsets"),
         reorderings=tuple((key, Inversion(**i)) for key, i in shown("reorderings")),
         contradictions=tuple((key, Inversion(**i)) for key, i in shown("contradictions")),
-        backwards=tuple(sorted(backwards, key=lambda b: (b.t, b.op, b.offset))[:SAMPLE]),
+        backwards=tuple(sorted(backwards, key=lambda b: (b.t, b.op, b.offset))[:most]),
         odd=odd,
-        own=tuple(sorted(own, key=lambda o: (o.t, o.op, o.value))[:SAMPLE]),
+        own=tuple(sorted(own, key=lambda o: (o.t, o.op, o.value))[:most]),
         missed_at={(q["key"], at): n for q in queues for at, n in q.get("over", ())},
         names=names,
     )
 
 
-def _odd(queues: list[dict[str, Any]], name: str) -> tuple[Odd, ...]:
+def _odd(queues: list[dict[str, Any]], name: str, most: int) -> tuple[Odd, ...]:
     """The first steps of a kind, over all queues."""
     rows = [Odd(q["key"], *row) for q in queues for row in q.get(f"{name}_rows", ())]
-    return tuple(sorted(rows, key=lambda o: (o.t, o.op, o.key, o.offset))[:SAMPLE])
+    return tuple(sorted(rows, key=lambda o: (o.t, o.op, o.key, o.offset))[:most])

@@ -127,6 +127,7 @@ class Scope:
     skipped    held by every replica at the offset of their acknowledgement, and not given to the
                fresh reader
     deleted    key -> the queue's first offset, where its nodes deleted what stood before it
+    rows       how many offenders of a kind are kept
     """
 
     drained: frozenset[int] = frozenset()
@@ -141,6 +142,7 @@ class Scope:
     spoiled: frozenset[int] = frozenset()
     skipped: Members = NOBODY
     deleted: dict[int, int] = field(default_factory=dict)
+    rows: int = 0
 
 
 def place_of(key: Ints, offset: Ints) -> Ints:

@@ -61,6 +61,7 @@ from checkers._units import (
     stored,
     units_of,
 )
+from harness.claims import in_effect
 from harness.dealing import dealt_sets, replicas_of
 from harness.history import CORRUPTED, DRAINED, NOT_DRAINED, History, Note
 from harness.intervals import events
@@ -70,6 +71,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAMPLE = 20  # offenders of each kind that a finding may show
+MOST_DATED = 5000  # of a kind that are dated, where a fault may excuse them; more convict
+DATED = ("moved", "doubled", "refused", "never_sent")  # classes that are
 ASKED = ("process", "type", "f", "key", "value", "offset", "attempts")  # columns of ops
 HELD = ("value", "key", "offset")  # columns of replicas
 REPORT = pa.schema(
@@ -111,6 +114,7 @@ class Survey:
     groups: tuple[str, ...]  # names of the consumer groups, by number
     counts: Mapping[str, int]  # of each class (`_messages.Classes`) and flag
     samples: Mapping[str, tuple[int, ...]]  # the lowest values of each class
+    offenders: Mapping[str, tuple[int, ...]]  # more of those that are dated
     lost: Members
     kept: Members  # of these, what some replica's log holds at the end
     unread: Mapping[int, Members]  # by number of the group
@@ -202,7 +206,14 @@ def scope_of(history: History) -> tuple[tuple[str, ...], Scope]:
         until=history.phases().get("drain") if given_up(history, OPEN_OPERATIONS) else None,
         spoiled=frozenset(_spoiled(history)),
         deleted=_deleted(history, done),
+        rows=rows_kept(history),
     )
+
+
+def rows_kept(history: History) -> int:
+    """Return how many offenders of a kind are kept: more than are shown where a fault was observed
+    in effect, which may excuse them."""
+    return MOST_DATED if any(map(in_effect, history.faults)) else SAMPLE
 
 
 def _spoiled(history: History) -> Iterator[int]:
@@ -316,7 +327,8 @@ def report_on(number: int, block: Block, scope: Scope) -> dict[str, Any]:
     placed = offset_of(places) >= 0
     late, missed = classes.late & ~gone & placed, classes.lost & placed
     unsure = classes.unsure & scope.imported
-    samples = {name: values_in(number, mask)[:SAMPLE].tolist() for name, mask in masks.items()}
+    most = {name: max(SAMPLE, scope.rows if name in DATED else 0) for name in masks}
+    samples = {n: values_in(number, mask)[: most[n]].tolist() for n, mask in masks.items()}
     counts = {name: n for name, n in counts.items() if n}
     samples = {name: some for name, some in samples.items() if some}
     kept = classes.lost & has(flags, Seen.STORED)
@@ -392,6 +404,7 @@ def add_up(rows: list[dict[str, Any]], scope: Scope, groups: tuple[str, ...]) ->
         groups=groups,
         counts=dict(counts),
         samples={name: tuple(sorted(values)[:SAMPLE]) for name, values in samples.items()},
+        offenders={n: tuple(sorted(samples[n])[: scope.rows]) for n in DATED if n in samples},
         lost=Members({row["block"]: row["lost"] for row in rows if row["lost"]}),
         kept=Members({row["block"]: row["kept"] for row in rows if row["kept"]}),
         unread=_unread(rows),

@@ -6,9 +6,9 @@ again, once, for the stories of the sampled messages, and for when the lost ones
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -186,36 +186,76 @@ def gathered(
     )
 
 
-def values_at(
+class Said(NamedTuple):
+    """One row of the history, about some message or some offset of a queue."""
+
+    t: int
+    type: int
+    f: int
+    key: int
+    value: int
+    offset: int
+    epoch: int
+    arg: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.key, self.offset
+
+
+def rows_of(
     history: History,
     spark: "SparkSession | None",
-    places: Sequence[tuple[int, int]],
-    committed: Ints,
-) -> Mapping[tuple[int, int], tuple[int, ...]]:
-    """The messages that clients were told to be at some places (key and offset). `committed`:
-    messages of unknown outcome that were seen, sorted."""
-    wanted = np.array(sorted({key << OFFSET_BITS | offset for key, offset in places}), np.int64)
+    values: Sequence[int] = (),
+    places: Sequence[tuple[int, int]] = (),
+) -> list[Said]:
+    """Return the rows about some messages, and about what clients were told to be at some places
+    (key and offset), in order of time."""
+    of_value = np.array(sorted(set(values)), np.int64)
+    of_place = np.array(sorted({key << OFFSET_BITS | offset for key, offset in places}), np.int64)
 
     def scan(unit: Unit) -> Batches:
-        for rows in arrays(unit[1], ("type", "key", "value", "offset")):
+        for rows in arrays(unit[1], Said._fields):
             place = (rows["key"] << OFFSET_BITS) | rows["offset"]
-            here = among(place, wanted)
-            kind = rows["type"][here]
-            sure = (kind == Type.OK) | (
-                (kind == Type.INFO) & np.isin(rows["value"][here], committed)
-            )
-            here = here[sure & (rows["value"][here] >= 0)]
-            pairs = set(zip(place[here].tolist(), rows["value"][here].tolist(), strict=True))
-            if pairs:
-                yield pa.record_batch([[json.dumps(sorted(pairs))]], schema=LINES)
+            known = (rows["key"] >= 0) & (rows["offset"] >= 0) & (rows["value"] >= 0)
+            at = among(np.where(known, place, -1), of_place)
+            at = np.union1d(at, among(rows["value"], of_value))
+            if len(at):
+                table = np.stack([rows[name][at] for name in Said._fields], 1).tolist()
+                yield pa.record_batch([[json.dumps(table)]], schema=LINES)
 
+    if not len(of_value) and not len(of_place):
+        return []
     table = collected(spark, units_of(history, "ops"), scan, LINES)
-    found: dict[tuple[int, int], set[int]] = {}
-    for line in table.column("line").to_pylist():
-        for place, value in json.loads(line):
-            where = (place >> OFFSET_BITS, place & ((1 << OFFSET_BITS) - 1))
-            found.setdefault(where, set()).add(value)
-    return {where: tuple(sorted(values)) for where, values in found.items()}
+    return sorted(Said(*r) for line in table.column("line").to_pylist() for r in json.loads(line))
+
+
+def grouped(rows: Iterable[Said], of: Callable[[Said], Any]) -> dict[Any, list[Said]]:
+    """Return rows by something of theirs."""
+    found: dict[Any, list[Said]] = {}
+    for row in rows:
+        found.setdefault(of(row), []).append(row)
+    return found
+
+
+def turn(rows: Iterable[Said], what: Callable[[Said], Any]) -> tuple[int, int] | None:
+    """Return the times of the first row that says something and of the first that contradicts it:
+    from the earliest to the latest operation that a contradiction needs. None says nothing."""
+    first: Said | None = None
+    for row in rows:
+        if what(row) is None:
+            continue
+        first = first or row
+        if what(row) != what(first):
+            return first.t, row.t
+    return None
+
+
+def is_told(row: Said, committed: Collection[int] = ()) -> bool:
+    """Whether it tells for certain what stands at an offset. `committed`: messages of unknown
+    outcome that were seen."""
+    certain = row.type == Type.OK or (row.type == Type.INFO and row.value in committed)
+    return certain and row.value >= 0 and row.key >= 0 and row.offset >= 0
 
 
 def _order(row: Mapping[str, int]) -> tuple[int, ...]:

@@ -9,7 +9,8 @@ often than once is normal after a failover, and only counted: messages, not deli
 from typing import TYPE_CHECKING
 
 from checkers._survey import Survey, survey
-from checkers._witness import Witness, witness
+from checkers._witness import Witness, grouped, is_told, rows_of, turn, witness
+from harness.claims import unclaimed_faults
 from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.trial import Trial
@@ -30,7 +31,8 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     findings: tuple[Finding, ...] = ()
     if wrong:
         evidence = witness(history, found, spark)
-        findings = tuple(_finding(name, found, evidence) for name in wrong)
+        spans = _spans(history, found, spark) if unclaimed_faults(history, trial) else ()
+        findings = tuple(_finding(name, found, evidence, spans) for name in wrong)
     stats = {
         "stored_twice": sum(found.count(name) for name in KINDS),
         "given_twice": found.count("given_twice"),
@@ -46,9 +48,21 @@ PLUGIN = CheckerPlugin(
 )
 
 
-def _finding(name: str, found: Survey, evidence: Witness) -> Finding:
+def _spans(
+    history: History, found: Survey, spark: "SparkSession | None"
+) -> tuple[tuple[int, int], ...]:
+    """Return when each message was first known to be at one place, and when at another."""
+    values = found.offenders.get("doubled", ())
+    of = grouped(filter(is_told, rows_of(history, spark, values)), lambda row: row.value)
+    turns = (turn(of.get(value, ()), lambda row: row.place) for value in values)
+    return tuple(span for span in turns if span)
+
+
+def _finding(
+    name: str, found: Survey, evidence: Witness, spans: tuple[tuple[int, int], ...]
+) -> Finding:
     code, meaning, demand = KINDS[name]
     count = found.count(name)
     what = "1 message was" if count == 1 else f"{count:,} messages were"
     rows = tuple(evidence.told(value) for value in found.samples[name])
-    return Finding(code, count, f"{what} {meaning}", demand, rows)
+    return Finding(code, count, f"{what} {meaning}", demand, rows, spans=spans if demand else ())

@@ -59,7 +59,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         over = logbook(history, spark).missed_at if found.scope.imported else {}
         findings = [*_lost(found, evidence, displaced, over), *_unread(found, evidence)]
         findings = list(_excused(findings, history, trial, found, spark))
-        findings += _skipped(found, evidence)
+        findings += _skipped(found, evidence, history.phases())
         findings += [*_torn(found, evidence, over), *_unseen(found, evidence, unseen)]
         stats |= _rpo(found, evidence)
     reasons = [*_reasons(found)]
@@ -177,8 +177,9 @@ def _passed_over(
     return row | ({"stepped_over": times} if times else {})
 
 
-def _skipped(found: Survey, evidence: Witness) -> Iterator[Finding]:
+def _skipped(found: Survey, evidence: Witness, phases: Mapping[str, int]) -> Iterator[Finding]:
     if count := found.count("skipped"):
+        read = (phases["drain"], max(phases.values())) if "drain" in phases else None
         rows = [evidence.told(value) for value in found.samples["skipped"]]
         yield Finding(
             "READ_SKIPPED",
@@ -187,6 +188,7 @@ def _skipped(found: Survey, evidence: Witness) -> Iterator[Finding]:
             "at-least-once",
             tuple(rows),
             _faults(evidence, rows),
+            spans=(read,) * count if read else (),
         )
 
 

@@ -129,7 +129,9 @@ def _shared(
     )
     what = "1 epoch" if len(shared) == 1 else f"{len(shared):,} epochs"
     message = f"more than one broker acknowledged messages in {what}"
-    yield Finding("EPOCH_SHARED", len(shared), message, INTEGRITY, rows)
+    firsts = (sorted(writer.first for writer in by_epoch[which]) for which in shared)
+    spans = tuple((first, second) for first, second, *_ in firsts)
+    yield Finding("EPOCH_SHARED", len(shared), message, INTEGRITY, rows, spans=spans)
 
 
 def _told_by_laws(trial: Trial) -> bool:

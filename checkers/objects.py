@@ -17,9 +17,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from checkers._linear.gathered import Found, gathered
+from checkers._linear.gathered import SPAN, Found, gathered
 from checkers._linear.kinds import Kind
 from checkers._linear.wrongs import Code
+from checkers._survey import SAMPLE
 from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.trial import Trial
@@ -119,9 +120,12 @@ def _findings(found: Found, history: History) -> Iterator[Finding]:
             count = sum(found.counts[name] for name in mine)
             what = f"1 {noun}" if count == 1 else f"{count:,} {_plural(noun)}"
             words = meaning if count == 1 else AGREES.sub(_of_many, meaning)
-            rows = [_row(history, name[0], row) for name in mine for row in found.samples[name]]
+            samples = [(name[0], row) for name in mine for row in found.samples[name]]
+            spans = tuple((row[SPAN][0], row[SPAN][1]) for _, row in samples if row[SPAN])
+            rows = [_row(history, kind, row) for kind, row in samples[:SAMPLE]]
             which = _which(history, rows, count) if noun == "element" else ""
-            yield Finding(code, count, f"{what} {words}{which}", demand, tuple(rows[:20]))
+            message = f"{what} {words}{which}"
+            yield Finding(code, count, message, demand, tuple(rows), spans=spans)
 
 
 def _which(history: History, rows: Sequence[Mapping[str, Any]], count: int) -> str:
@@ -147,7 +151,8 @@ def _certain(name: tuple[str, str], history: History) -> bool:
 
 
 def _row(history: History, kind: Kind, row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "key": _named(history, row["key"]), "kind": str(kind)}
+    shown = {name: value for name, value in row.items() if name != SPAN}
+    return {**shown, "key": _named(history, row["key"]), "kind": str(kind)}
 
 
 def _named(history: History, key: int) -> str:

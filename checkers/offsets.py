@@ -15,17 +15,20 @@ offsets is an echo of the loss. An imported history has no fresh reader: there a
 offset another was seen is not lost, but one of two at that offset.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from checkers._copies import Copies, copies
 from checkers._logbook import Logbook, logbook
-from checkers._survey import Survey, survey
-from checkers._witness import values_at, witness
+from checkers._survey import MOST_DATED, SAMPLE, Survey, survey
+from checkers._witness import Said, grouped, is_told, rows_of, turn, witness
+from harness.claims import unclaimed_faults
 from harness.contracts import CheckerPlugin
 from harness.history import History
+from harness.operation import F
 from harness.trial import Trial
 from harness.verdict import Finding, Result
 
@@ -38,13 +41,12 @@ MOST_GAPS = 20
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     found, book, held = survey(history, spark), logbook(history, spark), copies(history, spark)
-    gaps = list(_gaps(history, held)) if history.complete else []
-    values = values_at(history, spark, book.conflicts, found.late[0]) if book.conflicts else {}
-    values = {where: _unseen_first(some, found) for where, some in values.items()}
+    dated = Dated.of_run(history, trial, found, book, held, spark)
+    gaps = list(_gaps(history, held, dated)) if history.complete else []
     findings = [
-        *_conflicts(book, held, values),
-        *_restamped(book),
-        *_moved(history, found, spark),
+        *_conflicts(book, held, found, dated),
+        *_restamped(book, dated),
+        *_moved(history, found, dated, spark),
         *(gaps or _holes(book)),
     ]
     stats: dict[str, Any] = {"entries": book.count("length"), "holes": book.count("holes")}
@@ -60,15 +62,45 @@ PLUGIN = CheckerPlugin(
 )
 
 
-def _unseen_first(values: tuple[int, ...], found: Survey) -> tuple[int, ...]:
+@dataclass(frozen=True)
+class Dated:
+    """What clients were told at the offsets that are wrong, and of the messages that moved: only of
+    those that are shown, unless a fault may excuse them."""
+
+    at: Mapping[tuple[int, int], Sequence[Said]]
+    of: Mapping[int, Sequence[Said]]
+    end: int  # when the replicas' logs were read
+    excusable: bool
+
+    @classmethod
+    def of_run(
+        cls, history: History, trial: Trial, found: Survey, book: Logbook, held: Copies, spark: Any
+    ) -> "Dated":
+        excusable = bool(unclaimed_faults(history, trial))
+        most = None if excusable else SAMPLE
+        places = [*book.conflicts[:most], *(book.restamped if excusable else ())]
+        places += [row[:2] for row in held.doubled_rows] if excusable else []
+        values = found.offenders.get("moved", ()) if excusable else ()
+        rows = rows_of(history, spark, values, places)
+        told = [row for row in rows if is_told(row, frozenset(found.late[0].tolist()))]
+        end = max(history.phases().values(), default=0)
+        return cls(
+            grouped(told, lambda row: row.place), grouped(told, lambda r: r.value), end, excusable
+        )
+
+    def spans(self, found: Iterable[tuple[int, int] | None]) -> tuple[tuple[int, int], ...]:
+        """Return the times that are known, where a fault may excuse something."""
+        return tuple(span for span in found if span) if self.excusable else ()
+
+
+def _unseen_first(values: Collection[int], found: Survey) -> tuple[int, ...]:
     """Of messages at one offset, those that were acknowledged there and seen by nobody first."""
-    unseen = found.scope.displaced.holds(np.array(values, np.int64))
-    return tuple(v for _, v in sorted(zip(~unseen, values, strict=True)))
+    known = sorted(values)
+    unseen = found.scope.displaced.holds(np.array(known, np.int64))
+    return tuple(v for _, v in sorted(zip(~unseen, known, strict=True)))
 
 
-def _conflicts(
-    book: Logbook, held: Copies, values: Mapping[tuple[int, int], tuple[int, ...]]
-) -> Iterator[Finding]:
+def _conflicts(book: Logbook, held: Copies, found: Survey, dated: Dated) -> Iterator[Finding]:
     """What clients were told and what a log holds are two looks at the same mistake."""
     told, stored = book.count("conflicts"), held.doubled
     count = max(told, stored)
@@ -77,7 +109,12 @@ def _conflicts(
     what = "1 offset held" if count == 1 else f"{count:,} offsets held"
     by = {"in clients' answers": told, "in a replica's own log": stored}
     where = " and ".join(f"{n:,} {words}" for words, n in by.items() if n)
-    rows = [(key, at) for key, at in book.conflicts] or [row[:2] for row in held.doubled_rows]
+    stored_at = [row[:2] for row in held.doubled_rows]
+    rows = (book.conflicts or stored_at)[:SAMPLE]
+    values = {where: {row.value for row in dated.at.get(where, ())} for where in rows}
+    spans = [turn(_left(dated.at.get(at, ()), found), _value) for at in book.conflicts]
+    if stored > told:  # from the first message to the look at the logs
+        spans = [(dated.at[at][0].t, dated.end) for at in stored_at if at in dated.at]
     yield Finding(
         "OFFSET_CONFLICT",
         count,
@@ -85,32 +122,65 @@ def _conflicts(
         DEMAND,
         tuple(
             {"queue": book.queue(key), "offset": at}
-            | dict(zip(("value", "other_value"), values.get((key, at), ()), strict=False))
+            | dict(
+                zip(("value", "other_value"), _unseen_first(values[key, at], found), strict=False)
+            )
             for key, at in rows
         ),
+        spans=dated.spans(spans),
     )
 
 
-def _restamped(book: Logbook) -> Iterator[Finding]:
+def _value(row: Said) -> int:
+    return row.value
+
+
+def _left(rows: Sequence[Said], found: Survey) -> list[Said]:
+    """Return the rows about messages that are not gone, whose offsets others may have."""
+    gone = found.gone.holds(np.array([row.value for row in rows], np.int64))
+    return [row for row, is_gone in zip(rows, gone.tolist(), strict=True) if not is_gone]
+
+
+def _restamped(book: Logbook, dated: Dated) -> Iterator[Finding]:
     count = book.count("restamped")
     if count:
         what = "1 message has" if count == 1 else f"{count:,} messages have"
         message = f"{what} one epoch or store time for some clients and another for others"
-        rows = tuple({"queue": book.queue(key), "offset": at} for key, at in book.restamped)
-        yield Finding("RECORD_CHANGED", count, message, INTEGRITY, rows)
+        rows = tuple(
+            {"queue": book.queue(key), "offset": at} for key, at in book.restamped[:SAMPLE]
+        )
+        spans = [_changed(dated.at.get(where, ())) for where in book.restamped]
+        yield Finding("RECORD_CHANGED", count, message, INTEGRITY, rows, spans=dated.spans(spans))
 
 
-def _moved(history: History, found: Survey, spark: "SparkSession | None") -> Iterator[Finding]:
+def _changed(rows: Sequence[Said]) -> tuple[int, int] | None:
+    """Return when a message first had one epoch or store time, and when another."""
+    stored = [row for row in rows if row.f != F.SEND]  # only readers are told the store time
+    turns = (turn(rows, lambda row: _known(row.epoch)), turn(stored, lambda row: _known(row.arg)))
+    return min((span for span in turns if span), key=lambda span: span[1], default=None)
+
+
+def _known(number: int) -> int | None:
+    return number if number >= 0 else None
+
+
+def _moved(
+    history: History, found: Survey, dated: Dated, spark: "SparkSession | None"
+) -> Iterator[Finding]:
     count = found.count("moved")
     if count:
         evidence = witness(history, found, spark)
         rows = tuple(evidence.told(value) for value in found.samples["moved"])
         what = "1 message was" if count == 1 else f"{count:,} messages were"
         message = f"{what} acknowledged at one offset and found at another"
-        yield Finding("OFFSET_MOVED", count, message, DEMAND, rows)
+        spans = [
+            turn(dated.of.get(value, ()), lambda row: row.place)
+            for value in found.offenders.get("moved", ())
+        ]
+        yield Finding("OFFSET_MOVED", count, message, DEMAND, rows, spans=dated.spans(spans))
 
 
-def _gaps(history: History, held: Copies) -> Iterator[Finding]:
+def _gaps(history: History, held: Copies, dated: Dated) -> Iterator[Finding]:
     """A gap that all replicas have is one; so of each queue the worst replica is counted."""
     worst: dict[int, tuple[int, int]] = {}
     for key, node, missing in held.missing:
@@ -129,7 +199,8 @@ def _gaps(history: History, held: Copies) -> Iterator[Finding]:
         for key, (missing, node) in sorted(worst.items())[:MOST_GAPS]
     )
     message = f"{what} missing within a replica's log at the end"
-    yield Finding("OFFSET_GAP", count, message, DEMAND, rows)
+    spans = [(dated.end, dated.end)] * min(count, MOST_DATED)
+    yield Finding("OFFSET_GAP", count, message, DEMAND, rows, spans=dated.spans(spans))
 
 
 def _holes(book: Logbook) -> Iterator[Finding]:

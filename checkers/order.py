@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from checkers._logbook import Logbook, Odd, compared, logbook
+from checkers._survey import SAMPLE
 from checkers._witness import seconds
 from harness.contracts import CheckerPlugin
 from harness.history import History
@@ -103,9 +104,11 @@ def _steps(book: Logbook) -> Iterator[Finding]:
     for wrong in STEPS:
         count = sum(book.count(name) for name in wrong.names)
         if count:
-            rows = tuple(_told(book, odd) for name in wrong.names for odd in book.odd[name])
+            odd = [odd for name in wrong.names for odd in book.odd[name]]
+            rows = tuple(_told(book, one) for one in odd[:SAMPLE])
             message = f"{wrong.words}, {_times(count)}"
-            yield Finding(wrong.code, count, message, wrong.demand, rows)
+            spans = tuple((one.t, one.t) for one in odd)
+            yield Finding(wrong.code, count, message, wrong.demand, rows, spans=spans)
 
 
 def _times(count: int) -> str:
@@ -131,8 +134,10 @@ def _reordered(book: Logbook) -> Iterator[Finding]:
             f"{what} acknowledged before another message to the same queue was sent, and the "
             f"other has the lower offset{by_one}",
             DEMAND,
-            tuple(book.told(key, inversion) for key, inversion in book.reorderings)
-            or tuple(_told(book, odd) for odd in book.odd["sent_before"]),
+            tuple(book.told(key, inversion) for key, inversion in book.reorderings[:SAMPLE])
+            or tuple(_told(book, odd) for odd in book.odd["sent_before"][:SAMPLE]),
+            spans=tuple((one.until, one.since) for _, one in book.reorderings)
+            or tuple((odd.t, odd.t) for odd in book.odd["sent_before"]),
         )
 
 
@@ -142,7 +147,8 @@ def _backwards(book: Logbook) -> Iterator[Finding]:
         rows = tuple(
             {"queue": book.queue(b.key), "offset": b.offset, "after": b.before, "op": b.op}
             | {"process": b.process, "seen_s": seconds(b.t)}
-            for b in book.backwards
+            for b in book.backwards[:SAMPLE]
         )
         message = f"offsets went back within one poll, {_times(count)}"
-        yield Finding("NONMONOTONIC_POLL", count, message, DEMAND, rows)
+        spans = tuple((b.t, b.t) for b in book.backwards)
+        yield Finding("NONMONOTONIC_POLL", count, message, DEMAND, rows, spans=spans)

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 from checkers._excused import excused
 from checkers._logbook import Logbook, logbook
 from checkers._survey import SAMPLE, Survey, survey
-from checkers._witness import Witness, seconds, witness
+from checkers._witness import Witness, is_told, rows_of, seconds, witness
+from harness.claims import unclaimed_faults
 from harness.contracts import CheckerPlugin
 from harness.history import CORRUPTED, History
+from harness.operation import F, Type
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
 
@@ -42,6 +44,8 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         evidence = witness(history, found, spark)
         findings += [_finding(n, found, evidence) for n in convicting if found.count(n)]
         findings = [*_excused(findings, history, trial, found, spark)]
+        if unclaimed_faults(history, trial):
+            findings = [*_dated(findings, history, found, spark)]
     if found.scope.imported:
         findings += _own(logbook(history, spark))
     stats: dict[str, Any] = {name: found.count(name) for name in MEANINGS}
@@ -96,6 +100,23 @@ def _excused(
         yield replace(finding, excuses=known.excuses(known.vanished))
 
 
+def _dated(
+    findings: list[Finding], history: History, found: Survey, spark: "SparkSession | None"
+) -> Iterator[Finding]:
+    """The findings with the times of each message: from its refusal, if any, to its delivery."""
+    of_code = {code: name for name, (code, _) in MEANINGS.items() if name != "vanished"}
+    values = {name: found.offenders.get(name, ()) for name in of_code.values()}
+    rows = rows_of(history, spark, [value for some in values.values() for value in some])
+    given = [row for row in rows if is_told(row) and row.f != F.SEND]
+    refused = [row for row in rows if row.type == Type.FAIL]
+    first = {row.value: row.t for row in reversed(given)}
+    since = {row.value: row.t for row in reversed(refused)}
+    for finding in findings:
+        some = values.get(of_code.get(finding.code, ""), ())
+        spans = ((min(first[v], since.get(v, first[v])), first[v]) for v in some if v in first)
+        yield replace(finding, spans=(*finding.spans, *spans))
+
+
 def _own(book: Logbook) -> Iterator[Finding]:
     count = book.count("own")
     if count:
@@ -104,7 +125,7 @@ def _own(book: Logbook) -> Iterator[Finding]:
         rows = tuple(
             {"queue": book.queue(own.key), "value": own.value, "op": own.op}
             | {"process": own.process, "seen_s": seconds(own.t)}
-            for own in book.own
+            for own in book.own[:SAMPLE]
         )
         yield Finding("PRECOMMITTED_READ", count, message, INTEGRITY, rows)
 

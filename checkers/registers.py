@@ -24,6 +24,7 @@ from checkers._linear.encoding import RULES
 from checkers._linear.registers import MIXED, SPENT, TOO_LONG, Found, Open, judged
 from checkers._linear.stories import Story, stories
 from checkers._survey import SAMPLE
+from harness.claims import in_effect
 from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.remarks import FINAL_PHASE
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ALWAYS = "linearizable"  # no contract can waive it
+MOST_DATED = 100  # illegal keys that are explained where a fault may excuse them; more convict
 WHY = {
     SPENT: "some order explains the first {passed:,} of its {returns:,} returns, and the search for"
     " the rest ran out of its budget; write each value once, or go on to new keys after some"
@@ -79,11 +81,13 @@ def _findings(found: Found, history: History, spark: "SparkSession | None") -> I
     count = len(found.illegal)
     if not count:
         return
-    told = {s.key: s for s in stories(history, spark, found.illegal[:SAMPLE])}
+    most = MOST_DATED if any(map(in_effect, history.faults)) else SAMPLE
+    told = {s.key: s for s in stories(history, spark, found.illegal[:most])}
     rows = [_row(history, key, told.get(key)) for key in found.illegal[:SAMPLE]]
     what = f"of {_keys(count)}" if count == 1 else f"of each of {_keys(count)}"
     message = f"no order of the operations {what} explains the answers that clients got"
-    yield Finding("NOT_LINEARIZABLE", count, message, ALWAYS, tuple(rows))
+    spans = tuple((story.span[0], story.span[1]) for story in told.values())
+    yield Finding("NOT_LINEARIZABLE", count, message, ALWAYS, tuple(rows), spans=spans)
 
 
 def _row(history: History, key: int, story: Story | None) -> dict[str, Any]:

@@ -28,6 +28,9 @@ from typing import TYPE_CHECKING, Any
 from checkers._copies import Copies, Row, copies
 from checkers._facts import broker_sets, facts
 from checkers._reigns import set_of_node
+from checkers._survey import SAMPLE
+from checkers._witness import is_told, rows_of
+from harness.claims import unclaimed_faults
 from harness.contracts import CheckerPlugin
 from harness.dealing import Dealt, dealt_sets
 from harness.history import History
@@ -65,7 +68,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if found.files:
         stats["lacking"] = found.lacking
     if found.differing:
-        findings.append(_finding(found, history))
+        findings.append(_finding(found, history, _spans(found, history, trial, spark)))
     decided = {INTEGRITY: found.compared}
     return Result("replicas", tuple(findings), tuple(reasons), stats, decided)
 
@@ -149,11 +152,24 @@ def _came_back(history: History, told: Sequence[Event]) -> bool:
     return history.complete and bool(asked) and bool(asked[-1].fields.get("redundant"))
 
 
-def _finding(found: Copies, history: History) -> Finding:
+def _spans(
+    found: Copies, history: History, trial: Trial, spark: "SparkSession | None"
+) -> tuple[tuple[int, int], ...]:
+    """Return when clients first knew each place, and when the logs were read, if a fault was
+    unclaimed."""
+    if not unclaimed_faults(history, trial):
+        return ()
+    rows = rows_of(history, spark, (), [row[:2] for row in found.differing_rows])
+    first = {row.place: row.t for row in reversed(rows) if is_told(row)}
+    end = max(history.phases().values(), default=0)
+    return tuple((t, max(t, end)) for t in first.values())
+
+
+def _finding(found: Copies, history: History, spans: tuple[tuple[int, int], ...]) -> Finding:
     what = "1 offset holds" if found.differing == 1 else f"{found.differing:,} offsets hold"
     message = f"{what} different messages in the logs of different replicas at the end"
-    evidence = placed(found.differing_rows, history.names)
-    return Finding("REPLICAS_DIFFER", found.differing, message, INTEGRITY, evidence)
+    evidence = placed(found.differing_rows[:SAMPLE], history.names)
+    return Finding("REPLICAS_DIFFER", found.differing, message, INTEGRITY, evidence, spans=spans)
 
 
 def placed(rows: Sequence[Row], names: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
@@ -167,33 +183,39 @@ def placed(rows: Sequence[Row], names: Mapping[str, Any]) -> tuple[dict[str, Any
 
 def _parted(told: Sequence[Event]) -> Iterator[Finding]:
     """Epochs that begin at two places, by the words of the brokers."""
-    starts: dict[tuple[str, int], tuple[int, str]] = {}
+    starts: dict[tuple[str, int], tuple[int, str, int]] = {}
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     sets = set_of_node(told)
     for event in told:
         if event.kind == "epoch":
             epoch, start = int(event.fields["epoch"]), int(event.fields["start"])
             which = sets.get(event.node, ""), epoch
-            known, who = starts.setdefault(which, (start, event.node))
+            known, who, since = starts.setdefault(which, (start, event.node, event.t))
             if known != start:
                 row = {"epoch": epoch, "start": known, "told_by": who}
+                spans.setdefault(which, (since, event.t))
                 rows.setdefault(which, row | {"other": start, "told_by_other": event.node})
     if rows:
         what = "1 epoch begins" if len(rows) == 1 else f"{len(rows):,} epochs begin"
         message = f"{what} at different offsets in different replicas"
         evidence = tuple(rows.values())[:MOST_EPOCHS]
-        yield Finding("EPOCHS_DIFFER", len(rows), message, INTEGRITY, evidence)
+        dated = tuple(spans.values())
+        yield Finding("EPOCHS_DIFFER", len(rows), message, INTEGRITY, evidence, spans=dated)
 
 
 def _unlike(looks: Sequence[Event]) -> Iterator[Finding]:
     """Replicas that did not hold the same while the cluster served."""
-    rows = [
-        {"at_s": round(event.t / 1e9, 3), "set": name, **of["digests"]}
+    unlike = [
+        (event.t, {"set": name, **of["digests"]})
         for event in looks
         for name, of in event.fields.get("sets", {}).items()
         if len(set(of["digests"].values())) > 1
     ]
+    rows = [{"at_s": round(t / 1e9, 3), **row} for t, row in unlike]
     if rows:
         what = "1 look" if len(rows) == 1 else f"{len(rows):,} looks"
         message = f"the logs of replicas held different bytes at {what} between faults"
-        yield Finding("DIGESTS_DIFFER", len(rows), message, INTEGRITY, tuple(rows)[:MOST_LOOKS])
+        spans = tuple((t, t) for t, _ in unlike)
+        evidence = tuple(rows)[:MOST_LOOKS]
+        yield Finding("DIGESTS_DIFFER", len(rows), message, INTEGRITY, evidence, spans=spans)

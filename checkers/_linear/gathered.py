@@ -18,7 +18,7 @@ from checkers._linear.kinds import Kind
 from checkers._linear.leases import without_leases
 from checkers._linear.objects import COLUMNS, Objects, Rows, columns_of, objects, ours
 from checkers._linear.wrongs import Wrongs, spoilt
-from checkers._survey import SAMPLE
+from checkers._survey import SAMPLE, rows_kept
 from checkers._witness import seconds
 from harness.history import History
 from harness.operation import F, Type
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Evidence = dict[str, Any]
+SPAN = "span"  # of evidence: from the first of its operations to the last, if any is known
 
 
 @dataclass
@@ -44,11 +45,10 @@ class Found:
 
 def gathered(history: History, spark: "SparkSession | None", *, ordered: bool = True) -> Found:
     """What is wrong with all objects of a history. `ordered`: queues are first in, first out."""
-    run = history.run
+    run, most = history.run, rows_kept(history)
     columns = (*COLUMNS, "arg")
-    return _added_up(
-        by_bucket(history, spark, columns, _selected, lambda: _Judging(run, ordered).told)
-    )
+    lines = by_bucket(history, spark, columns, _selected, lambda: _Judging(run, ordered, most).told)
+    return _added_up(lines, most)
 
 
 def _selected(batch: pa.RecordBatch, place: int) -> Rows:
@@ -58,23 +58,26 @@ def _selected(batch: pa.RecordBatch, place: int) -> Rows:
 class _Judging:
     """What one task knows while it judges one bucket after the other."""
 
-    def __init__(self, run: RunDir, ordered: bool) -> None:
+    def __init__(self, run: RunDir, ordered: bool, most: int) -> None:
+        self._most = most
         self._names: Sequence[str] = run.names().get("values", ())
         self._ordered = ordered
 
     def told(self, rows: Rows) -> dict[str, Any]:
-        return told(without_leases(rows), self._names, ordered=self._ordered)
+        return told(without_leases(rows), self._names, ordered=self._ordered, most=self._most)
 
 
-def told(rows: Rows, names: Sequence[str] = (), *, ordered: bool = True) -> dict[str, Any]:
-    """What is wrong with the objects of some rows: numbers, and witnesses of the first of each.
-    `names`: of the values, when they have any."""
+def told(
+    rows: Rows, names: Sequence[str] = (), *, ordered: bool = True, most: int = SAMPLE
+) -> dict[str, Any]:
+    """What is wrong with the objects of some rows: numbers, and witnesses of the first of each, so
+    many at `most`. `names`: of the values, when they have any."""
     table = objects(rows)
     verdicts = kinds.judge(table, ordered=ordered)
     counts: dict[tuple[Kind, str], list[Wrongs]] = {}
     for kind, wrong in verdicts.wrongs:
         counts.setdefault((kind, wrong.code), []).append(wrong)
-    words = _Words(table, rows, [w for _, w in verdicts.wrongs], names)
+    words = _Words(table, rows, [w for _, w in verdicts.wrongs], names, most)
     every = list(Kind)
     return {
         "operations": len(table.operations),
@@ -104,19 +107,24 @@ def _unread(table: Objects, verdicts: kinds.Verdicts) -> int:
     return len(np.union1d(unread, operations.key[unsought]))
 
 
-def _shown(wrong: Wrongs) -> Ints:
+def _shown(wrong: Wrongs, most: int) -> Ints:
     """The first rows, in the order of keys and operations."""
-    return np.lexsort((wrong.ops[:, 0], wrong.key))[:SAMPLE]
+    return np.lexsort((wrong.ops[:, 0], wrong.key))[:most]
 
 
 class _Words:
     """The operations of witnesses, as evidence says them."""
 
     def __init__(
-        self, table: Objects, rows: Rows, found: Iterable[Wrongs], names: Sequence[str]
+        self,
+        table: Objects,
+        rows: Rows,
+        found: Iterable[Wrongs],
+        names: Sequence[str],
+        most: int,
     ) -> None:
-        self._table, self._names = table, names
-        places = [wrong.ops[_shown(wrong)].ravel() for wrong in found]
+        self._table, self._names, self._most = table, names, most
+        places = [wrong.ops[_shown(wrong, most)].ravel() for wrong in found]
         ops = table.operations.op[np.unique(np.concatenate([np.empty(0, np.int64), *places]))]
         mine = np.isin(rows["op"], ops)
         self._span: dict[int, tuple[int, int]] = {}
@@ -127,7 +135,7 @@ class _Words:
 
     def samples(self, found: Iterable[Wrongs]) -> Iterator[Evidence]:
         for wrong in found:
-            for at in _shown(wrong).tolist():
+            for at in _shown(wrong, self._most).tolist():
                 yield self._row(wrong, at)
 
     def _row(self, wrong: Wrongs, at: int) -> Evidence:
@@ -143,7 +151,9 @@ class _Words:
             about = f"element {self._value(value)}: "
         told |= {} if value == ABSENT else {"value": value}
         said = "; ".join(self._said(p) for p in dict.fromkeys(places))
-        return told | {"explanation": f"{about}{said}"}
+        times = [t for p in places for t in self._span[int(operations.op[p])] if t >= 0]
+        span = [min(times), max(times)] if times else []
+        return told | {"explanation": f"{about}{said}", SPAN: span}
 
     def _said(self, place: int) -> str:
         o = self._table.operations
@@ -168,7 +178,7 @@ class _Words:
         return self._names[value] if 0 <= value < len(self._names) else str(value)
 
 
-def _added_up(lines: Iterable[dict[str, Any]]) -> Found:
+def _added_up(lines: Iterable[dict[str, Any]], most: int) -> Found:
     found = Found()
     for line in lines:
         found.operations += line["operations"]
@@ -183,5 +193,5 @@ def _added_up(lines: Iterable[dict[str, Any]]) -> Found:
             found.samples.setdefault(name, []).extend(samples)
     for rows in found.samples.values():
         rows.sort(key=lambda row: (row["key"], row.get("op", -1)))
-        del rows[SAMPLE:]
+        del rows[most:]
     return found

@@ -41,7 +41,8 @@ LONGEST = 48  # letters of a text
 @dataclass(frozen=True)
 class Story:
     """A contradiction in words. `op`: the operation whose answer nothing explains; `ops`: all that
-    take part, which are `told` in the order of their calls; `held`: what the key can have held."""
+    take part, which are `told` in the order of their calls; `held`: what the key can have held;
+    `span`: from the first call of them to the last return."""
 
     key: int
     kind: str
@@ -49,6 +50,7 @@ class Story:
     ops: tuple[int, ...]
     told: tuple[str, ...]
     held: tuple[str, ...]
+    span: tuple[int, int]
 
 
 def stories(history: History, spark: "SparkSession | None", keys: Sequence[int]) -> list[Story]:
@@ -113,6 +115,7 @@ def _story(example: Counterexample, part: Part, rows: Rows) -> Story:
         ops=tuple(o.op for o in shown),
         told=tuple(words),
         held=tuple(_held(dead.state, part) for dead in example.frontier[:MOST_STATES]),
+        span=_span(_spans(rows, [o.op for o in core])),
     )
 
 
@@ -136,6 +139,11 @@ def _spans(rows: Rows, ops: Sequence[int]) -> dict[int, tuple[int, int, int]]:
         ended = t if kind in (Type.OK, Type.FAIL) else -1
         spans[op] = (process, min(first, t), max(last, ended))
     return spans
+
+
+def _span(spans: dict[int, tuple[int, int, int]]) -> tuple[int, int]:
+    times = [t for _, *both in spans.values() for t in both if t >= 0]
+    return min(times), max(times)
 
 
 def _when(spans: dict[int, tuple[int, int, int]], op: int) -> str:
