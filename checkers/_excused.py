@@ -8,8 +8,8 @@ SyncStateSet as the controllers decided it and as the acknowledging node saw it,
 the invocation to the acknowledgement, and that node itself; without such events, all nodes of the
 replica group. What some replica still holds at the end was not taken by damage, so it convicts.
 
-An unread message is excused where it stands at the offset of one that is gone and excused: its
-group had been given that one there.
+An unread message is excused where it stands at the offset of one that is gone and excused, or where
+two messages had been, which is excused: its group had been given the other one there.
 
 Between two events nothing of this changes, so time is cut into pieces at them, and a row is decided
 by its queue, its node and its pieces: few combinations, each decided once.
@@ -19,16 +19,18 @@ import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from checkers._blocks import Ints, Members
+from checkers._logbook import logbook
 from checkers._messages import in_range, place_of
 from checkers._survey import Survey
 from checkers._units import Batches, Unit, arrays, collected, once, units_of
+from checkers._witness import grouped, is_told, rows_of, turn
 from harness.claims import Unclaimed, unclaimed_faults
 from harness.dealing import dealt_sets, replica_groups
 from harness.history import History
@@ -223,6 +225,11 @@ class Excused:
     nodes: Mapping[Faults, tuple[str, ...]] = field(default_factory=dict)
     places: Mapping[Faults, frozenset[int]] = field(default_factory=dict)
 
+    @property
+    def names(self) -> list[Faults]:
+        """Return all that excuse something, in order."""
+        return sorted({*self.lost, *self.vanished, *self.places})
+
     def excuses(self, counts: Mapping[Faults, int], held: bool = True) -> tuple[Excuse, ...]:
         """Return counts by faults as a finding has them. `held`: of messages that nodes held."""
         nodes = self.nodes if held else {}
@@ -348,8 +355,12 @@ def unread_instead(
     """Return, by number of the consumer group, how many messages it was never given because it had
     been given others at their offsets, which are gone and excused."""
     known, who = excused(history, trial, found, spark), holders_of(history, trial)
-    if who is None or not (known.lost or known.vanished) or not found.unread:
+    if who is None or not found.unread:
         return {}
+    conflicts = _excused_conflicts(conflict_spans(history, trial, found, spark), who)
+    if not (known.lost or known.vanished or conflicts):
+        return {}
+    known = replace(known, places=_both(known.places, conflicts))
     faults, values = _excused_places(history, found, who, known, spark)
     order = np.argsort(values, kind="stable")
     faults_at, values = faults[order], values[order]
@@ -368,7 +379,7 @@ def unread_instead(
                 if len(ids):
                     yield _line([number, ids.tolist(), times.tolist()])
 
-    names = sorted({*known.lost, *known.vanished})
+    names = known.names
     counts: dict[int, Counter[Faults]] = {}
     for number, ids, times in _lines(history, spark, scan):
         for index, n in zip(ids, times, strict=True):
@@ -380,11 +391,53 @@ def unread_instead(
     }
 
 
+def conflict_spans(
+    history: History, trial: Trial, found: Survey, spark: "SparkSession | None"
+) -> Mapping[tuple[int, int], tuple[int, int]]:
+    """Return for each offset that held two messages when clients were told of the first and of the
+    second; empty where nothing can be excused."""
+    return once(history, "conflict-spans", lambda: _conflict_spans(history, trial, found, spark))
+
+
+def _conflict_spans(
+    history: History, trial: Trial, found: Survey, spark: "SparkSession | None"
+) -> dict[tuple[int, int], tuple[int, int]]:
+    if not unclaimed_faults(history, trial):
+        return {}
+    committed = frozenset(found.late[0].tolist())
+    rows = rows_of(history, spark, (), logbook(history, spark).conflicts)
+    gone = found.gone.holds(np.array([row.value for row in rows], np.int64))
+    told = (r for r, is_gone in zip(rows, gone.tolist(), strict=True) if not is_gone)
+    at = grouped((row for row in told if is_told(row, committed)), lambda row: row.place)
+    turns = {place: turn(some, lambda row: row.value) for place, some in at.items()}
+    return {place: span for place, span in turns.items() if span}
+
+
+def _excused_conflicts(
+    spans: Mapping[tuple[int, int], tuple[int, int]], who: Holders
+) -> dict[Faults, frozenset[int]]:
+    """Return the places that held two messages, by the fault that excuses it."""
+    able = [one for one in who.faults if one.may_break("order-per-queue")]
+    found: dict[Faults, set[int]] = {}
+    for (key, offset), span in spans.items():
+        one = next((u for u in able if u.overlaps(span)), None)
+        if one is not None:
+            place = int(place_of(np.array([key]), np.array([offset]))[0])
+            found.setdefault((one.fault.id,), set()).add(place)
+    return {faults: frozenset(some) for faults, some in found.items()}
+
+
+def _both(
+    some: Mapping[Faults, frozenset[int]], others: Mapping[Faults, frozenset[int]]
+) -> dict[Faults, frozenset[int]]:
+    return {f: some.get(f, frozenset()) | others.get(f, frozenset()) for f in {*some, *others}}
+
+
 def _excused_places(
     history: History, found: Survey, who: Holders, known: Excused, spark: "SparkSession | None"
 ) -> tuple[Ints, Ints]:
     """Return the places of all messages that are excused, and of each the faults, by number."""
-    names = sorted({*known.lost, *known.vanished})
+    names = known.names
     lost, kept = found.lost, found.kept
 
     def scan(unit: Unit) -> Batches:

@@ -186,7 +186,7 @@ def gathered(
     )
 
 
-class Said(NamedTuple):
+class OpRow(NamedTuple):
     """One row of the history, about some message or some offset of a queue."""
 
     t: int
@@ -208,40 +208,40 @@ def rows_of(
     spark: "SparkSession | None",
     values: Sequence[int] = (),
     places: Sequence[tuple[int, int]] = (),
-) -> list[Said]:
+) -> list[OpRow]:
     """Return the rows about some messages, and about what clients were told to be at some places
     (key and offset), in order of time."""
     of_value = np.array(sorted(set(values)), np.int64)
     of_place = np.array(sorted({key << OFFSET_BITS | offset for key, offset in places}), np.int64)
 
     def scan(unit: Unit) -> Batches:
-        for rows in arrays(unit[1], Said._fields):
+        for rows in arrays(unit[1], OpRow._fields):
             place = (rows["key"] << OFFSET_BITS) | rows["offset"]
             known = (rows["key"] >= 0) & (rows["offset"] >= 0) & (rows["value"] >= 0)
             at = among(np.where(known, place, -1), of_place)
             at = np.union1d(at, among(rows["value"], of_value))
             if len(at):
-                table = np.stack([rows[name][at] for name in Said._fields], 1).tolist()
+                table = np.stack([rows[name][at] for name in OpRow._fields], 1).tolist()
                 yield pa.record_batch([[json.dumps(table)]], schema=LINES)
 
     if not len(of_value) and not len(of_place):
         return []
     table = collected(spark, units_of(history, "ops"), scan, LINES)
-    return sorted(Said(*r) for line in table.column("line").to_pylist() for r in json.loads(line))
+    return sorted(OpRow(*r) for line in table.column("line").to_pylist() for r in json.loads(line))
 
 
-def grouped(rows: Iterable[Said], of: Callable[[Said], Any]) -> dict[Any, list[Said]]:
+def grouped(rows: Iterable[OpRow], of: Callable[[OpRow], Any]) -> dict[Any, list[OpRow]]:
     """Return rows by something of theirs."""
-    found: dict[Any, list[Said]] = {}
+    found: dict[Any, list[OpRow]] = {}
     for row in rows:
         found.setdefault(of(row), []).append(row)
     return found
 
 
-def turn(rows: Iterable[Said], what: Callable[[Said], Any]) -> tuple[int, int] | None:
+def turn(rows: Iterable[OpRow], what: Callable[[OpRow], Any]) -> tuple[int, int] | None:
     """Return the times of the first row that says something and of the first that contradicts it:
     from the earliest to the latest operation that a contradiction needs. None says nothing."""
-    first: Said | None = None
+    first: OpRow | None = None
     for row in rows:
         if what(row) is None:
             continue
@@ -251,7 +251,7 @@ def turn(rows: Iterable[Said], what: Callable[[Said], Any]) -> tuple[int, int] |
     return None
 
 
-def is_told(row: Said, committed: Collection[int] = ()) -> bool:
+def is_told(row: OpRow, committed: Collection[int] = ()) -> bool:
     """Whether it tells for certain what stands at an offset. `committed`: messages of unknown
     outcome that were seen."""
     certain = row.type == Type.OK or (row.type == Type.INFO and row.value in committed)

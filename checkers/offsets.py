@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from checkers._copies import Copies, copies
+from checkers._excused import conflict_spans
 from checkers._logbook import Logbook, logbook
 from checkers._survey import MOST_DATED, SAMPLE, Survey, survey
-from checkers._witness import Said, grouped, is_told, rows_of, turn, witness
+from checkers._witness import OpRow, grouped, is_told, rows_of, turn, witness
 from harness.claims import unclaimed_faults
 from harness.contracts import CheckerPlugin
 from harness.history import History
@@ -41,12 +42,12 @@ MOST_GAPS = 20
 
 def check(history: History, trial: Trial, spark: "SparkSession | None") -> Result:
     found, book, held = survey(history, spark), logbook(history, spark), copies(history, spark)
-    dated = Dated.of_run(history, trial, found, book, held, spark)
-    gaps = list(_gaps(history, held, dated)) if history.complete else []
+    times = OffsetTimes.of_run(history, trial, found, book, held, spark)
+    gaps = list(_gaps(history, held, times)) if history.complete else []
     findings = [
-        *_conflicts(book, held, found, dated),
-        *_restamped(book, dated),
-        *_moved(history, found, dated, spark),
+        *_conflicts(book, held, found, times),
+        *_restamped(book, times),
+        *_moved(history, found, times, spark),
         *(gaps or _holes(book)),
     ]
     stats: dict[str, Any] = {"entries": book.count("length"), "holes": book.count("holes")}
@@ -63,32 +64,36 @@ PLUGIN = CheckerPlugin(
 
 
 @dataclass(frozen=True)
-class Dated:
+class OffsetTimes:
     """What clients were told at the offsets that are wrong, and of the messages that moved: only of
     those that are shown, unless a fault may excuse them."""
 
-    at: Mapping[tuple[int, int], Sequence[Said]]
-    of: Mapping[int, Sequence[Said]]
+    at: Mapping[tuple[int, int], Sequence[OpRow]]
+    of: Mapping[int, Sequence[OpRow]]
+    conflicts: Mapping[tuple[int, int], tuple[int, int]]
     end: int  # when the replicas' logs were read
     excusable: bool
 
     @classmethod
     def of_run(
         cls, history: History, trial: Trial, found: Survey, book: Logbook, held: Copies, spark: Any
-    ) -> "Dated":
+    ) -> "OffsetTimes":
         excusable = bool(unclaimed_faults(history, trial))
-        most = None if excusable else SAMPLE
-        places = [*book.conflicts[:most], *(book.restamped if excusable else ())]
+        places = [*book.conflicts[:SAMPLE], *(book.restamped if excusable else ())]
         places += [row[:2] for row in held.doubled_rows] if excusable else []
         values = found.offenders.get("moved", ()) if excusable else ()
         rows = rows_of(history, spark, values, places)
         told = [row for row in rows if is_told(row, frozenset(found.late[0].tolist()))]
         end = max(history.phases().values(), default=0)
         return cls(
-            grouped(told, lambda row: row.place), grouped(told, lambda r: r.value), end, excusable
+            grouped(told, lambda row: row.place),
+            grouped(told, lambda row: row.value),
+            conflict_spans(history, trial, found, spark),
+            end,
+            excusable,
         )
 
-    def spans(self, found: Iterable[tuple[int, int] | None]) -> tuple[tuple[int, int], ...]:
+    def known(self, found: Iterable[tuple[int, int] | None]) -> tuple[tuple[int, int], ...]:
         """Return the times that are known, where a fault may excuse something."""
         return tuple(span for span in found if span) if self.excusable else ()
 
@@ -100,7 +105,7 @@ def _unseen_first(values: Collection[int], found: Survey) -> tuple[int, ...]:
     return tuple(v for _, v in sorted(zip(~unseen, known, strict=True)))
 
 
-def _conflicts(book: Logbook, held: Copies, found: Survey, dated: Dated) -> Iterator[Finding]:
+def _conflicts(book: Logbook, held: Copies, found: Survey, times: OffsetTimes) -> Iterator[Finding]:
     """What clients were told and what a log holds are two looks at the same mistake."""
     told, stored = book.count("conflicts"), held.doubled
     count = max(told, stored)
@@ -111,10 +116,10 @@ def _conflicts(book: Logbook, held: Copies, found: Survey, dated: Dated) -> Iter
     where = " and ".join(f"{n:,} {words}" for words, n in by.items() if n)
     stored_at = [row[:2] for row in held.doubled_rows]
     rows = (book.conflicts or stored_at)[:SAMPLE]
-    values = {where: {row.value for row in dated.at.get(where, ())} for where in rows}
-    spans = [turn(_left(dated.at.get(at, ()), found), _value) for at in book.conflicts]
+    values = {where: {row.value for row in times.at.get(where, ())} for where in rows}
+    spans = list(times.conflicts.values())
     if stored > told:  # from the first message to the look at the logs
-        spans = [(dated.at[at][0].t, dated.end) for at in stored_at if at in dated.at]
+        spans = [(times.at[at][0].t, times.end) for at in stored_at if at in times.at]
     yield Finding(
         "OFFSET_CONFLICT",
         count,
@@ -127,21 +132,11 @@ def _conflicts(book: Logbook, held: Copies, found: Survey, dated: Dated) -> Iter
             )
             for key, at in rows
         ),
-        spans=dated.spans(spans),
+        spans=times.known(spans),
     )
 
 
-def _value(row: Said) -> int:
-    return row.value
-
-
-def _left(rows: Sequence[Said], found: Survey) -> list[Said]:
-    """Return the rows about messages that are not gone, whose offsets others may have."""
-    gone = found.gone.holds(np.array([row.value for row in rows], np.int64))
-    return [row for row, is_gone in zip(rows, gone.tolist(), strict=True) if not is_gone]
-
-
-def _restamped(book: Logbook, dated: Dated) -> Iterator[Finding]:
+def _restamped(book: Logbook, times: OffsetTimes) -> Iterator[Finding]:
     count = book.count("restamped")
     if count:
         what = "1 message has" if count == 1 else f"{count:,} messages have"
@@ -149,11 +144,11 @@ def _restamped(book: Logbook, dated: Dated) -> Iterator[Finding]:
         rows = tuple(
             {"queue": book.queue(key), "offset": at} for key, at in book.restamped[:SAMPLE]
         )
-        spans = [_changed(dated.at.get(where, ())) for where in book.restamped]
-        yield Finding("RECORD_CHANGED", count, message, INTEGRITY, rows, spans=dated.spans(spans))
+        spans = [_changed(times.at.get(where, ())) for where in book.restamped]
+        yield Finding("RECORD_CHANGED", count, message, INTEGRITY, rows, spans=times.known(spans))
 
 
-def _changed(rows: Sequence[Said]) -> tuple[int, int] | None:
+def _changed(rows: Sequence[OpRow]) -> tuple[int, int] | None:
     """Return when a message first had one epoch or store time, and when another."""
     stored = [row for row in rows if row.f != F.SEND]  # only readers are told the store time
     turns = (turn(rows, lambda row: _known(row.epoch)), turn(stored, lambda row: _known(row.arg)))
@@ -165,7 +160,7 @@ def _known(number: int) -> int | None:
 
 
 def _moved(
-    history: History, found: Survey, dated: Dated, spark: "SparkSession | None"
+    history: History, found: Survey, times: OffsetTimes, spark: "SparkSession | None"
 ) -> Iterator[Finding]:
     count = found.count("moved")
     if count:
@@ -174,13 +169,13 @@ def _moved(
         what = "1 message was" if count == 1 else f"{count:,} messages were"
         message = f"{what} acknowledged at one offset and found at another"
         spans = [
-            turn(dated.of.get(value, ()), lambda row: row.place)
+            turn(times.of.get(value, ()), lambda row: row.place)
             for value in found.offenders.get("moved", ())
         ]
-        yield Finding("OFFSET_MOVED", count, message, DEMAND, rows, spans=dated.spans(spans))
+        yield Finding("OFFSET_MOVED", count, message, DEMAND, rows, spans=times.known(spans))
 
 
-def _gaps(history: History, held: Copies, dated: Dated) -> Iterator[Finding]:
+def _gaps(history: History, held: Copies, times: OffsetTimes) -> Iterator[Finding]:
     """A gap that all replicas have is one; so of each queue the worst replica is counted."""
     worst: dict[int, tuple[int, int]] = {}
     for key, node, missing in held.missing:
@@ -199,8 +194,8 @@ def _gaps(history: History, held: Copies, dated: Dated) -> Iterator[Finding]:
         for key, (missing, node) in sorted(worst.items())[:MOST_GAPS]
     )
     message = f"{what} missing within a replica's log at the end"
-    spans = [(dated.end, dated.end)] * min(count, MOST_DATED)
-    yield Finding("OFFSET_GAP", count, message, DEMAND, rows, spans=dated.spans(spans))
+    spans = [(times.end, times.end)] * min(count, MOST_DATED)
+    yield Finding("OFFSET_GAP", count, message, DEMAND, rows, spans=times.known(spans))
 
 
 def _holes(book: Logbook) -> Iterator[Finding]:

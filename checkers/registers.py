@@ -86,7 +86,7 @@ def _findings(found: Found, history: History, spark: "SparkSession | None") -> I
     rows = [_row(history, key, told.get(key)) for key in found.illegal[:SAMPLE]]
     what = f"of {_keys(count)}" if count == 1 else f"of each of {_keys(count)}"
     message = f"no order of the operations {what} explains the answers that clients got"
-    spans = tuple((story.span[0], story.span[1]) for story in told.values())
+    spans = tuple((story.span[0], story.span[1]) for story in told.values() if story.span)
     yield Finding("NOT_LINEARIZABLE", count, message, ALWAYS, tuple(rows), spans=spans)
 
 

@@ -52,6 +52,10 @@ class Unclaimed:
     def may_break(self, demand: str) -> bool:
         return demand in self.fault.effects.may_break
 
+    def overlaps(self, span: tuple[int, int]) -> bool:
+        """Whether something that lasted so long touches the time from applied to recovered."""
+        return self.window.begin <= span[1] and span[0] <= self.window.end
+
     def words(self, load_began: int) -> str:
         """`power on broker-1 at 5.0 s`, in seconds since the load began."""
         return f"{self.fault.words} at {(self.begin - load_began) / 1e9:.1f} s"

@@ -291,10 +291,7 @@ def _excused_by_time(finding: Finding, unclaimed: Sequence[Unclaimed]) -> Findin
     if finding.excuses or not finding.demand or finding.permitted:
         return finding
     able = [one for one in unclaimed if one.may_break(finding.demand)]
-    first = [
-        next((u.fault.id for u in able if u.window.begin <= end and begin <= u.window.end), None)
-        for begin, end in finding.spans
-    ]
+    first = [next((u.fault.id for u in able if u.overlaps(span)), None) for span in finding.spans]
     counts = Counter(number for number in first if number is not None)
     excuses = (Excuse((number,), rows) for number, rows in sorted(counts.items()))
     return replace(finding, excuses=tuple(excuses))

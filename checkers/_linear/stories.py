@@ -42,7 +42,7 @@ LONGEST = 48  # letters of a text
 class Story:
     """A contradiction in words. `op`: the operation whose answer nothing explains; `ops`: all that
     take part, which are `told` in the order of their calls; `held`: what the key can have held;
-    `span`: from the first call of them to the last return."""
+    `span`: from the first call of them to the last return, if known."""
 
     key: int
     kind: str
@@ -50,7 +50,7 @@ class Story:
     ops: tuple[int, ...]
     told: tuple[str, ...]
     held: tuple[str, ...]
-    span: tuple[int, int]
+    span: tuple[int, ...]
 
 
 def stories(history: History, spark: "SparkSession | None", keys: Sequence[int]) -> list[Story]:
@@ -141,9 +141,9 @@ def _spans(rows: Rows, ops: Sequence[int]) -> dict[int, tuple[int, int, int]]:
     return spans
 
 
-def _span(spans: dict[int, tuple[int, int, int]]) -> tuple[int, int]:
+def _span(spans: dict[int, tuple[int, int, int]]) -> tuple[int, ...]:
     times = [t for _, *both in spans.values() for t in both if t >= 0]
-    return min(times), max(times)
+    return (min(times), max(times)) if times else ()
 
 
 def _when(spans: dict[int, tuple[int, int, int]], op: int) -> str:
