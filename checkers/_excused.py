@@ -417,10 +417,9 @@ def _excused_conflicts(
     spans: Mapping[tuple[int, int], tuple[int, int]], who: Holders
 ) -> dict[Faults, frozenset[int]]:
     """Return the places that held two messages, by the fault that excuses it."""
-    able = [one for one in who.faults if one.may_break("order-per-queue")]
     found: dict[Faults, set[int]] = {}
     for (key, offset), span in spans.items():
-        one = next((u for u in able if u.overlaps(span)), None)
+        one = next((u for u in who.faults if u.excuses("order-per-queue", span)), None)
         if one is not None:
             place = int(place_of(np.array([key]), np.array([offset]))[0])
             found.setdefault((one.fault.id,), set()).add(place)

@@ -8,13 +8,13 @@ excuse is decided row by row (`checkers._excused`) and, for findings without row
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness import registry
 from harness.contracts.faults import Destroys
-from harness.dealing import replica_groups
+from harness.dealing import dealt_sets, replica_groups
 from harness.history import History
 from harness.intervals import FaultInterval, Window, events
 from harness.roles import SetSize, set_sizes
@@ -22,6 +22,7 @@ from harness.trial import ANY_KIND, Trial, claims_over
 
 __all__ = ["Unclaimed", "claims_in_force", "claims_words", "unclaimed_faults"]
 
+LOSS = "no-loss"
 IN_STATE = "claims"  # of run.json: what was in force
 
 
@@ -32,12 +33,14 @@ class Unclaimed:
     hit    nodes that it was observed to have damaged
     until  when the cluster was whole again after it; the end of the record if that was never seen
     why    completes "..., which": "profile x does not claim to survive"
+    whole  it hit all nodes of a group that keeps data, alone or with others in force then
     """
 
     fault: FaultInterval
     hit: frozenset[str]
     until: int
     why: str
+    whole: bool = True
 
     @property
     def window(self) -> Window:
@@ -51,6 +54,14 @@ class Unclaimed:
 
     def may_break(self, demand: str) -> bool:
         return demand in self.fault.effects.may_break
+
+    def excuses(self, demand: str, span: tuple[int, int]) -> bool:
+        """Whether it explains something that lasted so long, and of which it is not known which
+        nodes held it: what is lost may have been on any node of its group."""
+        if not (self.may_break(demand) and self.overlaps(span)):
+            return False
+        in_time = self.fault.healed is None or span[0] <= self.fault.healed
+        return demand != LOSS or (self.whole and in_time)
 
     def overlaps(self, span: tuple[int, int]) -> bool:
         """Whether something that lasted so long touches the time from applied to recovered."""
@@ -103,11 +114,29 @@ def _unclaimed(history: History, trial: Trial) -> tuple[Unclaimed, ...]:
     if not why:
         return ()
     whole = _recoveries(history, trial)
-    return tuple(
+    found = [
         Unclaimed(fault, hit[fault.id], whole(fault), why[fault.id])
         for fault in faults
         if fault.id in why
-    )
+    ]
+    every = hitting_whole_groups(found, groups, frozenset(dealt_sets(history.names)))
+    return tuple(replace(one, whole=one.fault.id in every) for one in found)
+
+
+def hitting_whole_groups(
+    unclaimed: Sequence[Unclaimed], groups: Mapping[str, str], keeping: Collection[str] = ()
+) -> frozenset[int]:
+    """Return the ids of the faults that at one moment together hit all nodes of a replica group.
+    `keeping`: the groups that keep data, if known."""
+    sizes = Counter(groups.values())
+    found: set[int] = set()
+    for last in unclaimed:
+        there = [one for one in unclaimed if one.begin <= last.begin <= one.until]
+        hit = {one.fault.id: one.hit for one in there}
+        for group, nodes in _by_group([one.fault for one in there], hit, groups).items():
+            if len(nodes) == sizes[group] and (not keeping or group in keeping):
+                found |= {one.fault.id for one in there if one.hit & nodes}
+    return frozenset(found)
 
 
 def in_effect(fault: FaultInterval) -> bool:

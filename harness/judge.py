@@ -290,8 +290,10 @@ def _excused_by_time(finding: Finding, unclaimed: Sequence[Unclaimed]) -> Findin
     """Where it overlaps the time from applied to recovered of a fault that may break its demand."""
     if finding.excuses or not finding.demand or finding.permitted:
         return finding
-    able = [one for one in unclaimed if one.may_break(finding.demand)]
-    first = [next((u.fault.id for u in able if u.overlaps(span)), None) for span in finding.spans]
+    first = [
+        next((u.fault.id for u in unclaimed if u.excuses(finding.demand, span)), None)
+        for span in finding.spans
+    ]
     counts = Counter(number for number in first if number is not None)
     excuses = (Excuse((number,), rows) for number, rows in sorted(counts.items()))
     return replace(finding, excuses=tuple(excuses))

@@ -4,7 +4,7 @@
     run = "suites/trials/demo.toml"        # a trial file, relative to the suite's folder or to here
     with = { profile = "unsafe-default" }  # fields laid over it, as flags are
     seeds = "1..3"                         # one run for each; else the trial's own seed
-    expect = "invalid"                     # valid, invalid or unknown
+    expect = "invalid"                     # valid, invalid, unknown or excused
     findings = ["LOST_ACKED"]              # must be among the codes that convict
     at_most = { to_ack_s_p50 = 2.0 }       # figures of the run (harness.suite.figures) and their
     at_least = { acknowledged = 1000 }     # bounds
@@ -41,7 +41,7 @@ from harness.options import Request, Seeds, merged, request
 from harness.reading import is_number, parsed, text_of
 from harness.scaling import Scale, scaled
 from harness.suite.entry import bounds, checked, places
-from harness.suite.expected import Expected
+from harness.suite.expected import EXCUSED_RUN, Expected
 from harness.trial import Trial
 from harness.typed import seatrial
 from harness.verdict import Judgement
@@ -159,7 +159,9 @@ def _runs(entry: Mapping[str, Any], path: Path, where: str) -> Iterator[Expected
             asked = _about(place, request, what, flags, "with")
             name = cell or entry.get("name") or _name(asked, fields)
             findings = tuple(entry.get("findings", ()))
-            yield Expected(asked, Judgement(entry["expect"]), findings, name, bounds(entry))
+            excused = entry["expect"] == EXCUSED_RUN
+            verdict = Judgement.UNKNOWN if excused else Judgement(entry["expect"])
+            yield Expected(asked, verdict, findings, name, bounds(entry), excused)
 
 
 def _cells(entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

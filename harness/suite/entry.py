@@ -12,7 +12,7 @@ from harness import registry
 from harness.errors import BadRequest, UnknownName
 from harness.places import line
 from harness.reading import is_number
-from harness.suite.expected import Bound
+from harness.suite.expected import EXCUSED_RUN, Bound
 from harness.suite.figures import NAMES
 from harness.verdict import Judgement
 
@@ -20,7 +20,7 @@ SHAPES: Mapping[str, tuple[type, str]] = {
     "run": (str, "a trial file or the name of a workload"),
     "with": (dict, "a table of the trial's fields"),
     "seeds": (object, "a list of seeds"),
-    "expect": (object, "valid, invalid or unknown"),
+    "expect": (object, "valid, invalid, unknown or excused"),
     "findings": (list, "a list of codes such as LOST_ACKED"),
     "at_most": (dict, "a table that reads like { lost = 0 }"),
     "at_least": (dict, "a table that reads like { acknowledged = 1000 }"),
@@ -44,8 +44,8 @@ def checked(entry: Any, where: str) -> Mapping[str, Any]:
         kind, words = SHAPES[key]
         if not isinstance(value, kind):
             raise BadRequest(f"{where}: {key} must be {words}, not {value!r}")
-    if entry.get("expect") not in tuple(Judgement):
-        raise BadRequest(f"{where}: expect must be valid, invalid or unknown")
+    if entry.get("expect") not in (*Judgement, EXCUSED_RUN):
+        raise BadRequest(f"{where}: expect must be {SHAPES['expect'][1]}")
     _check_findings(entry, where)
     _check_bounds(entry, where)
     _check_room(entry, where)

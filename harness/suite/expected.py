@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from harness import registry
-from harness.judge import CUT_SHORT
+from harness.judge import CUT_SHORT, EXCUSED
 from harness.options import Request
 from harness.session import Ending
 from harness.verdict import Judgement
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
+EXCUSED_RUN = "excused"  # a run that is unknown because all that was found is excused
 WORDS = {AS_EXPECTED: "as expected", NOT_AS_EXPECTED: "NOT as expected", UNDECIDED: "undecided"}
 # codes of reasons for which even a finding that was expected shows nothing, beside those that say
 # that planned faults were not seen to take effect
@@ -47,13 +48,15 @@ class Bound:
 
 @dataclass(frozen=True)
 class Expected:
-    """One run of a suite and what should come of it. `name`: of the run among the others."""
+    """One run of a suite and what should come of it. `name`: of the run among the others.
+    `excused`: it should be unknown because all that is found is excused."""
 
     asked: Request
     verdict: Judgement
     findings: tuple[str, ...] = ()
     name: str = ""
     bounds: tuple[Bound, ...] = ()
+    excused: bool = False
 
     @property
     def title(self) -> str:
@@ -61,7 +64,8 @@ class Expected:
 
     @property
     def wanted(self) -> str:
-        return ", ".join((self.verdict, *self.findings, *map(str, self.bounds)))
+        word = EXCUSED_RUN if self.excused else self.verdict
+        return ", ".join((word, *self.findings, *map(str, self.bounds)))
 
     @property
     def key(self) -> str:
@@ -84,6 +88,8 @@ class Expected:
             return UNDECIDED if unproven else NOT_AS_EXPECTED
         if not set(self.findings) <= set(ending.codes):
             return NOT_AS_EXPECTED
+        if self.excused and not is_excused(ending):
+            return UNDECIDED
         return self._within(figures)
 
     def against(self, ending: Ending, figures: Mapping[str, float]) -> tuple[str, ...]:
@@ -115,6 +121,14 @@ class Expected:
             against = NOT_AS_PLANNED | registry.reasons("unobserved")
         codes = dict.fromkeys(reason.code for reason in ending.verdict.reasons)
         return tuple(code for code in codes if code in against)
+
+
+def is_excused(ending: Ending) -> bool:
+    """Whether the run is unknown, and faults that are not claimed explain what was found."""
+    verdict = ending.verdict
+    if verdict is None or verdict.verdict is not Judgement.UNKNOWN:
+        return False
+    return any(reason.code == EXCUSED for reason in verdict.reasons)
 
 
 def _told(value: float) -> str:

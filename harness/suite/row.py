@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from harness.session import Ending
 from harness.suite import figures as numbers
-from harness.suite.expected import UNDECIDED, WORDS, Expected
+from harness.suite.expected import EXCUSED_RUN, UNDECIDED, WORDS, Expected, is_excused
 
 NS = 1e9
 NOT_RUN = "not run"
@@ -80,7 +80,7 @@ def row_of(cell: Expected, turn: int, ending: Ending, when: str, spent: Spent) -
         turn=turn,
         wanted=cell.wanted,
         outcome=cell.compare(ending, figures),
-        word=ending.word,
+        word=EXCUSED_RUN if is_excused(ending) else ending.word,
         codes=ending.codes,
         error=ending.error,
         run=ending.run.path.name if ending.run else "",

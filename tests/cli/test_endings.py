@@ -91,6 +91,22 @@ def test_a_run_against_what_was_expected(
     assert Expected(Request(Trial()), Judgement(expected), codes).compare(end) == outcome
 
 
+def test_a_suite_can_expect_that_all_findings_are_excused() -> None:
+    """Unknown for this reason is as expected and called so; for another it decides nothing."""
+    expected = Expected(Request(Trial()), Judgement.UNKNOWN, excused=True)
+    verdict = ending("unknown").verdict
+    assert verdict is not None
+    dark = Ending(1, None, replace(verdict, reasons=(Reason("EXCUSED", "all 3 were held"),)))
+    assert expected.wanted == "excused"
+    assert expected.compare(dark) == AS_EXPECTED
+    assert expected.compare(ending("unknown")) == UNDECIDED
+    assert expected.compare(ending("valid")) == NOT_AS_EXPECTED
+    assert expected.compare(ending("invalid", LOST)) == NOT_AS_EXPECTED
+    assert row_of(expected, 1, dark, "", Spent(1.0)).came == "excused"
+    assert row_of(expected, 1, ending("unknown"), "", Spent(1.0)).came == "unknown"
+    assert Expected(Request(Trial()), Judgement.VALID).compare(dark) == UNDECIDED
+
+
 @pytest.mark.parametrize(
     "code",
     [

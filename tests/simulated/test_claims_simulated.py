@@ -93,6 +93,56 @@ def test_a_power_cut_of_all_is_excused_where_no_profile_promises_it(
     assert "profile allack-min2 claims to survive" in dark.verdict.sentence
 
 
+# A master that is cut off alone is dark before its disk has what it acknowledged; then all are.
+ALONE = """
+[[fault]]
+kind = "partition"
+at_s = 2.0
+for_s = 5.5
+target = "master"
+params = { shape = "isolate", from = "slave" }
+
+[[fault]]
+kind = "power"
+at_s = 4.5
+for_s = 3.0
+target = "master"
+
+[[fault]]
+kind = "power"
+at_s = 9.0
+for_s = 2.0
+target = "all broker"
+"""
+
+
+@pytest.mark.parametrize("claim", ["none", "all"])
+def test_all_that_follows_from_a_power_cut_is_excused_with_it(tmp_path: Path, claim: str) -> None:
+    """Lost messages, offsets that were given again, and what consumers of those missed: unknown
+    where no power cut is claimed, else invalid."""
+    dark = carried_out(
+        tmp_path,
+        ALONE,
+        profile="allack-min2",
+        seed=16,
+        duration_s=13.0,
+        claims={"power": claim},
+        load={"rate": 100.0, "body_bytes": 1024},
+        settings={"flushIntervalCommitLog": 20000},
+    )
+    codes = ("LOST_ACKED", "OFFSET_CONFLICT", "UNREAD_ACKED", "PHANTOM_VANISHED")
+    found = [finding(dark, code) for code in codes]
+    assert dark.verdict is not None
+    if claim == "none":
+        assert all(0 < one.excused == one.count for one in found)
+        assert dark.verdict.verdict is Judgement.UNKNOWN
+        assert "EXCUSED" in dark.unproven
+    else:
+        assert not any(one.excused for one in found)
+        assert set(codes) <= set(dark.verdict.convicting)
+    assert all(len(one.evidence) <= 20 for one in found)
+
+
 def test_a_power_cut_of_all_convicts_where_it_is_claimed(tmp_path: Path) -> None:
     """The same world under a trial that claims it."""
     settings = {"flushIntervalCommitLog": 20000}
