@@ -252,7 +252,7 @@ def _recoveries(history: History, trial: Trial) -> Callable[[FaultInterval], int
         if fault.healed is None:
             return end
         if not full:
-            return min(end, fault.healed + round(trial.recover_within_s * 1e9))
+            return max(fault.healed, min(end, fault.healed + round(trial.recover_within_s * 1e9)))
         return max(_whole_at(steps, name, size, fault.healed, end) for name, size in full.items())
 
     return whole
