@@ -419,7 +419,9 @@ def _excused_conflicts(
     """Return the places that held two messages, by the fault that excuses it."""
     found: dict[Faults, set[int]] = {}
     for (key, offset), span in spans.items():
-        one = next((u for u in who.faults if u.excuses("order-per-queue", span)), None)
+        group = who.groups[key] if key < len(who.groups) else "broker"
+        group = "" if group == "broker" else group  # it is in no set that is named
+        one = next((u for u in who.faults if u.excuses("order-per-queue", span, group)), None)
         if one is not None:
             place = int(place_of(np.array([key]), np.array([offset]))[0])
             found.setdefault((one.fault.id,), set()).add(place)

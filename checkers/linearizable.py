@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from checkers._logbook import compared, logbook
 from checkers._survey import SAMPLE, survey
 from harness.contracts import CheckerPlugin
+from harness.dealing import sets_of
 from harness.history import History
 from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
@@ -37,6 +38,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         "order-per-queue",
         tuple(book.told(key, inversion) for key, inversion in book.contradictions[:SAMPLE]),
         spans=tuple((one.until, one.since) for _, one in book.contradictions),
+        groups=sets_of(book.names, [key for key, _ in book.contradictions]),
     )
     return Result("linearizable", (finding,), stats=stats, decided=decided)
 

@@ -28,6 +28,7 @@ from checkers._survey import MOST_DATED, SAMPLE, Survey, survey
 from checkers._witness import OpRow, grouped, is_told, rows_of, turn, witness
 from harness.claims import unclaimed_faults
 from harness.contracts import CheckerPlugin
+from harness.dealing import sets_of
 from harness.history import History
 from harness.operation import F
 from harness.trial import Trial
@@ -117,9 +118,9 @@ def _conflicts(book: Logbook, held: Copies, found: Survey, times: OffsetTimes) -
     stored_at = [row[:2] for row in held.doubled_rows]
     rows = (book.conflicts or stored_at)[:SAMPLE]
     values = {where: {row.value for row in times.at.get(where, ())} for where in rows}
-    spans = list(times.conflicts.values())
+    by_place = times.conflicts
     if stored > told:  # from the first message to the look at the logs
-        spans = [(times.at[at][0].t, times.end) for at in stored_at if at in times.at]
+        by_place = {at: (times.at[at][0].t, times.end) for at in stored_at if at in times.at}
     yield Finding(
         "OFFSET_CONFLICT",
         count,
@@ -132,7 +133,8 @@ def _conflicts(book: Logbook, held: Copies, found: Survey, times: OffsetTimes) -
             )
             for key, at in rows
         ),
-        spans=times.known(spans),
+        spans=times.known(by_place.values()),
+        groups=sets_of(book.names, [key for key, _ in by_place]),
     )
 
 

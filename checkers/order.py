@@ -20,6 +20,7 @@ from checkers._logbook import Logbook, Odd, compared, logbook
 from checkers._survey import SAMPLE
 from checkers._witness import seconds
 from harness.contracts import CheckerPlugin
+from harness.dealing import sets_of
 from harness.history import History
 from harness.trial import Trial
 from harness.verdict import Finding, Result
@@ -138,6 +139,7 @@ def _reordered(book: Logbook) -> Iterator[Finding]:
             or tuple(_told(book, odd) for odd in book.odd["sent_before"][:SAMPLE]),
             spans=tuple((one.until, one.since) for _, one in book.reorderings)
             or tuple((odd.t, odd.t) for odd in book.odd["sent_before"]),
+            groups=sets_of(book.names, [key for key, _ in book.reorderings]),
         )
 
 
@@ -151,4 +153,5 @@ def _backwards(book: Logbook) -> Iterator[Finding]:
         )
         message = f"offsets went back within one poll, {_times(count)}"
         spans = tuple((b.t, b.t) for b in book.backwards)
-        yield Finding("NONMONOTONIC_POLL", count, message, DEMAND, rows, spans=spans)
+        groups = sets_of(book.names, [b.key for b in book.backwards])
+        yield Finding("NONMONOTONIC_POLL", count, message, DEMAND, rows, spans=spans, groups=groups)

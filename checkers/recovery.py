@@ -49,6 +49,7 @@ from harness.trial import Trial
 from harness.verdict import Finding, Reason, Result
 
 DEMAND, UNRECORDED, OVERLOADED = "recovers", "RECOVERY_UNRECORDED", "TOO_MUCH_LOAD"
+ALL = "all"  # in place of a set that has no name
 FULL_SET = "master with its full SyncStateSet"
 EVIDENCE_ROWS = 10
 KILLED, TERMINATED = (-9, 137), (0, -15, 143)
@@ -173,6 +174,9 @@ def _unrecovered(known: Facts, healed: int, lacking: Sequence[Lack]) -> Iterator
             evidence=tuple(islice(rows, EVIDENCE_ROWS)),
             faults=tuple(f.id for f in known.outline.faults if f.begin is not None)[-1:],
             spans=((healed, _deadline(known, healed)),) * len({lack.set for lack in lacking}),
+            groups=tuple(
+                "" if name == ALL else name for name in sorted({lack.set for lack in lacking})
+            ),
         )
 
 
@@ -199,7 +203,7 @@ def _without_full_set(outline: Outline, name: str, healed: int, deadline: int) -
     if (full is None and not seen) or (full or 0) > deadline:
         asked = full is None and seen is False  # the nodes themselves said so
         rests_on = frozenset() if asked else frozenset({"events"})
-        yield Lack(name or "all", FULL_SET, full, rests_on)
+        yield Lack(name or ALL, FULL_SET, full, rests_on)
 
 
 def _unanswered(known: Facts, name: str, group: int | None, deadline: int) -> Iterator[Lack]:

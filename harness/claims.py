@@ -18,7 +18,7 @@ from harness.dealing import dealt_sets, replica_groups
 from harness.history import History
 from harness.intervals import FaultInterval, Window, events
 from harness.roles import SetSize, set_sizes
-from harness.trial import ANY_KIND, Trial, claims_over
+from harness.trial import ANY_KIND, EXTENTS, Trial, claims_over
 
 __all__ = ["Unclaimed", "claims_in_force", "claims_words", "unclaimed_faults"]
 
@@ -34,6 +34,7 @@ class Unclaimed:
     until  when the cluster was whole again after it; the end of the record if that was never seen
     why    completes "..., which": "profile x does not claim to survive"
     whole  it hit all nodes of a group that keeps data, alone or with others in force then
+    sets   the broker sets that it hit, if it hit nothing else
     """
 
     fault: FaultInterval
@@ -41,6 +42,7 @@ class Unclaimed:
     until: int
     why: str
     whole: bool = True
+    sets: frozenset[str] = frozenset()
 
     @property
     def window(self) -> Window:
@@ -55,10 +57,13 @@ class Unclaimed:
     def may_break(self, demand: str) -> bool:
         return demand in self.fault.effects.may_break
 
-    def excuses(self, demand: str, span: tuple[int, int]) -> bool:
+    def excuses(self, demand: str, span: tuple[int, int], group: str = "") -> bool:
         """Whether it explains something that lasted so long, and of which it is not known which
-        nodes held it: what is lost may have been on any node of its group."""
+        nodes held it: what is lost may have been on any node of its group. `group`: its broker
+        set, if known; what hit only other sets does not explain it."""
         if not (self.may_break(demand) and self.overlaps(span)):
+            return False
+        if group and self.sets and group not in self.sets:
             return False
         in_time = self.fault.healed is None or span[0] <= self.fault.healed
         return demand != LOSS or (self.whole and in_time)
@@ -84,7 +89,8 @@ def claims_of(history: History, trial: Trial) -> Mapping[str, str]:
     """Return the claims that were in force in a run: as recorded, else of its trial."""
     recorded = history.state.get(IN_STATE)
     if isinstance(recorded, Mapping) and ANY_KIND not in trial.claims:
-        return claims_over(recorded, trial.claims)
+        known = {kind: extent for kind, extent in recorded.items() if extent in EXTENTS}
+        return claims_over(known, trial.claims)
     return claims_in_force(trial)
 
 
@@ -119,8 +125,17 @@ def _unclaimed(history: History, trial: Trial) -> tuple[Unclaimed, ...]:
         for fault in faults
         if fault.id in why
     ]
-    every = hitting_whole_groups(found, groups, frozenset(dealt_sets(history.names)))
-    return tuple(replace(one, whole=one.fault.id in every) for one in found)
+    sets = frozenset(dealt_sets(history.names))
+    every = hitting_whole_groups(found, groups, sets)
+    hitting = {one.fault.id: frozenset(groups.get(node, "") for node in one.hit) for one in found}
+    return tuple(
+        replace(
+            one,
+            whole=one.fault.id in every,
+            sets=of if (of := hitting[one.fault.id]) <= sets else frozenset(),
+        )
+        for one in found
+    )
 
 
 def hitting_whole_groups(
@@ -148,14 +163,32 @@ def damaged(fault: FaultInterval) -> frozenset[str]:
     """Return the nodes on which the fault was observed to do what may break a promise: whose disk
     lost what was synced, or what was not, else all that it hit."""
     effects = fault.effects
+    names = frozenset(fault.names)
+    if fault.state == "partial":
+        names &= _seen_at(fault)
     if effects.destroys is not Destroys.NONE:
-        return frozenset(fault.destroyed)
+        return names & frozenset(fault.destroyed)
     if effects.forgets:
         effect = fault.observation.get("effect")
         files = effect.get("files") if isinstance(effect, Mapping) else None
         if isinstance(files, Mapping):
-            return frozenset(node for node in fault.names if _forgot(files.get(node)))
-    return frozenset(fault.names)
+            return frozenset(node for node in names if _forgot(files.get(node)))
+    return names
+
+
+def _seen_at(fault: FaultInterval) -> frozenset[str]:
+    """Return the nodes at which a fault that hit only some of its targets was seen: whose files it
+    changed, else whose process was gone."""
+    effect = fault.observation.get("effect")
+    effect = effect if isinstance(effect, Mapping) else {}
+    files, processes = effect.get("files"), effect.get("processes")
+    if isinstance(files, Mapping):
+        return frozenset(files)
+    if not isinstance(processes, Mapping):
+        return frozenset()
+    gone = ("exited", "absent")
+    states = {node: seen.get("is") for node, seen in processes.items() if isinstance(seen, Mapping)}
+    return frozenset(node for node, state in states.items() if state in gone)
 
 
 def _forgot(seen: Any) -> bool:

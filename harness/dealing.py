@@ -63,6 +63,13 @@ def replicas_of(names: Mapping[str, Any]) -> list[int]:
     return [*(of.get(key, brokers) for key in names.get("keys", ())), brokers]
 
 
+def sets_of(names: Mapping[str, Any], keys: Sequence[int]) -> tuple[str, ...]:
+    """Return the broker set of each key, by number; empty where none is told."""
+    of_key = {key: name for name, of in dealt_sets(names).items() for key in of.keys}
+    known = names.get("keys", ())
+    return tuple(of_key.get(known[key], "") if 0 <= key < len(known) else "" for key in keys)
+
+
 def replica_groups(names: Mapping[str, Any]) -> dict[str, str]:
     """Whom each node shares its data with: a broker with its set, any other with its role. A
     nameserver knows what others tell it, and has no data to share."""

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from harness import registry
@@ -291,8 +292,8 @@ def _excused_by_time(finding: Finding, unclaimed: Sequence[Unclaimed]) -> Findin
     if finding.excuses or not finding.demand or finding.permitted:
         return finding
     first = [
-        next((u.fault.id for u in unclaimed if u.excuses(finding.demand, span)), None)
-        for span in finding.spans
+        next((u.fault.id for u in unclaimed if u.excuses(finding.demand, span, group)), None)
+        for span, group in zip(finding.spans, chain(finding.groups, repeat("")), strict=False)
     ]
     counts = Counter(number for number in first if number is not None)
     excuses = (Excuse((number,), rows) for number, rows in sorted(counts.items()))

@@ -1,8 +1,10 @@
 """Claims: what a profile says it survives, and which faults of a run went beyond that."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,14 +13,18 @@ from hypothesis import strategies as st
 
 from harness import registry
 from harness.claims import (
+    Unclaimed,
     allowed,
     beyond,
     claims_in_force,
+    claims_of,
     claims_words,
     damaged,
     destroyed_majorities,
+    hitting_whole_groups,
     in_effect,
 )
+from harness.demands import ALL_DEMANDS
 from harness.errors import BadRequest
 from harness.intervals import FaultInterval
 from harness.judge import excused
@@ -224,8 +230,6 @@ def test_what_has_no_rows_is_excused_by_time(
     spans: tuple[tuple[int, int], ...], count: int, left: int
 ) -> None:
     """Each of it that overlaps the time from applied to recovered; the rest convicts."""
-    from harness.claims import Unclaimed
-
     cut = fault(0, "power", ["broker-1"], 1, 10)
     one = Unclaimed(cut, frozenset({"broker-1"}), 15, "the system does not claim to survive")
     found = Finding("NOT_RECOVERED", count, "it did not", "recovers", spans=spans)
@@ -237,8 +241,6 @@ def test_what_has_no_rows_is_excused_by_time(
 
 def test_a_fault_excuses_only_what_it_may_break() -> None:
     """A kill may cost the recovery; it invents no message."""
-    from harness.claims import Unclaimed
-
     kill = Unclaimed(fault(0, "kill", ["broker-1"]), frozenset({"broker-1"}), 99, "why")
     for demand, code in (("recovers", "NODE_CRASHED"), ("integrity", "CORRUPTED")):
         found = Finding(code, 1, "it", demand, spans=((5, 5),))
@@ -252,3 +254,68 @@ def test_pairs_of_faults_are_found_whatever_their_order() -> None:
     for one, other in combinations(nodes, 2):
         faults = [fault(0, "power", [one], 3, 20), fault(1, "power", [other], 1, 5)]
         assert unclaimed(faults, power="one") == {0, 1}
+
+
+def test_a_fault_that_hit_a_part_of_its_targets_damaged_that_part() -> None:
+    """As its evidence shows by node; without such evidence none."""
+    nodes = ["broker-1", "broker-2"]
+    states = {"broker-1": {"is": "exited"}, "broker-2": {"is": "running"}}
+    for effect, hit in (
+        ({"processes": states}, {"broker-1"}),
+        ({"processes": states, "files": {"broker-2": {"bytes": 3}}}, {"broker-2"}),
+        ({"processes": "?"}, set()),
+        ({}, set()),
+    ):
+        for kind in ("kill", "wipe"):
+            seen = fault(0, kind, nodes, state="partial", observation={"effect": effect})
+            assert damaged(seen) == hit
+
+
+def test_a_fault_of_one_broker_set_excuses_nothing_of_another() -> None:
+    """By the time, too, where it is known which set a row is of; controllers serve all of them."""
+    hit = frozenset({"broker-4"})
+    cut = Unclaimed(fault(0, "power", ["broker-4"]), hit, 15, "why", sets=frozenset({"set-2"}))
+    spans = ((5, 5),) * 3
+    found = Finding("OFFSET_CONFLICT", 3, "3", "order-per-queue", spans=spans)
+    for groups, left in ((("set-1", "set-2", ""), 1), ((), 0), (("set-1",) * 3, 3)):
+        one = excused(Result("x", (replace(found, groups=groups),)), [cut]).findings[0]
+        assert one.count - one.excused == left
+    anywhere = replace(cut, sets=frozenset())
+    one = excused(Result("x", (replace(found, groups=("set-1",) * 3),)), [anywhere]).findings[0]
+    assert one.excused == 3
+
+
+def test_lost_elements_need_a_fault_of_a_whole_group() -> None:
+    """Which nodes held them is not known; and they were acknowledged before it was healed."""
+    faults = [fault(n, "kill", [f"broker-{n + 1}"], 0, 10) for n in range(3)]
+    some = [Unclaimed(one, damaged(one), 15, "why") for one in faults]
+    assert hitting_whole_groups(some, GROUPS, {"set-1"}) == {0, 1, 2}
+    assert hitting_whole_groups(some[:2], GROUPS, {"set-1"}) == frozenset()
+    controllers = fault(7, "kill", [f"controller-{n}" for n in (1, 2, 3)])
+    many = [Unclaimed(controllers, damaged(controllers), 15, "why")]
+    assert hitting_whole_groups(many, GROUPS, {"set-1", "set-2"}) == frozenset()
+    for whole, begin, left in ((True, 10, 0), (True, 11, 1), (False, 10, 1)):
+        lost = Finding("ELEMENT_LOST", 1, "1", "no-loss", spans=((begin, 40),))
+        one = excused(Result("x", (lost,)), [replace(some[0], whole=whole)]).findings[0]
+        assert one.count - one.excused == left
+
+
+@pytest.mark.parametrize(
+    "recorded", [{"power": "everything"}, {"power": 7, "kill": ["all"]}, [], "all", {"*": None}]
+)
+def test_claims_of_a_run_that_make_no_sense_are_none(recorded: Any) -> None:
+    """A run's record may come from anybody: what is no extent is as if it were not there."""
+    history = SimpleNamespace(state={"claims": recorded})
+    found = claims_of(history, Trial(system="none", claims={"pause": "one"}))  # type: ignore[arg-type]
+    assert found == {"pause": "one"}
+    faults = [fault(0, "power", ["broker-1"]), fault(1, "unheard-of", ["broker-2"])]
+    assert unclaimed(faults, **found) == {0, 1}
+
+
+def test_a_kind_of_fault_that_is_not_installed_excuses_nothing() -> None:
+    """What it may break is not known."""
+    strange = fault(0, "unheard-of", ["broker-1"])
+    one = Unclaimed(strange, damaged(strange), 99, "why")
+    for demand in ALL_DEMANDS:
+        found = Finding("ANY", 1, "it", demand, spans=((5, 5),))
+        assert not excused(Result("x", (found,)), [one]).findings[0].excuses
