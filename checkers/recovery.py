@@ -129,7 +129,7 @@ def _lacking(known: Facts, healed: int) -> tuple[list[Lack], list[Lack]]:
     for number, name in enumerate(outline.sets):
         found += _without_full_set(outline, name, healed, deadline)
         group = number if outline.set_of_key else None
-        found += _unanswered(known, name or "all", group, deadline)
+        found += _unanswered(known, name or ALL, group, deadline)
     if NO_SET in outline.set_of_key:
         found += _unanswered(known, "none", NO_SET, deadline)
     if list(_unended(outline)):
@@ -263,7 +263,7 @@ def _overloaded(outline: Outline, lack: Lack, healed: int) -> bool:
     if lack.what != FULL_SET or not caught_up:
         return False
     deadline = healed + round(outline.trial.recover_within_s * 1e9)
-    steps = [step for step in outline.set_sizes if lack.set in (step.set, "all")]
+    steps = [step for step in outline.set_sizes if lack.set in (step.set, ALL)]
     members = next((step.members for step in reversed(steps) if step.t <= deadline), ())
     acks = _acks(outline, lack.set, healed, deadline)
     missing = {peer for peer in acks if peer not in members}
