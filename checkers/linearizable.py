@@ -38,7 +38,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         "order-per-queue",
         tuple(book.told(key, inversion) for key, inversion in book.contradictions[:SAMPLE]),
         spans=tuple((one.until, one.since) for _, one in book.contradictions),
-        groups=sets_of(book.names, [key for key, _ in book.contradictions]),
+        broker_sets=sets_of(book.names, [key for key, _ in book.contradictions]),
     )
     return Result("linearizable", (finding,), stats=stats, decided=decided)
 

@@ -134,7 +134,7 @@ def _conflicts(book: Logbook, held: Copies, found: Survey, times: OffsetTimes) -
             for key, at in rows
         ),
         spans=times.known(by_place.values()),
-        groups=sets_of(book.names, [key for key, _ in by_place]),
+        broker_sets=sets_of(book.names, [key for key, _ in by_place]),
     )
 
 

@@ -139,7 +139,7 @@ def _reordered(book: Logbook) -> Iterator[Finding]:
             or tuple(_told(book, odd) for odd in book.odd["sent_before"][:SAMPLE]),
             spans=tuple((one.until, one.since) for _, one in book.reorderings)
             or tuple((odd.t, odd.t) for odd in book.odd["sent_before"]),
-            groups=sets_of(book.names, [key for key, _ in book.reorderings]),
+            broker_sets=sets_of(book.names, [key for key, _ in book.reorderings]),
         )
 
 
@@ -154,4 +154,6 @@ def _backwards(book: Logbook) -> Iterator[Finding]:
         message = f"offsets went back within one poll, {_times(count)}"
         spans = tuple((b.t, b.t) for b in book.backwards)
         groups = sets_of(book.names, [b.key for b in book.backwards])
-        yield Finding("NONMONOTONIC_POLL", count, message, DEMAND, rows, spans=spans, groups=groups)
+        yield Finding(
+            "NONMONOTONIC_POLL", count, message, DEMAND, rows, spans=spans, broker_sets=groups
+        )

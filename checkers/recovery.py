@@ -174,7 +174,7 @@ def _unrecovered(known: Facts, healed: int, lacking: Sequence[Lack]) -> Iterator
             evidence=tuple(islice(rows, EVIDENCE_ROWS)),
             faults=tuple(f.id for f in known.outline.faults if f.begin is not None)[-1:],
             spans=((healed, _deadline(known, healed)),) * len({lack.set for lack in lacking}),
-            groups=tuple(
+            broker_sets=tuple(
                 "" if name == ALL else name for name in sorted({lack.set for lack in lacking})
             ),
         )

@@ -293,7 +293,7 @@ def _excused_by_time(finding: Finding, unclaimed: Sequence[Unclaimed]) -> Findin
         return finding
     first = [
         next((u.fault.id for u in unclaimed if u.excuses(finding.demand, span, group)), None)
-        for span, group in zip(finding.spans, chain(finding.groups, repeat("")), strict=False)
+        for span, group in zip(finding.spans, chain(finding.broker_sets, repeat("")), strict=False)
     ]
     counts = Counter(number for number in first if number is not None)
     excuses = (Excuse((number,), rows) for number, rows in sorted(counts.items()))

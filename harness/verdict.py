@@ -49,7 +49,7 @@ class Finding:
     excuses   which of its rows are excused, and by what
     spans     begin and end (ns) of each thing that it counts, where known: what has no rows of its
               own is excused by time. Not stored
-    groups    the broker set of each span, in their order, where known. Not stored
+    broker_sets  of each span, in their order, where known. Not stored
     """
 
     code: str
@@ -61,7 +61,7 @@ class Finding:
     permitted: bool = False
     excuses: tuple[Excuse, ...] = ()
     spans: tuple[tuple[int, int], ...] = field(default=(), compare=False)
-    groups: tuple[str, ...] = field(default=(), compare=False)
+    broker_sets: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def excused(self) -> int:
@@ -136,7 +136,7 @@ class Verdict:
         for row, result in zip(fields["checkers"], self.checkers, strict=True):
             row["verdict"] = result.judgement
             for finding in row["findings"]:
-                del finding["spans"], finding["groups"]
+                del finding["spans"], finding["broker_sets"]
         return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
     @classmethod

@@ -278,10 +278,12 @@ def test_a_fault_of_one_broker_set_excuses_nothing_of_another() -> None:
     spans = ((5, 5),) * 3
     found = Finding("OFFSET_CONFLICT", 3, "3", "order-per-queue", spans=spans)
     for groups, left in ((("set-1", "set-2", ""), 1), ((), 0), (("set-1",) * 3, 3)):
-        one = excused(Result("x", (replace(found, groups=groups),)), [cut]).findings[0]
+        one = excused(Result("x", (replace(found, broker_sets=groups),)), [cut]).findings[0]
         assert one.count - one.excused == left
     anywhere = replace(cut, sets=frozenset())
-    one = excused(Result("x", (replace(found, groups=("set-1",) * 3),)), [anywhere]).findings[0]
+    one = excused(Result("x", (replace(found, broker_sets=("set-1",) * 3),)), [anywhere]).findings[
+        0
+    ]
     assert one.excused == 3
 
 
