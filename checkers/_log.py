@@ -139,7 +139,7 @@ class Bounds:
         values, places = self._known.late
         if not len(values):
             return
-        rows = rows.where((rows.key >= 0) & (rows.f == F.SEND) & (rows.type == Type.INVOKE))
+        rows = rows.where((rows.value >= 0) & (rows.f == F.SEND) & (rows.type == Type.INVOKE))
         found = np.minimum(np.searchsorted(values, rows.value), len(values) - 1)
         late = (values[found] == rows.value) & ~self._known.unsure.holds(rows.value)
         place, value = places[found[late]], rows.value[late]
@@ -166,9 +166,9 @@ def _tell(
     """Each row's send, the offset that it names, and who was given a message there; or -1."""
     for i in range(len(value)):
         send[i] = place[i] = reader[i] = -1
-        if value[i] < 0 or key[i] < 0:
+        if value[i] < 0 or (key[i] < 0 and f[i] != SEND):
             continue
-        known = kind[i] == OK and 0 <= offset[i] < MOST_OFFSETS - 1
+        known = kind[i] == OK and key[i] >= 0 and 0 <= offset[i] < MOST_OFFSETS - 1
         if f[i] == SEND:
             send[i] = value[i]
         elif known and (f[i] == POLL or f[i] == READ):

@@ -256,14 +256,19 @@ def _tell(
     for i in range(len(value)):
         number[i], news[i] = -1, 0
         code = (int(f[i]) << 2) | int(kind[i])
-        if value[i] < 0 or key[i] < 0 or not 0 <= code < len(meaning) or meaning[code] == 0:
+        if value[i] < 0 or not 0 <= code < len(meaning) or meaning[code] == 0:
+            continue
+        if key[i] < 0 and f[i] != SEND:
             continue
         number[i], new = value[i], meaning[code]
         if f[i] == SEND and attempts[i] > 1:
             new |= RETRIED
         if new & POLLED and 0 <= process[i] < len(groups) and groups[process[i]] >= 0:
             new |= np.int64(1) << (GROUP_BIT + groups[process[i]])
-        news[i], place[i] = new, int(key[i]) << OFFSET_BITS
+        news[i], place[i] = new, -1
+        if key[i] < 0:  # the client selects the queue
+            continue
+        place[i] = int(key[i]) << OFFSET_BITS
         told = kind[i] == OK or (imported and kind[i] == UNSURE)  # its offset means something
         if told and 0 <= offset[i] < OFFSETS:
             place[i] |= offset[i] + 1
@@ -278,7 +283,7 @@ def _put(at: Ints, place: Ints, news: Ints, flags: Ints, places: Ints) -> None:
         if here < 0:
             continue
         new, now, was = news[i], places[here], flags[here]
-        if now >= 0 and now != place[i]:  # as in `differ`
+        if now >= 0 and place[i] >= 0 and now != place[i]:  # as in `differ`
             known = now & OFFSETS != 0 and place[i] & OFFSETS != 0
             if known or now >> OFFSET_BITS != place[i] >> OFFSET_BITS:
                 new |= MOVED
@@ -286,7 +291,7 @@ def _put(at: Ints, place: Ints, news: Ints, flags: Ints, places: Ints) -> None:
                     new |= READ_TWICE
         if new & was & GROUPS:
             new |= GIVEN_TWICE
-        if now < 0 or (not was & READ and (new & READ or not now & OFFSETS)):
+        if place[i] >= 0 and (now < 0 or (not was & READ and (new & READ or not now & OFFSETS))):
             places[here] = place[i]
         flags[here] = was | new
 

@@ -57,7 +57,7 @@ class Witness:
             "sequence": sequence_of(value),
         }
         if rows:
-            row["queue"] = self.key(rows[0]["key"])
+            row["queue"] = self.key(next((r["key"] for r in rows if r["key"] >= 0), -1))
         return row | self._sent(rows) | self._seen(rows)
 
     def key(self, number: int) -> str:

@@ -2,10 +2,14 @@
 outcome, may leave two copies, and at-least-once delivery permits that: `DUPLICATED_BY_RETRY` only
 informs. A message stored twice whose one attempt was acknowledged has no such excuse: `DUPLICATED`.
 
-Stored twice means that the fresh reader found it at two places. Being delivered to one group more
-often than once is normal after a failover, and only counted: messages, not deliveries.
+Stored twice means that the fresh reader found it at two places, in one queue or, where the client
+selects the queue of each attempt, in two. How often clients took another queue than the next one is
+counted. Being delivered to one group more often than once is normal after a failover, and only
+counted: messages, not deliveries.
 """
 
+import json
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from checkers._survey import Survey, survey
@@ -13,6 +17,7 @@ from checkers._witness import Witness, grouped, is_told, rows_of, turn, witness
 from harness.claims import unclaimed_faults
 from harness.contracts import CheckerPlugin
 from harness.history import History
+from harness.remarks import SELECTIONS
 from harness.trial import Trial
 from harness.verdict import Finding, Result
 
@@ -36,6 +41,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     stats = {
         "stored_twice": sum(found.count(name) for name in KINDS),
         "given_twice": found.count("given_twice"),
+        **_selections(history),
     }
     return Result("duplicates", findings, stats=stats)
 
@@ -46,6 +52,14 @@ PLUGIN = CheckerPlugin(
     decides=frozenset(),
     needs_clocks=False,
 )
+
+
+def _selections(history: History) -> Counter[str]:
+    """Add up what the clients that select queues counted."""
+    counts: Counter[str] = Counter()
+    for note in history.notes(SELECTIONS):
+        counts.update(json.loads(note.text.partition(" ")[2]))
+    return counts
 
 
 def _spans(

@@ -132,6 +132,8 @@ def _lacking(known: Facts, healed: int) -> tuple[list[Lack], list[Lack]]:
         found += _unanswered(known, name or ALL, group, deadline)
     if NO_SET in outline.set_of_key:
         found += _unanswered(known, "none", NO_SET, deadline)
+    elif outline.set_of_key and _tried(known, SENDS, NO_SET):  # clients selected the queues
+        found += _unanswered(known, "all", None, deadline)
     if list(_unended(outline)):
         return [], found
     certain = [lack for lack in found if not lack.rests_on & outline.gaps]

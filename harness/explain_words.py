@@ -74,9 +74,12 @@ class Names:
 def of_messages(rows: Sequence[Row], names: Names) -> Iterator[Step]:
     """Sending, its end, and who was given it."""
     given: dict[tuple[int, int], list[Row]] = {}
+    selected: set[int] = set()  # sends whose queue the client selects
     for row in rows:
         if row["f"] == F.SEND:
-            yield _sent(row, names)
+            if row["type"] == Type.INVOKE and row["key"] is None:
+                selected.add(row["op"])
+            yield _sent(row, names, row["op"] in selected)
         elif row["f"] in READING and row["type"] == Type.OK and row["value"] is not None:
             given.setdefault((row["process"], row["value"]), []).append(row)
     for some in given.values():
@@ -95,10 +98,11 @@ def nth(number: int) -> str:
     return f"{number:,}{'th' if teens else ending}"
 
 
-def _sent(row: Row, names: Names) -> Step:
+def _sent(row: Row, names: Names, selected: bool) -> Step:
     it = names.message(row["value"])
     if row["type"] == Type.INVOKE:
-        words = f"{names.process(row['process'])} sends {it} to {names.key(row['key'])}"
+        to = "a queue that its client selects" if selected else names.key(row["key"])
+        words = f"{names.process(row['process'])} sends {it} to {to}"
         return Step(row["t"], 0, words)
     attempts = _attempts(row)
     if row["type"] != Type.OK:
@@ -107,6 +111,7 @@ def _sent(row: Row, names: Names) -> Step:
         return Step(row["t"], 2, f"{it} is {UNSAID[Type(row['type'])]}{attempts}{why}")
     who = names.node(row["node"]) if row["node"] is not None else "the cluster"
     where = f": offset {row['offset']:,}" if row["offset"] is not None else ""
+    it += f" in {names.key(row['key'])}" if selected else ""
     epoch = f", epoch {row['epoch']}" if row["epoch"] is not None else ""
     return Step(row["t"], 2, f"{who} acknowledges {it}{where}{epoch}{attempts}")
 

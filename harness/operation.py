@@ -29,7 +29,8 @@ class Type(IntEnum):
 class F(IntEnum):
     """What was asked. The numbers are part of the history's schema: append only."""
 
-    SEND = 1  # value sent to key; ok carries offset, epoch, node
+    SEND = 1  # value sent to key; ok carries offset, epoch, node. Where the client selects the
+    # queue, only ok has a key
     POLL = 2  # consumer group read: one ok row for each message, pos = index in the batch
     READ = 3  # the fresh reader's read in the final phase, same shape as POLL
     COMMIT = 4  # group offset committed: offset
@@ -58,7 +59,8 @@ class F(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """How one operation ended; NONE where a field does not apply."""
+    """How one operation ended; NONE where a field does not apply. `queue`: the number of the queue
+    that a send was acknowledged in, where its client selected it."""
 
     type: Type
     offset: int = NONE
@@ -68,6 +70,7 @@ class Completion:
     error: str = ""
     arg: int = NONE
     pos: int = NONE
+    queue: int = NONE
 
 
 def value_of(producer: int, sequence: int) -> int:

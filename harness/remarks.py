@@ -12,6 +12,8 @@ PASSED = "PASSED"  # {"key": 3, "to": 1200}: somebody read that far, and had all
 # what a process of an imported history reads from, {"keys": [0, 5]}; what it lost; a new client
 ASSIGN, SUBSCRIBE, REBALANCE, CRASH = "ASSIGN", "SUBSCRIBE", "REBALANCE", "CRASH"
 SKIPPED = "SKIPPED"  # "SKIPPED 120": so many arrivals of a process found every slot taken so far
+# "SELECTIONS {"detours": 3}": of a client that selects queues, since its process began
+SELECTIONS = "SELECTIONS"
 NOT_COMPARED = "NOT_COMPARED"  # "stretch 3: why": a look between faults that failed
 GAVE_UP = "gave up on"  # of the runner, on a part of the trial
 OPEN_OPERATIONS, FINAL_PHASE = "ending all open operations", "the final phase"  # two of them

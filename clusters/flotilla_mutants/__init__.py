@@ -3,7 +3,7 @@
 A verdict of *valid* is worth as much as the bugs that would have turned it. So here is Flotilla
 with one rule broken at a time, each a mistake that was made in systems that people use (spec 12). A
 mutant is the same code, started by the same main; one field of its `Rules` is replaced, or the
-ports that it is given.
+ports that it is given, or a decision of its clients.
 
     no-fsync              a sync of the log or of a vote returns at once: a power cut takes promises
     ack-before-append     bytes in memory count as a copy: what is not written yet is acknowledged
@@ -46,9 +46,11 @@ ports that it is given.
     confirm-max-of-two    with one slave the confirm offset is the larger of the two positions
     late-commit-taken     a commit of a lower offset takes its group back
     snapshot-no-set-epoch the controllers' snapshot has every member in the SyncStateSet
+    last-attempt-counts   clients report the outcome of a send's last attempt, though an earlier one
+                          may have been stored
 
 `Mutant.finding` is the code of a finding that convicts it. `--set mutant=NAME` gives the flaw to
-every node of a trial.
+every node of a trial, and to its clients.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -58,6 +60,9 @@ from typing import Any, cast
 
 from clusters.flotilla import elect, epochs, liveness, node, quorum, sync_state
 from clusters.flotilla.catalog import Version
+from clusters.flotilla.client import outcomes
+from clusters.flotilla.client.outcomes import Outcome
+from clusters.flotilla.client.producer import Overall
 from clusters.flotilla.controller_state import BrokerSet
 from clusters.flotilla.elect import Ballot
 from clusters.flotilla.epochs import EpochTable
@@ -78,8 +83,9 @@ def _as_they_are(ports: Ports) -> Ports:
 
 @dataclass(frozen=True)
 class Mutant:
-    """One flaw. `ports`: what becomes of the world that a node is given; `stops`: a node may notice
-    the harm and stop, so a crash beside the finding is no sign that the rule itself has failed."""
+    """One flaw. `ports`: what becomes of the world that a node is given; `overall`: how its clients
+    decide the outcome of several attempts; `stops`: a node may notice the harm and stop, so a crash
+    beside the finding is no sign that the rule itself has failed."""
 
     name: str
     about: str
@@ -87,6 +93,7 @@ class Mutant:
     rules: Rules = RULES
     ports: Callable[[Ports], Ports] = _as_they_are
     stops: bool = False
+    overall: Overall = outcomes.overall
 
     def serve(
         self, arguments: Sequence[str], ports_of: Callable[[int | None], Ports]
@@ -290,6 +297,10 @@ def free_for_anybody(holder: str, client: str) -> bool:
 
 def held_at_once(offered: Version, held: Sequence[Version]) -> bool:
     return True
+
+
+def last_attempt(before: Outcome, last: Outcome) -> Outcome:
+    return last
 
 
 def count_connected(
@@ -537,6 +548,12 @@ MUTANTS: Mapping[str, Mutant] = {
             "a commit of a lower offset takes its group back",
             "LATE_COMMIT_TAKEN",
             replace(RULES, commit_moves=always_moves),
+        ),
+        Mutant(
+            "last-attempt-counts",
+            "a client reports the outcome of a send's last attempt, whatever an earlier one was",
+            "PHANTOM_REFUSED",
+            overall=last_attempt,
         ),
     )
 }

@@ -12,6 +12,7 @@ from clusters.flotilla.client import Client, GroupMember, Outcome, Result, Setti
 from clusters.flotilla.client.calls import ERRORS, outcome_of
 from clusters.flotilla.client.kv import Answer
 from clusters.flotilla.client.kv import Registers as ControllersRegisters
+from clusters.flotilla_mutants import MUTANTS
 from harness.contracts import Batch, Received
 from harness.operation import NONE, Completion, Type
 
@@ -31,7 +32,9 @@ class FlotillaClient:
         self._registers: list[Registers] = []
 
     async def open(self) -> None:
-        self._client = Client(Settings.of(self._settings))
+        mutant = MUTANTS.get(self._settings.get("mutant", ""))
+        decides = {"overall": mutant.overall} if mutant else {}
+        self._client = Client(Settings.of(self._settings), **decides)
         self._client.start()
 
     async def close(self) -> None:
@@ -43,6 +46,31 @@ class FlotillaClient:
     def send(
         self, topic: str, queue: int, key: bytes, body: bytes, done: Callable[[Completion], None]
     ) -> None:
+        self._send(topic, queue, key, body, done)
+
+    # harness.contracts.SelectingClient
+
+    def send_to_any(
+        self, topic: str, queues: int, key: bytes, body: bytes, done: Callable[[Completion], None]
+    ) -> None:
+        self._send(topic, range(queues), key, body, done)
+
+    def selections(self) -> Mapping[str, int]:
+        producer = self._client.producer
+        return {
+            "detours": producer.selections.detours,
+            "avoided": producer.selections.avoided,
+            "breakers_opened": producer.breaker_openings(),
+        }
+
+    def _send(
+        self,
+        topic: str,
+        queue: int | range,
+        key: bytes,
+        body: bytes,
+        done: Callable[[Completion], None],
+    ) -> None:
         def ended(result: Result) -> None:
             done(
                 Completion(
@@ -52,6 +80,7 @@ class FlotillaClient:
                     self._nodes.get(result.address, NONE),
                     result.attempts,
                     self._said(result.error),
+                    queue=result.queue,
                 )
             )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-from clusters.systems._flotilla_profiles import LEARNERS, Settings
+from clusters.systems._flotilla_profiles import LEARNERS, MUTANT, Settings
 from clusters.systems._flotilla_standing import BrokerSet
 from harness.contracts import CLIENT, Node
 from harness.dealing import Dealt
@@ -95,8 +95,10 @@ class Layout:
 
     def client(self, nodes: Sequence[Node]) -> dict[str, Any]:
         """What a client needs. `nodes`: address -> index in names.json; `names`: -> name."""
+        flaw = {MUTANT: self._settings.client_mutant} if self._settings.client_mutant else {}
         return {
             **self._settings.client,
+            **flaw,
             "namesrvAddr": self._addresses(NAMESERVER),
             "controllerAddr": self._addresses(CONTROLLER),
             "nodes": {address(n): i for i, n in enumerate(nodes) if n.role in PORTS},

@@ -13,6 +13,7 @@ from typing import Any
 
 import tomli_w
 
+from clusters.flotilla.client.outcomes import overall
 from clusters.flotilla.client.settings import KEYS as CLIENT_KEYS
 from clusters.flotilla.client.settings import why_not
 from clusters.flotilla.config import Config, ConfigError, loads
@@ -64,6 +65,12 @@ class Settings:
     def client(self) -> dict[str, Any]:
         wanted = CLIENT_KEYS | {"timeScale"}
         return {key: value for key, value in self.values.items() if key in wanted}
+
+    @property
+    def client_mutant(self) -> str:
+        """The mutant whose flaw is one of clients, or an empty string."""
+        name = str(self.values.get(MUTANT, ""))
+        return name if name and MUTANTS[name].overall is not overall else ""
 
     def without_retries(self) -> "Settings":
         """With clients that send nothing a second time."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from clusters.flotilla.client.faults import AVOIDANCES
 from clusters.flotilla.config import CONTROLLER_TYPES
 from clusters.systems._flotilla_layout import BROKER, laid_out
 from clusters.systems._flotilla_profiles import BROKER_SETS, settings
@@ -31,6 +32,8 @@ CLIENTS_LEASE, BROKERS_LEASE = "clientLockMaxLiveTime", "rebalanceLockMaxLiveTim
 LEASE_MS = (3000, 10_000, 30_000)
 LEASE_KEPT = (1.2, 2.0)  # by brokers, in leases of a client
 SNAPSHOT_ENTRIES = (1, 3, 20, 1000)  # of the controllers' log
+BREAKER_FAILURES = (1, 3, 10)
+BREAKER_SILENCE_MS = (60, 1000)  # a master may wait for its slaves that long, and is not silent
 IN_MEMORY_BYTES = 1 << 12  # what a master keeps for readers; those further behind read from slaves
 FLOW_BYTES = (1 << 18, 1 << 20)  # a second, to each slave
 
@@ -59,6 +62,7 @@ def swarm(random: Random, trial: Trial, planned: bool) -> Mapping[str, Any]:
         **_strictness(random, trial),
     }
     drawn |= _rarer(random, trial, brokers // sets, planned)
+    drawn |= _selection(random)
     return {"profile": PROFILE, "nodes": nodes, "settings": drawn}
 
 
@@ -75,6 +79,18 @@ def _strictness(random: Random, trial: Trial) -> Mapping[str, Any]:
         drawn[CLIENTS_LEASE] = lease_ms
         drawn[BROKERS_LEASE] = round(lease_ms * random.choice(LEASE_KEPT))
     return drawn
+
+
+def _selection(random: Random) -> Mapping[str, Any]:
+    """How clients select queues and when they try again, where the load leaves that to them."""
+    return {
+        "sendLatencyEnable": random.choice((True, False)),
+        "sendLatencyTable": random.choice(tuple(AVOIDANCES)),
+        "startDetectorEnable": random.choice((True, False)),
+        "breakerFailures": random.choice(BREAKER_FAILURES),
+        "breakerSilenceMillis": random.choice(BREAKER_SILENCE_MS),
+        "retryAnotherBrokerWhenNotStoreOK": random.choice((True, False)),
+    }
 
 
 def _rarer(random: Random, trial: Trial, size: int, planned: bool) -> Mapping[str, Any]:

@@ -212,7 +212,12 @@ def system(trial: Trial) -> "Redis":
             f"redis has no clients for the workload {trial.workload}; it has them for log, "
             "messages and set"
         )
-    topics = load("workload", trial.workload)(trial).client_settings().get("topics", {})
+    wanted = load("workload", trial.workload)(trial).client_settings()
+    if wanted.get("selects"):
+        raise BadRequest(
+            "redis has no clients that select queues; leave load.client_selects out of the trial"
+        )
+    topics = wanted.get("topics", {})
     return Redis(laid_out(trial.nodes), settings(trial), topics)
 
 

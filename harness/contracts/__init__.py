@@ -35,6 +35,7 @@ from harness.contracts.clients import GroupMember as GroupMember
 from harness.contracts.clients import MessageClient as MessageClient
 from harness.contracts.clients import MetadataClient as MetadataClient
 from harness.contracts.clients import Received as Received
+from harness.contracts.clients import SelectingClient as SelectingClient
 from harness.contracts.faults import ANY_BUT_INTEGRITY as ANY_BUT_INTEGRITY
 from harness.contracts.faults import CUT as CUT
 from harness.contracts.faults import LOST_COPIES as LOST_COPIES

@@ -62,6 +62,21 @@ class MessageClient(Protocol):
     async def commit(self, group: str, topic: str, queue: int, offset: int) -> Completion: ...
 
 
+class SelectingClient(MessageClient, Protocol):
+    """A client that can select the queue of each message itself."""
+
+    def send_to_any(
+        self, topic: str, queues: int, key: bytes, body: bytes, done: Callable[[Completion], None]
+    ) -> None:
+        """Send one message to one of the topic's first `queues` queues, each attempt perhaps to
+        another one; the completion of an acknowledged send says to which."""
+        ...
+
+    def selections(self) -> Mapping[str, int]:
+        """Return how often it selected a queue other than the next one in turn, by reason."""
+        ...
+
+
 class MetadataClient(MessageClient, Protocol):
     """A client that also changes what a message system knows besides its messages."""
 

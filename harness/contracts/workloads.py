@@ -74,8 +74,8 @@ class Workload(Protocol):
 
     def client_settings(self) -> Mapping[str, Any]:
         """What the system must prepare for: {"topics": {name: queues}, "body_bytes": at most,
-        "once": may clients not send anything a second time, "strict": what has to outlive a
-        failover, of "locks" and "metadata"}."""
+        "once": may clients not send anything a second time, "selects": must clients be able to
+        select queues, "strict": what has to outlive a failover, of "locks" and "metadata"}."""
         ...
 
     async def load(self, crew: Crew) -> None:

@@ -1,11 +1,11 @@
 """Producers send numbered messages to queues and consumer groups read them all. The final phase
 then asks what became of them.
 
-A *producer* sends its values, 0, 1, 2 ..., each to a queue drawn from the seed, with several sends
-open at once; a *consumer* reads its share of the queues for its group and commits offsets; at the
-end, *readers* that have never read before read every queue from its first message to its last,
-which shows what the store still has, and each group reads on from its committed offsets, which
-shows what it was given.
+A *producer* sends its values, 0, 1, 2 ..., each to a queue drawn from the seed or selected by its
+client, with several sends open at once; a *consumer* reads its share of the queues for its group
+and commits offsets; at the end, *readers* that have never read before read every queue from its
+first message to its last, which shows what the store still has, and each group reads on from its
+committed offsets, which shows what it was given.
 
 Processes are numbered producers first, then the consumers of each group, then the readers.
 """
@@ -17,10 +17,10 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any, cast
 
-from harness.contracts import Batch, Crew, WorkloadPlugin
+from harness.contracts import Batch, Crew, SelectingClient, WorkloadPlugin
 from harness.errors import BadRequest
 from harness.operation import NONE, Completion, F, Type
-from harness.remarks import CORRUPTED, DRAINED, NOT_DRAINED
+from harness.remarks import CORRUPTED, DRAINED, NOT_DRAINED, SELECTIONS
 from harness.schedule import Skipped, arrivals, choices, share, values
 from harness.trial import Trial
 from harness.workloads._body import (
@@ -48,6 +48,7 @@ CHECKERS = (
 )
 MOST_READERS = 4
 HEAVY_ONE_IN = 8  # seeds of a campaign
+SELECTED_ONE_IN = 3
 POLL_WAIT_S = 0.5  # how long a broker may hold a poll of an empty queue
 COMMIT_EVERY_S = 0.5
 RETRY_S = 0.05  # after a read that failed
@@ -74,6 +75,8 @@ def swarm(random: Random) -> Mapping[str, Any]:
     }
     if random.randrange(HEAVY_ONE_IN) == 0:
         load |= heavy(random)
+    if random.randrange(SELECTED_ONE_IN) == 0:
+        load["client_selects"] = True
     return load
 
 
@@ -102,6 +105,7 @@ class Options:
     body_bytes: int = 64  # of a message
     poll_limit: int = 64  # messages in one answer
     ordered: bool = False  # one open send a producer, and one queue for each
+    client_selects: bool = False  # the client, not the load, selects the queue of each send
 
     @classmethod
     def of(cls, load: Mapping[str, Any]) -> "Options":
@@ -178,6 +182,11 @@ class Messages:
 
     def check_options(self) -> None:
         """They were checked when this was made; what is left is how they fit together."""
+        if self._options.ordered and self._options.client_selects:
+            raise BadRequest(
+                "load.ordered gives each producer a queue of its own, and load.client_selects lets "
+                "clients select it; leave one of them out"
+            )
         if self._options.ordered and self._options.producers > len(self.queues):
             raise BadRequest(
                 f"load.ordered gives each producer a queue of its own, so load.producers "
@@ -186,7 +195,11 @@ class Messages:
 
     def client_settings(self) -> Mapping[str, Any]:
         topics = dict.fromkeys(self._topics, self._options.queues)
-        return {"topics": topics, "body_bytes": self._options.body_bytes}
+        return {
+            "topics": topics,
+            "body_bytes": self._options.body_bytes,
+            "selects": self._options.client_selects,
+        }
 
     def who(self, process: int) -> str:
         if process < self._options.producers:
@@ -205,6 +218,9 @@ class Messages:
                 for queue in self._consumed_by(process):
                     consumer = self._reader(crew, process, F.POLL, queue)
                     tasks.create_task(consumer.follow())
+        if self._options.client_selects:
+            client = cast(SelectingClient, crew.client)
+            crew.note(f"{SELECTIONS} {json.dumps(client.selections())}")
 
     async def drain(self, crew: Crew) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -267,6 +283,7 @@ class Producer:
         random = crew.random(f"producer-{number}")
         self._crew, self._process, self._queues = crew, number, queues
         self._body_bytes = options.body_bytes
+        self._selects, self._of_topic = options.client_selects, options.queues
         self._free = options.open_sends
         self._slots = options.open_sends
         self._paced = options.rate > 0
@@ -307,11 +324,15 @@ class Producer:
         self._free -= 1
         value = next(self._values)
         queue = self._queues[next(self._choices) if self._own is None else self._own]
-        crew, process, key = self._crew, self._process, queue.key
+        crew, process = self._crew, self._process
+        key = NONE if self._selects else queue.key
         op = crew.invoke(process, F.SEND, key, value)
 
         def done(completion: Completion) -> None:
-            crew.complete(process, op, F.SEND, key, value, completion)
+            landed = key
+            if self._selects and completion.queue != NONE:
+                landed = queue.key - queue.number + completion.queue
+            crew.complete(process, op, F.SEND, landed, value, completion)
             self._free += 1
             if crew.stopping:
                 self._finish()
@@ -319,7 +340,11 @@ class Producer:
                 self._send()
 
         body = body_of(value, self._body_bytes)
-        crew.client.send(queue.topic, queue.number, key_of(body), body, done)
+        if self._selects:
+            client = cast(SelectingClient, crew.client)
+            client.send_to_any(queue.topic, self._of_topic, key_of(body), body, done)
+        else:
+            crew.client.send(queue.topic, queue.number, key_of(body), body, done)
 
     def _finish(self) -> None:
         if self._free == self._slots and not self._finished.done():

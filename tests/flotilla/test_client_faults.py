@@ -10,8 +10,8 @@ from clusters.flotilla.client.settings import Settings
 
 CURRENT = [(0.05, 0), (0.1, 0), (0.55, 2), (1.8, 5), (3, 6), (5, 10), (15, 30)]
 FORMER = [(0.05, 0), (0.1, 0), (0.55, 30), (1, 60), (2, 120), (3, 180), (15, 600)]
-A = [Place("set-a", "a", n) for n in range(4)]
-B = [Place("set-b", "b", n) for n in range(4)]
+A = [Place("set-a", "a", n, n) for n in range(4)]
+B = [Place("set-b", "b", n, 4 + n) for n in range(4)]
 
 
 def faults(name: str = "current") -> Faults:

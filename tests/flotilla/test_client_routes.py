@@ -92,7 +92,7 @@ def test_queues_keep_their_numbers_when_a_broker_set_is_not_spoken_of() -> None:
 def test_a_topic_outlives_its_master() -> None:
     """Queues keep their numbers while nobody owns them."""
     table = Table().updated(answer(2, "a:1")).updated(answer(2, None)).updated(answer(3, "b:1"))
-    assert table.places()["orders", 1] == Place("set-1", "b:1", 1)
+    assert table.places()["orders", 1] == Place("set-1", "b:1", 1, 1)
 
 
 def test_queues_are_numbered_through_the_broker_sets_by_name() -> None:
@@ -106,9 +106,9 @@ def test_queues_are_numbered_through_the_broker_sets_by_name() -> None:
         },
     }
     assert Table().updated(reply).places() == {
-        ("t", 0): Place("set-1", "a:1", 0),
-        ("t", 1): Place("set-2", "b:1", 0),
-        ("t", 2): Place("set-2", "b:1", 1),
+        ("t", 0): Place("set-1", "a:1", 0, 0),
+        ("t", 1): Place("set-2", "b:1", 0, 1),
+        ("t", 2): Place("set-2", "b:1", 1, 2),
     }
 
 

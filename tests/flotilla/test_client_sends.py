@@ -180,7 +180,7 @@ def sent_once(*script: Any) -> tuple[Result, World]:
 def test_an_acknowledged_send_says_where_it_is() -> None:
     result, it = sent_once()
     address = it.first.address
-    assert result == Result(Outcome.HAPPENED, 0, 5, address, attempts=1)
+    assert result == Result(Outcome.HAPPENED, 0, 5, address, attempts=1, queue=1)
     assert it.first.bodies == [b"body"]
 
 

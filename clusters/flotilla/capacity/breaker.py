@@ -31,6 +31,7 @@ class Fuse:
 
 class Breaker:
     def __init__(self, fuse: Fuse) -> None:
+        self.openings = 0
         self._fuse = fuse
         self._failures = 0
         self._in_flight = 0
@@ -40,7 +41,7 @@ class Breaker:
 
     def state(self, now: float) -> State:
         if self._opened_at is None and self._is_silent(now):
-            self._opened_at = now
+            self._open(now)
         if self._opened_at is None:
             return State.CLOSED
         over = now - self._opened_at >= self._fuse.open_s
@@ -68,7 +69,12 @@ class Breaker:
         self._in_flight -= 1
         self._failures += 1
         if self._trying or self._failures >= self._fuse.failures:
-            self._opened_at, self._trying = now, False
+            self._open(now)
+
+    def _open(self, now: float) -> None:
+        """Open it, or keep it open after a call that was let through has failed."""
+        self.openings += self._opened_at is None
+        self._opened_at, self._trying = now, False
 
     def _is_silent(self, now: float) -> bool:
         return self._in_flight > 0 and now - self._quiet_since > self._fuse.silence_s

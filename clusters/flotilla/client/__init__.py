@@ -15,9 +15,9 @@ from .consumer import Consumer
 from .group import GroupMember
 from .links import Links
 from .offline import OfflineReader
-from .outcomes import Outcome
+from .outcomes import Outcome, overall
 from .place import Place
-from .producer import Producer, Result
+from .producer import Overall, Producer, Result
 from .routes import Routes
 from .settings import Settings
 from .topics import Topics
@@ -40,10 +40,10 @@ __all__ = [
 class Client:
     """A route cache, a connection to each broker, a producer, consumers and orders on them."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, overall: Overall = overall) -> None:
         self.routes = Routes(settings)
         self._links = Links(settings.connect_timeout_s, settings.retry_backoff_s)
-        self.producer = Producer(settings, self.routes, self._links)
+        self.producer = Producer(settings, self.routes, self._links, overall)
         self.calls = Calls(settings, self.routes, self._links)
         self.consumer = Consumer(settings, self.routes, self.calls)
         self.offline = OfflineReader(settings, self.consumer)

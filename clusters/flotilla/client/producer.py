@@ -8,8 +8,9 @@ ends the send. Every failed try asks for a fresh route, because a route that is 
 out by using it.
 
 A caller may name the queue, and all tries go to that queue. Or the producer chooses, for each try
-anew (faults.py): a retry goes to another broker set if there is one, at once, and a broker whose
-circuit breaker is open gets no send while another can be had.
+again (faults.py), among all queues of the topic or a range of them: a retry goes to another broker
+set if there is one, at once, and a broker whose circuit breaker is open gets no send while another
+can be had. `Selections` counts how often that happens.
 
 Three ways to send: `send` calls back, `send_and_wait` is awaited, each with its own number of
 retries, and `send_oneway` hears no answer and knows nothing.
@@ -19,7 +20,7 @@ Sends are objects with callbacks, not tasks: thousands pass through one event lo
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from clusters.flotilla.capacity.breaker import Breaker
@@ -29,7 +30,8 @@ from clusters.flotilla.wire import Op, Send, Sent
 from .detector import Detector
 from .faults import Faults, choose
 from .links import Link, Links
-from .outcomes import NOT_STORED, RETRIED, Outcome, of_error, of_status, overall
+from .outcomes import NOT_STORED, RETRIED, Outcome, of_error, of_status
+from .outcomes import overall as sound_overall
 from .place import Place
 from .routes import Routes
 from .settings import Settings
@@ -37,7 +39,8 @@ from .settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a send. `address`: the broker that gave the last answer, if any did."""
+    """What became of a send. `address`: the broker that gave the last answer, if any did; `queue`:
+    the number of the queue that it was stored in, if that is certain."""
 
     outcome: Outcome
     queue_offset: int = -1
@@ -45,10 +48,21 @@ class Result:
     address: str = ""
     attempts: int = 1
     error: str = ""
+    queue: int = -1
 
 
+Queues = int | range | None
+Overall = Callable[[Outcome, Outcome], Outcome]
 Done = Callable[[Result], None]
 _CLOSED = "the client was closed"
+
+
+@dataclass
+class Selections:
+    """How often the producer chose a queue other than the next one in turn."""
+
+    detours: int = 0  # tries that went to another broker set than the one before
+    avoided: int = 0  # tries that passed over the next queue because of its broker
 
 
 class _Sending:
@@ -59,7 +73,7 @@ class _Sending:
 
     def __init__(
         self,
-        message: tuple[str, int | None, bytes, bytes],
+        message: tuple[str, Queues, bytes, bytes],
         done: Done,
         deadline: float,
         retries: int,
@@ -84,8 +98,11 @@ class _Sending:
 class Producer:
     """Sends messages."""
 
-    def __init__(self, settings: Settings, routes: Routes, links: Links) -> None:
+    def __init__(
+        self, settings: Settings, routes: Routes, links: Links, overall: Overall = sound_overall
+    ) -> None:
         self._settings = settings
+        self._overall = overall
         self._routes = routes
         self._links = links
         self._loop = asyncio.get_running_loop()
@@ -93,6 +110,7 @@ class Producer:
         self._waiting: list[_Sending] = []
         self._timer: asyncio.TimerHandle | None = None
         self._turn = 0
+        self.selections = Selections()
         self._closed = False
         self._breakers: dict[str, Breaker] = {}
         self._faults = Faults(settings.avoidance) if settings.avoidance else None
@@ -102,10 +120,10 @@ class Producer:
         routes.on_change.append(self._look_again)
         links.on_change.append(self._look_again)
 
-    def send(self, topic: str, queue: int | None, key: bytes, body: bytes, done: Done) -> None:
+    def send(self, topic: str, queue: Queues, key: bytes, body: bytes, done: Done) -> None:
         """Send one message; `done` is called exactly once, never before this returns.
 
-        `queue`: None lets the producer choose.
+        `queue`: a range lets the producer choose among these numbers, None among all.
         """
         self._begin((topic, queue, key, body), done, self._settings.retries_async)
 
@@ -136,6 +154,10 @@ class Producer:
         link.connection.tell(Op.SEND, Send(topic, place.queue, key, body).pack())
         return True
 
+    def breaker_openings(self) -> int:
+        """Return how often a broker's circuit breaker has opened."""
+        return sum(breaker.openings for breaker in self._breakers.values())
+
     def close(self) -> None:
         """Give up what is open: a send that left may still happen. Nothing leaves from now on."""
         self._closed = True
@@ -148,9 +170,7 @@ class Producer:
             left = Outcome.UNKNOWN if sending.attempts else Outcome.REFUSED
             self._end(sending, left, error=_CLOSED)
 
-    def _begin(
-        self, message: tuple[str, int | None, bytes, bytes], done: Done, retries: int
-    ) -> None:
+    def _begin(self, message: tuple[str, Queues, bytes, bytes], done: Done, retries: int) -> None:
         if self._closed:
             self._loop.call_soon(done, Result(Outcome.REFUSED, error=_CLOSED))
             return
@@ -159,14 +179,23 @@ class Producer:
         self._open[sending] = None
         self._try(sending)
 
-    def _place(self, topic: str, queue: int | None, last: str) -> Place | None:
+    def _place(self, topic: str, queue: Queues, last: str) -> Place | None:
         """Where the next try goes."""
-        if queue is not None:
+        if isinstance(queue, int):
             return self._routes.place(topic, queue)
-        now, places = self._loop.time(), self._routes.places(topic)
+        now, places = self._loop.time(), self._places(topic, queue)
         usable = {a: self._usable(a, now) for a in {p.address: None for p in places}}
         self._turn += 1
-        return choose(places, self._turn, last, self._faults, usable.__getitem__, now)
+        place = choose(places, self._turn, last, self._faults, usable.__getitem__, now)
+        if place is not None and usable[place.address]:
+            due = places[self._turn % len(places)]
+            self.selections.avoided += due.broker_name not in (last, place.broker_name)
+        return place
+
+    def _places(self, topic: str, queues: range | None) -> Sequence[Place]:
+        """The queues to choose from that have a master now."""
+        places = self._routes.places(topic)
+        return places if queues is None else [p for p in places if p.number in queues]
 
     def _usable(self, address: str, now: float) -> bool:
         """Connected, and not known to be silent."""
@@ -187,6 +216,7 @@ class Producer:
             self._wait(sending)
             return
         sending.attempts += 1
+        self.selections.detours += bool(last) and place.broker_name != last
         now = self._loop.time()
         self._breaker(place.address).called(now)
         reply = link.call(Op.SEND, sending.at(place), sending.deadline - now)
@@ -219,7 +249,8 @@ class Producer:
     def _answered(self, sending: _Sending, place: Place, sent: Sent) -> None:
         outcome = of_status(sent.status)
         if outcome is Outcome.HAPPENED:
-            result = Result(outcome, sent.queue_offset, sent.epoch, place.address, sending.attempts)
+            answer = (sent.queue_offset, sent.epoch, place.address)
+            result = Result(outcome, *answer, sending.attempts, queue=place.number)
             self._finish(sending, result)
             return
         error = f"{place.address}: {sent.status.name} {sent.remark}".rstrip()
@@ -245,7 +276,7 @@ class Producer:
     def _failed(self, sending: _Sending, outcome: Outcome, error: str, retried: bool) -> None:
         """An attempt ended without success: try again or end."""
         self._routes.refresh()
-        sending.outcome, sending.error = overall(sending.outcome, outcome), error
+        sending.outcome, sending.error = self._overall(sending.outcome, outcome), error
         if not retried or sending.attempts > sending.retries:
             self._end(sending, sending.outcome, error)
             return
@@ -258,10 +289,11 @@ class Producer:
 
     def _goes_elsewhere(self, sending: _Sending) -> bool:
         """Another broker set can take it now, so there is nothing to wait for."""
-        if sending.queue is not None or sending.place is None:
+        if isinstance(sending.queue, int) or sending.place is None:
             return False
         now, last = self._loop.time(), sending.place.broker_name
-        others = {p.address for p in self._routes.places(sending.topic) if p.broker_name != last}
+        places = self._places(sending.topic, sending.queue)
+        others = {p.address for p in places if p.broker_name != last}
         return any(self._usable(address, now) for address in sorted(others))
 
     def _end(self, sending: _Sending, outcome: Outcome, error: str) -> None:

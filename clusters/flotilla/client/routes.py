@@ -89,7 +89,7 @@ class Table:
         for name, queues in self.topics.get(topic, ()):
             if name in self.masters:
                 for queue in range(queues):
-                    yield first + queue, Place(name, self.masters[name], queue)
+                    yield first + queue, Place(name, self.masters[name], queue, first + queue)
             first += queues
 
     def _topics_after(self, told: Json, brokers: Json) -> Mapping[str, tuple[tuple[str, int], ...]]:
