@@ -61,9 +61,13 @@ OFFSETS = MOST_OFFSETS - 1  # the part of a place that names the offset
 INFO, POLLED, RETRIED = int(Seen.INFO), int(Seen.POLLED), int(Seen.RETRIED)  # as kernels take it
 SEND, OK, UNSURE = int(F.SEND), int(Type.OK), int(Type.INFO)
 READ, READ_TWICE, MOVED = int(Seen.READ), int(Seen.READ_TWICE), int(Seen.MOVED)
-GIVEN_TWICE = int(Seen.GIVEN_TWICE)
+GIVEN_TWICE, ACKED = int(Seen.GIVEN_TWICE), int(Seen.ACKED)
 
-MESSAGE_FIELDS: dict[str, tuple[Any, int]] = {"flags": (np.uint64, 0), "place": (np.int64, -1)}
+MESSAGE_FIELDS: dict[str, tuple[Any, int]] = {
+    "flags": (np.uint64, 0),
+    "place": (np.int64, -1),
+    "acked": (np.int64, -1),  # the place that the acknowledgement named
+}
 
 
 COLUMNS = (
@@ -216,7 +220,8 @@ def observe_replica(blocks: Blocks, value: Ints, key: Ints, offset: Ints) -> Non
 
 def _add(blocks: Blocks, number: Ints, place: Ints, news: Ints) -> None:
     at = blocks.at(number)
-    _put(at, place, news, blocks["flags"].view(np.int64), blocks["place"])
+    flags = blocks["flags"].view(np.int64)
+    _put(at, place, news, flags, blocks["place"], blocks["acked"])
 
 
 def _news(seen: Mapping[F, Seen]) -> Ints:
@@ -275,7 +280,7 @@ def _tell(
 
 
 @rowwise
-def _put(at: Ints, place: Ints, news: Ints, flags: Ints, places: Ints) -> None:
+def _put(at: Ints, place: Ints, news: Ints, flags: Ints, places: Ints, acked: Ints) -> None:
     """Somebody names a message's place: the first one who knows the offset is believed, until the
     fresh reader does. What a group was given before it is given again."""
     for i in range(len(at)):
@@ -291,6 +296,8 @@ def _put(at: Ints, place: Ints, news: Ints, flags: Ints, places: Ints) -> None:
                     new |= READ_TWICE
         if new & was & GROUPS:
             new |= GIVEN_TWICE
+        if new & ACKED and place[i] >= 0:
+            acked[here] = max(acked[here], place[i])
         if place[i] >= 0 and (now < 0 or (not was & READ and (new & READ or not now & OFFSETS))):
             places[here] = place[i]
         flags[here] = was | new
@@ -306,6 +313,7 @@ def absorb(mine: Block, other: Block) -> None:
     flags[again] |= np.uint64(Seen.GIVEN_TWICE)
     flags[elsewhere] |= np.uint64(Seen.MOVED)
     flags[elsewhere & read & other_read] |= np.uint64(Seen.READ_TWICE)
+    np.maximum(mine["acked"], other["acked"], out=mine["acked"])
     better = np.where(read == other_read, _rank(other["place"]) < _rank(places), other_read)
     places[better] = other["place"][better]
 
@@ -326,6 +334,7 @@ class Classes:
 
     found: Bools  # by whoever's reading counts
     lost: Bools  # acknowledged, and the fresh reader that read everything did not find it
+    left: Bools  # of these, what it found where an earlier attempt had left it
     perhaps_lost: Bools  # the same, where the fresh reader did not read everything
     unread: dict[int, Bools]  # in the log, and never given to a group that read to the end
     ungiven: dict[int, Bools]  # the same of a group that did not say so: it may still be on its way
@@ -359,12 +368,14 @@ def classify(number: int, block: Block, scope: Scope) -> Classes:
     found = read | (seen & np.isin(key, np.array(sorted(scope.passed), np.int64)))
     reached = drained | _below(key, offset_of(block["place"]), scope.passed)
     displaced = acked & ~found & scope.displaced.within(number)
-    stored = acked & ~found & scope.skipped.within(number)
+    left = _left(block, scope)
+    stored = acked & (~found | left) & scope.skipped.within(number)
     spoiled = np.isin(block["place"], np.array(sorted(scope.spoiled), np.int64))
     expired = _below(key, offset_of(block["place"]), scope.deleted)
     missing = ~found & ~displaced & ~stored & ~spoiled & ~expired
     punctual = ~has(flags, Seen.OVERDUE)
-    lost = acked & missing & reached & punctual
+    left &= punctual & ~stored
+    lost = (acked & missing & reached & punctual) | left
     torn = scope.committed.within(number) & ~acked & missing & reached
     refused, never_sent = seen & has(flags, Seen.FAILED), seen & ~invoked
     unread = _unread(flags, key, acked & read & ~spoiled, scope)
@@ -372,6 +383,7 @@ def classify(number: int, block: Block, scope: Scope) -> Classes:
     return Classes(
         found=found,
         lost=lost,
+        left=left,
         perhaps_lost=acked & missing & ~reached,
         unread={group: missed & asked & punctual for group, (missed, asked) in unread.items()},
         ungiven={group: missed & ~asked for group, (missed, asked) in unread.items()},
@@ -394,6 +406,19 @@ def classify(number: int, block: Block, scope: Scope) -> Classes:
         recovered=info & found,
         late=info & seen,
     )
+
+
+def _left(block: Block, scope: Scope) -> Bools:
+    """Return which messages the fresh reader, which read that queue to its end, did not find where
+    they were acknowledged, but at one other place, where an earlier attempt had left a copy."""
+    flags, acked = block["flags"], block["acked"]
+    if scope.imported or not (acked >= 0).any():
+        return np.zeros(len(flags), np.bool_)
+    elsewhere = differ(acked, block["place"]) & has(flags, Seen.READ) & has(flags, Seen.RETRIED)
+    drained = np.isin(key_of(acked), np.array(sorted(scope.drained), np.int64))
+    spoiled = np.isin(acked, np.array(sorted(scope.spoiled), np.int64))
+    expired = _below(key_of(acked), offset_of(acked), scope.deleted)
+    return elsewhere & drained & ~has(flags, Seen.READ_TWICE) & ~spoiled & ~expired
 
 
 def _below(key: Ints, offset: Ints, limits: Mapping[int, int]) -> Bools:

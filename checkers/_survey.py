@@ -326,6 +326,7 @@ def report_on(number: int, block: Block, scope: Scope) -> dict[str, Any]:
     gone = classes.lost | classes.vanished | classes.torn
     placed = offset_of(places) >= 0
     late, missed = classes.late & ~gone & placed, classes.lost & placed
+    stood = np.where(classes.left, block["acked"], places)
     unsure = classes.unsure & scope.imported
     most = {name: max(SAMPLE, scope.rows if name in DATED else 0) for name in masks}
     samples = {n: values_in(number, mask)[: most[n]].tolist() for n, mask in masks.items()}
@@ -338,7 +339,7 @@ def report_on(number: int, block: Block, scope: Scope) -> dict[str, Any]:
         "gone": bits(gone) if gone.any() else None,
         "lost": bits(classes.lost) if classes.lost.any() else None,
         "late": _placed(number, late, places),
-        "missed": _placed(number, missed, places),
+        "missed": _placed(number, missed, stood),
         "unsure": bits(unsure) if unsure.any() else None,
         "kept": bits(kept) if kept.any() else None,
         "unread": unread or None,

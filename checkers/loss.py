@@ -3,6 +3,10 @@ fresh reader, which reads each queue from its first message to its last, does no
 certain; where it could not read everything, nothing is concluded. An imported history has no such
 reader: there a message is lost that nobody ever saw, although somebody read past its offset.
 
+A client that tries again may store a message twice, in two queues where it selects them. The one
+that was acknowledged has to be there: a copy that an earlier attempt left elsewhere does not
+replace it.
+
 What every replica holds at the offset of its acknowledgement is not lost: the read left it out
 (`READ_SKIPPED`). At whose offset a reader was given another body is damaged, which `phantom`
 reports. What stands before the queue's first offset was deleted, where the nodes report that their
@@ -148,11 +152,18 @@ def _lost(
     yield Finding(
         "LOST_ACKED",
         count,
-        f"{_acknowledged(count)} {_were(count)} lost{_where(found, displaced)}",
+        f"{_acknowledged(count)} {_were(count)} lost{_where(found, displaced)}{_left(found)}",
         "no-loss",
         tuple(_passed_over(evidence, value, over) for value in values),
         faults,
     )
+
+
+def _left(found: Survey) -> str:
+    """Say of how many lost messages the copy of an earlier attempt is in the log."""
+    count = found.count("left")
+    words = f"; of {count:,}, the log has a copy that an earlier attempt left elsewhere"
+    return words if count else ""
 
 
 def _where(found: Survey, displaced: int) -> str:

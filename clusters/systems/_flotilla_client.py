@@ -12,6 +12,8 @@ from clusters.flotilla.client import Client, GroupMember, Outcome, Result, Setti
 from clusters.flotilla.client.calls import ERRORS, outcome_of
 from clusters.flotilla.client.kv import Answer
 from clusters.flotilla.client.kv import Registers as ControllersRegisters
+from clusters.flotilla.client.outcomes import overall
+from clusters.flotilla.client.producer import Overall
 from clusters.flotilla_mutants import MUTANTS
 from harness.contracts import Batch, Received
 from harness.operation import NONE, Completion, Type
@@ -19,6 +21,13 @@ from harness.operation import NONE, Completion, Type
 NOBODYS = -2
 NAMESPACE = "registers"  # in the controllers' map
 TYPES = {Outcome.HAPPENED: Type.OK, Outcome.REFUSED: Type.FAIL, Outcome.UNKNOWN: Type.INFO}
+
+
+def overall_of(settings: Mapping[str, Any]) -> Overall:
+    """Return how a client decides the outcome of several attempts; a mutant of clients has another
+    way."""
+    name = settings.get("mutant")
+    return MUTANTS[name].overall if name else overall
 
 
 class FlotillaClient:
@@ -32,9 +41,7 @@ class FlotillaClient:
         self._registers: list[Registers] = []
 
     async def open(self) -> None:
-        mutant = MUTANTS.get(self._settings.get("mutant", ""))
-        decides = {"overall": mutant.overall} if mutant else {}
-        self._client = Client(Settings.of(self._settings), **decides)
+        self._client = Client(Settings.of(self._settings), overall_of(self._settings))
         self._client.start()
 
     async def close(self) -> None:

@@ -84,3 +84,18 @@ def test_it_never_closes_without_an_answer(steps: list[tuple[float, str]]) -> No
         in_flight -= 1
         it.failed(now)
     assert it.allows(now + FUSE.open_s + 0.001)
+
+
+def test_each_time_that_it_opens_is_counted() -> None:
+    """Once for failures in a row, once for a silence; a call that fails while it is open does not
+    count."""
+    it = opened()
+    assert it.openings == 1
+    it.called(2.5)
+    it.failed(2.5)
+    assert (it.openings, it.state(2.6)) == (1, State.OPEN)
+    it.called(5.0)
+    it.answered(5.0)
+    it.called(6.0)
+    assert it.state(6.1) is State.OPEN
+    assert it.openings == 2

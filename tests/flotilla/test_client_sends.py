@@ -17,6 +17,8 @@ from played_node import PlayedNode
 from clusters.flotilla import net
 from clusters.flotilla.client import Client, Outcome, Result, Settings
 from clusters.flotilla.client.calls import Refused
+from clusters.flotilla.client.outcomes import overall
+from clusters.flotilla.client.producer import Overall, Selections
 from clusters.flotilla.net import Connection, Unreachable
 from clusters.flotilla.wire import (
     Json,
@@ -30,6 +32,7 @@ from clusters.flotilla.wire import (
     from_json,
     to_json,
 )
+from clusters.flotilla_mutants import MUTANTS
 
 HUSH, DROP = "hush", "drop"
 TIMES = {
@@ -98,6 +101,7 @@ class World:
         self.version = 1
         self.asked = 0
         self.askers: set[str] = set()  # a new connection is a new one
+        self.two_sets = False  # the second broker is the master of a set of its own
         self.on_asked: Callable[[], None] | None = None
         self.client: Client
         self.nameserver = PlayedNode({Op.ROUTE: self.route})
@@ -108,10 +112,11 @@ class World:
         if self.on_asked:
             self.on_asked()
         addrs = {"0": self.master} if self.master else {}
-        return {
-            "topics": {"orders": [{"brokerName": "set-1", "queues": 2}]},
-            "brokers": {"set-1": {"addrs": addrs, "stateVersion": self.version}},
-        }
+        sets = {"set-1": {"addrs": addrs, "stateVersion": self.version}}
+        if self.two_sets:
+            sets["set-2"] = {"addrs": {"0": self.second.address}, "stateVersion": 1}
+        queues = [{"brokerName": name, "queues": 2} for name in sets]
+        return {"topics": {"orders": queues}, "brokers": sets}
 
     @asynccontextmanager
     async def another_client(self, **times: int) -> AsyncIterator[None]:
@@ -124,17 +129,27 @@ class World:
             self.client.close()
             self.client = first
 
-    def new_client(self, **times: int) -> Client:
+    def new_client(self, overall: Overall = overall, **times: int) -> Client:
         servers = ["127.0.0.1:9", self.nameserver.address]  # nobody listens at the first
-        return Client(Settings.of({"namesrvAddr": servers, **TIMES, **times}))
+        return Client(Settings.of({"namesrvAddr": servers, **TIMES, **times}), overall)
 
     def elect(self, broker: Broker) -> None:
         self.master, self.version = broker.address, self.version + 1
 
-    def send(self, body: bytes = b"body") -> "asyncio.Future[Result]":
+    def send(
+        self, body: bytes = b"body", queue: int | range | None = 1
+    ) -> "asyncio.Future[Result]":
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self.client.producer.send("orders", 1, b"key", body, result.set_result)
+        self.client.producer.send("orders", queue, b"key", body, result.set_result)
         return result
+
+    async def warm(self) -> None:
+        """Both masters are connected, so that the producer has a choice."""
+        self.two_sets = True
+        self.client.routes.refresh()
+        await until(lambda: self.client.routes.place("orders", 3) is not None)
+        for queue in (0, 2):
+            assert (await self.send(b"warm", queue)).outcome is Outcome.HAPPENED
 
 
 @asynccontextmanager
@@ -345,6 +360,65 @@ def test_sends_are_pipelined() -> None:
             slow, quick = it.send(b"slow"), it.send(b"quick")
             assert (await quick).outcome is Outcome.HAPPENED
             assert not slow.done()
+
+    run(test)
+
+
+def test_a_producer_that_selects_says_which_queue_it_was() -> None:
+    """Its number among all of the topic's queues, within the range that was given."""
+
+    async def test() -> None:
+        async with world() as it:
+            await it.warm()
+            found = [(await it.send(queue=range(3))).queue for _ in range(6)]
+            assert sorted(found) == [0, 0, 1, 1, 2, 2]
+            assert {(await it.send(queue=None)).queue for _ in range(4)} == {0, 1, 2, 3}
+            assert it.client.producer.selections == Selections()
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "outcome", "queues"),
+    [
+        (Status.IN_SYNC_REPLICAS_NOT_ENOUGH, Status.SUCCESS, Outcome.HAPPENED, {2, 3}),
+        (DROP, Status.SUCCESS, Outcome.HAPPENED, {2, 3}),
+        (Status.FLUSH_SLAVE_TIMEOUT, Status.SUCCESS, Outcome.HAPPENED, {2, 3}),
+        (Status.FLUSH_SLAVE_TIMEOUT, Status.MESSAGE_ILLEGAL, Outcome.UNKNOWN, {-1}),
+        (DROP, Status.MESSAGE_ILLEGAL, Outcome.UNKNOWN, {-1}),
+        (Status.SYSTEM_BUSY, Status.MESSAGE_ILLEGAL, Outcome.REFUSED, {-1}),
+    ],
+)
+def test_the_outcome_covers_a_detour(
+    first: Any, second: Status, outcome: Outcome, queues: set[int]
+) -> None:
+    """A retry goes to the other broker set at once; what the first attempt left open stays open."""
+
+    async def test() -> None:
+        async with world(retryAnotherBrokerWhenNotStoreOK=True) as it:
+            await it.warm()
+            it.first.script, it.second.script = [first], [second]
+            result = await it.send(queue=range(4))
+            assert len(it.first.bodies) == 2, "the first attempt"
+            assert (result.outcome, result.attempts) == (outcome, 2)
+            assert result.queue in queues
+            assert it.client.producer.selections.detours == 1
+
+    run(test)
+
+
+def test_a_client_that_believes_its_last_attempt_is_the_mutant() -> None:
+    """last-attempt-counts reports as refused what the first attempt may have stored."""
+
+    async def test() -> None:
+        async with world(retryAnotherBrokerWhenNotStoreOK=True) as it:
+            it.client.close()
+            flaw = MUTANTS["last-attempt-counts"].overall
+            it.client = it.new_client(retryAnotherBrokerWhenNotStoreOK=True, overall=flaw)
+            it.client.start()
+            it.first.script = [Status.FLUSH_SLAVE_TIMEOUT, Status.MESSAGE_ILLEGAL]
+            result = await it.send()
+            assert (result.outcome, result.attempts) == (Outcome.REFUSED, 2)
 
     run(test)
 

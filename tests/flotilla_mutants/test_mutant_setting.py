@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from clusters.flotilla.client.outcomes import overall
 from clusters.flotilla_mutants import MUTANTS
 from clusters.hosts import _archive
 from clusters.hosts._simulated.machine import PROGRAMS
+from clusters.systems._flotilla_client import overall_of
 from clusters.systems._flotilla_layout import Layout, laid_out
 from clusters.systems._flotilla_profiles import settings
 from harness.contracts import CLIENT
@@ -46,6 +48,18 @@ def test_a_node_does_not_learn_that_it_is_a_mutant() -> None:
     for node in servers:
         assert sound.config(node, "/n") == mutant.config(node, "/n")
     assert sound.client(nodes) == mutant.client(nodes)
+
+
+def test_only_clients_learn_of_a_flaw_of_clients() -> None:
+    """Nodes run as ever; the client is given the name, and decides as the mutant does."""
+    nodes = laid_out({})
+    layout = Layout(nodes, settings(Trial(settings={"mutant": "last-attempt-counts"})), {"t": 4}, 1)
+    told = layout.client(nodes)
+    assert told["mutant"] == "last-attempt-counts"
+    assert overall_of(told) is MUTANTS["last-attempt-counts"].overall
+    sound = Layout(nodes, settings(Trial()), {"t": 4}, 1)
+    assert [layout.config(n, "/n") for n in nodes[:7]] == [sound.config(n, "/n") for n in nodes[:7]]
+    assert overall_of(sound.client(nodes)) is overall
 
 
 @pytest.mark.parametrize("wrong", ["no-unoin", "", 7])

@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from time import monotonic_ns
@@ -231,6 +231,46 @@ def test_ordered_means_one_at_a_time_on_a_queue_of_ones_own(tmp_path: Path) -> N
         rows = [r for r in run.of(F.SEND, Type.OK) if producer_of(r["value"]) == producer]
         assert {r["key"] for r in rows} == {producer}
         assert [r["offset"] for r in rows] == sorted(r["offset"] for r in rows)
+
+
+@dataclass
+class Selecting(Store):
+    """A store whose client selects the queue: each time the next one."""
+
+    def send_to_any(
+        self, topic: str, queues: int, key: bytes, body: bytes, done: Callable[[Completion], None]
+    ) -> None:
+        queue = self.sends % queues
+
+        def ended(completion: Completion) -> None:
+            known = queue if completion.type is Type.OK else NONE
+            done(replace(completion, queue=known))
+
+        self.send(topic, queue, key, body, ended)
+
+    def selections(self) -> Mapping[str, int]:
+        return {"detours": self.sends}
+
+
+def test_a_client_may_select_the_queue(tmp_path: Path) -> None:
+    """The invocation has no key; an acknowledgement has that of the queue with the message."""
+    kinds = (Type.OK, Type.FAIL, Type.OK, Type.INFO, Type.OK)
+    store = Selecting(outcome=lambda number: kinds[number % 5])
+    run = play(tmp_path, store, lambda: store.sends >= 100, client_selects=True)
+    for kind in (Type.INVOKE, Type.FAIL, Type.INFO):
+        assert {row["key"] for row in run.of(F.SEND, kind)} == {None}
+    acknowledged = {(r["key"], r["offset"]): r["value"] for r in run.of(F.SEND, Type.OK)}
+    assert {key for key, _ in acknowledged} == {0, 1, 2, 3}
+    read = {(r["key"], r["offset"]): r["value"] for r in run.messages(F.READ)}
+    assert acknowledged.items() <= read.items()
+    assert run.said("SELECTIONS") == [{"detours": store.sends}]
+
+
+def test_a_client_that_selects_can_keep_no_producers_order() -> None:
+    """Both options name the queue of a send."""
+    task = workload(Trial(load={"ordered": True, "client_selects": True}))
+    with pytest.raises(BadRequest, match=r"load\.client_selects"):
+        task.check_options()
 
 
 def test_a_damaged_body_is_reported_and_has_no_value(tmp_path: Path) -> None:

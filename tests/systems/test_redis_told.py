@@ -205,6 +205,7 @@ def test_settings_go_over_the_profiles() -> None:
         ({"nodes": {"nameserver": 1}}, UnknownName, "role 'nameserver'"),
         ({"nodes": {"broker": 0}}, BadRequest, "nodes.broker must be"),
         ({"workload": "register"}, BadRequest, "no clients for the workload register"),
+        ({"load": {"client_selects": True}}, BadRequest, "no clients that select queues"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

@@ -10,8 +10,9 @@
     drained             the fresh reader and the group read the queue to its end
     drained reader      only the fresh reader did; `drained group`, `undrained reader` likewise
 
-`q1` anywhere in a line says that it is about queue 1, `[5..9]` when it happened (milliseconds), and
-`2.7` is value 7 of producer 2. The rows go through the real journal.
+`q1` anywhere in a line says that it is about queue 1, `any` in that of a send that its client
+selected the queue, `[5..9]` when it happened (milliseconds), and `2.7` is value 7 of producer 2.
+The rows go through the real journal.
 """
 
 import json
@@ -66,10 +67,12 @@ class Scribe:
         value, outcome = _value(words[0]), words[1]
         attempts = next((int(w[1:]) for w in words if re.fullmatch(r"x\d+", w)), 1)
         process = value >> 32
-        self.row(begin, process, Type.INVOKE, F.SEND, key, value)
+        selected = "any" in words
+        self.row(begin, process, Type.INVOKE, F.SEND, NONE if selected else key, value)
         kind, _, offset = outcome.partition("@")
         if kind != "open":
             at = int(offset) if offset else NONE
+            key = NONE if selected and kind != "ok" else key
             self.row(end, process, Type[kind.upper()], F.SEND, key, value, at, NONE, attempts)
 
     def poll(self, key: int, words: list[str], begin: int, end: int) -> None:

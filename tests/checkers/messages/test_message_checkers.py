@@ -8,6 +8,7 @@ import pytest
 from checkers import duplicates, linearizable, loss, offsets, order, phantom
 from harness.history import History
 from harness.journal import Journal
+from harness.operation import NONE
 from harness.trial import Trial
 from harness.verdict import Judgement, Result
 
@@ -499,3 +500,90 @@ def test_every_breakage_is_found_however_rows_are_spread(written: Any, crews: in
     assert convicts(judged("loss", history)) == {"LOST_ACKED": 1}
     assert convicts(judged("phantom", history)) == {"PHANTOM_REFUSED": 1}
     assert convicts(judged("duplicates", history)) == {"DUPLICATED": 1}
+
+
+# ------------------------------------------------------------------- queues that clients select
+
+SELECTED = """
+    send 1 ok@0 any
+    send 2 ok@0 q1 x2 any
+    send 3 info x3 any
+    send 4 fail x2 any
+    send 5 ok@1 any
+    poll 1@0 5@1
+    poll 2@0 3@1 q1
+    read 1@0 5@1
+    read 2@0 3@1 q1
+    drained
+    drained q1
+"""
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+@pytest.mark.parametrize("crews", [1, 3])
+def test_a_send_whose_queue_is_known_when_it_ends_is_sound(
+    written: Any, checker: str, crews: int
+) -> None:
+    """A send that was acknowledged at the first attempt is where it was acknowledged, whichever
+    queue that is."""
+    result = judged(checker, written(SELECTED, crews))
+    assert result.judgement is Judgement.VALID
+    assert not result.findings
+
+
+@pytest.mark.parametrize("crews", [1, 3])
+def test_a_detour_may_store_a_message_in_two_queues(written: Any, crews: int) -> None:
+    """The first attempt had been stored after all: at-least-once delivery permits that."""
+    text = SELECTED.replace("read 1@0 5@1", "read 1@0 5@1 2@2")
+    found = [judged(checker, written(text, crews)) for checker in CHECKERS]
+    assert [codes(result) for result in found if result.findings] == [{"DUPLICATED_BY_RETRY": 1}]
+    assert not any(map(convicts, found))
+
+
+@pytest.mark.parametrize("crews", [1, 3])
+def test_a_message_is_stored_twice_by_one_attempt_in_no_two_queues(
+    written: Any, crews: int
+) -> None:
+    """DUPLICATED: nothing but the servers can have stored it again."""
+    text = SELECTED.replace("read 1@0 5@1", "read 1@0 5@1 2@2").replace("q1 x2 any", "q1 any")
+    assert convicts(judged("duplicates", written(text, crews))) == {"DUPLICATED": 1}
+
+
+@pytest.mark.parametrize("crews", [1, 3])
+def test_the_copy_that_was_acknowledged_has_to_be_there(written: Any, crews: int) -> None:
+    """LOST_ACKED: the copy of an earlier attempt, in another queue, does not replace it."""
+    text = SELECTED.replace("read 2@0 3@1 q1", "read 3@1 q1")
+    assert convicts(judged("loss", written(text, crews))) == {"LOST_ACKED": 1}
+    text = text.replace("read 1@0 5@1", "read 1@0 5@1 2@2")
+    result = judged("loss", written(text, crews))
+    assert convicts(result) == {"LOST_ACKED": 1}
+    assert "of 1, the log has a copy that an earlier attempt left elsewhere" in (
+        result.findings[0].message
+    )
+    assert not judged("offsets", written(text, crews)).findings
+
+
+def test_nothing_is_lost_in_a_queue_that_was_not_read_to_its_end(written: Any) -> None:
+    """The queue that the copy of an earlier attempt is in says nothing about the other one."""
+    text = SELECTED.replace("read 1@0 5@1", "read 1@0 5@1 2@2").replace("drained q1", "")
+    assert not convicts(judged("loss", written(text.replace("read 2@0 3@1 q1", ""))))
+
+
+def test_queues_that_clients_select_keep_their_order(written: Any) -> None:
+    """REORDERED: the later one was sent only after the first had been acknowledged."""
+    text = SELECTED.replace("send 1 ok@0", "send 1 ok@1").replace("send 5 ok@1", "send 5 ok@0")
+    text = text.replace("1@0 5@1", "5@0 1@1")
+    assert convicts(judged("order", written(text))) == {"REORDERED": 1}
+    wrong = SELECTED.replace("read 1@0 5@1", "read 1@0 5@1 4@2")
+    assert convicts(judged("phantom", written(wrong))) == {"PHANTOM_REFUSED": 1}
+
+
+def test_what_clients_selected_is_counted(written: Any) -> None:
+    """The counters of all client processes are added up."""
+    history = written(SELECTED)
+    journal = Journal(history.run.journal, "notes", "client-2")
+    for t in (1, 2):
+        journal.append((t, NONE, NONE, 'SELECTIONS {"detours": 3, "avoided": 0}'))
+    journal.close()
+    stats = judged("duplicates", History.open(history.run)).stats
+    assert (stats["detours"], stats["avoided"]) == (6, 0)

@@ -139,7 +139,8 @@ def test_a_block_with_nothing_to_tell_is_told_the_same(
     """The short way gives the answer of the long one, and is not taken when one message is odd."""
     scope = Scope(frozenset({0}), {0: 1}, replicas=replicas, groups={8: 0})
     clean = Seen.INVOKED | Seen.ACKED | Seen.READ | Seen.POLLED | Seen.STORED | 1 << GROUP_BIT
-    block = {"flags": np.full(BLOCK, clean, np.uint64), "place": np.arange(1, BLOCK + 1)}
+    places = np.arange(1, BLOCK + 1)
+    block = {"flags": np.full(BLOCK, clean, np.uint64), "place": places, "acked": places}
     block["flags"][5] |= np.uint64(Seen.RETRIED)
     told = _survey.report_on(3, block, scope)
     odd = {**block, "flags": block["flags"].copy()}
