@@ -94,8 +94,8 @@ function drawLog() {
     return row;
   }));
   const all = rows.length === data.log.length ? "" : ` of ${data.log.length.toLocaleString("en")}`;
-  const thin = data.told > data.log.length ? `, thinned out from ${data.told.toLocaleString("en")} of the run` : "";
-  const cut = rows.length > rowsShown ? `; the first ${rowsShown} are shown, look closer for more` : "";
+  const thin = data.told > data.log.length ? `, sampled from ${data.told.toLocaleString("en")} in the run` : "";
+  const cut = rows.length > rowsShown ? `; the first ${rowsShown} are shown, zoom in for more` : "";
   $("log-count").textContent = `${rows.length.toLocaleString("en")}${all} events in view${thin}${cut}`;
 }
 
@@ -103,7 +103,7 @@ function drawLog() {
 
 function select(id) {
   view.select = id && exists(id) ? id : "";
-  say(view.select ? `Selected: ${selectedWords()}` : "Nothing is selected; all is shown.");
+  say(view.select ? `Selected: ${selectedWords()}` : "Selection cleared.");
   refresh(true);
 }
 

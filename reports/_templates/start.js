@@ -240,7 +240,7 @@ function offerFunctions() {
   const names = [...new Set(layers.map(layer => layer.f))];
   const calls = names.filter(name => !READS.includes(name));
   const option = (value, text) => Object.assign(document.createElement("option"), { value, textContent: text });
-  const all = calls.length ? calls.join(", ") : "none but reads";
+  const all = calls.length ? calls.join(", ") : "none (reads only)";
   const single = calls.length > 1 ? names : names.filter(name => READS.includes(name));
   $("functions").replaceChildren(option("", all), ...single.map(name => option(name, data.functions[name] || name)));
   $("pick").hidden = single.length === 0;
@@ -253,7 +253,7 @@ function offerFunctions() {
 
 // ---- light and dark
 
-const THEMES = { "": "as the system", light: "light", dark: "dark" };
+const THEMES = { "": "system", light: "light", dark: "dark" };
 const root = document.documentElement;
 
 function setTheme(name) {

@@ -92,4 +92,4 @@ def _selected(box: str) -> list[str]:
 def test_a_run_alone_has_none_to_be_compared_with() -> None:
     """Nor is it compared with itself."""
     answer = pages._choice([Row(RUNS[0], "valid")], [RUNS[0]], ())
-    assert b"fewer than two runs" in answer.body
+    assert b"At least two runs" in answer.body

@@ -230,7 +230,7 @@ def test_suites_are_matrices(runs: Path) -> None:
 def test_without_a_suite_the_page_says_how_to_get_one(runs: Path) -> None:
     """Runs by day are there all the same."""
     text = Page(site_lab.browser(runs).get("/suites").text).text
-    assert "No suite has been run into this folder yet: seatrial suite" in text
+    assert "No suite has been run in this folder yet. Run one with seatrial suite" in text
     assert "All runs, by day" in text
 
 
