@@ -77,9 +77,9 @@ PLUGIN = CheckerPlugin(
 def _reasons(history: History, groups: Groups, held: int) -> Iterator[Reason]:
     if groups.moves < 2 or not held:
         why = "no member of a group joined and took a queue, so no queue could be without an owner"
-        yield Reason("NO_MEMBERS", f"{why}; let the load last longer, or look into harness.log")
+        yield Reason("NO_MEMBERS", f"{why}; make the load longer, or see harness.log")
     elif not _has_final_phase(history):
-        why = "the final phase, in which every queue must find its owner, did not come to its end"
+        why = "the final phase, in which every queue must find its owner, did not finish"
         yield Reason("NO_FINAL_LOOK", f"{why}; let the run finish, or raise recover_within_s")
 
 
@@ -128,7 +128,7 @@ def _of_queue(
     for calm in _common(quiet(history.faults, load), present):
         for gap in _without(calm, owned):
             if gap.end - gap.begin > bound_ns:
-                why = f"no member owned it for {gap.length_s:.1f} s, while nothing was broken"
+                why = f"no member owned it for {gap.length_s:.1f} s, while no fault was active"
                 yield Breach(WITHOUT, gap.begin + bound_ns, NONE, key, why)
     if _has_final_phase(history) and not any(window.end > load.end for window in owned):
         why = "no member came to own it in the final phase, which all had joined"

@@ -42,11 +42,11 @@ INSTALLED, HIDDEN, MISSING, UNOBSERVED, IDLE, UNNOTICED = (
     "was hidden by another fault",
     "has no outcome",
     "was not observed",
-    "had no load inside",
-    "was not noticed by the cluster",
+    "saw no operations",
+    "was not detected by the cluster",
 )
 ADVICE = {
-    MISSING: ("FAULTS_MISSING", "look into harness.log for what stopped the nemesis"),
+    MISSING: ("FAULTS_MISSING", "see harness.log for what stopped the nemesis"),
     UNOBSERVED: (
         "FAULT_NOT_OBSERVED",
         "see each fault's `observation` in the report for what was observed instead",
@@ -149,7 +149,7 @@ def _proved(outcomes: tuple[Outcome, ...]) -> str:
         what = f"all {planned} planned faults" if planned > 1 else "the planned fault"
         return f"{what} took effect"
     told = f"{worth[INSTALLED]} of {planned} planned faults took effect"
-    return f"{told}, {worth[HIDDEN]} had no effect of their own" if worth[HIDDEN] else told
+    return f"{told}, {worth[HIDDEN]} {_plural(HIDDEN, worth[HIDDEN])}" if worth[HIDDEN] else told
 
 
 def _reasons(known: Facts, outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
@@ -157,7 +157,7 @@ def _reasons(known: Facts, outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
         yield from known.outline.cut_short  # what else is missing follows from that
         return
     if known.outline.interrupted:
-        yield Reason("INTERRUPTED", "The run was cut short; run it again and let it end")
+        yield Reason("INTERRUPTED", "The run was stopped early; run it again to the end")
     if known.outline.load is None:
         yield Reason("NO_LOAD", "The load never started; see harness.log for what happened before")
         return
@@ -165,9 +165,14 @@ def _reasons(known: Facts, outcomes: tuple[Outcome, ...]) -> Iterator[Reason]:
         yield Reason("NO_OPERATIONS", "No operation was invoked; check the load's options")
         return
     if known.answers.total(F.SEND, Type.OK) == 0 and known.answers.total(F.SEND, Type.INVOKE):
-        yield Reason("NO_OPERATIONS", "Nothing was acknowledged; was the cluster ever healthy?")
+        yield Reason(
+            "NO_OPERATIONS",
+            "No operation was acknowledged; check whether the cluster was ever healthy",
+        )
     if not _final_read(known):
-        yield Reason("NO_FINAL_READ", "No final read completed, so nothing can be called lost")
+        yield Reason(
+            "NO_FINAL_READ", "No final read completed, so it is not known whether messages are lost"
+        )
     yield from _fault_reasons(outcomes)
     yield from _stretch_reasons(known)
 
@@ -219,7 +224,7 @@ def _stretch_reasons(known: Facts) -> Iterator[Reason]:
         if first:
             yield Reason(
                 "NO_OK_BEFORE",
-                "Nothing was acknowledged before the first fault; begin the faults later",
+                "Nothing was acknowledged before the first fault; start the faults later",
             )
         elif last:
             yield Reason(
@@ -231,7 +236,7 @@ def _stretch_reasons(known: Facts) -> Iterator[Reason]:
                 "NO_OK_BETWEEN",
                 f"Nothing was acknowledged in the {stretch.length_s:.1f} s gap at "
                 f"{(stretch.begin - stretches[0].begin) / 1e9:.1f} s after the load began; "
-                "lengthen the recoveries",
+                "increase rhythm.recovery_s",
             )
 
 

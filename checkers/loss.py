@@ -195,7 +195,7 @@ def _skipped(found: Survey, evidence: Witness, phases: Mapping[str, int]) -> Ite
         yield Finding(
             "READ_SKIPPED",
             count,
-            f"a read of the whole queue left out {_acknowledged(count)} that every replica holds",
+            f"a read of the whole queue omitted {_acknowledged(count)} that every replica holds",
             "at-least-once",
             tuple(rows),
             _faults(evidence, rows),

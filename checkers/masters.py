@@ -69,7 +69,7 @@ PLUGIN = CheckerPlugin(
 MEANING = {
     "ELECTED_OUTSIDE": "a master was elected from outside the SyncStateSet",
     "ROUTE_WENT_BACK": "a nameserver showed an older master after a newer one",
-    "HEADLESS": "a silent master was not replaced in time",
+    "HEADLESS": "an unresponsive master was not replaced in time",
     "NEEDLESS_ELECTION": "an election was held while nothing was wrong",
 }
 

@@ -33,16 +33,16 @@ ALWAYS = "linearizable"  # no contract can waive it
 LOSS, ORDER, ONCE = "no-loss", "order-per-queue", "at-least-once"
 
 MEANINGS: Mapping[Code, tuple[str, str, str]] = {
-    Code.NOT_LINEARIZABLE: (ALWAYS, "contradiction", "that no order of its operations explains"),
+    Code.NOT_LINEARIZABLE: (ALWAYS, "contradiction", "that no order of the operations explains"),
     Code.PHANTOM_ELEMENT: (ALWAYS, "element", "that came out and had not been put in by then"),
     Code.DUPLICATE_ELEMENT: (ALWAYS, "element", "that was put in once and came out twice"),
     Code.ELEMENT_LOST: (LOSS, "element", "that was acknowledged and is lost"),
     Code.QUEUE_ORDER: (ORDER, "element", "that came out of its queue in the wrong order"),
-    Code.NOT_EMPTY: (ORDER, 'answer "empty"', "while there was something in the queue"),
-    Code.STALE_READ: (ALWAYS, "read", "that did not show what had been there before"),
+    Code.NOT_EMPTY: (ORDER, 'answer "empty"', "although the queue held an element"),
+    Code.STALE_READ: (ALWAYS, "read", "that did not show earlier elements"),
     Code.OFFSET_CONFLICT: (ALWAYS, "offset", "of a log that held two values"),
-    Code.LOG_HOLE: (ALWAYS, "offset", "of a log at which nothing can have been appended"),
-    Code.COUNTER_OUT_OF_RANGE: (ALWAYS, "read", "of a counter that no sum of what was added gives"),
+    Code.LOG_HOLE: (ALWAYS, "offset", "of a log at which no client can have appended"),
+    Code.COUNTER_OUT_OF_RANGE: (ALWAYS, "read", "of a counter that no sum of increments explains"),
     Code.LOCK_HELD_TWICE: (ALWAYS, "hold", "of a lock that another process held at the same time"),
     Code.LOCK_NOT_HELD: (ALWAYS, "release", "that succeeded although the lock was not held"),
     Code.LOCK_LOST: (ALWAYS, "hold", "of a lock that was lost before it was released"),
@@ -76,7 +76,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     stats |= {NOUNS[Kind(kind)]: count for kind, count in found.keys.items() if count}
     reasons = tuple(_reasons(found, history))
     if keys and not findings and not reasons:
-        stats["proved"] = f"{found.operations:,} operations on {keys:,} objects fit one order each"
+        stats["proved"] = f"{found.operations:,} operations on {keys:,} objects are linearizable"
     demands = {demand for demand, _, _ in MEANINGS.values()}
     decided = dict.fromkeys(sorted(demands), found.operations)
     return Result("objects", findings, reasons, stats, decided)
@@ -170,13 +170,13 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
     if not sum(found.keys.values()):
         yield Reason(
             "NO_OBJECTS",
-            "there is no operation on a queue, set, counter, lock or log, so nothing is proven",
+            "the history has no operation on a queue, set, counter, lock or log; nothing is proven",
         )
     if found.unread:
         yield Reason(
             "OBJECTS_NOT_READ",
-            f"{_unread(found.unread)} something that was acknowledged and never looked for "
-            "afterwards, so it may be lost; let every one be read, or drained, at the end",
+            f"{_unread(found.unread)} acknowledged elements that were never "
+            "looked for afterwards and may be lost; read or drain every object at the end",
         )
     unknown = {kind: keys for kind, keys in found.unknown.items() if keys}
     if unknown:
@@ -185,14 +185,14 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
         which = f"{kind} {_named(history, min(keys))}"
         yield Reason(
             "OBJECTS_NOT_DECIDED",
-            f"{count:,} objects were not decided, {which} among them: a value was put in twice, a "
-            "counter's steps differ, or a process went on after an unknown outcome; write each "
-            "value once, count in equal steps, give a process a new number after a time-out",
+            f"{count:,} objects were not decided, {which} among them: a value was added twice, a "
+            "counter's steps differ, or a process continued after an unknown outcome; write each "
+            "value once, count in equal steps, give a process a new number after a timeout",
         )
     doubtful = [name for name in found.counts if not _certain(name, history)]
     if doubtful:
         count = sum(found.counts[name] for name in doubtful)
         yield Reason(
             "OPERATIONS_UNRECORDED",
-            f"{count:,} contradictions may come from gaps in the record; run it again",
+            f"{count:,} contradictions may be caused by gaps in the recording; run it again",
         )

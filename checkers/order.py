@@ -72,7 +72,7 @@ STEPS = (
         ("skipped",),
         "POLL_SKIPPED",
         DELIVERY,
-        "a poll left out messages that other consumers received",
+        "a poll omitted messages that other consumers received",
     ),
     Wrong(
         ("went_back",),
@@ -96,7 +96,7 @@ STEPS = (
         ("sent_back",),
         "NONMONOTONIC_SEND",
         DEMAND,
-        "a later message of a transaction stands before an earlier one of the same queue",
+        "a later message of a transaction is stored before an earlier one of the same queue",
     ),
 )
 

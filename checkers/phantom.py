@@ -161,6 +161,6 @@ def _reasons(found: Survey, complete: bool) -> Iterator[Reason]:
     if found.count("never_sent") and not complete:
         yield Reason(
             "SENDING_UNRECORDED",
-            f"{found.count('never_sent'):,} messages came out whose sending is not recorded; the "
-            "history has gaps, so this may be the record's fault; run it again",
+            f"{found.count('never_sent'):,} messages were read whose send is not recorded; the "
+            "history has gaps, which may be the reason; run it again",
         )

@@ -53,7 +53,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     stats: dict[str, Any] = {"operations": found.operations, "keys": keys}
     stats |= {"searched": found.searched, "steps": found.steps}
     if not findings and not reasons:
-        stats["proved"] = f"{found.operations:,} operations on {_keys(keys)} fit one order each"
+        stats["proved"] = f"{found.operations:,} operations on {_keys(keys)} are linearizable"
     decided = dict.fromkeys((ALWAYS, "no-loss"), found.operations)
     return Result("registers", findings, reasons, stats, decided)
 
@@ -127,7 +127,7 @@ def _reasons(found: Found, history: History) -> Iterator[Reason]:
     if found.illegal and not history.complete:
         yield Reason(
             "OPERATIONS_UNRECORDED",
-            f"no order explains {_keys(len(found.illegal))}, but the record has gaps that may "
+            f"no order explains {_keys(len(found.illegal))}, but the recording has gaps that may "
             "explain it; run it again",
         )
 

@@ -214,8 +214,8 @@ def _unlike(looks: Sequence[Event]) -> Iterator[Finding]:
     ]
     rows = [{"at_s": round(t / 1e9, 3), **row} for t, row in unlike]
     if rows:
-        what = "1 look" if len(rows) == 1 else f"{len(rows):,} looks"
-        message = f"the logs of replicas held different bytes at {what} between faults"
+        what = "1 comparison" if len(rows) == 1 else f"{len(rows):,} comparisons"
+        message = f"the logs of replicas held different bytes in {what} between faults"
         spans = tuple((t, t) for t, _ in unlike)
         evidence = tuple(rows)[:MOST_LOOKS]
         yield Finding("DIGESTS_DIFFER", len(rows), message, INTEGRITY, evidence, spans=spans)

@@ -43,26 +43,26 @@ REMARKS = {
     Remark.UNSEEN_OWN: (
         "INTERNAL",
         UNCOMMITTED,
-        "did not see its own writes as it had made them",
-        "T{op} read {key} and did not see its own writes as it had made them",
+        "did not read its own writes",
+        "T{op} read {key} and did not read its own writes",
     ),
     Remark.SHUFFLED: (
         "INTERNAL",
         UNCOMMITTED,
-        "made appends that stand in another order",
-        "T{op} appended {value} to {key} later than what follows it there, which is T{op}'s, too",
+        "made appends that are in the list in another order",
+        "T{op} appended {value} to {key} after its own element that follows it there",
     ),
     Remark.PHANTOM: (
         "PHANTOM_VALUE",
         UNCOMMITTED,
-        "was read and had never been written",
+        "was read but never written",
         "T{op} read {value} of {key}, which was never written",
     ),
     Remark.DUPLICATE: (
         "DUPLICATE_ELEMENT",
         UNCOMMITTED,
         "was twice in its list",
-        "T{op} read {key} with {value} in it twice, which was appended once",
+        "T{op} read {key} with {value} twice, which was appended once",
     ),
     Remark.ABORTED: (
         "G1A",
@@ -85,19 +85,19 @@ REMARKS = {
     Remark.LOST_OWN: (
         "LOST_APPEND",
         COMMITTED,
-        "was seen by its own transaction, and is missing from what others read",
-        "T{op} appended {value} to {key} and read it there; others read {key} on without it",
+        "was read by its own transaction, but is missing in the reads of others",
+        "T{op} appended {value} to {key} and read it; others read later elements without it",
     ),
     Remark.READ_TWICE: (
         "INTERNAL",
         SNAPSHOT,
         "read one object twice and in two states",
-        "T{op} read {key} in two states, and had not changed it in between",
+        "T{op} read {key} in two states without changing it in between",
     ),
     Remark.LOST_UPDATE: (
         "LOST_UPDATE",
         SNAPSHOT,
-        "replaced a version that another, which had read the same one, had replaced",
+        "replaced a version that another transaction had also read and replaced",
         "T{op} and T{other} both read the same version of {key}, and both replaced it",
     ),
 }
@@ -203,12 +203,12 @@ def _reasons(found: Gathered, complete: bool) -> Iterator[Reason]:
         yield Reason(
             "VALUES_NOT_UNIQUE",
             f"{count:,} objects were written the same value twice, so it is not known which "
-            "write a read saw; they were not judged; write each value once",
+            "write a read saw; they were not checked; write each value once",
         )
     count, _ = roots(found.remarks, Remark.PHANTOM)
     if count and not complete:
         yield Reason(
             "WRITING_UNRECORDED",
-            f"{count:,} values were read whose writing is not recorded; the history has gaps, so "
+            f"{count:,} values were read whose write is not recorded; the history has gaps, so "
             "the record may be incomplete; run it again",
         )

@@ -174,8 +174,8 @@ def make_room(runs: Path, cap: float) -> None:
             return
     if kept := [folder for folder in folders if folder.name in wanted]:
         print(
-            f"seatrial: the runs take {total / 1e9:.2f} GB, more than {CAP_VARIABLE} allows; kept "
-            f"are {len(kept)} that ended not as a suite expected",
+            f"seatrial: the runs take {total / 1e9:.2f} GB, more than {CAP_VARIABLE} allows; "
+            f"{len(kept)} runs with an unexpected verdict in a suite are kept",
             file=sys.stderr,
         )
 

@@ -52,7 +52,7 @@ ADVICE = {
     "fewer clients for each key.",
     "NO_OBJECTS": "See whether the history is of this kind.",
     "OBJECTS_NOT_DECIDED": f"{UNIQUE} Count in equal steps; give a process a new number after a "
-    "time-out.",
+    "timeout.",
     "OPERATIONS_UNRECORDED": RUN_AGAIN,
     "RECOVERY_UNRECORDED": RUN_AGAIN,
     "SENDING_UNRECORDED": RUN_AGAIN,

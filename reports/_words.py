@@ -132,7 +132,7 @@ def moment(text: Any) -> str:
 def standing_of(finding: Finding) -> str:
     """What a finding means for the verdict."""
     if finding.excused:
-        return f"breaks ({finding.excused:,} of {finding.count:,} excused)"
+        return f"violates ({finding.excused:,} of {finding.count:,} excused)"
     return ("violates", "permitted by this trial's contract:", "informs")[rank(finding)]
 
 
