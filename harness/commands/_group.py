@@ -68,8 +68,8 @@ def _completed(command: click.Command) -> click.Command:
 )
 @click.version_option(version("seatrial"), prog_name="seatrial")
 def seatrial() -> None:
-    """Put a replicated message system through sea trials: raise a real cluster, load it, break it,
-    and prove what was lost, reordered or torn."""
+    """Test a replicated message system: start a cluster, apply load, inject faults,
+    and check what was lost, reordered or corrupted."""
 
 
 _completed(seatrial)

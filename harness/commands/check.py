@@ -5,7 +5,7 @@ import click
 from harness.options import SPARK
 
 
-@click.command("check", short_help="Judge a stored run again.")
+@click.command("check", short_help="Check a stored run again.")
 @click.argument("folder", type=click.Path(), metavar="DIR")
 @click.option("--json", "as_json", is_flag=True, help="Only the verdict, as JSON.")
 @SPARK

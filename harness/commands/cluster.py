@@ -18,9 +18,9 @@ DIR = click.option(
 )
 
 
-@click.group("cluster", short_help="Raise a system on any hosts and leave it running.")
+@click.group("cluster", short_help="Start a cluster and leave it running.")
 def command() -> None:
-    """Raise a system on any hosts and leave it running, to look at it.
+    """Start a cluster on any hosts and leave it running.
 
     On local hosts `up` stays in the foreground, because those die with the command.
     """

@@ -14,7 +14,7 @@ from harness.options import Pairs, merged, runs_option
 HOSTS, RUNS = "local", Path("runs")
 
 
-@click.command("doctor", short_help="Say what this machine can do, and what fixes the rest.")
+@click.command("doctor", short_help="Check this machine; print commands that fix it.")
 @click.option("--hosts", default=HOSTS, help="The kind of hosts to ask about.")
 @click.option(
     "--bed", type=Pairs(), multiple=True, show_default="none", help="An option of the hosts."

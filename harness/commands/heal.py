@@ -8,7 +8,7 @@ from harness.errors import BadRequest
 from harness.options import runs_option
 
 
-@click.command("heal", short_help="Undo what a crashed run left behind.")
+@click.command("heal", short_help="Clean up after a crashed run.")
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[DIR]")
 @click.option("--all", "every", is_flag=True, help="Every run below --runs.")
 @runs_option("The folder of the runs.")

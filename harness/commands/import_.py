@@ -11,7 +11,7 @@ from harness.options import Words
 MOST_SAID = 5
 
 
-@click.command("import", short_help="Bring in a history that another tool recorded.")
+@click.command("import", short_help="Import a history recorded by another tool.")
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--as", "name", required=True, metavar="FORMAT", help="`seatrial list importers`.")
 @click.option(
@@ -25,17 +25,17 @@ MOST_SAID = 5
     "--initial",
     metavar="VALUE",
     show_default="nothing",
-    help="What registers held at first, as FILE writes it.",
+    help="Initial value of registers, as FILE writes it.",
 )
 @click.option(
     "--contract",
     type=Words(),
     metavar="WORDS",
     show_default="everything",
-    help="What is demanded: no-loss,at-least-once of a queue without an order, no-loss of one that"
+    help="Demands: no-loss,at-least-once of a queue without an order, no-loss of one that"
     " may also deliver twice, snapshot-isolation of transactions.",
 )
-@click.option("--json", "as_json", is_flag=True, help="What was imported, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     file: Path,
     name: str,

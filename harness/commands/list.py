@@ -26,7 +26,7 @@ def kind_named(word: str) -> str:
     raise UnknownName("kind", word, KINDS)
 
 
-@click.command("list", short_help="Name plug-ins, and bundled trials, plans and suites.")
+@click.command("list", short_help="List plug-ins, trials, plans and suites.")
 @click.argument("kinds", nargs=-1)
 @click.option("--verify", is_flag=True, help="Faults: inject and heal each, on a small cluster.")
 @click.option("--faults", type=Words(), show_default="all", help="Only these, with --verify.")
@@ -34,7 +34,7 @@ def kind_named(word: str) -> str:
 @click.option(
     "--bed", type=Pairs(), multiple=True, show_default="none", help="An option of the hosts."
 )
-@click.option("--system", default="flotilla", help="What is broken.")
+@click.option("--system", default="flotilla", help="System under test.")
 @click.option(
     "--set",
     "settings",

@@ -6,11 +6,11 @@ from harness.errors import BadRequest
 from harness.options import Words
 
 
-@click.command("report", short_help="Write the reports of a judged run.")
+@click.command("report", short_help="Write the reports of a checked run.")
 @click.argument("folder", type=click.Path(), metavar="DIR")
 @click.option("--format", "formats", type=Words(), default="page", help="`seatrial list reports`.")
 def command(folder: str, formats: tuple[str, ...]) -> int:
-    """Write the reports of the run in DIR from its verdict.json, which stays as it is."""
+    """Write the reports of the run in DIR from its verdict.json, which does not change."""
     if not formats:
         raise BadRequest("--format names no report; name some, or leave it out for the page")
     from harness.openable import stored_run

@@ -49,7 +49,7 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         "--system",
         show_default=Trial.system,
         shell_complete=names_of("system"),
-        help="What is tested.",
+        help="System under test.",
     ),
     click.option("--profile", show_default=PROFILES, help="A named configuration of the system."),
     click.option(
@@ -103,7 +103,7 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         "--seed",
         type=click.IntRange(min=0),
         show_default=str(Trial.seed),
-        help="Every random choice comes from it.",
+        help="Seed of all random choices.",
     ),
     click.option(
         "--duration",
@@ -148,10 +148,13 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         type=Words(),
         show_default="the workload's",
         shell_complete=names_of("checker"),
-        help="What judges the run.",
+        help="Checkers to run.",
     ),
     click.option(
-        "--contract", type=Words(), show_default=", ".join(DEMANDS), help="What the trial demands."
+        "--contract",
+        type=Words(),
+        show_default=", ".join(DEMANDS),
+        help="Demands that decide the verdict.",
     ),
     click.option(
         "--claims",
@@ -199,7 +202,7 @@ def _fields(flags: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in {**flags, **tables}.items() if v is not None and v != {}}
 
 
-@click.command("run", short_help="Raise a cluster, load it, break it, judge it.")
+@click.command("run", short_help="Run a trial: cluster, load, faults, verdict.")
 @click.argument(
     "what", default="", metavar="[TRIAL | WORKLOAD]", shell_complete=names_of("workload")
 )

@@ -11,7 +11,7 @@ from harness.options import runs_option
 SIMULATED_S, REAL_S = 25.0, 150.0  # for one mutant and the sound build, about
 
 
-@click.command("selftest", short_help="Catch every planted bug, and blame no sound build.")
+@click.command("selftest", short_help="Check that all planted bugs are detected.")
 @click.argument("names", nargs=-1, metavar="[MUTANT]...")
 @click.option("--quick", is_flag=True, help="Only the few that take the least time.")
 @click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Worker processes.")

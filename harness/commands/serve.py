@@ -7,7 +7,7 @@ import click
 from harness.options import RUNS_VARIABLE, Words
 
 
-@click.command("serve", short_help="Look at runs in a browser.")
+@click.command("serve", short_help="Browse runs in a web browser.")
 @click.argument(
     "runs",
     type=click.Path(path_type=Path),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from harness.shrinking import Patience
 
 
-@click.command("shrink", short_help="Reduce a failing run to what matters.")
+@click.command("shrink", short_help="Minimize a failing run.")
 @click.argument("folder", type=click.Path(), metavar="DIR")
 @click.option(
     "--within", "--time", "within_s", type=Duration(), default="5m", help="End after so long: 5m."
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "--luck",
     type=click.IntRange(1, 1000),
     default=8,
-    help="Chances of a candidate, and further tries of what is left on real hosts.",
+    help="Tries of each candidate, and of the result, on real hosts.",
 )
 @click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Simulated worlds at once.")
 @runs_option()

@@ -17,7 +17,7 @@ DURATION_S = 40.0
 FIXED = {"hosts", "seed", "name", "short_faults", "rhythm", "compare_replicas"}
 
 
-@click.command("simulate", short_help="Carry out thousands of seeds in simulated worlds.")
+@click.command("simulate", short_help="Run thousands of seeds in simulated worlds.")
 @click.argument("what", default="", metavar="[TRIAL.toml | WORKLOAD]")
 @click.option("--seeds", type=Seeds(), default="1..100", help="Which: 1..100.")
 @click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Worker processes.")
