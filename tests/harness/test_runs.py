@@ -104,7 +104,7 @@ def test_what_a_suite_found_wrong_makes_no_room(
     assert capsys.readouterr().err == ""
     make_room(tmp_path, 500_000)
     assert [name for name in names if (tmp_path / name).exists()] == [names[0], names[2]]
-    assert "SEATRIAL_RUNS_CAP_GB allows; kept are 2 of which" in capsys.readouterr().err
+    assert "CAP_GB allows; 2 runs with an unexpected verdict" in capsys.readouterr().err
 
 
 def test_a_run_is_held_before_its_folder_is_a_runs(
