@@ -168,6 +168,13 @@ duration_s = {duration_s}
 load = {{ rate = 10 }}
 settings = {{ timeScale = 0.1 }}
 nodes = {{ controller = 1, client = 1 }}
+short_faults = true
+
+[[fault]]
+kind = "pause"
+at_s = 0.1
+for_s = 0.1
+target = "one nameserver"
 """
 
 
