@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -70,15 +71,30 @@ def test_a_seed_that_fails_can_be_repeated(seatrial: Script, tmp_path: Path) -> 
     assert again.failure
 
 
+@contextmanager
+def endless(runs: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A campaign of very many seeds, of which the first is done. It ends with the block."""
+    arguments = ["simulate", "--seeds", "1..9999", "--duration", "3s", "--runs", str(runs)]
+    with subprocess.Popen(
+        [SEATRIAL, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        try:
+            assert running.stderr
+            assert any(" of 9,999 seeds" in line for line in running.stderr)
+            yield running
+        finally:
+            if running.poll() is None:
+                os.killpg(running.pid, signal.SIGKILL)
+
+
 @pytest.mark.bed
 def test_ctrl_c_ends_it_with_what_is_done(tmp_path: Path) -> None:
     """Soon, and what is done counts: it is told and noted. Undecided, for nothing failed."""
-    arguments = ["simulate", "--seeds", "1..9999", "--duration", "3s", "--runs", str(tmp_path)]
-    with subprocess.Popen(
-        [SEATRIAL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as running:
-        assert running.stderr
-        assert "of 9,999 seeds" in running.stderr.readline()  # the first of them is done
+    with endless(tmp_path) as running:
         running.send_signal(signal.SIGINT)
         out, _ = running.communicate(timeout=60)
     assert running.returncode == 2
@@ -117,16 +133,7 @@ def test_killed_it_goes_on_where_it_was(seatrial: Script, tmp_path: Path) -> Non
 @pytest.mark.bed
 def test_stopped_by_all_and_again_it_is_noted(tmp_path: Path) -> None:
     """SIGTERM to the whole group, then a closed terminal: no seed is lost, and all is noted."""
-    arguments = ["simulate", "--seeds", "1..9999", "--duration", "3s", "--runs", str(tmp_path)]
-    with subprocess.Popen(
-        [SEATRIAL, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as running:
-        assert running.stderr
-        running.stderr.readline()
+    with endless(tmp_path) as running:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             os.killpg(running.pid, number)
         out, _ = running.communicate(timeout=60)

@@ -284,7 +284,9 @@ def test_every_name_of_openchaos_and_jepsen_is_known() -> None:
 
 def test_unknown_kinds_list_ours_and_the_aliases() -> None:
     """Somebody who comes from OpenChaos finds the names that are known."""
-    with pytest.raises(UnknownName, match=r"did you mean major-cpu-high\?.*`seatrial list faults` names all"):
+    with pytest.raises(
+        UnknownName, match=r"did you mean major-cpu-high\?.*`seatrial list faults` names all"
+    ):
         _plan.check_kinds(["kill", "major-cpu-hgih"])
 
 
