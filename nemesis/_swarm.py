@@ -15,7 +15,6 @@ from random import Random
 from typing import Any
 
 from harness import registry
-from harness.claims import claims_in_force
 from harness.contracts import CLIENT, Node, PlannedFault
 from harness.errors import BadRequest
 from harness.trial import Trial
@@ -114,6 +113,8 @@ def _weather(
 def claimed(trial: Trial) -> tuple[str, ...]:
     """Return the usual kinds that the trial claims to survive wherever they hit, and those that
     may break nothing, which need no claim."""
+    from harness.claims import claims_in_force  # with pyarrow, which a node does not have
+
     claims = claims_in_force(trial)
     return tuple(
         kind
