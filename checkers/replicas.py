@@ -77,6 +77,7 @@ PLUGIN = CheckerPlugin(
     check=check,
     findings=frozenset({"DIGESTS_DIFFER", "EPOCHS_DIFFER", "REPLICAS_DIFFER"}),
     decides=frozenset({"integrity"}),
+    compares=True,
     reasons=frozenset({"NOTHING_COMPARED", "REPLICAS_NOT_COMPARED"}),
     cut_short=frozenset({"REPLICAS_NOT_COMPARED"}),
     needs_clocks=False,

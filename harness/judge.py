@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from harness import registry
 from harness.claims import Unclaimed, unclaimed_faults
 from harness.clocks import DOUBTFUL, doubts, undated
+from harness.dealing import replica_groups
 from harness.demands import DEMANDS, ISOLATION
 from harness.errors import BedFailed, Unfetched
 from harness.history import History
@@ -202,7 +203,9 @@ def unchecked(results: Sequence[Result], history: History, trial: Trial) -> Iter
     A demand applies to a workload if one of the workload's own checkers decides it. Where the run
     has other reasons, they say why there was nothing to decide on.
     """
-    own = own_checkers(history, trial)
+    sizes = Counter(replica_groups(history.names).values()).values()
+    copies = "imported" in history.state or max(sizes, default=0) > 1
+    own = [c for c in own_checkers(history, trial) if copies or not registry.checker(c).compares]
     applies = frozenset().union(*map(decides, own))
     words = sorted(filter(trial.demands, applies - set(ISOLATION)))
     words += [trial.isolation] if applies & set(ISOLATION) else []

@@ -28,6 +28,8 @@ class CheckerPlugin(Plugin):
     unobserved    those of its reasons that say that planned faults were not seen to take effect
     spacing       those of its reasons that say that faults left no time between them
     decides       demands of the contract that hold if it finds nothing and gives no reason
+    compares      it compares copies of a replica group: where each group has one node, it decides
+                  nothing, and need not be asked
     needs_clocks  its findings rest on which of two nodes' events came first
     """
 
@@ -41,4 +43,5 @@ class CheckerPlugin(Plugin):
     standstill: frozenset[str] = frozenset()
     unobserved: frozenset[str] = frozenset()
     spacing: frozenset[str] = frozenset()
+    compares: bool = False
     needs_clocks: bool = True

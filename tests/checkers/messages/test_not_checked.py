@@ -102,3 +102,14 @@ def test_a_checker_that_gives_a_reason_has_said_why(written: Callable[..., Histo
     assert not list(judge.unchecked([replace(own, reasons=(why,)), other], history, trial))
     uncounted: Any = replace(own, decided={})
     assert not list(judge.unchecked([uncounted, other], history, trial))
+
+
+def test_a_system_of_one_copy_need_not_compare_copies(written: Callable[..., History]) -> None:
+    """Where each replica group has one node, no demand rests on comparing what they hold."""
+    history = written(WHOLE)
+    trial = Trial(workload="set", checkers=("objects", "recovery"), contract=())
+    for nodes, named in ((1, False), (2, True)):
+        roles = {f"broker-{n}": "broker" for n in range(nodes)}
+        several = replace(history, names={**history.names, "roles": roles})
+        reasons = judge.unchecked([Result("objects")], several, trial)
+        assert any("replicas" in reason.message for reason in reasons) is named
