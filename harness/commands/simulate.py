@@ -81,7 +81,6 @@ def command(
     campaign.refuse()
     each_s = likely_s(replace(asked.trial, hosts="simulated"))
     total_s = len(seeds) * each_s / min(jobs, os.cpu_count() or 1)
-    announce(min(total_s, within_s or total_s), many(len(seeds), "seed"))
     writable(runs)
     with (
         appended(summary) as append,
@@ -89,6 +88,7 @@ def command(
         checkpointed(campaign.key, edition(), runs) as checkpoint,
         ExitStack() as at_last,
     ):
+        announce(min(total_s, within_s or total_s), many(len(seeds), "seed"))
         with Watched() as watch:
             course = conduct(campaign, runs, watch, checkpoint=checkpoint)
         total = summed(course, runs)

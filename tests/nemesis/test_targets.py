@@ -99,7 +99,7 @@ def test_a_part_that_nobody_plays_means_nobody(world: Any) -> None:
 
 def test_unknown_names_list_the_known(world: Any) -> None:
     """A typing error is told with the nearest name."""
-    with pytest.raises(UnknownName, match=r"'mastre' \(did you mean master\?\).*broker-1"):
+    with pytest.raises(UnknownName, match=r"'mastre' \(did you mean master\?\)"):
         _targets.check("one mastre", world.bed.nodes)
     with pytest.raises(BadRequest, match="selector is empty"):
         _targets.check(" , ", world.bed.nodes)
