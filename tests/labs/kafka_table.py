@@ -26,7 +26,7 @@ from harness.verdict import Result
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SAMPLED = (_survey, _logbook, _witness, offsets, phantoms, loss)  # they show the first few
+SAMPLED = (_survey, _logbook, _witness, linearizable, loss, offsets, order, phantoms)
 CHECKERS = (loss, phantoms, duplicates, offsets, order, linearizable)
 CLASSES = {
     *("LOST_ACKED", "UNSEEN_ACKED", "TXN_TORN", "OFFSET_CONFLICT", "OFFSET_MOVED", "DUPLICATED"),
