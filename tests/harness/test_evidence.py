@@ -193,4 +193,4 @@ def test_where_nothing_can_be_written_down_it_is_said(tmp_path: Path) -> None:
         broken = Checkpoint(tmp_path / "x.part", full, ())
         course = conduct(campaign(2), tmp_path, lambda course: None, Sow(), broken)
     assert len(course.rows) == 2
-    assert "could not be written down at once: No space left" in shown(course, tmp_path)
+    assert "could not be recorded at once: No space left" in shown(course, tmp_path)

@@ -262,8 +262,8 @@ def test_without_any_key_all_is_about_one_object(imported: Import, what: str) ->
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        (("a invoke send q", "a ok send q - - 0"), "line 8: value is absent, and send says"),
-        (("a invoke send - m3", "a ok send - - - 2"), "line 8: key is absent, and send says"),
+        (("a invoke send q", "a ok send q - - 0"), "line 8: value is absent, and send proves"),
+        (("a invoke send - m3", "a ok send - - - 2"), "line 8: key is absent, and send proves"),
         (
             ("b invoke poll", "b ok poll q - - 0 0", "b ok poll"),
             "line 9: value is absent, and poll",
