@@ -63,7 +63,9 @@ def test_a_second_ctrl_c_stops_at_once(cut_off) -> None:
     command.signal(signal.SIGINT)
     voyage = command.end()
     assert voyage.code == 2, voyage.words
-    assert voyage.err.strip().splitlines()[-1] == "seatrial: stopped before there was a verdict"
+    last = voyage.err.strip().splitlines()[-1]
+    assert last.startswith("seatrial: stopped before there was a verdict; the recorded run is in ")
+    assert last.endswith(f"check {voyage.run}")
     assert "Traceback" not in voyage.err
     sailing.wait(lambda: not belongings.left(), STOPPED_WITHIN_S, f"{belongings.left()} ending")
     checked = sailing.seatrial("check", voyage.run, "--json", runs=voyage.runs)
