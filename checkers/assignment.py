@@ -19,7 +19,7 @@ from checkers.metadata import MEANING as OF_LOCKS
 from checkers.metadata import TWICE, of_lock, stretches
 from harness.contracts import CheckerPlugin
 from harness.history import History
-from harness.intervals import Window, quiet
+from harness.intervals import Window, merged, quiet
 from harness.operation import NONE, F, Type
 from harness.remarks import FINAL_PHASE
 from harness.trial import Trial
@@ -99,7 +99,7 @@ def _groups(history: History, found: Changes) -> Groups:
         for did in row:
             last[did.process] = max(last.get(did.process, 0), did.ended or did.begun)
     moves = found.of(F.JOIN, F.LEAVE)
-    present = {found.name(key): _union(_stays(row, last)) for key, row in moves.items()}
+    present = {found.name(key): merged(_stays(row, last)) for key, row in moves.items()}
     return Groups(locks, present, sum(map(len, moves.values())))
 
 
@@ -120,7 +120,7 @@ def _of_queue(
 ) -> Iterator[Breach]:
     row = found.of_key.get(key, ())
     yield from of_lock(row)
-    owned = _union(Window(begin, end) for begin, end, _ in stretches(row))
+    owned = merged(Window(begin, end) for begin, end, _ in stretches(row))
     phases = history.phases()
     if "load" not in phases or "drain" not in phases:
         return
@@ -133,16 +133,6 @@ def _of_queue(
     if _has_final_phase(history) and not any(window.end > load.end for window in owned):
         why = "no member came to own it in the final phase, which all had joined"
         yield Breach(WITHOUT, load.end, NONE, key, why)
-
-
-def _union(windows: Iterable[Window]) -> list[Window]:
-    merged: list[Window] = []
-    for window in sorted(windows, key=lambda w: (w.begin, w.end)):
-        if merged and window.begin <= merged[-1].end:
-            merged[-1] = Window(merged[-1].begin, max(merged[-1].end, window.end))
-        else:
-            merged.append(window)
-    return merged
 
 
 def _common(some: Iterable[Window], others: Sequence[Window]) -> Iterator[Window]:

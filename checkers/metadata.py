@@ -5,8 +5,8 @@ somebody deletes it (`METADATA_LOST`), one whose deletion was acknowledged does 
 Each topic is changed by one process, so its last acknowledged change says what must be there. One
 key may have many topics, which its operations' values tell apart. A change of unknown outcome may
 happen at any later time and excuses what it would bring about. A lock is held for certain from the
-moment its holder knows of it until the lease that he was told of ends,
-counted from when he asked, or until he asks to give it back; the shortest overlap of two convicts.
+moment its holder knows of it until its lease ends, counted from the request, or until the holder
+requests to give it back; the shortest overlap of two convicts.
 Group offsets are the checker `groups`'s. With gaps among the operations nobody is convicted, since
 a change that is missing explains whatever is seen.
 """

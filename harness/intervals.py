@@ -148,7 +148,7 @@ def quiet(faults: Iterable[FaultInterval], load: Window) -> tuple[Window, ...]:
     """
     stretches: list[Window] = []
     at = load.begin
-    for busy in _merged(_touched(fault, load) for fault in faults if fault.begin is not None):
+    for busy in merged(_touched(fault, load) for fault in faults if fault.begin is not None):
         stretches.append(Window(at, max(at, busy.begin)))
         at = max(at, busy.end)
     return (*stretches, Window(at, max(at, load.end)))
@@ -171,14 +171,15 @@ def _touched(fault: FaultInterval, load: Window) -> Window:
     return Window(begin, max(begin, ended if ended is not None else load.end))
 
 
-def _merged(windows: Iterable[Window]) -> Sequence[Window]:
-    merged: list[Window] = []
+def merged(windows: Iterable[Window]) -> Sequence[Window]:
+    """Return the windows in order of time, those that meet or overlap as one."""
+    found: list[Window] = []
     for window in sorted(windows, key=lambda w: (w.begin, w.end)):
-        if merged and window.begin <= merged[-1].end:
-            merged[-1] = Window(merged[-1].begin, max(merged[-1].end, window.end))
+        if found and window.begin <= found[-1].end:
+            found[-1] = Window(found[-1].begin, max(found[-1].end, window.end))
         else:
-            merged.append(window)
-    return merged
+            found.append(window)
+    return found
 
 
 def _interval(row: Mapping[str, Any]) -> FaultInterval:

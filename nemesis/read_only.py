@@ -23,7 +23,7 @@ def fault(planned: PlannedFault, scene: Scene) -> DiskTrouble:
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # a node that can not write may end or be replaced by one that lacks what it has
+    # a node that cannot write may end or be replaced by one that lacks what it has
     effects=Effects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True),
     needs=frozenset({"disk", "restart"}),
     shown=(("one broker", {}),),

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers import assignment
-from checkers.assignment import _common, _union, _without
+from checkers.assignment import _common, _without
 from harness.history import History
-from harness.intervals import Window
+from harness.intervals import Window, merged
 from harness.journal import Journal
 from harness.operation import NONE, F, Type
 from harness.rundir import RunDir
@@ -148,10 +148,10 @@ def test_windows_are_sets_of_moments(
 ) -> None:
     """Union, intersection and difference, against sets."""
     whole = Window(min(ends), max(ends))
-    assert moments(_union(some)) == moments(some)
-    common = list(_common(_union(some), _union(others)))
+    assert moments(merged(some)) == moments(some)
+    common = list(_common(merged(some), merged(others)))
     assert moments(common) == moments(some) & moments(others)
-    left = list(_without(whole, _union(some)))
+    left = list(_without(whole, merged(some)))
     assert moments(left) == moments([whole]) - moments(some)
 
 
