@@ -73,12 +73,12 @@ def test_yarn_is_found_by_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Master.of("yarn").class_path() == ["/etc/hadoop"]
 
 
-def test_nobody_there_is_said_before_the_trial() -> None:
+def test_an_absent_master_is_reported_before_the_trial() -> None:
     """A port that refuses, in the time of one connection, and no JVM is started for it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     for begin in (spark.prepare, spark.started):
-        with pytest.raises(BedFailed, match=rf"nobody answers for .*:{port}: Connection refused"):
+        with pytest.raises(BedFailed, match=rf"no response from .*:{port}: Connection refused"):
             begin(f"spark://127.0.0.1:{port}")
 
 

@@ -120,7 +120,7 @@ def test_one_that_is_lost_does_not_end_a_night(
     with pytest.raises(BedFailed, match="Spark did not start"):
         first.session()
     assert engines.ready() is not first
-    assert "Spark is begun anew" in capsys.readouterr().err
+    assert "Spark is started again" in capsys.readouterr().err
     engines.close()
 
 
