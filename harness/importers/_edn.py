@@ -8,7 +8,8 @@ collection that is a map's key becomes its text.
     1.5 1e3 ##Inf ##NaN          floats                 1.5M     Decimal
     "text" \\a :key word          str, Character, Keyword, Symbol
     #inst "..." #uuid "..."      text, the same for the same instant or number
-    #tag form                    the form; of #:ns{...} and #::ns{...} the keys get the namespace
+    #tag form                    the form, if it is a collection; else a Symbol with the tag
+    #:ns{...} #::ns{...}         the map, whose keys get the namespace
     #"a.b" #'a/b #<Some text>    Symbol: the text as it stands
     ; #! comments, #_ form, ^meta form    are passed over
 
@@ -88,6 +89,7 @@ _DECIMAL = re.compile(r"[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?M?\Z")
 _NOT_PLAIN = re.compile(r'["#{};\\()^]|null|\d\.|[eE]\d')
 _CLOSES = {"[": "]", "(": ")", "{": "}", "#{": "}"}
 _PREFIXES = frozenset(("'", "`", "~", "~@", "@", "#'"))  # of a collection that follows
+_PASSING = frozenset(("#_", "^", "#^"))  # in front of a form that is passed over
 _CONSTANTS: dict[str, Any] = {"nil": None, "true": True, "false": False}
 _FLOATS = {"##Inf": float("inf"), "##-Inf": float("-inf"), "##NaN": float("nan")}
 _CHARACTERS = {
@@ -106,24 +108,28 @@ _QUOTED = str.maketrans({"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\"
 
 
 class _Frame:
-    """A collection that is not closed yet; `skip`: forms that are passed over next (`#_`, `^`);
-    `tags`: of the next form."""
+    """A collection that is not closed yet; `pending`: tags and marks (`#_`, `^`) of the next form,
+    the nearest last."""
 
-    __slots__ = ("at", "items", "opened", "skip", "tags")
+    __slots__ = ("at", "items", "opened", "pending")
 
     def __init__(self, opened: str, at: int) -> None:
         self.items: list[Any] = []
-        self.opened, self.at, self.skip = opened, at, 0
-        self.tags: list[str] = []
+        self.opened, self.at = opened, at
+        self.pending: list[str] = []
 
     def take(self, form: Any) -> None:
-        if self.tags:
-            while self.tags:
-                form = _tagged(self.tags.pop(), form)
-        if self.skip:
-            self.skip -= 1
-        else:
-            self.items.append(form)
+        while self.pending:
+            mark = self.pending.pop()
+            if mark in _PASSING:
+                return
+            form = _tagged(mark, form)
+        self.items.append(form)
+
+    @property
+    def passes_over(self) -> bool:
+        """Whether the next form is left out."""
+        return not _PASSING.isdisjoint(self.pending)
 
 
 def read(text: str, *, lenient: bool = False) -> Any:
@@ -152,10 +158,9 @@ def _refuse(word: str) -> Any:
 def forms_in(
     text: str, *, inside: bool = False, lenient: bool = False
 ) -> Iterator[tuple[int, Any]]:
-    """The forms of a text with where each ends; `inside`: those in the first collection of it."""
+    """The forms of a text with where each ends; `inside`: of vectors and lists their elements."""
     top = _Frame("", 0)
     stack = [top]
-    given = 1 if inside else 0  # the depth whose forms are handed out
     for match in _TOKEN.finditer(text):
         word = match[1]
         if word is None:
@@ -166,17 +171,19 @@ def forms_in(
             stack.append(_Frame(word, match.start(1)))
         elif word in "])}":
             _close(stack, word, match.start(1), lenient)
-        elif word in ("#_", "^", "#^"):
-            stack[-1].skip += 1
-        elif word[0] == "#" and (word in _PREFIXES or _is_tag(word)):
-            stack[-1].tags.append(word)
+        elif word in _PASSING or (word[0] == "#" and (word in _PREFIXES or _is_tag(word))):
+            stack[-1].pending.append(word)
         elif word not in _PREFIXES:
             stack[-1].take(_literal(word, match.start(1), lenient))
-        if len(stack) == given + 1 and stack[given].items:
-            yield match.end(1), stack[given].items.pop()
+        frame, depth = stack[-1], len(stack)
+        element = inside and depth == 2 and frame.opened in ("[", "(") and not top.passes_over
+        if frame.items and (depth == 1 or element):
+            form = frame.items.pop()
+            if not (inside and depth == 1 and word in ("]", ")")):  # its elements were handed out
+                yield match.end(1), form
     if len(stack) > 1:
         raise Malformed(stack[-1].at, f"{stack[-1].opened} is never closed")
-    if top.skip or top.tags:
+    if top.pending:
         raise Malformed(len(text), "a form is missing behind #_, ^ or a tag; it is never closed")
 
 
@@ -186,7 +193,7 @@ def _is_tag(word: str) -> bool:
 
 
 def _tagged(tag: str, form: Any) -> Any:
-    """A form with its tag. One of a tag that is not known is the form."""
+    """A form with its tag. Of a collection an unknown tag, such as a record's, is left out."""
     if tag.startswith("#:") and isinstance(form, dict):
         name = tag.strip("#:")
         return {_within(name, key): value for key, value in form.items()}
@@ -197,7 +204,9 @@ def _tagged(tag: str, form: Any) -> Any:
             moment = datetime.fromisoformat(form)
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             return moment.astimezone(UTC).isoformat()
-    return form
+    if isinstance(form, list | dict | Unreadable) or tag == "#inst":
+        return form
+    return Symbol(f"{tag} {write(form)}")
 
 
 def _within(name: str, key: Any) -> Any:

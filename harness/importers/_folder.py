@@ -143,6 +143,8 @@ def _number_of(text: str, values: list[str] | None) -> int:
             text = same if text not in values and same in values else text
         values += [] if text in values else [text]
         return values.index(text)
+    with suppress(ValueError):
+        text = _edn.canonical(_edn.read(text))
     if not (text.isascii() and text.isdecimal()):
         raise BadRequest(f"--initial {text}: values of this history are whole numbers from 0")
     return whole(text)

@@ -30,6 +30,7 @@ from harness.importers._recording import (
     Slip,
     Slips,
 )
+from harness.importers._source import decoded
 from harness.operation import Type
 
 TYPES = {"invoke": Type.INVOKE, "ok": Type.OK, "fail": Type.FAIL, "info": Type.INFO}
@@ -253,7 +254,7 @@ def _slowly(
         at += 1
         if data[begin:finish].strip()[:1] in (b"", b";"):
             continue
-        text, whole = _decoded(data[begin:finish])
+        text, whole = decoded(data[begin:finish])
         try:
             forms = [form for _, form in _edn.forms_in(text, lenient=True)]
         except _edn.Malformed as e:
@@ -273,14 +274,6 @@ def _slowly(
                 rows.append(fields)
                 lines.append(line)
     return heads_from(rows, lines, fs)
-
-
-def _decoded(raw: bytes) -> tuple[str, bool]:
-    """A line as text, and whether all of it is UTF-8."""
-    try:
-        return raw.decode(), True
-    except UnicodeDecodeError:
-        return raw.decode(errors="replace"), False
 
 
 def _not_text(raw: bytes) -> int:
@@ -307,7 +300,7 @@ def _going_on(data: bytes, spans: Sequence[tuple[int, int, int]], at: int) -> in
 def _several(raw: bytes) -> list[Any] | None:
     """The forms of several lines, if they can be read."""
     try:
-        return [form for _, form in _edn.forms_in(_decoded(raw)[0], lenient=True)]
+        return [form for _, form in _edn.forms_in(decoded(raw)[0], lenient=True)]
     except _edn.Malformed:
         return None
 

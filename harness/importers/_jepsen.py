@@ -55,14 +55,13 @@ from harness.importers._recording import (
     joined,
     together,
 )
-from harness.importers._source import PIECE_BYTES, pieces
+from harness.importers._source import PIECE_BYTES, decoded, pieces
 from harness.operation import Type
 
 MOST_WAITING = 12  # pieces that are read or wait to be
 FEW_PIECES = 3  # not worth several processes
 _MARKS = rb"(?:[\s,]|\^:?[^\s\[({]+|#[^\s\[({\"_]+)*"  # tags and metadata
 _COLLECTION, _OPERATION = re.compile(_MARKS + rb"[\[(]"), re.compile(_MARKS + rb"\{")
-_BEFORE = re.compile(r"(?:[\s,]|;[^\n]*|#![^\n]*|\^:?[^\s\[({]+|#[^\s\[({\"_]+)*")
 
 
 @dataclass(frozen=True)
@@ -154,9 +153,13 @@ def recording(path: Path, form: Format, size: int = PIECE_BYTES) -> Recording:
     """The whole file. BadRequest when there is no operation of this format in it."""
     slips = Slips()
     read = list(_pieces(path, form, slips, size))
-    if any(piece.crowded for piece in read):
-        slips = Slips()
-        read = [_read_whole(form, b"".join(data for _, data in pieces(path, slips, size)))]
+    crowded = any(piece.crowded for piece in read)
+    if crowded or sum(piece.slips.counts["NOT_EDN"] for piece in read) > 1:
+        whole_slips = Slips()
+        data = b"".join(data for _, data in pieces(path, whole_slips, size))
+        whole = _read_json(form, data) if _json_text.is_json(data) else _read_whole(form, data)
+        if crowded or not whole.slips.counts["NOT_EDN"]:  # else some lines are broken
+            slips, read = whole_slips, [whole]
     if form.elect and (decode := form.elect([piece.decoded.votes for piece in read])):
         return recording(path, replace(form, decode=decode, elect=None), size)
     for piece in read:
@@ -329,20 +332,25 @@ def read_piece(form: Format, first_line: int, data: bytes) -> Piece:
 
 def _read_whole(form: Format, data: bytes) -> Piece:
     """A file that is one vector of maps, or whose maps span lines: form by form."""
-    text = data.decode("utf-8", errors="replace")
     slips = Slips()
-    inside = text[_BEFORE.match(text).end() :][:1] in ("[", "(")  # type: ignore[union-attr]
-    items: list[tuple[int, Any]] = []
-    line, seen = 1, 0
+    return _of_items(form, edn_items(data, slips), slips)
+
+
+def edn_items(data: bytes, slips: Slips, first_line: int = 1) -> Iterator[tuple[int, Any]]:
+    """The forms of a file with the lines on which they end; of collections their elements."""
+    text, whole = decoded(data)
+    line, seen = first_line, 0
     try:
-        for end, item in _edn.forms_in(text, inside=inside, lenient=True):
-            line, seen = line + text.count("\n", seen, end), end
-            items += [(line, each) for each in _operations_in(item)]
+        for end, item in _edn.forms_in(text, inside=True, lenient=True):
+            line, begin, seen = line + text.count("\n", seen, end), seen, end
+            if not whole and "\ufffd" in text[begin:end] and "\ufffd" in _edn.write(item):
+                slips.add(Slip("NOT_EDN", line, "not UTF-8", gap=True))
+                continue
+            yield from ((line, each) for each in _operations_in(item))
     except _edn.Malformed as e:
-        line = 1 + text.count("\n", 0, e.at)
+        line = first_line + text.count("\n", 0, e.at)
         column = e.at - text.rfind("\n", 0, e.at)
         slips.add(Slip("NOT_EDN", line, f"not EDN: {e.message}", column=column, gap=True))
-    return _of_items(form, items, slips)
 
 
 def _operations_in(item: Any) -> Sequence[Any]:

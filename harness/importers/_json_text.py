@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from harness.importers._recording import Slip, Slips
+from harness.importers._source import decoded
 
-_OBJECT = re.compile(r"[\s\[]*\{\s*\"(?:[^\"\\]|\\.)*\"\s*:")
+_OBJECT = re.compile(r"(?:[\s\[,]|\{\s*\})*\{\s*\"(?:[^\"\\]|\\.)*\"\s*:")
 _BETWEEN = re.compile(r"[\s,]*")
 
 
@@ -35,7 +36,7 @@ def is_json(data: bytes) -> bool:
 
 def items(data: bytes, slips: Slips) -> Iterator[tuple[int, Any]]:
     """The objects of a file with the lines on which they begin."""
-    text = data.decode("utf-8", errors="replace")
+    text, whole = decoded(data)
     decoder = json.JSONDecoder()
     at = _BETWEEN.match(text, 0).end()  # type: ignore[union-attr]
     at += text.startswith("[", at)
@@ -53,14 +54,13 @@ def items(data: bytes, slips: Slips) -> Iterator[tuple[int, Any]]:
             following = text.find("\n", at)
             at = len(text) if following < 0 else following
             continue
-        if (
-            isinstance(found, dict)
-            and "type" not in found
-            and isinstance(found.get("history"), list)
-        ):
-            yield from ((line, _whole(each)) for each in found["history"])
-        else:
-            yield line, _whole(found)
+        if not whole and "\ufffd" in text[seen:at]:
+            slips.add(Slip("NOT_JSON", line, "not UTF-8", gap=True))
+            continue
+        if isinstance(found, dict) and "type" not in found:
+            found = found.get("history", found)
+        for each in found if isinstance(found, list) else (found,):
+            yield line, _whole(each)
 
 
 def _whole(form: Any) -> Any:

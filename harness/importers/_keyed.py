@@ -1,8 +1,9 @@
 """Values of one object, or of many by key (`jepsen.independent`).
 
 In a history of many every value is a pair of key and value. A file is one of those when most of its
-reads are invoked with a vector, or, where nothing is read, most of its writes: one line that is odd
-says nothing about the others. A completion without a pair did not get as far as to say anything.
+reads are invoked with a vector, or, where nothing is read, most of its writes, or, where nothing is
+written either, when most of its `pairs` have another pair as value: one line that is odd says
+nothing about the others. A completion without a pair did not get as far as to say anything.
 
 Where a read failed and no error is named, the file names no errors. What certainly did not happen
 then tells nothing about why.
@@ -32,6 +33,7 @@ class Keyed:
     said: Said
     reads: tuple[str, ...]
     writes: tuple[str, ...] = ()
+    pairs: tuple[str, ...] = ()
     errors: bool = True
 
     def __call__(self, lines: Lines, slips: Slips) -> Decoded:
@@ -64,7 +66,8 @@ class Keyed:
 
     def _votes(self, lines: Lines) -> tuple[int, ...]:
         """How many reads are invoked with a vector and how many with nil; how many writes with a
-        vector and how many with anything else; how many reads failed without an error."""
+        vector and how many with anything else; how many pairs are pairs of a key and a pair, and
+        how many are not; how many reads failed without an error."""
         votes: list[int] = []
         for names in (self.reads, self.writes):
             asked = np.flatnonzero(lines.named(*names) & (lines.type == Type.INVOKE)).tolist()
@@ -74,6 +77,9 @@ class Keyed:
                 vectors,
                 values.count("nil") if names == self.reads else len(values) - vectors,
             ]
+        asked = np.flatnonzero(lines.named(*self.pairs) & (lines.type == Type.INVOKE)).tolist()
+        nested = sum((lines.value[event] or "").endswith("]]") for event in asked)
+        votes += [nested, len(asked) - nested]
         failed = lines.named(*self.reads) & (lines.type == Type.FAIL) & (lines.error == NO_ERROR)
         bare = [event for event in np.flatnonzero(failed).tolist() if not _is_word(lines, event)]
         return (*votes, len(bare))
@@ -86,6 +92,5 @@ def _is_word(lines: Lines, event: int) -> bool:
 
 def _looks(votes: tuple[int, ...]) -> tuple[bool, bool]:
     """Whether values are pairs of key and value, and whether errors are named."""
-    reads, writes = votes[:2], votes[2:4]
-    vectors, others = reads if any(reads) else writes
-    return vectors > others, votes[4] == 0
+    vectors, others = next((two for two in (votes[:2], votes[2:4]) if any(two)), votes[4:6])
+    return vectors > others, votes[6] == 0

@@ -1,13 +1,15 @@
 """A history file as pieces of whole lines, plain or gzipped, with what is broken about it.
 
-Compression is told by the file's first bytes, not by its name. A gzip file that breaks off gives
+Compression is told by the file's first bytes, not by its name. UTF-16 with a byte order mark, as
+PowerShell writes it, is converted to UTF-8. A gzip file that breaks off gives
 what can be unpacked, and a slip.
 """
 
 import zlib
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from harness.errors import BadRequest
@@ -43,16 +45,26 @@ def blocks(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[bytes]
             file.seek(0)
             raw = iter(lambda: file.read(size), b"")
             found = False
-            first = True
-            for block in _unpacked(raw, slips) if head == _GZIP else raw:
+            for block in _utf8(_unpacked(raw, slips) if head == _GZIP else raw):
                 found = found or bool(block.strip())
-                yield block.removeprefix(BOM_UTF8) if first else block
-                first = first and not block
+                yield block
     except OSError as e:
         raise BadRequest(f"{path} cannot be read: {e.strerror}") from e
     if not found:
         why = f"cannot be unpacked: {slips.first[0]}" if slips else "is empty"
         raise BadRequest(f"{path} {why}: there is no history in it")
+
+
+def _utf8(raw: Iterator[bytes]) -> Iterator[bytes]:
+    """Bytes without their byte order mark, converted to UTF-8 if it is that of UTF-16."""
+    first = next((block for block in raw if block), b"")
+    if first.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        decoder = getincrementaldecoder("utf-16")(errors="replace")
+        yield from (decoder.decode(block).encode() for block in chain((first,), raw))
+        yield decoder.decode(b"", final=True).encode()
+        return
+    yield first.removeprefix(BOM_UTF8)
+    yield from raw
 
 
 def _unpacked(raw: Iterator[bytes], slips: Slips) -> Iterator[bytes]:
@@ -82,5 +94,18 @@ def _until_damage(stream: "zlib._Decompress", packed: bytes) -> Iterator[bytes]:
 
 
 def text_of(path: Path, slips: Slips) -> str:
-    """A whole file as text; what is not UTF-8 shows as the replacement character."""
-    return b"".join(blocks(path, slips)).decode("utf-8", errors="replace")
+    """A whole file as text; what is not UTF-8 shows as the replacement character, and is a slip."""
+    data = b"".join(blocks(path, slips))
+    text, whole = decoded(data)
+    if not whole:
+        line = next(n for n, raw in enumerate(data.split(b"\n"), start=1) if not decoded(raw)[1])
+        slips.add(Slip("NOT_EDN", line, "not UTF-8", gap=True))
+    return text
+
+
+def decoded(raw: bytes) -> tuple[str, bool]:
+    """Bytes as text, and whether all of it is UTF-8."""
+    try:
+        return raw.decode(), True
+    except UnicodeDecodeError:
+        return raw.decode(errors="replace"), False

@@ -32,7 +32,7 @@ def said(sheet: Sheet, event: int, kind: int, f: str, key: Any, value: Any, erro
         sheet.add(event, F.CAS, key, atom(old), atom(new), pos=refused)
 
 
-_DECODE = Keyed(said, ("read",), ("write",))
+_DECODE = Keyed(said, ("read",), ("write",), ("cas",))
 FORMAT = Format(
     "jepsen-register", "registers", ("read", "write", "cas"), _DECODE, elect=_DECODE.elect
 )

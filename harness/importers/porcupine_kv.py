@@ -2,20 +2,23 @@
 
     {:process 0, :type :invoke, :f :append, :key "4", :value "x 0 1 y"}
 
+The maps may be EDN or JSON, one on each line or all in one vector.
 Strings are numbered; `names.json` has them under "values", so `append` and `get` are about texts.
 A key that holds the empty string is one that was never written. There are no times, so a line is a
 microsecond.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
-from harness.importers import _edn
+from harness.importers._edn import unreadable
+from harness.importers._jepsen import edn_items
+from harness.importers._json_text import is_json, items
 from harness.importers._recording import UNTIMED, Recording, Sheet, Slip, Slips
-from harness.importers._source import text_of
+from harness.importers._source import blocks
 from harness.importers.porcupine import TYPES, events_of
 from harness.operation import F, Type
 
@@ -26,14 +29,7 @@ def read(path: Path) -> Recording:
     slips = Slips()
     sheet = Sheet()
     rows: list[tuple[int, int, int, int, int, bool]] = []
-    for number, line in enumerate(text_of(path, slips).split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            form = _edn.read(line)
-        except _edn.Malformed as e:
-            slips.add(Slip("NOT_EDN", number, f"not EDN: {e.message}", column=e.at + 1, gap=True))
-            continue
+    for number, form in _forms(b"".join(blocks(path, slips)), slips):
         if why := _wrong(form):
             slips.add(Slip("ODD_LINE", number, why, gap=True))
             continue
@@ -49,7 +45,25 @@ def read(path: Path) -> Recording:
 PLUGIN = ImporterPlugin(read=read)
 
 
+def _forms(data: bytes, slips: Slips) -> Iterable[tuple[int, Any]]:
+    """The maps of a file with their lines: in JSON, one on each line, or in a vector."""
+    if is_json(data):
+        return list(items(data, slips))
+    trial = Slips()
+    found = list(edn_items(data, trial))
+    if not trial:
+        return found
+    lines = enumerate(data.split(b"\n"), start=1)  # some are broken: the others are read
+    return [
+        (number, form)
+        for number, line in lines
+        for _, form in edn_items(line, slips, first_line=number)
+    ]
+
+
 def _wrong(form: Any) -> str:
+    if odd := unreadable(form):
+        return f"{odd[:40]} cannot be read"
     if not isinstance(form, dict):
         return "not a map, as every operation is"
     if not _among(form.get("type"), TYPES) or not _among(form.get("f"), FS):
