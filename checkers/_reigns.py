@@ -39,11 +39,12 @@ class Standing:
 
 @dataclass(frozen=True)
 class Incident:
-    """Something that must not be: when, told by whom, and in words."""
+    """Something that must not be: when, told by whom, in words, and of which broker set."""
 
     t: int
     node: str
     why: str
+    set: str = ""
 
 
 def standings(told: Sequence[Event], before: int) -> dict[str, Standing]:
@@ -128,7 +129,7 @@ def headless(
             if _living(later, silent) or standing.master in winners:
                 who, took_s = standing.name, patience / 1e9
                 why = f"{name} had no master but {who}, which was silent, after {took_s:g} s"
-                yield Incident(until, who, why)
+                yield Incident(until, who, why, name)
 
 
 def _living(standing: Standing, silent: set[str]) -> set[str]:
@@ -175,7 +176,7 @@ def needless(
             if event.kind == "election" and trigger in RESTLESS:
                 epoch, name = event.fields.get("epoch"), event.fields.get("brokerName")
                 why = f"{name} got epoch {epoch} (trigger: {trigger}) while nothing was wrong"
-                yield Incident(event.t, event.node, why)
+                yield Incident(event.t, event.node, why, str(name or ""))
 
 
 def outside(told: Sequence[Event]) -> Iterator[Incident]:
@@ -188,7 +189,7 @@ def outside(told: Sequence[Event]) -> Iterator[Incident]:
         if winner is not None and before and winner not in before:
             name, epoch = fields.get("brokerName"), fields.get("epoch")
             why = f"broker {winner} got epoch {epoch} of {name}, whose set was {list(before)}"
-            yield Incident(event.t, event.node, why)
+            yield Incident(event.t, event.node, why, str(name or ""))
 
 
 def went_back(told: Sequence[Event]) -> Iterator[Incident]:
@@ -202,5 +203,5 @@ def went_back(told: Sequence[Event]) -> Iterator[Incident]:
             epoch = int(event.fields["stateVersion"])
             if epoch < newest.get(who, epoch):
                 why = f"{event.node} shows {who[1]} with epoch {epoch} again, after {newest[who]}"
-                yield Incident(event.t, event.node, why)
+                yield Incident(event.t, event.node, why, who[1])
             newest[who] = max(epoch, newest.get(who, epoch))

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 20  # offenders of each kind that a finding may show
 MOST_DATED = 5000  # of a kind that are dated, where a fault may excuse them; more convict
-DATED = ("moved", "doubled", "refused", "never_sent")  # classes that are
+DATED = ("moved", "doubled", "refused", "never_sent", "skipped")  # classes that are
 ASKED = ("process", "type", "f", "key", "value", "offset", "attempts")  # columns of ops
 HELD = ("value", "key", "offset")  # columns of replicas
 REPORT = pa.schema(

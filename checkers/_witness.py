@@ -16,6 +16,7 @@ import pyarrow as pa
 from checkers._blocks import OFFSET_BITS, Ints, Members, among
 from checkers._survey import SAMPLE, Survey
 from checkers._units import Batches, Unit, arrays, chosen, collected, once, units_of
+from harness.dealing import sets_of
 from harness.history import History
 from harness.intervals import FaultInterval, faults_at
 from harness.operation import F, Type, producer_of, sequence_of
@@ -249,6 +250,20 @@ def turn(rows: Iterable[OpRow], what: Callable[[OpRow], Any]) -> tuple[int, int]
         if what(row) != what(first):
             return first.t, row.t
     return None
+
+
+def dated(
+    names: Mapping[str, Any], spans: Iterable[tuple[Iterable[int], tuple[int, int] | None]]
+) -> dict[str, Any]:
+    """Return the times of a finding's rows, each with the broker set of the keys that it is about,
+    as a `Finding` has them; rows without times are left out."""
+    of_key = sets_of(names, range(len(names.get("keys", ()))))
+    known = [(keys, span) for keys, span in spans if span]
+    sets = [{of_key[key] for key in keys if 0 <= key < len(of_key)} for keys, _ in known]
+    return {
+        "spans": tuple(span for _, span in known),
+        "broker_sets": tuple(some.pop() if len(some) == 1 else "" for some in sets),
+    }
 
 
 def is_told(row: OpRow, committed: Collection[int] = ()) -> bool:

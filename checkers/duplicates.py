@@ -10,10 +10,10 @@ counted: messages, not deliveries.
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from checkers._survey import Survey, survey
-from checkers._witness import Witness, grouped, is_told, rows_of, turn, witness
+from checkers._witness import Witness, dated, grouped, is_told, rows_of, turn, witness
 from harness.claims import unclaimed_faults
 from harness.contracts import CheckerPlugin
 from harness.history import History
@@ -36,8 +36,8 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     findings: tuple[Finding, ...] = ()
     if wrong:
         evidence = witness(history, found, spark)
-        spans = _spans(history, found, spark) if unclaimed_faults(history, trial) else ()
-        findings = tuple(_finding(name, found, evidence, spans) for name in wrong)
+        times = _dated(history, found, spark) if unclaimed_faults(history, trial) else {}
+        findings = tuple(_finding(name, found, evidence, times) for name in wrong)
     stats = {
         "stored_twice": sum(found.count(name) for name in KINDS),
         "given_twice": found.count("given_twice"),
@@ -62,21 +62,19 @@ def _selections(history: History) -> Counter[str]:
     return counts
 
 
-def _spans(
-    history: History, found: Survey, spark: "SparkSession | None"
-) -> tuple[tuple[int, int], ...]:
+def _dated(history: History, found: Survey, spark: "SparkSession | None") -> dict[str, Any]:
     """Return when each message was first known to be at one place, and when at another."""
     values = found.offenders.get("doubled", ())
     of = grouped(filter(is_told, rows_of(history, spark, values)), lambda row: row.value)
-    turns = (turn(of.get(value, ()), lambda row: row.place) for value in values)
-    return tuple(span for span in turns if span)
+    rows = [of.get(value, ()) for value in values]
+    turns = [turn(some, lambda row: row.place) for some in rows]
+    keys = [{row.key for row in some} for some in rows]
+    return dated(history.names, zip(keys, turns, strict=True))
 
 
-def _finding(
-    name: str, found: Survey, evidence: Witness, spans: tuple[tuple[int, int], ...]
-) -> Finding:
+def _finding(name: str, found: Survey, evidence: Witness, times: dict[str, Any]) -> Finding:
     code, meaning, demand = KINDS[name]
     count = found.count(name)
     what = "1 message was" if count == 1 else f"{count:,} messages were"
     rows = tuple(evidence.told(value) for value in found.samples[name])
-    return Finding(code, count, f"{what} {meaning}", demand, rows, spans=spans if demand else ())
+    return Finding(code, count, f"{what} {meaning}", demand, rows, **(times if demand else {}))

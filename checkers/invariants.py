@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from checkers._reigns import set_of_node
 from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.intervals import Event, FaultInterval, events, faults_at
@@ -114,7 +115,8 @@ def judge(told: Sequence[Event], faults: Sequence[FaultInterval], overseen: bool
     if watched and not breaches and looked_at:
         stats["proved"] = _proved(seen.looks)
     laws = sorted({breach.law for breach in breaches})
-    findings = tuple(_finding(law, breaches, faults) for law in laws)
+    sets = set_of_node(told)
+    findings = tuple(_finding(law, breaches, faults, sets) for law in laws)
     reasons = [UNWATCHED] if overseen and not (watched and looked_at) else []
     if seen.unseen > max(FEW, seen.lines * SHARE):
         reasons.append(_unseen(seen))
@@ -146,7 +148,12 @@ def _proved(looks: Mapping[str, int]) -> str:
     return f"{laws} held in {times:,} checks"
 
 
-def _finding(law: str, breaches: Sequence[Breach], faults: Sequence[FaultInterval]) -> Finding:
+def _finding(
+    law: str,
+    breaches: Sequence[Breach],
+    faults: Sequence[FaultInterval],
+    sets: Mapping[str, str],
+) -> Finding:
     mine = [breach for breach in breaches if breach.law == law]
     count = sum(1 + breach.untold for breach in mine)
     times = "once" if count == 1 else f"{count:,} times"
@@ -154,8 +161,16 @@ def _finding(law: str, breaches: Sequence[Breach], faults: Sequence[FaultInterva
     meaning = MEANING.get(law, "an internal invariant was violated")
     message = f"{meaning} ({times}); first: {mine[0].why}"
     evidence = tuple(_evidence(breach) for breach in mine[:SAMPLE])
-    spans = tuple((breach.t, breach.t) for breach in mine)
-    return Finding(law, count, message, INTEGRITY, evidence, tuple(sorted(active)), spans=spans)
+    return Finding(
+        law,
+        count,
+        message,
+        INTEGRITY,
+        evidence,
+        tuple(sorted(active)),
+        spans=tuple((breach.t, breach.t) for breach in mine),
+        broker_sets=tuple(sets.get(breach.node, "") for breach in mine),
+    )
 
 
 def _evidence(breach: Breach) -> Mapping[str, Any]:

@@ -33,7 +33,8 @@ from checkers._final import given_up
 from checkers._logbook import logbook
 from checkers._messages import MOST_GROUPS
 from checkers._survey import SAMPLE, Survey, survey
-from checkers._witness import Witness, seconds, witness
+from checkers._witness import Witness, dated, is_told, rows_of, seconds, witness
+from harness.claims import unclaimed_faults
 from harness.contracts import CheckerPlugin
 from harness.history import History
 from harness.remarks import FINAL_PHASE
@@ -63,7 +64,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
         over = logbook(history, spark).missed_at if found.scope.imported else {}
         findings = [*_lost(found, evidence, displaced, over), *_unread(found, evidence)]
         findings = list(_excused(findings, history, trial, found, spark))
-        findings += _skipped(found, evidence, history.phases())
+        findings += _skipped(found, evidence, _reading(found, history, trial, spark))
         findings += [*_torn(found, evidence, over), *_unseen(found, evidence, unseen)]
         stats |= _rpo(found, evidence)
     reasons = [*_reasons(found)]
@@ -188,9 +189,20 @@ def _passed_over(
     return row | ({"stepped_over": times} if times else {})
 
 
-def _skipped(found: Survey, evidence: Witness, phases: Mapping[str, int]) -> Iterator[Finding]:
+def _reading(
+    found: Survey, history: History, trial: Trial, spark: "SparkSession | None"
+) -> dict[str, Any]:
+    """The time of the final reading for each message that it omitted, if a fault was unclaimed."""
+    phases, values = history.phases(), found.offenders.get("skipped", ())
+    if "drain" not in phases or not values or not unclaimed_faults(history, trial):
+        return {}
+    keys = {row.value: row.key for row in rows_of(history, spark, values) if is_told(row)}
+    read = (phases["drain"], max(phases.values()))
+    return dated(history.names, (((keys.get(value, -1),), read) for value in values))
+
+
+def _skipped(found: Survey, evidence: Witness, times: dict[str, Any]) -> Iterator[Finding]:
     if count := found.count("skipped"):
-        read = (phases["drain"], max(phases.values())) if "drain" in phases else None
         rows = [evidence.told(value) for value in found.samples["skipped"]]
         yield Finding(
             "READ_SKIPPED",
@@ -199,7 +211,7 @@ def _skipped(found: Survey, evidence: Witness, phases: Mapping[str, int]) -> Ite
             "at-least-once",
             tuple(rows),
             _faults(evidence, rows),
-            spans=(read,) * count if read else (),
+            **times,
         )
 
 

@@ -86,9 +86,15 @@ def _finding(
             for one in told[:SAMPLE]
         )
         active = {number for one in told for number in faults_at(faults, one.t)}
-        spans = tuple((one.t, one.t) for one in told)
         yield Finding(
-            code, len(told), message, demand, evidence, tuple(sorted(active)), spans=spans
+            code,
+            len(told),
+            message,
+            demand,
+            evidence,
+            tuple(sorted(active)),
+            spans=tuple((one.t, one.t) for one in told),
+            broker_sets=tuple(one.set for one in told),
         )
 
 
@@ -131,7 +137,10 @@ def _shared(
     message = f"more than one broker acknowledged messages in {what}"
     firsts = (sorted(writer.first for writer in by_epoch[which]) for which in shared)
     spans = tuple((first, second) for first, second, *_ in firsts)
-    yield Finding("EPOCH_SHARED", len(shared), message, INTEGRITY, rows, spans=spans)
+    whose = tuple(names[number] if number >= 0 else "" for number, _ in shared)
+    yield Finding(
+        "EPOCH_SHARED", len(shared), message, INTEGRITY, rows, spans=spans, broker_sets=whose
+    )
 
 
 def _told_by_laws(trial: Trial) -> bool:

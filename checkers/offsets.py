@@ -17,6 +17,7 @@ offset another was seen is not lost, but one of two at that offset.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,10 +26,9 @@ from checkers._copies import Copies, copies
 from checkers._excused import conflict_spans
 from checkers._logbook import Logbook, logbook
 from checkers._survey import MOST_DATED, SAMPLE, Survey, survey
-from checkers._witness import OpRow, grouped, is_told, rows_of, turn, witness
+from checkers._witness import OpRow, dated, grouped, is_told, rows_of, turn, witness
 from harness.claims import unclaimed_faults
 from harness.contracts import CheckerPlugin
-from harness.dealing import sets_of
 from harness.history import History
 from harness.operation import F
 from harness.trial import Trial
@@ -94,9 +94,13 @@ class OffsetTimes:
             excusable,
         )
 
-    def known(self, found: Iterable[tuple[int, int] | None]) -> tuple[tuple[int, int], ...]:
-        """Return the times that are known, where a fault may excuse something."""
-        return tuple(span for span in found if span) if self.excusable else ()
+    def known(
+        self,
+        names: Mapping[str, Any],
+        found: Iterable[tuple[Iterable[int], tuple[int, int] | None]],
+    ) -> dict[str, Any]:
+        """Return the times that are known, with the rows' keys, where a fault may excuse them."""
+        return dated(names, found) if self.excusable else {}
 
 
 def _unseen_first(values: Collection[int], found: Survey) -> tuple[int, ...]:
@@ -133,8 +137,7 @@ def _conflicts(book: Logbook, held: Copies, found: Survey, times: OffsetTimes) -
             )
             for key, at in rows
         ),
-        spans=times.known(by_place.values()),
-        broker_sets=sets_of(book.names, [key for key, _ in by_place]),
+        **times.known(book.names, (((key,), span) for (key, _), span in by_place.items())),
     )
 
 
@@ -146,8 +149,9 @@ def _restamped(book: Logbook, times: OffsetTimes) -> Iterator[Finding]:
         rows = tuple(
             {"queue": book.queue(key), "offset": at} for key, at in book.restamped[:SAMPLE]
         )
-        spans = [_changed(times.at.get(where, ())) for where in book.restamped]
-        yield Finding("RECORD_CHANGED", count, message, INTEGRITY, rows, spans=times.known(spans))
+        spans = [((at[0],), _changed(times.at.get(at, ()))) for at in book.restamped]
+        known = times.known(book.names, spans)
+        yield Finding("RECORD_CHANGED", count, message, INTEGRITY, rows, **known)
 
 
 def _changed(rows: Sequence[OpRow]) -> tuple[int, int] | None:
@@ -170,11 +174,10 @@ def _moved(
         rows = tuple(evidence.told(value) for value in found.samples["moved"])
         what = "1 message was" if count == 1 else f"{count:,} messages were"
         message = f"{what} acknowledged at one offset and found at another"
-        spans = [
-            turn(times.of.get(value, ()), lambda row: row.place)
-            for value in found.offenders.get("moved", ())
-        ]
-        yield Finding("OFFSET_MOVED", count, message, DEMAND, rows, spans=times.known(spans))
+        told = [times.of.get(value, ()) for value in found.offenders.get("moved", ())]
+        spans = [({row.key for row in some}, turn(some, lambda row: row.place)) for some in told]
+        known = times.known(history.names, spans)
+        yield Finding("OFFSET_MOVED", count, message, DEMAND, rows, **known)
 
 
 def _gaps(history: History, held: Copies, times: OffsetTimes) -> Iterator[Finding]:
@@ -196,8 +199,10 @@ def _gaps(history: History, held: Copies, times: OffsetTimes) -> Iterator[Findin
         for key, (missing, node) in sorted(worst.items())[:MOST_GAPS]
     )
     message = f"{what} missing within a replica's log at the end"
-    spans = [(times.end, times.end)] * min(count, MOST_DATED)
-    yield Finding("OFFSET_GAP", count, message, DEMAND, rows, spans=times.known(spans))
+    each = chain.from_iterable(repeat((key,), missing) for key, (missing, _) in worst.items())
+    spans = [(keys_of, (times.end, times.end)) for keys_of in islice(each, MOST_DATED)]
+    known = times.known(history.names, spans)
+    yield Finding("OFFSET_GAP", count, message, DEMAND, rows, **known)
 
 
 def _holes(book: Logbook) -> Iterator[Finding]:

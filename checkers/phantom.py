@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from checkers._excused import excused
 from checkers._logbook import Logbook, logbook
 from checkers._survey import SAMPLE, Survey, survey
-from checkers._witness import Witness, is_told, rows_of, seconds, witness
+from checkers._witness import Witness, dated, is_told, rows_of, seconds, witness
 from harness.claims import unclaimed_faults
 from harness.contracts import CheckerPlugin
 from harness.history import CORRUPTED, History
@@ -110,11 +110,16 @@ def _dated(
     given = [row for row in rows if is_told(row) and row.f != F.SEND]
     refused = [row for row in rows if row.type == Type.FAIL]
     first = {row.value: row.t for row in reversed(given)}
+    key = {row.value: row.key for row in reversed(given)}
     since = {row.value: row.t for row in reversed(refused)}
     for finding in findings:
         some = values.get(of_code.get(finding.code, ""), ())
-        spans = ((min(first[v], since.get(v, first[v])), first[v]) for v in some if v in first)
-        yield replace(finding, spans=(*finding.spans, *spans))
+        spans = [
+            ((key[v],), (min(first[v], since.get(v, first[v])), first[v]))
+            for v in some
+            if v in first
+        ]
+        yield replace(finding, **dated(history.names, spans)) if spans else finding
 
 
 def _own(book: Logbook) -> Iterator[Finding]:
@@ -153,7 +158,7 @@ def _corrupted(history: History) -> Iterator[Finding]:
         f"{what} received with another {parts} than was sent",
         INTEGRITY,
         tuple(rows.values())[:SAMPLE],
-        spans=tuple(spans.values()),
+        **dated(history.names, (((key,), span) for (key, _), span in spans.items())),
     )
 
 

@@ -371,7 +371,13 @@ def _crashes(outline: Outline) -> Iterator[Finding]:
         evidence=tuple(rows[:EVIDENCE_ROWS]),
         faults=tuple(sorted({n for event in crashes for n in faults_at(outline.faults, event.t)})),
         spans=tuple((event.t, event.t) for event in crashes),
+        broker_sets=tuple(_set_of(event.node, outline) for event in crashes),
     )
+
+
+def _set_of(node: str, outline: Outline) -> str:
+    """Return the broker set of a node; empty where it is in none, or none is told."""
+    return next((name for name, of in outline.dealt.items() if node in of.nodes), "")
 
 
 def _is_crash(event: Event, outline: Outline) -> bool:

@@ -29,7 +29,7 @@ from checkers._copies import Copies, Row, copies
 from checkers._facts import broker_sets, facts
 from checkers._reigns import set_of_node
 from checkers._survey import SAMPLE
-from checkers._witness import is_told, rows_of
+from checkers._witness import dated, is_told, rows_of
 from harness.claims import unclaimed_faults
 from harness.contracts import CheckerPlugin
 from harness.dealing import Dealt, dealt_sets
@@ -68,7 +68,7 @@ def check(history: History, trial: Trial, spark: "SparkSession | None") -> Resul
     if found.files:
         stats["lacking"] = found.lacking
     if found.differing:
-        findings.append(_finding(found, history, _spans(found, history, trial, spark)))
+        findings.append(_finding(found, history, _dated(found, history, trial, spark)))
     decided = {INTEGRITY: found.compared}
     return Result("replicas", tuple(findings), tuple(reasons), stats, decided)
 
@@ -153,24 +153,24 @@ def _came_back(history: History, told: Sequence[Event]) -> bool:
     return history.complete and bool(asked) and bool(asked[-1].fields.get("redundant"))
 
 
-def _spans(
+def _dated(
     found: Copies, history: History, trial: Trial, spark: "SparkSession | None"
-) -> tuple[tuple[int, int], ...]:
+) -> dict[str, Any]:
     """Return when clients first knew each place, and when the logs were read, if a fault was
     unclaimed."""
     if not unclaimed_faults(history, trial):
-        return ()
+        return {}
     rows = rows_of(history, spark, (), [row[:2] for row in found.differing_rows])
     first = {row.place: row.t for row in reversed(rows) if is_told(row)}
     end = max(history.phases().values(), default=0)
-    return tuple((t, max(t, end)) for t in first.values())
+    return dated(history.names, (((at[0],), (t, max(t, end))) for at, t in first.items()))
 
 
-def _finding(found: Copies, history: History, spans: tuple[tuple[int, int], ...]) -> Finding:
+def _finding(found: Copies, history: History, times: dict[str, Any]) -> Finding:
     what = "1 offset holds" if found.differing == 1 else f"{found.differing:,} offsets hold"
     message = f"{what} different messages in the logs of different replicas at the end"
     evidence = placed(found.differing_rows[:SAMPLE], history.names)
-    return Finding("REPLICAS_DIFFER", found.differing, message, INTEGRITY, evidence, spans=spans)
+    return Finding("REPLICAS_DIFFER", found.differing, message, INTEGRITY, evidence, **times)
 
 
 def placed(rows: Sequence[Row], names: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
@@ -201,8 +201,16 @@ def _parted(told: Sequence[Event]) -> Iterator[Finding]:
         what = "1 epoch begins" if len(rows) == 1 else f"{len(rows):,} epochs begin"
         message = f"{what} at different offsets in different replicas"
         evidence = tuple(rows.values())[:MOST_EPOCHS]
-        dated = tuple(spans.values())
-        yield Finding("EPOCHS_DIFFER", len(rows), message, INTEGRITY, evidence, spans=dated)
+        times, whose = tuple(spans.values()), tuple(name for name, _ in spans)
+        yield Finding(
+            "EPOCHS_DIFFER",
+            len(rows),
+            message,
+            INTEGRITY,
+            evidence,
+            spans=times,
+            broker_sets=whose,
+        )
 
 
 def _unlike(looks: Sequence[Event]) -> Iterator[Finding]:
@@ -219,4 +227,13 @@ def _unlike(looks: Sequence[Event]) -> Iterator[Finding]:
         message = f"the logs of replicas held different bytes in {what} between faults"
         spans = tuple((t, t) for t, _ in unlike)
         evidence = tuple(rows)[:MOST_LOOKS]
-        yield Finding("DIGESTS_DIFFER", len(rows), message, INTEGRITY, evidence, spans=spans)
+        whose = tuple(str(row["set"]) for _, row in unlike)
+        yield Finding(
+            "DIGESTS_DIFFER",
+            len(rows),
+            message,
+            INTEGRITY,
+            evidence,
+            spans=spans,
+            broker_sets=whose,
+        )

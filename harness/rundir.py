@@ -110,6 +110,11 @@ class RunDir:
     def names(self) -> Mapping[str, Any]:
         return self._json("names.json")
 
+    def load_began(self) -> int:
+        """When the load began, in ns since the run's start; 0 for a history without a load."""
+        began = self.state().get("load_began_ns", 0)
+        return began if isinstance(began, int) else 0
+
     def state(self) -> Mapping[str, Any]:
         return self._json("run.json")
 

@@ -62,22 +62,30 @@ class _Judging:
         self._most = most
         self._names: Sequence[str] = run.names().get("values", ())
         self._ordered = ordered
+        self._began = run.load_began()
 
     def told(self, rows: Rows) -> dict[str, Any]:
-        return told(without_leases(rows), self._names, ordered=self._ordered, most=self._most)
+        rows = without_leases(rows)
+        return told(rows, self._names, ordered=self._ordered, most=self._most, began=self._began)
 
 
 def told(
-    rows: Rows, names: Sequence[str] = (), *, ordered: bool = True, most: int = SAMPLE
+    rows: Rows,
+    names: Sequence[str] = (),
+    *,
+    ordered: bool = True,
+    most: int = SAMPLE,
+    began: int = 0,
 ) -> dict[str, Any]:
     """What is wrong with the objects of some rows: numbers, and witnesses of the first of each, so
-    many at `most`. `names`: of the values, when they have any."""
+    many at `most`. `names`: of the values, when they have any. `began`: when the load did, from
+    which the words of witnesses count."""
     table = objects(rows)
     verdicts = kinds.judge(table, ordered=ordered)
     counts: dict[tuple[Kind, str], list[Wrongs]] = {}
     for kind, wrong in verdicts.wrongs:
         counts.setdefault((kind, wrong.code), []).append(wrong)
-    words = _Words(table, rows, [w for _, w in verdicts.wrongs], names, most)
+    words = _Words(table, rows, [w for _, w in verdicts.wrongs], names, most, began)
     every = list(Kind)
     return {
         "operations": len(table.operations),
@@ -122,8 +130,9 @@ class _Words:
         found: Iterable[Wrongs],
         names: Sequence[str],
         most: int,
+        began: int,
     ) -> None:
-        self._table, self._names, self._most = table, names, most
+        self._table, self._names, self._most, self._began = table, names, most, began
         places = [wrong.ops[_shown(wrong, most)].ravel() for wrong in found]
         ops = table.operations.op[np.unique(np.concatenate([np.empty(0, np.int64), *places]))]
         mine = np.isin(rows["op"], ops)
@@ -159,8 +168,8 @@ class _Words:
         o = self._table.operations
         f, op, process = F(int(o.f[place])), int(o.op[place]), int(o.process[place])
         begin, end = self._span[op]
-        until = f"to {seconds(end)} s" if end >= 0 else "on, outcome unknown"
-        when = f"from {seconds(begin)} s {until}"
+        until = f"to {seconds(end - self._began)} s" if end >= 0 else "on, outcome unknown"
+        when = f"from {seconds(begin - self._began)} s {until}"
         return f"{f.name.lower()}{self._what(place, f)} (process {process}, op {op}, {when})"
 
     def _what(self, place: int, f: F) -> str:

@@ -75,6 +75,7 @@ class Explaining:
     def __init__(self, run: RunDir, count: int, spread: bool) -> None:
         self._spread = spread
         self._values = Values.of(run)
+        self._began = run.load_began()
         self._effort = EFFORT // max(1, count)
 
     def told(self, rows: Rows) -> Line:
@@ -94,14 +95,15 @@ class Explaining:
             passed = int(found.passed[k])
             example = explain(part.batch, k, part.kind, part.texts, witness, passed, self._effort)
             if example is not None:
-                yield _story(example, part, rows)
+                yield _story(example, part, rows, self._began)
 
 
-def _story(example: Counterexample, part: Part, rows: Rows) -> Story:
+def _story(example: Counterexample, part: Part, rows: Rows, began: int) -> Story:
+    """`began`: when the load did, from which the words count."""
     core = sorted(example.core, key=lambda o: (o.call, o.op))
     shown = core if len(core) <= MOST_TOLD else _last(core, example.failing)
     spans = _spans(rows, [o.op for o in shown])
-    words = [f"{_words(o)} ({_when(spans, o.op)})" for o in shown]
+    words = [f"{_words(o)} ({_when(spans, o.op, began)})" for o in shown]
     if len(shown) < len(core):
         words.insert(0, f"{len(core) - len(shown):,} earlier operations")
     if len(core) == 1 and not (example.whatever or core[0].refused):
@@ -146,10 +148,10 @@ def _span(spans: dict[int, tuple[int, int, int]]) -> tuple[int, ...]:
     return (min(times), max(times)) if times else ()
 
 
-def _when(spans: dict[int, tuple[int, int, int]], op: int) -> str:
+def _when(spans: dict[int, tuple[int, int, int]], op: int, began: int) -> str:
     process, begin, end = spans[op]
-    until = f"to {seconds(end):.6f} s" if end >= 0 else "on, outcome unknown"
-    return f"process {process}, op {op}, from {seconds(begin):.6f} s {until}"
+    until = f"to {seconds(end - began):.6f} s" if end >= 0 else "on, outcome unknown"
+    return f"process {process}, op {op}, from {seconds(begin - began):.6f} s {until}"
 
 
 def _words(operation: Operation) -> str:

@@ -66,6 +66,18 @@ def test_a_queue_that_changes_the_order_shows_its_witness(tmp_path: Path) -> Non
     ]
 
 
+def test_times_in_words_count_from_the_load(tmp_path: Path) -> None:
+    """As everywhere else; the spans of rows, which faults are compared with, stay as recorded."""
+    sec = 1_000_000_000
+    acts = [Act(F.ENQUEUE, 1, 5 * sec, 6 * sec, value=7)]
+    acts += [Act(F.DEQUEUE, 2, n * sec, n * sec + 5, value=7) for n in (7, 8)]
+    run = history(tmp_path, [acts]).run
+    run.update_state(load_began_ns=4 * sec)
+    [finding] = objects.check(History.open(run), Trial(), None).findings
+    assert "from 4.0 s to 4.0 s" in finding.evidence[0]["explanation"]
+    assert finding.spans[0][1] == 8 * sec + 5
+
+
 def test_values_are_called_what_their_file_called_them(tmp_path: Path) -> None:
     """Not by the numbers that stand for them."""
     acts = [Act(F.ENQUEUE, 1, 0, 10, value=0), Act(F.DEQUEUE, 2, 20, 30, value=1)]

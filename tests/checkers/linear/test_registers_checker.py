@@ -84,6 +84,16 @@ def test_a_contradiction_is_told_in_words(tmp_path: Path) -> None:
     assert row["ops"].split()[-1] == "3"
 
 
+def test_times_in_words_count_from_the_load(tmp_path: Path) -> None:
+    sec = 1_000_000_000
+    rows = [(t * sec, *rest) for t, *rest in told((PUT, 1), (GET, 8))]
+    run = history(tmp_path, rows).run
+    run.update_state(load_began_ns=4 * sec)
+    [finding] = registers.check(History.open(run), Trial(), None).findings
+    told_last = finding.evidence[0]["explanation"]
+    assert "from 6.000000 s to 11.000000 s" in told_last
+
+
 def test_a_refused_compare_and_set_observes(tmp_path: Path) -> None:
     """It says that the value was not there; one that failed otherwise says nothing."""
     sound = told((PUT, 1), (CAS, 2, 3, Type.FAIL), (GET, 1))

@@ -57,8 +57,8 @@ def test_each_code_has_its_place() -> None:
     assert sorted(code for some in kinds for code in some) == list(registry.finding_codes())
 
 
-def power(begin: int, healed: int) -> tuple[Any, ...]:
-    hit = json.dumps({"broker": ["broker-1", "broker-2"]})
+def power(begin: int, healed: int, *nodes: str) -> tuple[Any, ...]:
+    hit = json.dumps({"broker": nodes or ["broker-1", "broker-2"]})
     times = (0, 0, begin * MS, begin * MS, begin * MS, healed * MS, healed * MS)
     return (0, "power", "{}", "", hit, *times, "installed", "{}")
 
@@ -83,12 +83,13 @@ EVENTS = {  # what brokers and the runner tell, t in ms
 }
 COPIES = {
     "REPLICAS_DIFFER": [(0, 0, 0, 1, 1, 0), (1, 0, 0, 9, 1, 0)],
+    "READ_SKIPPED": [(2, 2, 0, 1, 1, 0)],  # broker-3's log was read, too
     "OFFSET_GAP": [(node, 0, at, at, 1, 0) for node in (0, 1) for at in (1, 3)],
 }
 SENT = "send 1 ok@0 [1..2]\n"
 
 
-@pytest.mark.parametrize(
+ROWS = (
     ("checker", "code", "text", "span"),
     [
         ("offsets", "OFFSET_CONFLICT", SENT + "send 2 ok@0 [10..11]", (2, 11)),
@@ -114,6 +115,9 @@ SENT = "send 1 ok@0 [1..2]\n"
         ("replicas", "DIGESTS_DIFFER", SENT, (11, 11)),
     ],
 )
+
+
+@pytest.mark.parametrize(*ROWS)
 def test_a_row_lasts_from_the_first_to_the_last_of_its_operations(
     written: Callable[..., History], checker: str, code: str, text: str, span: tuple[int, int]
 ) -> None:
@@ -132,6 +136,46 @@ def test_a_row_lasts_from_the_first_to_the_last_of_its_operations(
         assert [u.fault.id for u in faults] == [0]
         (judged,) = [f for f in excused(found, faults).findings if f.code == code]
         assert judged.count - judged.excused == left, (begin, healed)
+
+
+SETS = {
+    "a": {"nodes": ["broker-1", "broker-2"], "full": 2, "keys": ["orders-0", "orders-1"]},
+    "b": {"nodes": ["broker-3"], "full": 1, "keys": ["orders-2"]},
+}
+BROKERS = ["broker-1", "broker-2", "broker-3"]
+ROLE = [(1, node, "role", '{"brokerName": "a"}') for node in BROKERS[:2]]
+SKIPPED = (
+    "send 1 ok@0 [1..2]\nsend 2 ok@1 [3..4]\nread 2@1 [13..14]\nstored 1@0 2@1\ndrained [15..16]"
+)
+NOTES = {"CORRUPTED": [(11 * MS, None, None, 'CORRUPTED {"key": 0, "offset": 0, "claimed": 1}')]}
+
+
+@pytest.mark.parametrize(
+    ROWS[0],
+    [
+        *ROWS[1],
+        ("phantom", "CORRUPTED", SENT, (11, 11)),
+        ("loss", "READ_SKIPPED", SKIPPED, (12, 16)),
+    ],
+)
+def test_a_fault_of_another_broker_set_excuses_no_row(
+    written: Callable[..., History], checker: str, code: str, text: str, span: tuple[int, int]
+) -> None:
+    """Each row that names a queue, a node or a set belongs to one broker set: a power cut at
+    another one is no excuse, whatever its time is."""
+    for node, left in (("broker-3", 1), ("broker-1", 0)):
+        history = written(text, faults=[power(0, 40, node)])
+        roles = dict.fromkeys(BROKERS, "broker")
+        history.run.write_names({**history.names, "nodes": BROKERS, "roles": roles, "sets": SETS})
+        told = [*ROLE, *EVENTS.get(code, ())]
+        write(history, "events", [(t * MS, *rest) for t, *rest in told])
+        write(history, "replicas", COPIES.get(code, []))
+        write(history, "notes", [(12 * MS, None, None, "drain"), *NOTES.get(code, ())])
+        history = History.open(history.run)
+        found = import_module(f"checkers.{checker}").check(history, NOTHING_CLAIMED, None)
+        faults = unclaimed_faults(history, NOTHING_CLAIMED)
+        (judged,) = [f for f in excused(found, faults).findings if f.code == code]
+        assert judged.count - judged.excused == left, node
 
 
 def test_every_row_is_looked_at_and_few_are_shown(written: Callable[..., History]) -> None:
