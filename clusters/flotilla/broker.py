@@ -97,6 +97,7 @@ class Broker:
             self.is_master,
             self._slave_to_read,
             rules.next_pull_offset,
+            rules.times_of_batch,
         )
         self._mastery: Mastery | None = None
         self._promoting = False

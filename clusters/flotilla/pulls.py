@@ -14,14 +14,14 @@ before its beginning the slave is of no use: SERVICE_NOT_AVAILABLE sends the con
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .catalog import Catalog
 from .config import Config
 from .net import Connection
 from .pace import LONGEST_WAIT_S
-from .store.consume_queue import Key, next_pull_offset
+from .store.consume_queue import Key, next_pull_offset, times_of_batch
 from .store.message_store import MessageStore
 from .wire import Message, Op, Pull, Pulled, Status
 
@@ -54,12 +54,14 @@ class Pulls:
         is_master: Callable[[], bool],
         slave_to_read: Callable[[], int],
         next_offset: Callable[[int, int, int, int], int] = next_pull_offset,
+        times_of: Callable[[Sequence[int]], Sequence[int]] = times_of_batch,
     ) -> None:
         """`slave_to_read`: the id of the slave for those who lag; 0: there is none."""
         self._reads_slave = config.slave_read_enable
         self._in_memory_bytes = config.in_memory_bytes * config.in_memory_max_ratio // 100
         self._is_master, self._slave_to_read = is_master, slave_to_read
-        self._store, self._catalog, self._next_offset = store, catalog, next_offset
+        self._store, self._catalog = store, catalog
+        self._next_offset, self._times_of = next_offset, times_of
         self._loop = asyncio.get_running_loop()
         self._parked: dict[Key, dict[int, _Parked]] = {}
         self._next = 0
@@ -114,7 +116,11 @@ class Pulls:
         found = self._store.fetch(key, pull.offset, count, _MOST_BYTES)
         if not found:
             return Pulled(Status.PULL_NOT_FOUND, pull.offset, low, high)
-        messages = tuple(Message(*payload) for payload in found)
+        times = self._times_of([payload.stored_ms for payload in found])
+        messages = tuple(
+            Message(*payload[:-1], stored_ms=time)
+            for payload, time in zip(found, times, strict=True)
+        )
         suggested = self._suggested(key, pull.offset, count) if self._reads_slave else 0
         after = self._next_offset(found[-1].queue_offset, len(found), count, high)
         return Pulled(Status.SUCCESS, after, low, high, messages, suggested, pull.times)

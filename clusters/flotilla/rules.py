@@ -110,6 +110,7 @@ class Rules:
     flushed_by_write: Callable[[int, int, int], int] = flushing.flushed_by_write
     stored_content: Callable[[bytes, bytes, bool], tuple[bytes, bytes]] = record.stored_content
     next_pull_offset: Callable[[int, int, int, int], int] = consume_queue.next_pull_offset
+    times_of_batch: Callable[[Sequence[int]], Sequence[int]] = consume_queue.times_of_batch
     # data plane: metadata (the version that a slave holds, its master's)
     may_adopt: Callable[[catalog.Version, catalog.Version], bool] = catalog.may_adopt
     # (the version that a change leads to, what each member that may be elected holds)

@@ -43,6 +43,7 @@ ports that it is given, or a decision of its clients.
     body-damaged          a message that begins a segment is stored with another last byte
     batch-fsync           a write of several records counts as flushed before its sync
     pull-skips            a pull that filled its batch goes on one message too far
+    batch-times           all messages of a pull come with the store time of its first one
     confirm-max-of-two    with one slave the confirm offset is the larger of the two positions
     late-commit-taken     a commit of a lower offset takes its group back
     snapshot-no-set-epoch the controllers' snapshot has every member in the SyncStateSet
@@ -268,6 +269,10 @@ def several_are_flushed(records: int, written: int, flushed: int) -> int:
 
 def one_too_far(last: int, found: int, wanted: int, high: int) -> int:
     return min(last + (2 if found == wanted else 1), high)
+
+
+def time_of_first(stored_ms: Sequence[int]) -> Sequence[int]:
+    return [stored_ms[0]] * len(stored_ms)
 
 
 def confirm_larger_of_two(
@@ -530,6 +535,12 @@ MUTANTS: Mapping[str, Mutant] = {
             "a pull that filled its batch goes on one message too far",
             "READ_SKIPPED",
             replace(RULES, next_pull_offset=one_too_far),
+        ),
+        Mutant(
+            "batch-times",
+            "all messages of a pull come with the store time of its first one",
+            "RECORD_CHANGED",
+            replace(RULES, times_of_batch=time_of_first),
         ),
         Mutant(
             "confirm-max-of-two",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from checkers import availability
+from checkers import availability, coverage
 from harness.intervals import Window
 from harness.operation import F, Type
 from harness.suite.figures import figures
@@ -273,3 +273,26 @@ def test_times_are_of_the_broker_set_that_was_hit(sketch: Sketch) -> None:
     hit, *both = judged(sketch).stats["faults"]
     assert (hit["set"], hit["to_ack_s"], hit["to_full_set_s"]) == ("b", 4.002, 10.0)
     assert [row["set"] for row in both] == ["a", "b"]
+
+
+def test_of_a_killed_run_silence_outage_and_coverage_say_the_same(sketch: Sketch) -> None:
+    """All slots waited from 12 s on; the run was killed at 20 s, so its record ends about there."""
+    sketch.ops(1, 12)
+    for slot in range(32):
+        sketch.op(F.SEND, 12 + slot * 0.002, kind=None)
+    for tenth in range(120, 200):
+        sketch.op(F.POLL, tenth / 10)
+    sketch.fault("kill", 12, None, targets={"master": ("broker-1",)}, selector="master")
+    sketch.interrupted, sketch.gaps = True, ("ops",)
+    sketch.phases = {"raised": 0.5, "load": 1}
+    sketch.load = Window(1 * S, 20 * S)
+    facts = sketch.facts()
+    found = availability.judge(facts).stats
+    [fault] = found["faults"]
+    assert fault["to_ack_s"] is None
+    assert not fault["failed"]
+    assert fault["silence_s"] == pytest.approx(8, abs=0.3)
+    assert found["availability"]["outages"] == 1
+    assert found["availability"]["down_s"] == pytest.approx(8, abs=0.3)
+    worth = coverage.judge(facts)
+    assert [reason.code for reason in worth.reasons if "MASTER" in reason.code] == []

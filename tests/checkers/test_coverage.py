@@ -337,3 +337,62 @@ def test_nobody_of_a_set_is_left_to_elect(
     sound.planned[0] = "pause"
     sound.fault("kill", 10, 16, targets={"server": others})
     assert codes(sound) == (set() if excused else {"MASTER_FAULT_UNSEEN"})
+
+
+# ------------------------------------------------------------------------ runs that were killed
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "healed", "gaps", "seen"),
+    [
+        (True, False, (), True),  # it was still to be noticed
+        (True, True, ("events",), True),  # what nodes logged of it was not collected
+        (True, True, (), False),
+        (False, True, ("events",), False),
+    ],
+)
+def test_what_a_killed_run_did_not_live_to_see_is_not_unseen(
+    sound: Sketch, interrupted: bool, healed: bool, gaps: tuple[str, ...], seen: bool
+) -> None:
+    """A master's fault that lasted when the run was killed, or whose events it never collected."""
+    sound.interrupted, sound.gaps = interrupted, gaps
+    sound.events = [e for e in sound.events if e.t < 9e9]
+    if not healed:
+        sound.faults[0] = replace(sound.faults[0], heal=None, healed=None)
+    assert ("MASTER_FAULT_UNSEEN" in codes(sound)) is not seen
+
+
+# ----------------------------------------------------------------- loads in which nothing succeeded
+
+
+def warning(sketch: Sketch) -> str:
+    return str(judged(sketch).stats.get("warning", ""))
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [(12.0, "no send was acknowledged for 13 of 24 s"), (14.0, "")],
+)
+def test_most_of_the_load_without_an_acknowledgement_is_said(
+    sketch: Sketch, ended: float, said: str
+) -> None:
+    """More than half of the load, up to where its recovery is waited for; polls do not count."""
+    sketch.ops(1, ended)
+    sketch.ops(ended, 31, kind=Type.FAIL)
+    for second in range(1, 31):
+        sketch.op(F.POLL, second)
+    assert warning(sketch) == said
+
+
+def test_a_load_that_asks_rarely_is_not_silent(sketch: Sketch) -> None:
+    """Three sends in 24 s, all acknowledged; and none at all says nothing of sends."""
+    assert warning(sketch) == ""
+    for second in (2, 10, 20):
+        sketch.op(F.SEND, second)
+    assert warning(sketch) == ""
+
+
+def test_without_sends_any_operation_counts(sketch: Sketch) -> None:
+    for tenth in range(10, 250):
+        sketch.op(F.PUT, tenth / 10, kind=Type.OK if tenth < 60 else Type.INFO)
+    assert warning(sketch) == "no operation succeeded for 19 of 24 s"

@@ -11,7 +11,7 @@ confirmed: the original derived both from the same files and had to repair them
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 
 from .ledger import Standing
@@ -206,6 +206,11 @@ def next_pull_offset(last: int, found: int, wanted: int, high: int) -> int:
     `high`: the end of the queue.
     """
     return last + 1
+
+
+def times_of_batch(stored_ms: Sequence[int]) -> Sequence[int]:
+    """Return the store times that a consumer gets with the messages of a pull: their own."""
+    return stored_ms
 
 
 def next_queue_offset(visible_end: int, end: int) -> int:
