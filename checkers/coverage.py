@@ -1,4 +1,4 @@
-"""Says whether the run proved anything: load, faults that really happened, answers around them.
+"""Whether the run proved anything: load, faults that took effect, answers around them.
 
 A trial in which nothing happened must never be *valid*. What counts is what the plan asked for:
 without faults, load and a final read. With faults: every planned one has an outcome; at least 80 %

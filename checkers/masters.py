@@ -1,4 +1,4 @@
-"""A broker set has one master at a time, elected when it is needed, from those who may be.
+"""A broker set has one master at a time, elected when needed, from the eligible replicas.
 
 One broker acknowledges in an epoch (`EPOCH_SHARED`); that another one acknowledges in a later epoch
 before the last answer of the earlier one is lawful as long as nothing is lost, so it is measured

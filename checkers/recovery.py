@@ -1,4 +1,4 @@
-"""Demands that the cluster comes back by itself once everything is healed, and that no node dies.
+"""The cluster recovers by itself once every fault is healed, and no node dies.
 
 From the moment at which the last fault was observed healed, each broker set must have its master,
 its full SyncStateSet, an acknowledged send and a read message within `recover_within_s`: otherwise

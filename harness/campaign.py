@@ -89,7 +89,7 @@ class Campaign:
         What names nodes may fit the sizes of one seed and not of the next, so then many are drawn.
         """
         if not self.seeds:
-            raise BadRequest("there are no seeds to simulate; say --seeds 1..100")
+            raise BadRequest("there are no seeds to simulate; use --seeds 1..100")
         refuse_unknown(self.base)
         registry.load("workload", self.base.workload)(self.base).check_options()
         drawn(self.seeds[0], self.base, self.plan)
@@ -288,14 +288,18 @@ def conduct(
     watch: Watch,
     work: Any = None,
     checkpoint: Checkpoint | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Course:
     """Carry out a campaign, and keep the runs of seeds that failed under `runs`.
 
-    Ctrl-C and the end of its time end it early, with what was done so far. What the checkpoint says
+    Ctrl-C and the end of its time end it early, with what was done so far; `stopped` says whether a
+    request to stop came before. What the checkpoint says
     to be finished is not done again.
     """
     course = Course(campaign, time.monotonic())
     with stoppable(course.interrupt):
+        if stopped():
+            course.interrupt()
         course.edition = edition()
         for one in checkpoint.found if checkpoint else ():
             _resume(course, one, runs)
@@ -320,6 +324,8 @@ def _resume(course: Course, one: Finished, runs: Path) -> None:
 def _carry_out(
     course: Course, work: Any, runs: Path, watch: Watch, checkpoint: Checkpoint | None
 ) -> None:
+    if course.interrupted:
+        return
     with closing(carried_out(work, _offered(course), course.campaign.jobs)) as steps:
         for done in steps:
             if done is not None:

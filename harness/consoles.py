@@ -6,7 +6,7 @@ wide as the terminal, or as its longest line where a program reads it.
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from textwrap import fill
@@ -95,6 +95,25 @@ def message(sentence: str) -> str:
         return plain
     width = shutil.get_terminal_size().columns
     return fill(plain, width, break_long_words=False, break_on_hyphens=False)
+
+
+def wrapped(lines: Iterable[str], indent: int) -> Iterator[str]:
+    """The lines as a terminal shows them: broken between words, the rest indented; unchanged
+    where the reader is a program."""
+    if not sys.stdout.isatty():
+        yield from lines
+        return
+    columns = shutil.get_terminal_size().columns
+    for line in lines:
+        rest = " " * min(indent if line.startswith(" ") else 0, columns // 3)
+        yield fill(
+            line,
+            columns,
+            subsequent_indent=rest,
+            break_long_words=False,
+            break_on_hyphens=False,
+            replace_whitespace=False,
+        )
 
 
 def standard_output() -> "Console":

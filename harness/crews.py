@@ -193,7 +193,7 @@ class Crew:
             except TimeoutError:
                 await self._agent.signal(NAME, signal.SIGKILL)
                 await self._agent.exited(NAME)
-                self._not_closed(f"it was busy {QUIT_WITHIN_S:g} s after it was told to stop")
+                self._not_closed(f"it was busy {QUIT_WITHIN_S:g} s after the request to stop")
             else:
                 if code:
                     self._not_closed(f"it ended with exit code {code}")

@@ -140,7 +140,7 @@ def _disk(runs: Path) -> Capability:
     """Of the folder that runs are written to, or will be made in."""
     here = next(p for p in (runs.absolute(), *runs.absolute().parents) if os.path.lexists(p))
     if not here.is_dir():
-        return Capability("disk", f"{here} is no folder", WRITTEN, ROOM)
+        return Capability("disk", f"{here} is not a folder", WRITTEN, ROOM)
     free_bytes = shutil.disk_usage(here).free
     found = f"{free_bytes / 1e9:.1f} GB free under {here}"
     if free_bytes >= LEAST_DISK_BYTES and os.access(here, os.W_OK):

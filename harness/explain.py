@@ -24,6 +24,7 @@ from harness.rundir import RunDir
 from harness.stored_verdict import BROKEN, verdict_of
 from harness.verdict import Verdict
 
+STEPS_INDENT = 20  # columns of time and faults before the words of a step
 MOST = 40  # moments
 NOTES_SHOWN = 3  # of one reader
 FINE_NS = 1_000_000_000  # what is shorter is told to the microsecond

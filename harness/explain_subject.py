@@ -109,7 +109,7 @@ def asked(verdict: Verdict, text: str | None) -> Asked | None:
         raise UnknownName("finding", code, {finding.code for _, finding in known})
     if number and not number.isdecimal():
         raise BadRequest(
-            f"{text!r} is no finding; write {code}, or {code}:2 for its second witness"
+            f"{text!r} is not a finding; write {code}, or {code}:2 for its second witness"
         )
     return _numbered(of_code, whole(number or "1"), text)
 

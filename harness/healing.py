@@ -111,8 +111,8 @@ def _refuse_doubt(run: RunDir) -> None:
     """BadRequest when its ledger may have told of more than can be read there."""
     if damage := registry.nemesis().ledger_damage(run.ledger):
         raise BadRequest(
-            f"{damage}, so nobody knows whether every fault was undone; look at the hosts of this "
-            "run, then remove what is damaged"
+            f"{damage}, so it is not known whether every fault was undone; look at the hosts of "
+            "this run, then remove what is damaged"
         )
 
 
@@ -124,7 +124,7 @@ def _close(run: RunDir, entries: Sequence[Any]) -> None:
 
 def _undone(entries: Sequence[Any], hosts: str, dies: bool) -> str:
     left = f"{hosts} hosts die with their run, so nothing is left of them" if dies else "undone"
-    faults = ", ".join(f"{entry.kind} of {' '.join(entry.nodes) or 'nobody'}" for entry in entries)
+    faults = ", ".join(f"{entry.kind} of {' '.join(entry.nodes) or 'no node'}" for entry in entries)
     return f"{faults}: {left}"
 
 

@@ -158,8 +158,9 @@ class Running:
             self.run.update_state(error=why)
             state = self.run.state()
         if self._stops > 1 or (stopped and "load_began_ns" not in state):
-            judgeable = f"; {recorded(self.run)}" if "load_began_ns" in state else ""
-            raise KeyboardInterrupt(f"{judgeable}{self._what_stays()}")
+            unloaded = f"the load had not begun, so {self.run.path} has nothing to judge"
+            judgeable = recorded(self.run) if "load_began_ns" in state else unloaded
+            raise KeyboardInterrupt(f"; {judgeable}{self._what_stays()}")
         if "load_began_ns" not in state:
             raise BedFailed(state["error"])
 

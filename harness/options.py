@@ -62,7 +62,7 @@ class Duration(click.ParamType[float]):
             self.fail(f"{value!r} is not a duration; write 60s, 2m or 1m30s", param, ctx)
         seconds = sum(float(number) * UNITS_S[unit] for number, unit in parts)
         if seconds <= 0:
-            self.fail(f"{value!r} is not longer than nothing", param, ctx)
+            self.fail(f"{value!r} is not longer than 0 s; write 60s, 2m or 1m30s", param, ctx)
         if seconds > MOST_S:
             self.fail(f"{shown(value)} is longer than a time can be, {MOST_S:g} s", param, ctx)
         return seconds
@@ -113,6 +113,7 @@ class Pairs(click.ParamType[dict[str, Any]]):
     """`key=value,key=value`; a value is read as TOML, and as a string when it is none."""
 
     name = "key=value"
+    form = "key=value"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -122,7 +123,7 @@ class Pairs(click.ParamType[dict[str, Any]]):
         pairs = [pair.partition("=") for pair in _split(value)]
         for key, equals, _ in pairs:
             if not key.strip() or not equals:
-                self.fail(f"{value!r} is not key=value", param, ctx)
+                self.fail(f"{value!r} is not {self.form}", param, ctx)
         return {key.strip(): toml_value(raw.strip(), key.strip()) for key, _, raw in pairs}
 
 
@@ -130,6 +131,7 @@ class Zones(Pairs):
     """A number of zones, or `node=zone,node=zone`."""
 
     name = "zones"
+    form = "a number of zones or node=zone,node=zone"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -168,7 +170,7 @@ class Seeds(click.ParamType[tuple[int, ...]]):
         for part in value.split(","):
             first, dots, last = part.strip().partition("..")
             if not first.isdecimal() or (dots and not last.isdecimal()):
-                self.fail(f"{value!r} is no list of seeds; write 1..10 or 1,4,9", param, ctx)
+                self.fail(f"{value!r} is not a list of seeds; write 1..10 or 1,4,9", param, ctx)
             try:
                 begin, end = whole(first), whole(last or first)
             except BadRequest as e:
@@ -177,7 +179,11 @@ class Seeds(click.ParamType[tuple[int, ...]]):
                 self.fail(f"{value!r} is more than {MAX_SEEDS:,} seeds", param, ctx)
             seeds.extend(range(begin, end + 1))
         if not seeds:
-            self.fail(f"{value!r} holds no seed: the first must not be above the last", param, ctx)
+            self.fail(
+                f"{value!r} has no seed: the first number must not be larger than the last",
+                param,
+                ctx,
+            )
         return tuple(seeds)
 
 

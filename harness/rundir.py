@@ -41,7 +41,7 @@ class RunDir:
         """An existing run, also as a `file:` address. BadRequest when the folder is not one."""
         run = cls(_local(path).resolve())
         if not run.trial_file.is_file():
-            raise BadRequest(f"{path} is not a run: there is no trial.toml in it")
+            raise BadRequest(_no_run(path, run.path))
         return run
 
     @property
@@ -141,6 +141,19 @@ class RunDir:
         temporary = self.path / f".{name}.tmp"
         temporary.write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n")
         os.replace(temporary, self.path / name)
+
+
+def _no_run(asked: Path, folder: Path) -> str:
+    """Say why a path is not a run, and what to name instead."""
+    if not folder.exists():
+        return f"{asked} does not exist; name the folder of a run, such as runs/latest"
+    if not folder.is_dir():
+        return f"{asked} is a file; name the folder of a run, such as runs/latest"
+    inside = sorted(path.parent.name for path in folder.glob("*/trial.toml"))
+    if inside:
+        newest = "latest" if "latest" in inside else inside[-1]
+        return f"{asked} is a folder of runs; name one of them, such as {asked / newest}"
+    return f"{asked} is not a run: there is no trial.toml in it"
 
 
 def _local(path: Path) -> Path:

@@ -72,8 +72,8 @@ def _time(time_s: float, by: float, digits: int = 3) -> float:
     paced_s = float(time_s * by if digits == ALL else round(time_s * by, digits))
     if not 0 < paced_s <= MOST_S:
         raise BadRequest(
-            f"{time_s:g} s times {by:g} are {paced_s:g} s, which is no time; choose a pace nearer "
-            "to 1"
+            f"{time_s:g} s times {by:g} are {paced_s:g} s, which is too little; choose a pace "
+            "nearer to 1"
         )
     return paced_s
 

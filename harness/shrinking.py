@@ -88,7 +88,7 @@ def _failed(run: RunDir) -> bool:
         return bool(verdict.convicting or stood_still(History.open(run), verdict))
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise BadRequest(
-            f"{run.verdict_file} cannot be read; {check_command(run)} makes it anew"
+            f"{run.verdict_file} cannot be read; {check_command(run)} writes it again"
         ) from e
 
 

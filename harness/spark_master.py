@@ -34,7 +34,7 @@ FORMS = {
     K8S: r"k8s://\S+",
     CONNECT: r"sc://[^/:;\s]+(:\d+)?(/;?\S*)?",
 }
-MEANT = "local[N], spark://HOST:PORT, yarn, k8s://ADDRESS, sc://HOST:PORT"
+MEANT = "local[N], spark://HOST:PORT, yarn, k8s://ADDRESS or sc://HOST:PORT"
 DEFAULT = "local[2]"
 CONNECT_PORT = 15002
 CONNECT_WITHIN_S = 5.0
@@ -55,9 +55,9 @@ class Master:
         """BadRequest when it is none that Spark has, or lacks what it is reached by."""
         kind = next((name for name, form in FORMS.items() if re.fullmatch(form, text)), "")
         if not kind:
-            raise BadRequest(f"{text!r} is no Spark master; there are: {MEANT}")
+            raise BadRequest(f"{text!r} is not a Spark master; write {MEANT}")
         if any(port > 65535 for _, port in _addresses(text)):
-            raise BadRequest(f"{text!r} is no Spark master: ports end at 65535")
+            raise BadRequest(f"{text!r} is not a Spark master: the largest port is 65535")
         if kind == YARN and not any(os.environ.get(name) for name in HADOOP):
             raise BadRequest("yarn is found by its files: set HADOOP_CONF_DIR to their folder")
         return cls(text, kind)

@@ -32,6 +32,14 @@ def stoppable(
 
 
 @contextmanager
+def stops_noted() -> Iterator[Callable[[], bool]]:
+    """Requests to stop end nothing in the block; the yielded function says whether one came."""
+    came = threading.Event()
+    with stoppable(came.set):
+        yield came.is_set
+
+
+@contextmanager
 def interrupted_by_all() -> Iterator[None]:
     """SIGTERM and SIGHUP raise KeyboardInterrupt, as Ctrl-C does, for the length of the block.
 

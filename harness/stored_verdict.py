@@ -26,7 +26,9 @@ def verdict_of(run: RunDir) -> Verdict:
     try:
         return stored(run)
     except BROKEN as e:
-        raise BadRequest(f"{run.verdict_file} is no verdict ({e}): {again} makes it anew") from e
+        raise BadRequest(
+            f"{run.verdict_file} is not a verdict ({e}): {again} writes it again"
+        ) from e
 
 
 def stored(run: RunDir) -> Verdict:

@@ -48,7 +48,7 @@ class Healer:
                 await asyncio.gather(*map(self._look, intervals))
         for interval in intervals:
             if interval.injection:
-                self._give_up(interval, f"nobody could look for it within {looks_s:g} s")
+                self._give_up(interval, f"it could not be checked within {looks_s:g} s")
         if self._broken:
             raise self._broken[0]
 

@@ -163,7 +163,7 @@ class _Nemesis:
         heard = await self.hearing.first(event, count, until_ns, self._by(interval, event))
         if heard is None:
             self._mark(interval, begin=self.bed.now_ns())
-            raise _Missed(f"no node told of the event {event} within {event.within_s:g} s")
+            raise _Missed(f"no node reported the event {event} within {event.within_s:g} s")
         interval.teller = heard.told.node
         interval.evidence["told"] = {"by": heard.told.node, "at": heard.at_ns}
         await sleep_until(self.bed, heard.at_ns + event.more_s * NS)
@@ -254,8 +254,8 @@ class _Nemesis:
         if holders:
             return f"{', '.join(meant)} had no process to spare: {' and '.join(holders)} held it"
         if meant and not hold(interval.planned):
-            return "there is no link between those that it aims at"
-        return "nobody played the part that it aims at"
+            return "there is no link between its targets"
+        return "no node had the role that it targets"
 
     def _hit(self, interval: Interval, targets: Mapping[str, Sequence[str]]) -> Sequence[str]:
         """Whom it is aimed at, or, as soon as that is known, whom it hit; their names."""

@@ -10,6 +10,7 @@ meant to test. Refused as well is what would break the same thing on the same no
 while the first lasts, what waits for a fault that there is not, and what no node can mean.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -91,7 +92,8 @@ def _windows(trial: Trial) -> list[float]:
         raise BadRequest(
             f"a load of {trial.duration_s:g} s has no room for a fault: it needs {rhythm.quiet_s:g}"
             f" s of quiet, {rhythm.fault_s:g} s of fault and {rhythm.recovery_s:g} s of recovery;"
-            " make duration_s longer or the rhythm shorter"
+            f" use --duration {math.ceil(rhythm.quiet_s + rhythm.fault_s + rhythm.recovery_s)}s or"
+            " longer (duration_s in a trial file), or a shorter --rhythm"
         )
     if count > MAX_WINDOWS:
         raise BadRequest(

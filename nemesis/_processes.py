@@ -88,7 +88,7 @@ class Hold:
         self._held -= others
         self._mine -= others
         if not nodes:
-            raise NeverInForce(f"{', '.join(self._nodes)} did not run, so there was nobody to hit")
+            raise NeverInForce(f"{', '.join(self._nodes)} did not run, so there was nothing to hit")
         return list(nodes)
 
     def let_go(self) -> None:

@@ -82,7 +82,8 @@ def swarm(
     if not plan:
         raise BadRequest(
             f"a load of {trial.duration_s:g} s has no room for a fault: the first {FIRST_S:g} s and"
-            f" the last {LAST * detection_s:g} s have none; make duration_s longer"
+            f" the last {LAST * detection_s:g} s have none; use a longer"
+            " --duration (duration_s in a trial file)"
         )
     check(plan, trial, detection_s, nodes, can)
     return plan

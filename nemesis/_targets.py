@@ -74,7 +74,7 @@ def check(selector: str, nodes: Sequence[Node], words: Collection[str] = ()) -> 
     which mean somebody at this place of the plan."""
     if not all(term.strip() for term in selector.split(",")):
         what = (
-            f"{selector!r} names nobody before or after a comma"
+            f"{selector!r} names no node before or after a comma"
             if _terms(selector)
             else ("a selector is empty")
         )
@@ -85,9 +85,9 @@ def check(selector: str, nodes: Sequence[Node], words: Collection[str] = ()) -> 
                 raise UnknownName("target", who, (*known(nodes), *words, *COUNTS))
         for place in _split(term)[1].split(IN)[1:]:
             if (zone := place.split(BUT)[0]) not in map(_zone, _zones(nodes)):
-                raise BadRequest(f"{term!r}: {zone!r} is no zone; write 'broker in zone-a'")
+                raise BadRequest(f"{term!r}: {zone!r} is not a zone; write 'broker in zone-a'")
         if not possible(term, nodes):
-            raise BadRequest(f"{term!r} can mean nobody; name nodes that there are")
+            raise BadRequest(f"{term!r} matches no node; name nodes that exist")
         _check_number(term, nodes)
         if ZONE in _words(term) and (_split(term)[1] != ZONE or term == ZONE):
             raise BadRequest(f"{term!r} must read like 'one zone', 'minority zone' or 'zone-a'")
@@ -99,7 +99,7 @@ def _check_number(term: str, nodes: Sequence[Node]) -> None:
     if not count.isdecimal():
         return
     if whole(count) < 1:
-        raise BadRequest(f"{term!r} hits nobody; write 1 or more")
+        raise BadRequest(f"{term!r} hits no node; write 1 or more")
     if who != ZONE and not lasts(who, nodes):
         return
     there = len(_zones(nodes) if who == ZONE else always(who, nodes))

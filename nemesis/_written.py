@@ -215,7 +215,7 @@ def _read(row: Row, refuse: Refuse) -> PlannedFault:
         raise refuse("for_s", f"must be a positive number, not {row['for_s']:g}")
     alias = alias_of(row["kind"])
     if not alias.kind:
-        raise refuse("kind", f"{row['kind']} is no fault; leave the whole [[fault]] out")
+        raise refuse("kind", f"{row['kind']} is not a fault; leave the whole [[fault]] out")
     plugin = registry.fault(alias.kind)
     try:
         own = {**alias.params, **row.get("params", {})}

@@ -1,4 +1,4 @@
-"""Links carry only so many bytes a second.
+"""Limit the bandwidth of links to a number of bytes a second.
 
 By default each link by which `target` receives from another node of the cluster carries
 `bytes_per_s`; what comes faster waits for its turn, and is lost when more than a second's worth

@@ -46,7 +46,7 @@ def check(planned: PlannedFault) -> None:
     if is_right({"ahead_s": planned.params["skew_s"], "rate": planned.params["rate"]}):
         raise BadRequest(
             f"clock needs a skew_s of more than {SLACK_S:g} s either way, or a rate more than"
-            f" {SLACK_RATE:g} off 1: less cannot be told from a clock that is right"
+            f" {SLACK_RATE:g} off 1: less cannot be distinguished from a correct clock"
         )
 
 
@@ -54,7 +54,7 @@ def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
     """BadRequest when it may hit a node whose clock dates the history."""
     if hit := sorted({node.name for node in nodes if node.dates} & possible(planned.target, nodes)):
         raise BadRequest(
-            f"clock cannot hit {hit[0]}, whose own clock dates what the history is told of it; aim"
+            f"clock cannot hit {hit[0]}, whose own clock dates its events in the history; aim"
             " at others, such as 'one broker'",
             "target",
         )

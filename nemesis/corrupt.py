@@ -1,4 +1,4 @@
-"""Damage the files of a stopped node and start it again: bits that turned over, an end cut off.
+"""Damage the files of a stopped node and start it again: flipped bits, or a truncated end.
 
 `flip` turns `bits` over, by lot, in all files that match `files` (`commitlog/*`; by default all of
 the node's data); `truncate` cuts the last `bytes` off one of them. With `stripes`, the default,

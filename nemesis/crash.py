@@ -1,4 +1,4 @@
-"""Crash clients: their process dies without a word, and another one takes its place.
+"""Crash clients: the process is killed, and a new one replaces it.
 
 What it had sent may still arrive and take effect, so its open operations are of unknown outcome for
 ever, and its successor's processes go by new numbers. The cluster sees connections close on which

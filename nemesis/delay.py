@@ -1,4 +1,4 @@
-"""Packets arrive late: after a delay, with jitter, or overtaken by others.
+"""Delay packets: by a fixed time, with jitter, or reordered.
 
 By default all that `target` receives from every other node of the cluster arrives `delay_s` later,
 and at most `jitter_s` more, each packet by lot; their order stays. With `reorder`, that share of

@@ -1,4 +1,4 @@
-"""Fill the disk under a node's data: what needs more room fails with ENOSPC, until it is healed.
+"""Fill the disk under a node's data: writes fail with ENOSPC until it is healed.
 
 What was allocated before can still be written over, as on any file system, and what the node has it
 can read. Its event log and output lie elsewhere. A node that ends for it is started again by the

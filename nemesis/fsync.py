@@ -1,4 +1,4 @@
-"""Spoil what a node's syncs do: they are slow, they fail with EIO, or they hang.
+"""Make a node's fsync calls slow, fail with EIO, or hang.
 
 `slow`: each takes `delay_s` longer. `fail`: the disk says that it could not write what it was
 given; the kernel holds it for clean all the same, so whoever syncs again and believes it is

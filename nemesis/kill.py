@@ -96,11 +96,11 @@ class Kill:
             self._begun.add(node)
             await self._begin_again(node)
         elif state.pid == self._killed[node] and node in self._asked:
-            raise BedFailed(f"{node} was told to end, and has not")
+            raise BedFailed(f"{node} was asked to end and did not")
         elif state.pid == self._killed[node]:
             del self._killed[node]  # the signal was never sent: entering was interrupted
         elif node not in self._begun:
-            self.broke_off = f"somebody else had started {node} by then"
+            self.broke_off = f"something else had started {node} by then"
 
     async def _begin_again(self, node: str) -> None:
         await self._bed.system.start_node(self._bed, node)

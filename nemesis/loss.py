@@ -1,4 +1,4 @@
-"""Lose a share of the packets that nodes receive.
+"""Drop a share of the packets that nodes receive.
 
 By default 80 % of what `target` receives from every other node of the cluster, as in the published
 RocketMQ trials; answers on the way back are not touched, so a request and its answer together get

@@ -142,7 +142,7 @@ class Membership(Destroying):
 
     async def observe(self) -> Observation:
         left = [n for n in self._victims if not await self._system.enrolled(self._bed, n)]
-        told = await self._told(f"{len(left)} of {len(self._victims)} are no members any more")
+        told = await self._told(f"{len(left)} of {len(self._victims)} are no longer members")
         state = told.state if len(left) == len(self._victims) else "partial" if left else "failed"
         return replace(told, state=state)
 

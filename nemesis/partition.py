@@ -63,7 +63,7 @@ def check(planned: PlannedFault) -> None:
     if shape == "links" and not _well_listed(planned.params["cut"]):
         raise BadRequest(
             "partition of shape 'links' cuts what `cut` lists, as in {broker-1 = [\"broker-2\"]};"
-            " a node and itself are no link",
+            " a node has no link to itself",
             "params.cut",
         )
     if shape in ("isolate", "one-way", "answers") and not planned.target:

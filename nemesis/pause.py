@@ -1,4 +1,4 @@
-"""Stop processes with SIGSTOP, and let them go on with SIGCONT.
+"""Stop processes with SIGSTOP, and continue them with SIGCONT.
 
 A paused process keeps its connections, answers nothing, and wakes up believing that no time has
 passed: it is the classic maker of a deposed master who does not know it. The kernel still accepts

@@ -1,4 +1,4 @@
-"""Cut the power of whole machines, and give it back with the disk as the cut left it.
+"""Cut the power of whole machines, and restore it with what their disks had synced.
 
 Nothing says goodbye: connections stay half open until somebody gives up on them, and of what was
 not synced the disk keeps nothing, all of it, or a part that may end in the middle of a record.

@@ -1,4 +1,4 @@
-"""Restart processes: ask them to end with SIGTERM, and start them again.
+"""Restart processes: stop them with SIGTERM, and start them again.
 
 Unlike a killed one, a process that is asked may say goodbye, write what it has, and hand over. With
 `order = "rolling"` the victims are restarted one after the other, as an operator does it who

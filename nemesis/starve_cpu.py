@@ -1,4 +1,4 @@
-"""Starve processes of the CPU: they may run for a share of the time only.
+"""Limit the CPU time of processes to a share.
 
 Many times a second each victim is stopped with SIGSTOP and let go on with SIGCONT, the share of the
 time that it has. It is what a machine does to a process when others take the CPU, or a hypervisor

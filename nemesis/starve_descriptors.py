@@ -1,4 +1,4 @@
-"""Starve processes of file descriptors: they may open no more files and connections, or a few.
+"""Limit the file descriptors of processes: no more files and connections, or only a few.
 
 The limit of each running process is lowered to what it has open (prlimit): from then on `accept`,
 `open` and `socket` fail with EMFILE, and what it closes it may open again. One that ends of it is

@@ -1,4 +1,4 @@
-"""Starve processes of memory: they may have little more than they have now.
+"""Limit the memory of processes to little more than they use.
 
 The limit of each running process's address space is lowered to what it uses and a little more
 (prlimit): an allocation beyond that fails with ENOMEM, which some survive and some do not. One that

@@ -1,4 +1,4 @@
-"""Kill a node, and lose what its disk was given and had not synced, as a power cut would.
+"""Kill a node, and remove the data that its disk had not synced, as a power cut would.
 
 The machine goes on, so others learn of the death at once and connections are closed; `power` takes
 the whole machine, without a word. Of what was not synced the disk keeps nothing, all of it, or a

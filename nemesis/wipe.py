@@ -1,4 +1,4 @@
-"""Kill a node and empty its disk, as when it is replaced by a new machine; healing starts it anew.
+"""Kill a node and empty its disk, as if it were replaced by a new machine; healing starts it again.
 
 Everything below the folder of its data is gone; its configuration stays, so it comes back with its
 name and address and without a memory. Controllers are not aimed at unless they are named: one that

@@ -4,9 +4,11 @@ Meaning never hangs on colour, so a pipe or a log reads the same: no escape code
 lines as wide as they need to be.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from rich.console import Console
@@ -40,14 +42,21 @@ PLAIN_WIDTH = 160  # of output that is not a terminal
 ROWS_SHOWN = 5
 TOLD_BELOW = ("explanation", "by_time")  # sentences, for which a column is too narrow
 LONGEST = 500  # letters of one of them
+NARROW = 60  # columns, below which numbers stand closer together
+PLACES = 13  # columns of the labels below the findings
 
 
 def render(run: RunDir) -> Path | None:
     """Print to standard output; nothing is written."""
     console = standard_output()
-    if not console.is_terminal:
-        console.width = PLAIN_WIDTH
-    show(read(run), console)
+    if console.is_terminal:
+        show(read(run), console)
+        return None
+    console.width = PLAIN_WIDTH
+    with console.capture() as lines:
+        show(read(run), console)
+    for line in lines.get().splitlines():
+        print(line.rstrip())
     return None
 
 
@@ -60,7 +69,7 @@ def show(told: Told, console: Console) -> None:
     console.print()
     console.print(_verdict(told))
     console.print()
-    console.print(_numbers(told))
+    console.print(_numbers(told, console.width))
     for reason in told.verdict.reasons:
         console.print()
         console.print(_reason(reason.code, reason.message))
@@ -74,7 +83,8 @@ def show(told: Told, console: Console) -> None:
         console.print()
         console.print(Padding(Text(printable(doubt), "yellow"), (0, 0, 0, 2), expand=False))
     console.print()
-    console.print(_places(told))
+    for name, words in _places(told):
+        _place(console, name, words)
 
 
 def _verdict(told: Told) -> Table:
@@ -87,14 +97,19 @@ def _verdict(told: Told) -> Table:
     return table
 
 
-def _numbers(told: Told) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(justify="right", style="dim")
+def _numbers(told: Told, width: int) -> Table:
+    numbers = _words.known(told)
+    indent, gap = ("  ", 2) if width >= NARROW else ("", 1)
+    names = [f"{indent}{number.name}" for number in numbers]
+    longest = max((len(indent + word) for name in names for word in name.split()), default=0)
+    whole = max(map(len, names), default=0)
+    table = Table.grid(padding=(0, gap))
+    table.add_column(justify="right", style="dim", width=min(whole, max(longest, width * 2 // 5)))
     table.add_column(justify="right")
-    table.add_column(style="dim")
-    for number in _words.known(told):
+    table.add_column(style="dim", overflow="fold")
+    for name, number in zip(names, numbers, strict=True):
         value = Text(number.value, style=TONES[number.tone] or "bold")
-        table.add_row(Text(f"  {number.name}"), value, Text(number.note))
+        table.add_row(Text(name), value, Text(number.note))
     return table
 
 
@@ -156,16 +171,21 @@ def _ids(faults: Sequence[int]) -> str:
     return shown + (f" and {len(faults) - 8} more" if len(faults) > 8 else "")
 
 
-def _places(told: Told) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(justify="right", style="dim")
-    table.add_column(overflow="fold")
-    for name, demands in zip(("  checked", "  not checked"), _words.checked(told), strict=True):
+def _places(told: Told) -> Iterator[tuple[str, str]]:
+    for name, demands in zip(("checked", "not checked"), _words.checked(told), strict=True):
         if demands:
-            table.add_row(name, Text(demands))
+            yield name, demands
     if told.run.report_file.is_file():
-        table.add_row("  report", Text(printable(from_here(told.run, told.run.report_file))))
+        yield "report", printable(from_here(told.run, told.run.report_file))
     if told.verdict.first:
-        table.add_row("  explain", Text(explain_command(told, seatrial=seatrial())))
-    table.add_row("  run again", Text(rerun_command(told, seatrial())))
-    return table
+        yield "explain", explain_command(told, seatrial=seatrial())
+    yield "run again", rerun_command(told, seatrial())
+
+
+def _place(console: Console, name: str, words: str) -> None:
+    """Print a label and its text; no path or command is broken within a word."""
+    room = max(1, console.width - PLACES)
+    lines = wrap(words, room, break_long_words=False, break_on_hyphens=False)
+    for label, line in zip_longest((name,), lines, fillvalue=""):
+        text = Text.assemble((f"{label:>{PLACES - 2}}", "dim"), "  ", line)
+        console.print(text, soft_wrap=True)

@@ -337,7 +337,7 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         Mutant(
             "double-vote",
-            "a controller votes for everybody who asks, in one term",
+            "a controller grants several votes in one term",
             "ONE_LEADER",
             replace(RULES, may_grant_vote=grant_again),
             stops=True,
@@ -411,13 +411,13 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         Mutant(
             "inverted-liveness",
-            "who is heard counts as dead, and who is silent as alive",
+            "live brokers count as dead, and silent ones as alive",
             "NEEDLESS_ELECTION",
             replace(RULES, heartbeat_expired=expires_when_heard),
         ),
         Mutant(
             "never-expires",
-            "a broker that is silent is never taken for dead",
+            "a silent broker never counts as dead",
             "HEADLESS",
             replace(RULES, heartbeat_expired=never_expires),
         ),
@@ -490,7 +490,7 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         Mutant(
             "unlock-anybody",
-            "a lock is freed by whoever gives it back, its holder or not",
+            "any client can release a lock, not only its holder",
             "LOCK_HELD_TWICE",
             replace(RULES, may_unlock=free_for_anybody),
         ),

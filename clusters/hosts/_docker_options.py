@@ -41,7 +41,7 @@ def options(bed: Mapping[str, Any]) -> Options:
     for key in bed:
         if key not in _CHECKS:
             known = ", ".join(sorted(_CHECKS))
-            raise BadRequest(f"bed.{key} is no option of docker hosts; there are: {known}")
+            raise BadRequest(f"bed.{key} is not an option of docker hosts; there are: {known}")
     found = Options(**{key: _CHECKS[key](f"bed.{key}", raw) for key, raw in bed.items()})
     if found.memory and found.disk >= found.memory:
         raise BadRequest(

@@ -380,7 +380,7 @@ def _key(path: str) -> paramiko.PKey | None:
     except (TypeError, paramiko.PasswordRequiredException):  # cryptography's way to say so
         return None
     except (ValueError, OSError, paramiko.SSHException, paramiko.pkey.UnknownKeyType) as e:
-        raise NoKey(f"is to be reached with the key {path}, which is no private key") from e
+        raise NoKey(f"is to be reached with the key {path}, which is not a private key") from e
 
 
 def _pkcs8(text: bytes) -> paramiko.PKey:

@@ -46,7 +46,7 @@ def broker_sets(nodes: Sequence[Node], settings: Settings) -> list[BrokerSet]:
     if settings.learners >= size:
         raise BadRequest(
             f"the trial's settings: {LEARNERS} is {settings.learners}, but a broker set here has "
-            f"{size}, so nobody could be elected; lower it, or raise nodes.broker"
+            f"{size}, so no broker could be elected; lower it, or raise nodes.broker"
         )
     whole = settings.whole(size)
     return [

@@ -29,7 +29,7 @@ _REPLY_HEAD = HEADER.size - 4  # of an answer whose length was cut off
 
 async def changed(bed: Bed, change: Mapping[str, Any]) -> None:
     """The change is committed. BedFailed when they do not agree in time."""
-    deadline_ns, why = bed.now_ns() + AGREE_WITHIN_S * 1e9, "nobody answers"
+    deadline_ns, why = bed.now_ns() + AGREE_WITHIN_S * 1e9, "no controller answers"
     while True:
         async for answer in _answers(bed, Op.CHANGE_CONTROLLERS, change):
             if answer.get("code") == Status.SUCCESS:
@@ -64,13 +64,13 @@ async def _not_forgotten(bed: Bed, broker: Node, broker_set: str) -> str:
     """One attempt: why the broker is a member still; empty: it is none."""
     info = await _latest(bed, broker_set)
     if info is None:
-        return "nobody leads them"
+        return "they have no leader"
     ids = _ids(info, broker)
     if not ids:
         return ""
     if set(info["set"]) <= ids:
         return f"{ALONE} {broker_set}"
-    why = "nobody answers"
+    why = "no controller answers"
     order = {"brokerName": broker_set, "brokerIds": sorted(ids), "cleanLiving": False}
     async for answer in _answers(bed, Op.CLEAN_BROKER_DATA, order):
         if answer.get("code") == Status.SUCCESS:

@@ -96,7 +96,7 @@ PROFILES = (
     ),
     Profile(
         "min-replicas",
-        "the same, but a primary that has heard of no replica for a second or two refuses writes",
+        "the same, but a primary without a replica for a second or two refuses writes",
         {"min-replicas-to-write": 1, "min-replicas-max-lag": 1},
         {"redis-split": "LOST_ACKED"},
     ),

@@ -14,7 +14,7 @@ DIR = click.option(
     "folder",
     type=click.Path(path_type=Path),
     show_default="the newest that runs",
-    help="Its folder.",
+    help="The folder of the cluster.",
 )
 
 
@@ -22,11 +22,11 @@ DIR = click.option(
 def command() -> None:
     """Start a cluster on any hosts and leave it running.
 
-    On local hosts `up` stays in the foreground, because those die with the command.
+    On local hosts `up` stays in the foreground, since their nodes end with the command.
     """
 
 
-@command.command("up", short_help="Raise it.")
+@command.command("up", short_help="Start the cluster.")
 @click.argument("what", default="", metavar="[TRIAL.toml | WORKLOAD]")
 @trial_flags
 @RUNS
@@ -40,7 +40,7 @@ def up(what: str, runs: Path, **flags: Any) -> int:
 @command.command("status", short_help="Show the nodes and the current masters.")
 @DIR
 @RUNS
-@click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def status(folder: Path | None, runs: Path, as_json: bool) -> int:
     """Show every node with its address and the part it plays."""
     from harness import cluster
@@ -52,7 +52,7 @@ def status(folder: Path | None, runs: Path, as_json: bool) -> int:
 @click.argument("node")
 @click.argument("file", default="")
 @click.option("--lines", type=click.IntRange(min=1), default=50, help="How many lines.")
-@click.option("--follow", "-f", is_flag=True, help="And what comes after it, until Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Print new lines as they come, until Ctrl-C.")
 @DIR
 @RUNS
 def logs(node: str, file: str, lines: int, follow: bool, folder: Path | None, runs: Path) -> int:
@@ -63,7 +63,7 @@ def logs(node: str, file: str, lines: int, follow: bool, folder: Path | None, ru
 
 
 @command.command(
-    "shell", short_help="A shell on a node.", context_settings={"ignore_unknown_options": True}
+    "shell", short_help="Open a shell on a node.", context_settings={"ignore_unknown_options": True}
 )
 @click.argument("node")
 @click.argument("words", nargs=-1, metavar="[COMMAND...]")
@@ -76,7 +76,7 @@ def shell(node: str, words: tuple[str, ...], folder: Path | None, runs: Path) ->
     return cluster.shell(cluster.chosen(folder, runs), node, words)
 
 
-@command.command("down", short_help="Take it down.")
+@command.command("down", short_help="Stop and remove the cluster.")
 @DIR
 @RUNS
 def down(folder: Path | None, runs: Path) -> int:

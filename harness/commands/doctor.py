@@ -20,7 +20,7 @@ HOSTS, RUNS = "local", Path("runs")
     "--bed", type=Pairs(), multiple=True, show_default="none", help="An option of the hosts."
 )
 @runs_option()
-@click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(hosts: str, bed: tuple[dict[str, Any], ...], runs: Path, as_json: bool) -> int:
     """Probe what trials need. Exit code 0 when a trial on these hosts can run, 255 when not."""
     from harness.doctor import ending, examine, show

@@ -8,14 +8,15 @@ import click
 @click.command("explain", short_help="Explain a finding, event by event.")
 @click.argument("folder", type=click.Path(), metavar="RUN")
 @click.argument("finding", required=False, metavar="[FINDING]")
-@click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(folder: str, finding: str | None, as_json: bool) -> int:
-    """Tell what happened to a message or an object that convicts the run in RUN.
+    """Print the timeline of a message or an object that violates the contract in RUN.
 
-    FINDING is a code, such as LOST_ACKED, or a code and the number of a witness, LOST_ACKED:2.
-    Without one it is the first finding. Nothing is judged: the verdict is the stored one.
+    FINDING is a code, such as LOST_ACKED, or a code and the number of an example, LOST_ACKED:2.
+    The default is the first finding. The run is not checked again: the verdict is the stored one.
     """
-    from harness.explain import explained, nothing
+    from harness.consoles import wrapped
+    from harness.explain import STEPS_INDENT, explained, nothing
     from harness.openable import stored_run
     from harness.sayable import sayable
 
@@ -25,5 +26,6 @@ def command(folder: str, finding: str | None, as_json: bool) -> int:
             plain = told.plain() if told else {"explainable": []}
             print(json.dumps(plain, indent=2, sort_keys=True))
         else:
-            print(sayable("\n".join(told.lines() if told else [nothing(run)])))
+            said = sayable("\n".join(told.lines() if told else [nothing(run)])).split("\n")
+            print("\n".join(wrapped(said, STEPS_INDENT)))
     return 0

@@ -13,8 +13,9 @@ from harness.options import runs_option
 @click.option("--all", "every", is_flag=True, help="Every run below --runs.")
 @runs_option("The folder of the runs.")
 def command(folder: Path | None, every: bool, runs: Path) -> int:
-    """Undo the faults that the run in DIR (else the newest) began and did not undo, and remove what
-    it left on its hosts."""
+    """Undo the faults that the run in DIR (default: the newest) injected and did not undo, and
+    remove what it left on its hosts.
+    """
     from harness.healing import heal
 
     if folder and every:

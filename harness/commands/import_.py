@@ -46,8 +46,8 @@ def command(
 ) -> int:
     """Read the history in FILE, plain or gzipped, and write it to DIR as the folder of a run.
 
-    `seatrial check DIR` judges it then. What breaks a rule is said, with its line; the rest is
-    imported, and the verdict tells what is missing. The exit code is 0 when there is a folder.
+    `seatrial check DIR` then checks it. Invalid lines are reported with their numbers; the others
+    are imported, and the verdict says what is missing. The exit code is 0 when DIR was written.
     """
     from harness import registry
     from harness.consoles import working

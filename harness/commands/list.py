@@ -15,6 +15,7 @@ from harness.errors import BadRequest, UnknownName
 from harness.options import Pairs, Words, merged, request, runs_option
 
 FAULT = "fault"
+WIDEST = 34  # columns of names
 KINDS = (*registry.KINDS, *bundled.KINDS)
 
 
@@ -23,14 +24,14 @@ def kind_named(word: str) -> str:
     for kind in KINDS:
         if word in (kind, f"{kind}s"):
             return kind
-    raise UnknownName("kind", word, KINDS)
+    raise UnknownName("kind", word, [_plural(kind) for kind in KINDS])
 
 
 @click.command("list", short_help="List plug-ins, trials, plans and suites.")
 @click.argument("kinds", nargs=-1)
 @click.option("--verify", is_flag=True, help="Faults: inject and heal each, on a small cluster.")
-@click.option("--faults", type=Words(), show_default="all", help="Only these, with --verify.")
-@click.option("--hosts", default="local", help="Where, with --verify.")
+@click.option("--faults", type=Words(), show_default="all", help="With --verify: only these.")
+@click.option("--hosts", default="local", help="With --verify: where nodes run.")
 @click.option(
     "--bed", type=Pairs(), multiple=True, show_default="none", help="An option of the hosts."
 )
@@ -44,17 +45,17 @@ def kind_named(word: str) -> str:
     help="A setting of the system.",
 )
 @runs_option()
-@click.option("--json", "as_json", is_flag=True, help="The same, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -> int:
-    """Name everything of KINDS (all when none is given) with the first sentence about it.
+    """List the names of KINDS (default: all), each with one sentence.
 
-    Kinds are those of plug-ins (`systems`, `hosts`, `workloads`, `faults`, `checkers`, `reports`,
+    KINDS are plug-ins (`systems`, `hosts`, `workloads`, `faults`, `checkers`, `reports`,
     `importers`), and the `trials`, `plans` and `suites` that come with Seatrial.
 
-    `seatrial list faults --verify --hosts docker` raises a small cluster, injects every fault, and
-    tells what was observed of each: how fast it was applied, seen and healed, and what was
-    measured. Exit code 1 when one that these hosts can do was not seen in effect, or not seen
-    healed; 2 when it was stopped before it came to all, 255 when the test bed failed.
+    `seatrial list faults --verify --hosts docker` starts a small cluster, injects every fault, and
+    prints what was observed of each: when it was applied, in effect and healed, and what was
+    measured. Exit code 1 when a fault that these hosts support was not observed in effect, or not
+    observed healed; 2 when the command was stopped early, 255 when the test bed failed.
     """
     named = [kind_named(word) for word in kinds]
     if verify:
@@ -68,14 +69,24 @@ def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -
         click.echo(json.dumps({kind: list(_plain(kind)) for kind in chosen}, indent=2))
         return 0
     for kind in chosen:
-        click.secho(f"{kind if kind == 'hosts' else f'{kind}s'}", bold=True)
-        for name, sentence in described(kind):
-            _print_entry(f"  {name:<14} ", sentence)
-            for profile, about in profiles(kind, name):
-                _print_entry(f"    {profile:<16} ", about)
-            for mutant, about in mutants(kind, name):
-                _print_entry(f"    mutant={mutant:<18} ", about)
+        click.secho(_plural(kind), bold=True)
+        entries = list(_entries(kind))
+        width = min(WIDEST, max((len(name) for name, _ in entries), default=0))
+        for name, about in entries:
+            _print_entry(f"{name:<{width}}  ", about, width + 2)
     return 0
+
+
+def _plural(kind: str) -> str:
+    return kind if kind == "hosts" else f"{kind}s"
+
+
+def _entries(kind: str) -> Iterator[tuple[str, str]]:
+    """Yield the indented names of a kind, and of what belongs to each, with a sentence."""
+    for name, sentence in described(kind):
+        yield f"  {name}", sentence
+        yield from ((f"    {profile}", about) for profile, about in profiles(kind, name))
+        yield from ((f"    mutant={mutant}", about) for mutant, about in mutants(kind, name))
 
 
 def described(kind: str) -> Iterator[tuple[str, str]]:
@@ -88,13 +99,13 @@ def described(kind: str) -> Iterator[tuple[str, str]]:
         yield f"suites/trials/{name}.toml" if means_workload else name, about
 
 
-def _print_entry(name: str, about: str) -> None:
+def _print_entry(name: str, about: str, width: int) -> None:
     """A name and what it is; a terminal's lines break between words, below each other."""
     if not sys.stdout.isatty():
         click.echo(f"{name}{about}")
         return
     columns = shutil.get_terminal_size().columns
-    indent = " " * min(17, columns // 3)
+    indent = " " * min(width, columns // 3)
     lines = textwrap.fill(
         f"{name}{about}",
         columns,

@@ -130,7 +130,7 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         "--compare-replicas",
         is_flag=True,
         default=None,
-        help="Between faults too, not only at the end.",
+        help="Compare replicas between faults, not only at the end.",
     ),
     click.option(
         "--set",
@@ -166,10 +166,12 @@ TRIAL_FLAGS: tuple[Command, ...] = (
         "--survives",
         type=Words(),
         show_default="the claims",
-        help="Older: claims these kinds, and no others.",
+        help="Deprecated: claim these kinds only; use --claims.",
     ),
     click.option(
-        "--name", show_default="of the trial or plan file", help="In the name of the run's folder."
+        "--name",
+        show_default="of the trial or plan file",
+        help="Name at the end of the run's folder.",
     ),
 )
 
@@ -210,8 +212,8 @@ def _fields(flags: dict[str, Any]) -> dict[str, Any]:
 @click.option(
     "--seeds", type=Seeds(), show_default="the one of --seed", help="Run once for each: 1..10."
 )
-@click.option("--repeat", type=click.IntRange(min=1), default=1, help="Run each so many times.")
-@click.option("--fail-fast", is_flag=True, help="Of several runs: end after one that is not valid.")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, help="How often to run each.")
+@click.option("--fail-fast", is_flag=True, help="Stop after the first run that is not valid.")
 @click.option(
     "--dry-run", is_flag=True, help="Print the plan, as TOML for --plan, and run nothing."
 )
@@ -242,7 +244,7 @@ def command(
     """Run a trial and judge it.
 
     TRIAL is a trial file, or the name of one that comes with Seatrial, such as demo; WORKLOAD is
-    what the clients do (`seatrial list` names both). Flags are laid over the file. The exit code is
+    what the clients do (`seatrial list` names both). Flags override the file. The exit code is
     0 for valid, 1 for invalid, 2 for unknown.
     """
     from harness.session import Several, Shown, run_all

@@ -13,7 +13,7 @@ SIMULATED_S, REAL_S = 25.0, 150.0  # for one mutant and the sound build, about
 
 @click.command("selftest", short_help="Check that all planted bugs are detected.")
 @click.argument("names", nargs=-1, metavar="[MUTANT]...")
-@click.option("--quick", is_flag=True, help="Only the few that take the least time.")
+@click.option("--quick", is_flag=True, help="Only the few fastest.")
 @click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Worker processes.")
 @click.option(
     "--hosts",
@@ -21,18 +21,18 @@ SIMULATED_S, REAL_S = 25.0, 150.0  # for one mutant and the sound build, about
     help="Only the plans for this kind of hosts: simulated, local.",
 )
 @runs_option()
-@click.option("--json", "as_json", is_flag=True, help="Only the table, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the table, as JSON.")
 def command(
     names: tuple[str, ...], quick: bool, jobs: int, hosts: str | None, runs: Path, as_json: bool
 ) -> int:
-    """Run each known-bad variant of the system under the plan that was written against it.
+    """Run each known-bad variant (mutant) of the system under the plan written against it.
 
-    That goes on, seed by seed, until it shows the finding that is expected of it; then the sound
-    build has the same plan and seed, and has to be valid. All mutants take part when none is named.
+    Seeds are tried until one shows the expected finding; then the correct build runs with the same
+    plan and seed, and has to be valid. The default is all mutants.
 
-    Plans are suites/mutants/MUTANT.toml, on simulated hosts, and MUTANT.HOSTS.toml on real ones.
-    Exit code 0 when every mutant was caught and no sound build was blamed, 1 when it was otherwise,
-    2 when that is undecided. Ctrl-C ends it, and the run that is under way then is no evidence.
+    Plans are suites/mutants/MUTANT.toml on simulated hosts, and MUTANT.HOSTS.toml on real ones.
+    Exit code 0 when every mutant was caught and every correct build was valid, 1 otherwise, 2 when
+    it is undecided. Ctrl-C ends the command; the run in progress then proves nothing.
     """
     from harness.consoles import announce
     from harness.doctor import refuse_unready

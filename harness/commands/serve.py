@@ -23,14 +23,14 @@ from harness.options import RUNS_VARIABLE, Words
     type=Words(),
     default="",
     show_default="none",
-    help="Names it answers to, as well.",
+    help="More host names to accept.",
 )
 def command(runs: Path, host: str, port: int, names: tuple[str, ...]) -> int:
-    """List, filter, compare and watch the runs in the folder RUNS, on a page of this machine.
+    """List, filter, compare and watch the runs in the folder RUNS in a web browser.
 
-    Without RUNS it is the folder in SEATRIAL_RUNS, else runs. Nothing is written, and nothing but
-    runs is shown. Others can only look when --host says so; a browser that comes by a name, and not
-    by an address in numbers, has to be allowed that name.
+    The default of RUNS is SEATRIAL_RUNS, else runs. The server writes nothing and serves only runs.
+    It listens on this machine only, unless --host names another address; --allow names the host
+    names under which browsers may reach it.
     """
     from harness import registry
 

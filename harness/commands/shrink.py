@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 @click.command("shrink", short_help="Minimize a failing run.")
 @click.argument("folder", type=click.Path(), metavar="DIR")
 @click.option(
-    "--within", "--time", "within_s", type=Duration(), default="5m", help="End after so long: 5m."
+    "--within",
+    "--time",
+    "within_s",
+    type=Duration(),
+    default="5m",
+    help="Stop after this time: 5m.",
 )
 @click.option(
     "--luck",
@@ -27,16 +32,15 @@ if TYPE_CHECKING:
 @click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Simulated worlds at once.")
 @runs_option()
 def command(folder: str, within_s: float, luck: int, jobs: int, runs: Path) -> int:
-    """Leave out faults, time, nodes and load of the run in DIR as long as it fails the same way.
+    """Remove faults, time, nodes and load from the run in DIR while it still fails the same way.
 
-    Each candidate has several chances, with other packet luck. The shortest that was found becomes
-    a run of its own; its plan is printed, and its story. Ctrl-C keeps the best so far, as do
-    SIGTERM and a terminal that is closed.
+    Each candidate is tried several times, with different packet timing. The shortest one becomes a
+    run of its own; its plan and its timeline are printed. Ctrl-C, SIGTERM and a closed terminal
+    keep the best candidate so far.
 
-    On real hosts a run does not fail every time: candidates are run one after another, each until
-    it fails or has had its chances. What is left when nothing gets smaller any more is run as often
-    again, as long as there is time, and it is told how often it failed then. Give it time:
-    --time 1h.
+    On real hosts a run does not fail every time: candidates run one after another, each until it
+    fails or has used its tries. The result is then run as often again, while there is time, and the
+    share of failures is printed. Give it time: --time 1h.
     """
     from harness.openable import stored_run
     from harness.runs import writable

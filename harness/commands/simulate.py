@@ -26,17 +26,21 @@ FIXED = {"hosts", "seed", "name", "short_faults", "rhythm", "compare_replicas"}
     show_default="none",
     help="A known-bad variant of the system, which should be caught.",
 )
-@click.option("--all", "to_the_end", is_flag=True, help="Go on when the mutant is caught.")
+@click.option("--all", "to_the_end", is_flag=True, help="Continue after the mutant is caught.")
 @click.option(
-    "--time", "within_s", type=Duration(), show_default="no limit", help="End after so long: 10m."
+    "--time",
+    "within_s",
+    type=Duration(),
+    show_default="no limit",
+    help="Stop after this time: 10m.",
 )
 @runs_option()
-@click.option("--json", "as_json", is_flag=True, help="Only the summary, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the summary, as JSON.")
 @click.option(
     "--summary",
     type=click.Path(path_type=Path),
     show_default="none",
-    help="Append it to this, as Markdown.",
+    help="Append the summary to this file, as Markdown.",
 )
 @trial_flags
 def command(
@@ -51,12 +55,12 @@ def command(
     summary: Path | None,
     **flags: Any,
 ) -> int:
-    """Draw a trial and a plan from every seed, carry them out in simulated worlds, judge them.
+    """Draw a trial and a plan from every seed, run them in simulated worlds, and check them.
 
-    What TRIAL.toml or a flag sets is the same for all seeds; the rest is drawn. Seeds that fail are
-    kept as runs. Exit code 0 when no seed failed (with --mutant: when one failed by the finding
-    that convicts the mutant), 1 when it was otherwise, 2 when that is undecided: stopped, seeds
-    lost or abandoned, or too many that prove nothing. After kill -9 the same command goes on with
+    What TRIAL.toml or an option sets is the same for all seeds; the rest is drawn. Seeds that fail
+    are kept as runs. Exit code 0 when no seed failed (with --mutant: when one failed by the finding
+    expected of the mutant), 1 otherwise, 2 when it is undecided: the command was stopped, seeds
+    were lost or abandoned, or too many prove nothing. After kill -9 the same command resumes with
     the seeds that were not finished.
     """
     from harness.campaign import Campaign, conduct, edition
@@ -66,7 +70,7 @@ def command(
     from harness.evidence import noted, summed
     from harness.runs import writable
     from harness.session import likely_s
-    from harness.stopping import stoppable
+    from harness.stopping import stops_noted
     from harness.tally import many
 
     fields, beneath = given(flags), defaults(flags)
@@ -84,13 +88,13 @@ def command(
     writable(runs)
     with (
         appended(summary) as append,
-        stoppable(lambda: None),
+        stops_noted() as stopped,
         checkpointed(campaign.key, edition(), runs) as checkpoint,
         ExitStack() as at_last,
     ):
         announce(min(total_s, within_s or total_s), many(len(seeds), "seed"))
         with Watched() as watch:
-            course = conduct(campaign, runs, watch, checkpoint=checkpoint)
+            course = conduct(campaign, runs, watch, checkpoint=checkpoint, stopped=stopped)
         total = summed(course, runs)
         # stopped twice, or unheard: it is written down
         at_last.callback(noted, course, runs, checkpoint)

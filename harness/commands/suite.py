@@ -43,7 +43,7 @@ def _place(hosts: str | None, bed: tuple[dict[str, Any], ...]) -> "Place | None"
     show_default="all runs",
     help="Runs whose name holds one of these.",
 )
-@click.option("--repeat", type=click.IntRange(min=1), default=1, help="Run each so many times.")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, help="How often to run each.")
 @click.option(
     "--scale",
     type=Real(0, min_open=True),
@@ -74,14 +74,14 @@ def _place(hosts: str | None, bed: tuple[dict[str, Any], ...]) -> "Place | None"
     "time_s",
     type=Duration(),
     show_default="none",
-    help="Begin nothing that ends later: 8h.",
+    help="Start no run that would end later than this: 8h.",
 )
 @click.option(
     "--budget-disk",
     "disk_bytes",
     type=Size(),
     show_default="none",
-    help="Of the runs of this suite: 2GB.",
+    help="Disk space for the runs of this suite: 2GB.",
 )
 @click.option(
     "--record",
@@ -94,9 +94,9 @@ def _place(hosts: str | None, bed: tuple[dict[str, Any], ...]) -> "Place | None"
     "--summary",
     type=click.Path(path_type=Path),
     show_default="none",
-    help="Append it to this, as Markdown.",
+    help="Append the summary to this file, as Markdown.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Only the summary, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the summary, as JSON.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
 def command(
     file: Path,
@@ -116,9 +116,10 @@ def command(
 ) -> int:
     """Run every trial of SUITE, and compare each verdict with the expected one.
 
-    SUITE is a file, or the name of one that comes with Seatrial: nightly (`seatrial list suites`).
+    SUITE is a file, or the name of one that comes with Seatrial, such as nightly (`seatrial list
+    suites`).
 
-    The same command goes on where it was interrupted. The summary is also kept below --runs, as
+    The same command resumes an interrupted suite. The summary is also written below --runs, as
     suites/SUITE.json, .xml (JUnit) and .md, and compared with earlier nights. Exit code 0 when each
     run ended as expected, 1 when one did not, 2 when none differed but one was undecided.
     """

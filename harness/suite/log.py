@@ -76,7 +76,7 @@ class SuiteLog:
         except OSError as e:
             os.close(self._log)
             raise BedFailed(
-                f"{self._suite} is being carried out by somebody else, who holds {self.file}"
+                f"{self._suite} is being run by another process, which holds {self.file}"
             ) from e
         self._read()
         if not self.id:

@@ -138,7 +138,7 @@ def nights(runs: Path, suite: str = "", say: Callable[[str], None] | None = None
                 found.append(Night.read(json_of(line)))
             except (ValueError, KeyError, TypeError, AttributeError):
                 if say:
-                    say(f"{file} line {number} is no night of a suite, and is left out")
+                    say(f"{file} line {number} is not a night of a suite and is left out")
     return [night for night in found if suite in ("", night.suite)]
 
 

@@ -30,7 +30,9 @@ def checked(options: Any, ranges: Ranges, load: Mapping[str, Any], workload: str
     for key, raw in load.items():
         if key not in known:
             names = ", ".join(sorted(known))
-            raise BadRequest(f"load.{key} is no option of the workload {workload}; it has: {names}")
+            raise BadRequest(
+                f"load.{key} is not an option of the workload {workload}; it has: {names}"
+            )
         least, most = ranges.get(key, (LEAST_RATE, MOST_RATE))
         kind, number = (int, "whole number") if key in ranges else (int | float, "number")
         if isinstance(raw, bool) or not isinstance(raw, kind) or not least <= raw <= most:

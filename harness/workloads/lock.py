@@ -1,4 +1,4 @@
-"""Clients take locks, hold them for a while and give them back: nobody else may hold one meanwhile.
+"""Clients take locks, hold them for a while and release them; each has one holder at a time.
 
 A lock is that of a queue for ordered consumption, in a group of its own. It is a *lease*: its
 holder believes in it for so long after he asked, and no longer, which is journalled with the

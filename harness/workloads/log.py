@@ -1,4 +1,4 @@
-"""Clients append entries to logs and are told their offsets; at the end each log is read whole.
+"""Clients append entries to logs and receive their offsets; at the end each log is read.
 
 A log is a queue of messages. Beyond what `set` asks, every entry is at the offset that its writer
 was told, no two share one, and the order of offsets is one in which the appends can have happened.

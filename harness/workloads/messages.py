@@ -115,7 +115,7 @@ class Options:
             if key not in known:
                 names = ", ".join(sorted(known))
                 raise BadRequest(
-                    f"load.{key} is no option of the workload messages; it has: {names}"
+                    f"load.{key} is not an option of the workload messages; it has: {names}"
                 )
             _check(key, known[key], raw)
         options = cls(**load)

@@ -1,4 +1,4 @@
-"""Clients read, write and compare-and-set small registers, of which everybody must see one value.
+"""Clients read, write and compare-and-set small registers; all must see the same value.
 
 Each *client* does one thing at a time, on a register drawn from the seed: it reads it, writes a
 value that nobody ever wrote before (or, with `distinct`, one of few), or changes it from the value

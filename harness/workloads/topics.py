@@ -94,7 +94,9 @@ class Options:
         for key, raw in load.items():
             if key not in known:
                 names = ", ".join(sorted(known))
-                raise BadRequest(f"load.{key} is no option of the workload topics; it has: {names}")
+                raise BadRequest(
+                    f"load.{key} is not an option of the workload topics; it has: {names}"
+                )
             least = 0 if key in ("makers", "keepers", "locks") else 1
             number = int | float if key == "rate" else int
             if isinstance(raw, bool) or not isinstance(raw, number) or not least <= raw <= 1000:

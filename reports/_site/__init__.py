@@ -72,10 +72,10 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except (OSError, UnicodeError) as e:
-        why = getattr(e, "strerror", None) or str(e)
+        why = (getattr(e, "strerror", None) or str(e)).partition(" (while attempting")[0]
         raise BadRequest(
-            f"nobody can listen on {host}, port {port}: {why}; choose others with --host and "
-            "--port (--port 0 takes any that is free)"
+            f"cannot listen on {host}, port {port}: {why}; choose another with --host or --port "
+            "(--port 0 takes any free port)"
         ) from e
 
 

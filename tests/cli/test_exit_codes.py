@@ -46,7 +46,7 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["run", "--sistem", "x"], "--sistem"),
         (["run", "--seed", "x"], "'x' is not a valid integer"),
         (["run", "--seeds", "9..1"], "no seed"),
-        (["run", "--seeds", "a..b"], "no list of seeds"),
+        (["run", "--seeds", "a..b"], "not a list of seeds"),
         (["run", "--seed", "7", "--seeds", "1..2"], "--seed and --seeds both name seeds"),
         (["run", "--duration", "60 parsecs"], "not a duration"),
         (["run", "--nodes", "broker"], "not key=value"),
@@ -69,17 +69,23 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["run", "--contract", "no-lost"], "did you mean no-loss?"),
         (["run", "--load", "producres=3"], "producres"),
         (["check"], "DIR"),
-        (["check", "nowhere"], "nowhere is not a run"),
-        (["check", "nowhere", "--spark", "locla[2]"], "'locla[2]' is no Spark master"),
+        (["check", "nowhere"], "nowhere does not exist; name the folder of a run"),
+        (["check", "broken.toml"], "broken.toml is a file; name the folder of a run"),
+        (["explain", "."], ". is not a run: there is no trial.toml in it"),
+        (["replay", "all"], "all is a folder of runs; name one of them, such as all/latest"),
+        (["list", "nope"], "unknown kind 'nope'; there are: systems, hosts, workloads, faults"),
+        (["run", "--zones", "x"], "'x' is not a number of zones or node=zone,node=zone"),
+        (["run", "--faults", "kill", "--duration", "8s"], "use --duration 16s or longer"),
+        (["check", "nowhere", "--spark", "locla[2]"], "'locla[2]' is not a Spark master"),
         (["run", "--spark", "spark://nowhere"], "there are: local[N], spark://HOST:PORT, yarn"),
         (["check", "s3a://bucket"], "s3a://bucket names no run: write s3a://BUCKET/PATH"),
         (["check", "gs://bucket/run"], "mount that storage, or copy the run"),
         (["heal", "s3a://bucket/run"], "mount that storage, or copy the run"),
-        (["report", "nowhere"], "nowhere is not a run"),
+        (["report", "nowhere"], "nowhere does not exist"),
         (["report", "nowhere", "--format", ""], "--format names no report"),
         (["explain"], "RUN"),
-        (["explain", "nowhere"], "nowhere is not a run"),
-        (["replay", "nowhere"], "nowhere is not a run"),
+        (["explain", "nowhere"], "nowhere does not exist"),
+        (["replay", "nowhere"], "nowhere does not exist"),
         (["list", "bugs"], "unknown kind 'bugs'"),
         (["suite", "nothing.toml"], "nothing.toml"),
         (["suite", "nothing.toml", "--only", ""], "--only names no run"),
@@ -100,6 +106,8 @@ def test_a_request_that_makes_no_sense_is_254(
     seatrial: Script, tmp_path: Path, arguments: list[str], says: str
 ) -> None:
     """Usage, unknown names and broken files: 254, one sentence, nothing started."""
+    (tmp_path / "all" / "latest").mkdir(parents=True)
+    (tmp_path / "all" / "latest" / "trial.toml").write_text("")
     (tmp_path / "broken.toml").write_text('name = "x"\nseed = = 1\n')
     (tmp_path / "stray.toml").write_text('name = "x"\nsytem = "flotilla"\n')
     (tmp_path / "mistyped.toml").write_text('seed = "one"\n')
@@ -158,7 +166,7 @@ def test_a_folder_of_runs_that_can_be_none(tmp_path: Path, runs: str) -> None:
     (tmp_path / "a-link").symlink_to("nowhere")
     disk = _disk(tmp_path / runs)
     assert not disk.ready
-    assert disk.found == f"{tmp_path / runs.partition('/')[0]} is no folder"
+    assert disk.found == f"{tmp_path / runs.partition('/')[0]} is not a folder"
 
 
 @pytest.mark.bed

@@ -39,7 +39,7 @@ def test_a_story_is_printed_and_is_no_verdict(seatrial: Script, run: RunDir) -> 
     [
         ("LOST_AKED", "unknown finding 'LOST_AKED' (did you mean LOST_ACKED?)"),
         ("UNREAD_ACKED:99", "UNREAD_ACKED has witnesses 1 to "),
-        ("LOST_ACKED:first", "'LOST_ACKED:first' is no finding"),
+        ("LOST_ACKED:first", "'LOST_ACKED:first' is not a finding"),
     ],
 )
 def test_what_is_not_there_is_254(seatrial: Script, run: RunDir, finding: str, says: str) -> None:

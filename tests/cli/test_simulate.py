@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 import sailing
 
+from harness.campaign import Campaign, conduct
 from harness.evidence import LOG
 from harness.rundir import RunDir
 from harness.simulation import simulated
+from harness.stopping import stops_noted
+from harness.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[2]
 SEATRIAL = Path(sys.executable).with_name("seatrial")
@@ -89,6 +92,16 @@ def endless(runs: Path) -> Iterator["subprocess.Popen[str]"]:
         finally:
             if running.poll() is None:
                 os.killpg(running.pid, signal.SIGKILL)
+
+
+def test_ctrl_c_before_the_first_seed_is_not_lost(tmp_path: Path) -> None:
+    """It comes while the campaign is prepared: then no seed is begun."""
+    with stops_noted() as stopped:
+        os.kill(os.getpid(), signal.SIGINT)
+        campaign = Campaign(Trial(hosts="simulated", duration_s=3.0), (1, 2), 1)
+        course = conduct(campaign, tmp_path, lambda _: None, stopped=stopped)
+    assert course.interrupted
+    assert not course.rows
 
 
 @pytest.mark.bed

@@ -114,7 +114,7 @@ def test_the_pace_it_was_written_for_changes_nothing() -> None:
 @pytest.mark.parametrize("plan", [None, PLAN], ids=["load", "plan"])
 def test_a_pace_at_which_no_time_is_left(by: float, plan: str | None) -> None:
     """A time that becomes nothing, or endless, is none."""
-    with pytest.raises(BadRequest, match="s, which is no time; choose a pace nearer to 1"):
+    with pytest.raises(BadRequest, match="s, which is too little; choose a pace nearer to 1"):
         scaled(Request(Trial(duration_s=630.0), plan), Scale(by))
 
 

@@ -115,5 +115,5 @@ def test_a_foreign_line_is_left_out_and_told(tmp_path: Path, spoil: dict[str, ob
     file.write_text(f"{json.dumps(line)}\n{file.read_text()}")
     told: list[str] = []
     (left,) = nights(tmp_path, "night", told.append)
-    assert told == [f"{file} line 1 is no night of a suite, and is left out"]
+    assert told == [f"{file} line 1 is not a night of a suite and is left out"]
     assert not list(changes(came([row()]), [left]))

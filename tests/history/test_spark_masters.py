@@ -59,7 +59,7 @@ def test_masters_that_spark_has(text: str) -> None:
 )
 def test_masters_that_spark_does_not_have(text: str) -> None:
     """Each is told which there are, before anything is started."""
-    with pytest.raises(BadRequest, match=r"is no Spark master"):
+    with pytest.raises(BadRequest, match=r"is not a Spark master"):
         Master.of(text)
 
 

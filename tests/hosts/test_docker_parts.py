@@ -42,7 +42,11 @@ def test_options_become_values() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("colour", "red", "no option of docker hosts; there are: base, cpus, disk, memory, subnet"),
+        (
+            "colour",
+            "red",
+            "not an option of docker hosts; there are: base, cpus, disk, memory",
+        ),
         ("subnet", "somewhere", "must be an IPv4 network such as 198.18.7.0/24"),
         ("subnet", "198.18.7.1/24", "has host bits set"),
         ("subnet", "10.0.0.0/30", "too small"),

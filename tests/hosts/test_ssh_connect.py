@@ -293,7 +293,7 @@ def test_who_is_not_let_in_is_told_with_which_key(
     assert f"the key {tmp_path}/no, which does not exist" in refused(
         listed(host, key=f"{tmp_path}/no")
     )
-    assert f"the key {none}, which is no private key" in refused(listed(host, key=str(none)))
+    assert f"the key {none}, which is not a private key" in refused(listed(host, key=str(none)))
     needs = f"the key {locked} needs a passphrase, and no ssh-agent runs"
     assert needs in refused(listed(host, key=str(locked)))
     keyless = Host(host.address, host.address, user="root", known_hosts=str(lab.known_hosts))

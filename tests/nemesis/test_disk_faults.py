@@ -165,7 +165,7 @@ def test_a_node_that_ended_on_its_disk_is_nobody_elses_victim(tmp_path: Path) ->
     assert disk["healed"] < disk["heal"] + 2e9
     assert [row["state"] for row in later] == ["failed"] * 3
     why = [json.loads(row["observation"])["error"] for row in later]
-    assert why == ["broker-1 did not run, so there was nobody to hit"] * 3
+    assert why == ["broker-1 did not run, so there was nothing to hit"] * 3
     assert "NOT HEALED" not in played.run.log.read_text()
 
 

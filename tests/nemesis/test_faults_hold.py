@@ -71,7 +71,7 @@ def test_who_finds_no_link_says_so(world: Any, tmp_path: Path) -> None:
     """The only master has none to itself."""
     carried_out(world, tmp_path, PlannedFault("loss", 1, 3, "master", {"from": "master"}))
     why = json.loads(world.last(0)["observation"])["error"]
-    assert why == "there is no link between those that it aims at"
+    assert why == "there is no link between its targets"
 
 
 def test_a_healing_that_fails_lets_go(world: Any, tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def test_nobody_to_hit_is_a_fault_that_failed(world: Any, tmp_path: Path) -> Non
     plan = planned(fault("kill", 1.0, 5.0, "master"), fault("kill", 9.0, 5.0, "broker-1"))
     carried_out(world, plan, tmp_path)
     assert world.last(0)["state"] == "failed"
-    assert "nobody played the part" in world.last(0)["observation"]
+    assert "no node had the role" in world.last(0)["observation"]
     assert world.last(0)["applied"] is None
     assert world.last(1)["state"] == "installed"
 

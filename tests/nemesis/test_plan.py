@@ -278,7 +278,7 @@ def test_every_name_of_openchaos_and_jepsen_is_known() -> None:
     for name in theirs | words | {"kill", "pause", "clock", "membership", "partition"}:
         _plan.check_kinds([name])
     assert _plan.draw(Trial(faults=("noop",)), 1.5, NODES) == ()
-    with pytest.raises(BadRequest, match="noop is no fault"):
+    with pytest.raises(BadRequest, match="noop is not a fault"):
         _plan.load(PLAN.replace('"kill"', '"noop"'))
 
 

@@ -104,7 +104,7 @@ def test_unknown_names_list_the_known(world: Any) -> None:
     with pytest.raises(BadRequest, match="selector is empty"):
         _targets.check(" , ", world.bed.nodes)
     for selector in ("master,, slave", ", slave", "master, "):
-        with pytest.raises(BadRequest, match="names nobody before or after a comma; name a target"):
+        with pytest.raises(BadRequest, match="names no node before or after a comma"):
             _targets.check(selector, world.bed.nodes)
 
 
@@ -120,7 +120,7 @@ def test_the_part_a_node_plays(world: Any) -> None:
 @pytest.mark.parametrize(
     ("selector", "says"),
     [
-        ("0 broker", "'0 broker' hits nobody; write 1 or more"),
+        ("0 broker", "'0 broker' hits no node; write 1 or more"),
         ("4 broker", "'4 broker' asks for 4, and there are 3; write a lower number"),
         ("7", "'7' asks for 7, and there are 6"),
         ("2 broker-1", "asks for 2, and there are 1"),

@@ -247,7 +247,7 @@ def test_what_can_mean_nobody_is_refused(kind: str, more: str, sentence: str) ->
 def test_what_can_never_hit_anything_is_refused(kind: str, more: str) -> None:
     """Where the words alone say it: a node has no link to itself, and one node no halves."""
     text = fault(more, kind)
-    sentence = r"p.toml line \d: (target|params): .*(hits nothing: |can mean nobody|cannot hit 'n)"
+    sentence = r"p.toml line \d: (target|params): .*(hits nothing: |matches no node|cannot hit 'n)"
     with pytest.raises(BadRequest, match=sentence):
         _plan.check(loaded(text), Trial(plan="p.toml"), 0.5, (*NODES, NAMESERVER), text=text)
 

@@ -30,7 +30,7 @@ def test_piped_output_has_no_escape_codes(
     assert "LOST_ACKED x 3" in out
     assert "violates no-loss" in out
     assert "seatrial replay" in out
-    assert all(line == line.rstrip() or len(line) <= 160 for line in out.splitlines())
+    assert all(line == line.rstrip() and len(line) <= 160 for line in out.splitlines())
 
 
 @pytest.mark.parametrize(

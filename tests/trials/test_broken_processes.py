@@ -199,7 +199,7 @@ def test_controllers_leave_and_join(tmp_path: Path) -> None:
     assert [(row["state"], bool(row["healed"])) for row in rows] == [("installed", True)] * 3
     for row, count in zip(rows, (1, 2), strict=False):
         told = json.loads(row["observation"])
-        assert told["measured"] == f"{count} of {count} are no members any more"
+        assert told["measured"] == f"{count} of {count} are no longer members"
         assert {said["left"] for said in told["effect"]["files"].values()} == {0}
 
 

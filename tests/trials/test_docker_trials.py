@@ -85,7 +85,7 @@ def test_an_engine_that_is_not_there_is_one_sentence(
             f"overlaps {TAKEN}.*to fix it: leave bed.subnet away",
         ),
         ({"subnet": "somewhere"}, 254, "bed.subnet must be an IPv4 network"),
-        ({"room": "large"}, 254, "bed.room is no option of docker hosts; there are: base"),
+        ({"room": "large"}, 254, "bed.room is not an option of docker hosts; there are: base"),
     ],
 )
 def test_options_that_cannot_be_are_one_sentence(

@@ -183,7 +183,7 @@ def test_registers_are_given_up_and_all_are_read_at_the_end(registers: Outcome) 
 @pytest.mark.parametrize(
     ("workload", "options", "why"),
     [
-        ("register", {"client": 1}, "load.client is no option of the workload register"),
+        ("register", {"client": 1}, "load.client is not an option of the workload register"),
         ("register", {"distinct": -1}, "load.distinct must be a whole number from 0"),
         ("register", {"rate": 0}, "load.rate must be a number from 0.1"),
         ("register", {"operations": 1, "rate": 10_000}, "more than 100,000 registers"),

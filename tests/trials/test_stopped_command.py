@@ -55,6 +55,21 @@ def test_a_stopped_run_heals_takes_down_and_judges(cut_off, number: signal.Signa
     sailing.wait(lambda: not belongings.left(), STOPPED_WITHIN_S, f"{belongings.left()} ending")
 
 
+def test_stopped_before_the_load_it_says_that_nothing_was_recorded(tmp_path) -> None:
+    """While the cluster is started: the sentence names the folder, and why it has no verdict."""
+    command = sailing.Sailing("run", "messages", "--duration", "60s", runs=tmp_path / "runs")
+    try:
+        command.until("trial messages: ")
+        command.signal(signal.SIGINT)
+        voyage = command.end()
+    finally:
+        command.close()
+    assert voyage.code == 2, voyage.words
+    last = voyage.err.strip().splitlines()[-1]
+    assert last.startswith("seatrial: stopped before there was a verdict; the load had not begun")
+    assert last.endswith(f"so {voyage.run} has nothing to judge")
+
+
 def test_a_second_ctrl_c_stops_at_once(cut_off) -> None:
     """No verdict, no traceback, nothing left; what was recorded can still be judged."""
     command, belongings = cut_off

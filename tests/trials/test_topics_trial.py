@@ -69,7 +69,7 @@ def test_a_contract_may_do_without(copied: Outcome) -> None:
 @pytest.mark.parametrize(
     ("load_options", "why"),
     [
-        ({"maker": 1}, "load.maker is no option of the workload topics"),
+        ({"maker": 1}, "load.maker is not an option of the workload topics"),
         ({"makers": -1}, "load.makers must be a number from 0 to 1000"),
         ({"every_ms": 0}, "load.every_ms must be a number from 1 to 1000"),
         ({"queues": 1.5}, "load.queues must be a number"),

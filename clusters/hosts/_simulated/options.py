@@ -50,7 +50,9 @@ class Options:
         for key, raw in bed.items():
             if key not in known:
                 names = ", ".join(known)
-                raise BadRequest(f"bed.{key} is no option of simulated hosts; there are: {names}")
+                raise BadRequest(
+                    f"bed.{key} is not an option of simulated hosts; there are: {names}"
+                )
             least, most = 1.0 if key == "spread" else 0.0, _MOST.get(key, MOST_MS)
             number = isinstance(raw, int | float) and not isinstance(raw, bool)
             if not number or not least <= raw <= most:
