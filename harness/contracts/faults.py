@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from harness.contracts.hosts import Distance, Node
-from harness.contracts.plugin import Plugin
+from harness.contracts.plugin import Declaration, Plugin, refuse_wrong_types
 from harness.contracts.systems import Bed
 from harness.demands import ALL_DEMANDS, INTEGRITY
 from harness.errors import UnknownName
@@ -36,7 +36,7 @@ class Destroys(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effects:
+class Effects(Declaration):
     """What a fault may do to a system that does not claim to survive it.
 
     may_break     demands that a finding under it may be excused from
@@ -57,7 +57,8 @@ class Effects:
     destroys: Destroys = Destroys.NONE
 
     def __post_init__(self) -> None:
-        """Raise BadRequest for a demand that does not exist."""
+        """Raise BadRequest for an attribute of a wrong type, or a demand that does not exist."""
+        super().__post_init__()
         for demand in sorted(self.may_break - ALL_DEMANDS):
             raise UnknownName("demand in may_break of Effects", demand, ALL_DEMANDS)
 
@@ -249,6 +250,10 @@ class Param:
     among: Sequence[str] = ()  # a word must be one of these
     low: float = 0.0  # a number must lie in [low, high]
     high: float = float("inf")
+
+    def __post_init__(self) -> None:
+        """Raise BadRequest for an attribute of a wrong type."""
+        refuse_wrong_types(self)
 
 
 def _accepted(_planned: PlannedFault) -> None:

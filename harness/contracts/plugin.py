@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
+from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, ClassVar, get_args, get_origin
 
@@ -14,16 +15,16 @@ _WORDS = {
     Mapping: "a mapping",
     Sequence: "a list or tuple",
     bool: "True or False",
+    str: "a string",
+    float: "a number",
     NoneType: "None",
 }
 
 
-class Plugin:
-    """The declaration of one plug-in. Unknown, missing and mistyped attributes are refused."""
+class Declaration:
+    """Named attributes. Those that are unknown, missing or of a wrong type are refused."""
 
-    MAIN: ClassVar[str]  # the function that every plug-in of its kind has
-
-    def __new__(cls, *_: Any, **declared: Any) -> "Plugin":
+    def __new__(cls, *_: Any, **declared: Any) -> "Declaration":
         """Raise BadRequest for an attribute that is unknown or missing."""
         known = {each.name: each for each in _fields(cls)}
         for name in declared:
@@ -34,15 +35,19 @@ class Plugin:
                 raise BadRequest(f"{cls.__name__} lacks {name!r}, which has no default")
         return super().__new__(cls)
 
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]:
+        """Copies and pickles are declared as this one was."""
+        return (), {each.name: getattr(self, each.name) for each in _fields(type(self))}
+
     def __post_init__(self) -> None:
         """Raise BadRequest for an attribute of a wrong type."""
-        for each in _fields(type(self)):
-            value = getattr(self, each.name)
-            if not _fits(value, each.type):
-                raise BadRequest(
-                    f"{each.name!r} of {type(self).__name__} must be {_words(each.type)}, not"
-                    f" {value!r}"
-                )
+        refuse_wrong_types(self)
+
+
+class Plugin(Declaration):
+    """The declaration of one plug-in."""
+
+    MAIN: ClassVar[str]  # the function that every plug-in of its kind has
 
     def left_out(self) -> list[str]:
         """Names of the attributes that have their default values."""
@@ -52,6 +57,17 @@ class Plugin:
             if (each.default is not MISSING and getattr(self, each.name) is each.default)
             or (each.default_factory is not MISSING and not getattr(self, each.name))
         ]
+
+
+def refuse_wrong_types(declared: Any) -> None:
+    """Raise BadRequest for an attribute of a wrong type."""
+    for each in _fields(type(declared)):
+        value = getattr(declared, each.name)
+        if not _fits(value, each.type):
+            raise BadRequest(
+                f"{each.name!r} of {type(declared).__name__} must be {_words(each.type)}, not"
+                f" {value!r}"
+            )
 
 
 def near(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
@@ -65,6 +81,8 @@ def _words(type_: Any) -> str:
     kind = get_origin(type_) or type_
     if kind is UnionType:
         return " or ".join(map(_words, get_args(type_)))
+    if issubclass(kind, Enum):
+        return f"one of {', '.join(f'{kind.__name__}.{one.name}' for one in kind)}"
     return _WORDS.get(kind) or f"of type {kind.__name__}"
 
 
@@ -77,6 +95,8 @@ def _fits(value: object, type_: Any) -> bool:
     origin, inner = get_origin(type_) or type_, get_args(type_)
     if origin is UnionType:
         return any(_fits(value, one) for one in inner)
+    if origin is Any or (origin is float and type(value) is int):
+        return True
     if not isinstance(value, origin) or (isinstance(value, str) and origin is Sequence):
         return False
     if origin is frozenset:

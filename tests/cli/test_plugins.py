@@ -97,8 +97,29 @@ def seatrial(tmp_path: Path) -> Seatrial:
         (declared(hits_clients='"yes"'), "'hits_clients' of FaultPlugin must be True or False"),
         (declared(check="3"), "'check' of FaultPlugin must be a function, not 3"),
         (
-            declared(effects="Effects(may_break={'luck'})"),
+            declared(effects="Effects(may_break=frozenset({'luck'}))"),
             "unknown demand in may_break of Effects 'luck'",
+        ),
+        (
+            declared(effects="Effects(may_break={'no-loss'})"),
+            "'may_break' of Effects must be a frozenset of strings, not {'no-loss'}",
+        ),
+        (
+            declared(effects="Effects(may_break=frozenset(), ends='kill')"),
+            "'ends' of Effects must be one of Ends.NOT, Ends.KILLED",
+        ),
+        (
+            declared(effects="Effects(may_break=frozenset(), destroys=True)"),
+            "'destroys' of Effects must be one of Destroys.NONE, Destroys.TARGETS",
+        ),
+        (
+            declared(effects="Effects(may_break=frozenset(), silence=True)"),
+            "Effects has no 'silence' (did you mean 'silences'?)",
+        ),
+        (declared(effects="Effects(silences=True)"), "Effects lacks 'may_break'"),
+        (
+            declared(params="{'speed': Param(3, 'how fast', unit=4)}"),
+            "'unit' of Param must be a string, not 4",
         ),
         (FAULT, "declares no PLUGIN = FaultPlugin(...)"),
         ("PLUGIN = 1 / 0\n", "outside.py:1: ZeroDivisionError: division by zero"),
