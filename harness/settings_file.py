@@ -95,9 +95,10 @@ def _converted(option: click.Option, value: Any, text: str, path: tuple[str, ...
                 raise BadRequest(f"{where} must be true or false, not {shown(repr(one))}")
             option.type.convert(one, option, None)
     except click.BadParameter as e:
-        raise BadRequest(f"{where}: {e.message}") from e
+        why = e.message.rstrip(".").replace("integer range", "whole number")
+        raise BadRequest(f"{where}: {why}") from e
     except (TypeError, AttributeError) as e:
-        raise BadRequest(f"{where} cannot be {shown(repr(value))}") from e
+        raise BadRequest(f"{where} must be text in quotes, not {shown(repr(value))}") from e
     return [value] if many else value
 
 

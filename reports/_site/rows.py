@@ -198,11 +198,13 @@ def _of_state(state: Mapping[str, Any]) -> Iterator[str]:
 
 def _why_unjudged(folder: Path, state: Mapping[str, Any]) -> str:
     if is_being_judged(folder):
-        return "it is being judged"
+        return "it is being checked"
     if state.get("ended"):
-        return "it ended and was not judged: seatrial check"
-    phase = clip(state.get("phase", "it began"), MOST_WORD)
-    return f"it broke off at: {phase}; seatrial check judges what was recorded"
+        return "it ended and was not checked: seatrial check"
+    if state.get("interrupted") and "load_began_ns" not in state:
+        return "it was stopped before the load, so there is nothing to check"
+    phase = clip(state.get("phase", "start"), MOST_WORD)
+    return f"it ended early, in phase {phase}; to check what was recorded: seatrial check"
 
 
 def _load_s(state: Mapping[str, Any]) -> float | None:

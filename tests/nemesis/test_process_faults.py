@@ -272,7 +272,7 @@ def test_one_that_somebody_else_starts_was_not_down(world: Any, tmp_path: Path, 
     )
     assert world.last(0)["state"] == "partial"
     assert world.last(0)["healed"]
-    assert "somebody else had started broker-1" in world.last(0)["observation"]
+    assert "something else had started broker-1" in world.last(0)["observation"]
     assert world.log == [], "it runs, and is left alone"
 
 

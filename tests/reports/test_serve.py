@@ -355,7 +355,7 @@ def test_a_run_in_progress_is_told(runs: Path) -> None:
         assert '<span class="badge small running">' in site_lab.browser(runs).get("/").text
         assert '<p class="badge">running</p>' in shown
     assert not (run.path / FILE).exists()
-    unjudged = "it ended and was not judged: seatrial check"
+    unjudged = "it ended and was not checked: seatrial check"
     assert standing(run.path) == {"state": "ended", "why": unjudged}
     assert standing(runs / INVALID) == {"state": "judged"}
 
@@ -366,13 +366,13 @@ def test_a_run_that_is_being_judged_is_told(runs: Path) -> None:
     run.verdict_file.unlink()
     asked = site_lab.browser(runs)
     for path in ("/", f"/runs/{VALID}"):
-        assert "it ended and was not judged: seatrial check" in asked.get(path).text
+        assert "it ended and was not checked: seatrial check" in asked.get(path).text
     with being_judged(run), being_judged(RunDir(runs / INVALID)):
         assert standing(run.path) == {"state": "checking"}
         assert '<span class="badge small invalid">' in asked.get("/").text
         for path in ("/", f"/runs/{VALID}"):
             shown = asked.get(path).text
-            assert "it is being judged" in shown
+            assert "it is being checked" in shown
             assert "seatrial check" not in shown
 
 
@@ -384,9 +384,20 @@ def test_a_run_that_broke_off_says_where(runs: Path) -> None:
     told = standing(run.path)
     assert told["state"] == "ended"
     assert told["why"] == (
-        "the engine is on fire; it broke off at: load; seatrial check judges what was recorded"
+        "the engine is on fire; it ended early, in phase load; "
+        "to check what was recorded: seatrial check"
     )
     assert told["why"].split("; ")[0] in site_lab.browser(runs).get(f"/runs/{VALID}/live").text
+
+
+def test_a_run_that_was_stopped_before_its_load_has_nothing_to_check(runs: Path) -> None:
+    """The list does not propose `seatrial check`."""
+    run = RunDir(runs / VALID)
+    run.verdict_file.unlink()
+    state = {key: value for key, value in run.state().items() if key != "load_began_ns"}
+    (run.path / "run.json").write_text(json.dumps(state | {"ended": False, "interrupted": True}))
+    shown = site_lab.browser(runs).get("/").text
+    assert "it was stopped before the load, so there is nothing to check" in shown
 
 
 def test_who_judges_a_moment_later_is_waited_for(
