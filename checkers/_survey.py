@@ -65,7 +65,7 @@ from harness.claims import in_effect
 from harness.dealing import dealt_sets, replicas_of
 from harness.history import CORRUPTED, DRAINED, NOT_DRAINED, History, Note
 from harness.intervals import events
-from harness.remarks import OPEN_OPERATIONS, PASSED
+from harness.remarks import MEMBER, OPEN_OPERATIONS, PASSED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -188,7 +188,8 @@ def scope_of(history: History) -> tuple[tuple[str, ...], Scope]:
     """The groups' names, and what the notes of the final phase say was reached. In a history
     with gaps nothing was reached: rows that are missing may be missing from the record only."""
     notes = [_drain(note, history.complete) for note in history.notes(DRAINED, NOT_DRAINED)]
-    names = tuple(sorted({d["group"] for d in notes if "group" in d}))
+    joined = [_said(note) for note in history.notes(MEMBER)]
+    names = tuple(sorted({d["group"] for d in (*notes, *joined) if "group" in d}))
     number = {name: index for index, name in enumerate(names[:MOST_GROUPS])}
     done = [d for d in notes if d["done"]]
     required: dict[int, int] = {}
@@ -201,7 +202,7 @@ def scope_of(history: History) -> tuple[tuple[str, ...], Scope]:
         passed=_passed(history) if history.complete else {},
         required=required,
         replicas=history.complete and _all_replicas(history),
-        groups=_members(history, notes, number),
+        groups=_members(history, (*notes, *joined), number),
         imported="imported" in history.state,
         until=history.phases().get("drain") if given_up(history, OPEN_OPERATIONS) else None,
         spoiled=frozenset(_spoiled(history)),
@@ -257,9 +258,12 @@ def _members(
 
 
 def _drain(note: Note, complete: bool) -> dict[str, Any]:
-    word, _, rest = note.text.partition(" ")
-    said: dict[str, Any] = json.loads(rest)
-    return {**said, "process": note.process, "done": word == DRAINED and complete}
+    return {**_said(note), "done": note.text.split(" ")[0] == DRAINED and complete}
+
+
+def _said(note: Note) -> dict[str, Any]:
+    """Return what a note holds after its first word, and whose note it is."""
+    return {**json.loads(note.text.partition(" ")[2]), "process": note.process}
 
 
 def _passed(history: History) -> dict[int, int]:

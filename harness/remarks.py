@@ -6,6 +6,7 @@ stand here, apart from the schema of the tables, because a crew on a node withou
 
 PHASES = ("raised", "load", "healed", "drain", "collected", "ended", "interrupted")
 
+MEMBER = "MEMBER"  # {"group": "g"}: the process reads for this group
 UNSETTLED = "UNSETTLED"  # {"group": "g", "members": 3, "lacks": [...]}: in the final phase
 DRAINED, NOT_DRAINED, CORRUPTED = "DRAINED", "NOT_DRAINED", "CORRUPTED"
 PASSED = "PASSED"  # {"key": 3, "to": 1200}: somebody read that far, and had all before it to read

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from harness.contracts import Crew, GroupClient, WorkloadPlugin
 from harness.operation import NONE, Completion, F, Type
-from harness.remarks import UNSETTLED
+from harness.remarks import MEMBER, UNSETTLED
 from harness.trial import Trial
 from harness.workloads import messages
 from harness.workloads._clients import checked
@@ -215,6 +215,7 @@ class Member:
 
     async def run(self) -> None:
         """Join, stay, leave, until the load ends."""
+        self.crew.note(f"{MEMBER} {json.dumps({'group': self.place.name})}", self._number)
         while not self.crew.stopping:
             await self._join()
             async for _ in self._steps(self.options.stay_ms):

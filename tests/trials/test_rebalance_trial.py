@@ -1,6 +1,8 @@
 """The workload `rebalance` in a simulated world: consumers come and go as the master is killed."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import sailing
 
@@ -12,10 +14,14 @@ from nemesis import load as plan_of
 PLAN = sailing.PLANS.parent / "mutants" / "members-never-leave.toml"
 
 
-def played(folder: Path, **settings: object) -> Outcome:
+def played(
+    folder: Path, load: Mapping[str, int] = MappingProxyType({}), **settings: object
+) -> Outcome:
     overrides, faults = plan_of(PLAN.read_text(), PLAN.name)
     trial = Trial(name="rebalance").with_(overrides)
-    trial = trial.with_({"settings": {**trial.settings, **settings}})
+    trial = trial.with_(
+        {"settings": {**trial.settings, **settings}, "load": {**trial.load, **load}}
+    )
     return simulated(trial, dump(faults), folder / "run")
 
 
@@ -25,6 +31,14 @@ def test_every_queue_finds_one_owner(tmp_path: Path) -> None:
     assert outcome.verdict
     assert (outcome.verdict.verdict, outcome.failure) == ("valid", ()), outcome.verdict.sentence
     assert outcome.verdict.stats("assignment")["moves"] > 20
+    assert outcome.verdict.stats("loss")["delivered"] > 200
+
+
+def test_a_member_that_owns_no_queue_in_the_end_has_read_for_its_group(tmp_path: Path) -> None:
+    """With more members than queues, what such a member received counts as given to the group."""
+    outcome = played(tmp_path, {"queues": 2, "members": 4})
+    assert outcome.verdict
+    assert (outcome.verdict.verdict, outcome.failure) == ("valid", ()), outcome.verdict.sentence
     assert outcome.verdict.stats("loss")["delivered"] > 200
 
 
