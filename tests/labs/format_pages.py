@@ -78,7 +78,7 @@ COLUMNS = {
     "value": "the message, or what was written or read",
     "offset": "in the queue or log",
     "epoch": "of the master that answered",
-    "node": "who answered, told or holds it",
+    "node": "the node that answered, reported or holds it",
     "attempts": "how often the client tried",
     "kind": "of fault, or of event",
     "selector": "whom the plan named",
