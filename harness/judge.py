@@ -11,7 +11,7 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import chain, repeat
@@ -223,6 +223,15 @@ def unchecked(results: Sequence[Result], history: History, trial: Trial) -> Iter
             yield Reason(NOT_CHECKED, f"{demand} was not checked: {why} more{waive}")
 
 
+def left_out(results: Sequence[Result], history: History, trial: Trial) -> Iterator[str]:
+    """Yield which of the workload's own checkers that can convict the trial left out."""
+    asked = {result.checker for result in results}
+    own = own_checkers(history, trial) if trial.checkers else ()
+    if names := [name for name in own if name not in asked and registry.checker(name).findings]:
+        what = "checker was" if len(names) == 1 else "checkers were"
+        yield f"the {what} left out: {', '.join(names)}"
+
+
 def own_checkers(history: History, trial: Trial) -> Sequence[str]:
     """Return the checkers of the workload itself, whatever the trial names."""
     if "imported" in history.state:
@@ -264,7 +273,10 @@ def concluded(
     verdict = add_up(results)
     if verdict is Judgement.VALID and reasons:
         verdict = Judgement.UNKNOWN
-    words = sentence(verdict, results, reasons, tuple(remarks_of(history)))
+    remarks = [*remarks_of(history)]
+    if verdict is Judgement.VALID:
+        remarks += left_out(results, history, trial)
+    words = sentence(verdict, results, reasons, tuple(remarks))
     return Verdict(verdict, words, reasons, results, events=history.events())
 
 

@@ -57,6 +57,21 @@ def test_leaving_the_checker_out_hides_no_loss(written: Callable[..., History]) 
     assert judged(written(LOSING), ASKED).verdict is Judgement.INVALID
 
 
+def test_a_valid_run_names_the_checkers_that_were_left_out(written: Callable[..., History]) -> None:
+    """Others decide their demands, but they alone can find a store time that changed, say."""
+    changed = WHOLE.replace("poll 1@0", "poll 1@0/1/900").replace("read 1@0", "read 1@0/1/901")
+    some = judged(written(changed), ("loss", "linearizable", "phantom", "duplicates"))
+    assert some.verdict is Judgement.VALID
+    assert "checkers were left out: order, offsets, replicas, " in some.sentence
+    assert judged(written(changed), ASKED).verdict is Judgement.INVALID
+    assert (
+        "left out"
+        not in judged(
+            written(WHOLE), (*ASKED, "linearizable", "masters", "invariants", "recovery")
+        ).sentence
+    )
+
+
 def test_what_the_trial_waives_need_not_be_checked(written: Callable[..., History]) -> None:
     """But integrity cannot be waived."""
     verdict = judged(written(WHOLE), ("duplicates", "offsets"), contract=())
