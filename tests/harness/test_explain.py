@@ -135,7 +135,7 @@ def test_what_is_not_there_is_one_sentence(run: RunDir, tmp_path: Path) -> None:
         explained(bare, "LOST_ACKED")
     for damage in ("{}", "verdict: guilty"):
         bare.verdict_file.write_text(damage)
-        with pytest.raises(BadRequest, match=r"is no verdict .*seatrial check"):
+        with pytest.raises(BadRequest, match=r"is not a verdict .*seatrial check"):
             explained(bare)
     bare.verdict_file.unlink()
     with pytest.raises(BadRequest, match="has no verdict yet: seatrial check"):
@@ -189,7 +189,7 @@ def altered(
 @pytest.mark.parametrize(
     ("evidence", "files", "says"),
     [
-        ([1], {}, "verdict.json is no verdict .evidence cannot be '1'.*: seatrial check"),
+        ([1], {}, "verdict.json is not a verdict .evidence cannot be '1'.*: seatrial check"),
         ([{"value": 2**70}], {}, "LOST_ACKED:1 of .* cannot be explained: .*; seatrial check"),
         ([{"op": -(2**70)}], {}, "LOST_ACKED:1 of .* cannot be explained: .*; seatrial check"),
         (None, {"names": {"keys": 5}}, "names.json: 'keys' cannot be '5'; restore"),
