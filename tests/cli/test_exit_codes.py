@@ -73,7 +73,7 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["check", "broken.toml"], "broken.toml is a file; name the folder of a run"),
         (["explain", "."], ". is not a run: there is no trial.toml in it"),
         (["replay", "all"], "all is a folder of runs; name one of them, such as all/latest"),
-        (["list", "nope"], "unknown kind 'nope'; there are: systems, hosts, workloads, faults"),
+        (["list", "nope"], "unknown kind 'nope'; there are: checkers, faults, hosts, importers"),
         (["run", "--zones", "x"], "'x' is not a number of zones or node=zone,node=zone"),
         (["run", "--faults", "kill", "--duration", "8s"], "use --duration 16s or longer"),
         (["check", "nowhere", "--spark", "locla[2]"], "'locla[2]' is not a Spark master"),
