@@ -77,7 +77,7 @@ def sentence(ran: "CompletedProcess[str]") -> str:
         (["run", "--zones", "x"], "'x' is not a number of zones or node=zone,node=zone"),
         (["run", "--faults", "kill", "--duration", "8s"], "use --duration 16s or longer"),
         (["check", "nowhere", "--spark", "locla[2]"], "'locla[2]' is not a Spark master"),
-        (["run", "--spark", "spark://nowhere"], "there are: local[N], spark://HOST:PORT, yarn"),
+        (["run", "--spark", "spark://nowhere"], "write local[N], spark://HOST:PORT, yarn"),
         (["check", "s3a://bucket"], "s3a://bucket names no run: write s3a://BUCKET/PATH"),
         (["check", "gs://bucket/run"], "mount that storage, or copy the run"),
         (["heal", "s3a://bucket/run"], "mount that storage, or copy the run"),
