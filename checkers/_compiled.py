@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from harness.java import cache_folder
+from harness.user_folders import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

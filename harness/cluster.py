@@ -24,6 +24,7 @@ from harness.consoles import standard_error, standard_output
 from harness.desk import ask
 from harness.errors import EXIT_VALID, BadRequest, BedFailed, Unsupported
 from harness.launch import packages_path
+from harness.openable import opened
 from harness.options import Request
 from harness.preflight import refuse
 from harness.rundir import RunDir
@@ -73,7 +74,8 @@ def chosen(folder: Path | None, runs: Path) -> RunDir:
     latest = runs / FOLDER / LATEST
     if folder is None and not latest.exists():
         raise BadRequest(f"no cluster was raised under {runs}: {seatrial()} cluster up raises one")
-    run = RunDir.open(folder or _newest_running(runs / FOLDER) or latest)
+    run = opened(folder or _newest_running(runs / FOLDER) or latest)
+    _refuse_foreign(run)
     if is_running(run.path):
         return run
     state = run.state()
@@ -81,6 +83,13 @@ def chosen(folder: Path | None, runs: Path) -> RunDir:
         heal = f"{seatrial()} heal {shlex.quote(str(run.path))}"
         raise BadRequest(f"the keeper of {run.path} was killed: {heal} removes what it left")
     raise BadRequest(f"the cluster of {run.path} is down: {seatrial()} cluster up raises one")
+
+
+def _refuse_foreign(run: RunDir) -> None:
+    """Raise BadRequest if another user made the folder: what it says of processes, nodes and
+    addresses is acted upon."""
+    if run.path.stat().st_uid not in (0, os.geteuid()):
+        raise BadRequest(f"the cluster of {run.path} is another user's; only that user may use it")
 
 
 def _newest_running(clusters: Path) -> Path | None:

@@ -6,6 +6,9 @@ their module: it undoes the faults, removes whatever the run made, and gives the
 found. Hosts that die with their run (local: the kernel takes their namespaces away) have nothing
 left, and their entries are only closed.
 
+A run's folder may come from somebody else, so it does not say where to heal: SSH hosts come from
+the registry of this user, containers from labels that name this machine and the run's folder.
+
 A run that ended by itself has taken everything down, so its hosts are asked again only when it is
 named: old runs may speak of machines that nobody has any more.
 """
@@ -19,6 +22,7 @@ from typing import Any
 from harness import registry
 from harness.cluster import FOLDER as CLUSTERS
 from harness.errors import EXIT_VALID, BadRequest, SeatrialError
+from harness.openable import opened
 from harness.reading import parsed, text_of
 from harness.rundir import RunDir
 from harness.runs import LATEST, is_running
@@ -29,7 +33,7 @@ Undo = Callable[[RunDir, Sequence[Any]], Sequence[str]]
 
 def heal(folder: Path | None, runs: Path, every: bool = False) -> int:
     """Heal the run in a folder, every run below `runs`, or the newest there; says what was done."""
-    chosen = list(_stored(runs)) if every else [RunDir.open(folder or runs / LATEST)]
+    chosen = list(_stored(runs)) if every else [opened(folder or runs / LATEST)]
     if not every and is_running(chosen[0].path):
         print(f"Nothing to heal yet: {chosen[0].path.name} goes on, and undoes its own faults.")
         return EXIT_VALID
@@ -38,7 +42,7 @@ def heal(folder: Path | None, runs: Path, every: bool = False) -> int:
         if is_running(run.path):
             continue
         try:
-            said = _heal(run, named=not every)
+            said = _heal(opened(run.path), named=not every)
             done = done or bool(said)
             print(said, end="")
             _refuse_doubt(run)

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from harness.errors import BedFailed
+from harness.user_folders import cache_folder
 
 ARCHIVES_KEPT = 4
 OLDEST = 17
@@ -89,19 +89,6 @@ def _class_path() -> str:
         return ""
     jars = Path(spec.origin).parent / "jars"
     return f"{jars} {sorted((jar.name, jar.stat().st_mtime_ns) for jar in jars.glob('*.jar'))}"
-
-
-def cache_folder() -> Path:
-    """Where archives and compiled kernels live; removing it costs time, nothing else."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "seatrial"
-
-
-def _home() -> Path:
-    """Of whoever runs this; of one whom nobody knows here, a folder among the temporary ones."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return Path(tempfile.gettempdir()) / f"seatrial-{os.getuid()}"
 
 
 def find() -> Java:

@@ -24,11 +24,12 @@ def stored_run(place: str, whole: bool = False) -> Iterator[RunDir]:
         with shadowed(address, whole) as run:
             yield run
     else:
-        yield _in_folder(Path(place))
+        yield opened(Path(place))
 
 
-def _in_folder(path: Path) -> RunDir:
-    """BadRequest when it is none, or holds what should not be opened."""
+def opened(path: Path) -> RunDir:
+    """Return the run in a folder. Raises BadRequest if it is none, or holds what should not be
+    opened."""
     run = RunDir.open(path)
     if why := unfit(run.path):
         raise BadRequest(f"{path} is not opened: {why}; remove that and try again")

@@ -213,6 +213,21 @@ SPARK = click.option(
 )
 
 
+def trusting(function: Command) -> Command:
+    """`--bed` and `--trust-run`: which options of the hosts of a stored run are obeyed."""
+    bed = click.option(
+        "--bed",
+        type=Pairs(),
+        multiple=True,
+        show_default="none",
+        help="An option of the hosts: inventory=FILE.",
+    )
+    trust = click.option(
+        "--trust-run", is_flag=True, help="Obey the options of the hosts that the run in DIR has."
+    )
+    return bed(trust(function))
+
+
 def toml_value(text: str, name: str = "a value") -> Any:
     """`3` is a number, `true` a boolean, `[1, 2]` a list, anything else the string itself."""
     try:

@@ -9,7 +9,6 @@ runs/<when>-<name>/
                     each a `.count`: rows the writer says it has written
   history/          the same tables sealed to Parquet: TABLE-WRITER-NNN.parquet
   ledger.jsonl      intents and closings of faults, for `seatrial heal`
-  ssh_hosts.json    the hosts that an SSH run has taken, until they are given back
   nodes/NODE/       each node's configuration, logs and events
   harness.log       what the harness itself said
   status.json       while it runs: what it last said of itself (`harness.bulletin`)

@@ -248,6 +248,19 @@ def is_running(folder: Path) -> bool:
     return False
 
 
+def is_over(run: Path) -> bool | None:
+    """Whether no process of this machine drives a run any more; None if that is not ours to know,
+    because another user's folder may not be looked at. `Path.is_dir()` does not tell: of such a
+    folder Python 3.14 says that it is none."""
+    try:
+        run.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        return None
+    return not is_running(run)
+
+
 def _is_run(path: Path) -> bool:
     return not path.is_symlink() and (path / "trial.toml").is_file()
 

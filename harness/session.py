@@ -8,12 +8,12 @@ test bed, then unknown, then valid.
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from harness import registry
 from harness.check_command import check_command, naming, report_command
@@ -302,10 +302,39 @@ def report(run: RunDir, formats: Iterable[str]) -> int:
     return EXIT_VALID
 
 
-def replay(run: RunDir, runs: Path, shown: Shown) -> int:
+@dataclass(frozen=True)
+class Trusted:
+    """What of a stored run may be obeyed: options of hosts (`bed`) are those of the command line,
+    unless the user says that the run is to be trusted."""
+
+    bed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    run: bool = False
+
+    def trial(self, run: RunDir) -> Trial:
+        """Return the trial of a stored run, with hosts' options that the user has named.
+
+        Raises BadRequest if the run has others. An inventory says which machines are reached with
+        the user's keys, and what is run there as root; an image is run as it is.
+        """
+        trial = run.trial()
+        must_name = registry.hosts(trial.hosts).must_name
+        unnamed = {*trial.bed, *(must_name or ())} - self.bed.keys()
+        if unnamed and must_name is not None and not self.run:
+            options = " ".join(f"--bed {key}=..." for key in sorted(unnamed))
+            raise BadRequest(
+                f"the run in {run.path} is not trusted to choose options of {trial.hosts} hosts; "
+                f"name them yourself, {options}, or add --trust-run if the run is yours"
+            )
+        return trial.with_({"bed": {**trial.bed, **self.bed}}) if self.bed else trial
+
+
+NOT_TRUSTED = Trusted()
+
+
+def replay(run: RunDir, runs: Path, shown: Shown, trusted: Trusted) -> int:
     """A stored run's trial with its plan, once more. Where a run is a function of its seed, say
     whether it went the same way."""
-    ending = _run_single(replayed(run), runs, shown)
+    ending = _run_single(replayed(run, trusted), runs, shown)
     again = ending.run.state().get("digest") if ending.run else None
     before = run.state().get("digest")
     if again and before and not (ending.interrupted or run.state().get("interrupted")):
@@ -314,13 +343,13 @@ def replay(run: RunDir, runs: Path, shown: Shown) -> int:
     return ending.exit_code
 
 
-def replayed(run: RunDir) -> Request:
+def replayed(run: RunDir, trusted: Trusted = NOT_TRUSTED) -> Request:
     """A stored run's trial and the plan it carried out. BadRequest when that is not to be had."""
     if run.state().get("imported"):
         raise BadRequest(f"{run.path} was imported: what happened elsewhere cannot be run again")
     if not run.plan_file.is_file():
         raise BadRequest(f"{run.path} has no plan.toml: it ended before its plan was made")
-    trial = run.trial()
+    trial = trusted.trial(run)
     if check := registry.hosts(trial.hosts).replayable:
         check(run)
     return Request(trial, run.plan_text())

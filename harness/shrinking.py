@@ -19,7 +19,7 @@ from harness.phases import run as story
 from harness.rundir import RunDir
 from harness.runner import carry_out
 from harness.runs import start_run
-from harness.session import replayed
+from harness.session import NOT_TRUSTED, Trusted, replayed
 from harness.shrink import Case
 from harness.simulation import Outcome, outcome, stood_still
 from harness.stopping import stoppable
@@ -70,9 +70,9 @@ class Progress:
         self.stopped = True
 
 
-def failing(run: RunDir) -> Case:
+def failing(run: RunDir, trusted: Trusted = NOT_TRUSTED) -> Case:
     """The trial and plan of a run that failed. BadRequest when there is nothing to shrink."""
-    request = replayed(run)
+    request = replayed(run, trusted)
     if not _failed(run):
         raise BadRequest(f"{run.path} did not fail, so there is nothing to shrink")
     faults = registry.nemesis().load(request.plan_text, str(run.plan_file)).faults

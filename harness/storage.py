@@ -23,6 +23,7 @@ from pathlib import Path, PosixPath
 from typing import Any
 
 from harness.errors import BadRequest, BedFailed, SeatrialError, Unfetched, Unsupported
+from harness.user_folders import private
 
 S3, HDFS = "s3", "hdfs"
 CONNECT_WITHIN_S = 3.0
@@ -222,12 +223,7 @@ def _scratch() -> Path:
     """Where copies are kept: in the executor's own folder, which goes with it."""
     if folders := os.environ.get(SCRATCH):
         return Path(folders.split(",")[0], "seatrial")
-    path = Path(tempfile.gettempdir(), f"seatrial-stored-{os.getuid()}")
-    path.mkdir(mode=0o700, exist_ok=True)
-    known = path.lstat()
-    if not stat.S_ISDIR(known.st_mode) or known.st_uid != os.getuid():
-        raise BedFailed(f"{path} belongs to another user; remove it, or set TMPDIR")
-    return path
+    return private(Path(tempfile.gettempdir(), f"seatrial-stored-{os.getuid()}"))
 
 
 def _fetch(held: Held, path: str) -> None:

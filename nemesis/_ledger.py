@@ -32,7 +32,7 @@ class Entry:
 
 class Ledger:
     def __init__(self, path: "os.PathLike[str]", *, durable: bool = True) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         self._durable = durable
         self._begin_line()
 

@@ -130,12 +130,17 @@ class Children:
 class Agent:
     """The verbs; each `do_` method is one, its parameters are the fields of the request."""
 
-    def __init__(self, address: str, say: Callable[[Json], None]) -> None:
+    def __init__(
+        self,
+        address: str,
+        say: Callable[[Json], None],
+        probe_port: int = _agent_network.PROBE_PORT,
+    ) -> None:
         self.address = address
         self.say = say
         self.children = Children()
         self.links = _agent_network.Links(self.children.run, self._helper)
-        self.probes = _agent_network.Probes()
+        self.probes = _agent_network.Probes(probe_port)
         self.named: dict[str, Child] = {}
 
     async def answer(self, request: Json) -> None:
@@ -157,7 +162,9 @@ class Agent:
         with contextlib.suppress(Refused, OSError):
             await self.links.remove()
 
-    async def do_hello(self) -> Json:
+    async def do_hello(self, secret: str = "") -> Json:
+        """`secret`: of the run; datagrams without it are nobody's probes."""
+        self.probes.secret = secret.encode()
         return {
             "pid": os.getpid(),
             "python": sys.version.split()[0],

@@ -17,8 +17,9 @@ was heard for the length of the lease, the agent does what it does at the end of
 elsewhere: it heals its links, resumes and kills what it started, and leaves. So every fault
 expires by itself. SIGTERM means the same. Why it left is in `agent.end`, for the relay to tell.
 
-*One agent a host.* Link rules and the port of probes belong to the whole host, so an agent holds a
-name in the abstract space of unix sockets, which the kernel frees when it ends, however it ends.
+*One agent a host.* Link rules and the port of probes belong to the whole host, so an agent inherits
+the host's lock from the errand that starts it; the kernel frees it when the agent ends, in whatever
+way. Probes go to a port that only root can open, so that no other user of the host takes it.
 """
 
 from __future__ import annotations
@@ -26,12 +27,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import errno
 import json
 import os
 import signal
 import socket
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 else:
     import _agent  # it lies beside this file, and nothing else of ours is needed
 
-NAME = "seatrial-agent"
+PROBE_PORT = 1007
 SOCKET, PID, LOG, END = "agent.sock", "agent.pid", "agent.log", "agent.end"
 KEPT_BYTES = 256 * 1024 * 1024
 
@@ -98,11 +97,11 @@ class Connection(asyncio.Protocol):
 class Session:
     """The agent's talk with its driver, over as many connections as it takes."""
 
-    def __init__(self, address: str, lease_s: float, kept_bytes: int) -> None:
+    def __init__(self, address: str, lease_s: float, kept_bytes: int, probe_port: int) -> None:
         self.loop = asyncio.get_running_loop()
         self.lease_s, self.kept_bytes = lease_s, kept_bytes
         self.over: asyncio.Future[str] = self.loop.create_future()
-        self.agent = _agent.Agent(address, self.say)
+        self.agent = _agent.Agent(address, self.say, probe_port)
         self.tasks: set[asyncio.Task[None]] = set()
         self.connection: Connection | None = None
         self.heard_s = self.loop.time()
@@ -189,7 +188,7 @@ class Session:
 
 async def serve(listening: socket.socket, asked: argparse.Namespace) -> None:
     """Serve drivers to the end."""
-    session = Session(asked.address, asked.lease, asked.kept_bytes)
+    session = Session(asked.address, asked.lease, asked.kept_bytes, asked.probe_port)
     loop = session.loop
     loop.add_signal_handler(signal.SIGCHLD, session.agent.children.reap)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -210,7 +209,8 @@ def main() -> None:
     _agent.widen_path()
     os.umask(0o077)
     os.chdir(asked.folder)  # the paths of sockets are short, so they are named from here
-    held = _hold(asked.name)
+    if asked.lock is not None:
+        os.set_inheritable(asked.lock, False)  # it is ours, not our processes'
     listening = _listen()
     ready = _detach()
     with open(PID, "w") as file:
@@ -218,7 +218,6 @@ def main() -> None:
     os.write(ready, b"!")
     os.close(ready)
     asyncio.run(serve(listening, asked))
-    held.close()
 
 
 def _asked() -> argparse.Namespace:
@@ -227,20 +226,9 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("address")
     parser.add_argument("--lease", type=float, default=20.0, help="seconds")
     parser.add_argument("--kept-bytes", type=int, default=KEPT_BYTES)
-    parser.add_argument("--name", default=NAME, help="held by one agent of a host at a time")
+    parser.add_argument("--probe-port", type=int, default=PROBE_PORT)
+    parser.add_argument("--lock", type=int, help="a descriptor to keep open: the host's lock")
     return parser.parse_args()
-
-
-def _hold(name: str) -> socket.socket:
-    """Be the one agent of this host."""
-    held = socket.socket(socket.AF_UNIX)
-    try:
-        held.bind(f"\0{name}")
-    except OSError as e:
-        if e.errno != errno.EADDRINUSE:
-            raise
-        sys.exit("another agent of Seatrial is at work on this host")
-    return held
 
 
 def _listen() -> socket.socket:

@@ -11,13 +11,16 @@ sender holds back still counts as not sent, so that its TCP sends hardly anythin
 A packet that waited is accepted: rules of others in the table `filter` do not see it.
 
 *Probes* are datagrams between agents: whether they arrive shows that a link is open or cut.
-*Flights* are probes that tell when they were sent: they show how late a link is.
+*Flights* are probes that tell when they were sent: they show how late a link is. Anybody can send
+to a UDP port, so datagrams carry a secret of the run, which the driver gives to its agents when it
+greets them; all others are dropped, and so is what has another form than ours.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import json
 import os
 import signal
@@ -30,7 +33,8 @@ from typing import Any
 PROBE_PORT = 61007
 PROBE_BURST = 50  # datagrams sent before the receiver gets a chance to empty its buffer
 BUFFER_BYTES = 4 << 20  # for probes that all arrive at once; the kernel gives what it may
-YOUNG = 256  # tokens of flights that are remembered
+YOUNG = 256  # tokens that are remembered
+MAX_FLIGHTS = 16_384  # of a token
 QUEUE = 61007  # its number, in the node's network namespace
 QUEUE_WITHIN_S = 10.0
 CHAIN, TRIAL = "SEATRIAL", "SEATRIAL-TRIAL"
@@ -161,7 +165,9 @@ class Probes(asyncio.DatagramProtocol):
 
     MARK, FLIGHT = b"seatrial probe ", b"seatrial flight "
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = PROBE_PORT) -> None:
+        self.port = port
+        self.secret = b""  # of the run
         self.counts: dict[str, int] = {}
         self.flights: dict[str, list[tuple[int, int, int]]] = {}  # number, sent, arrived
         self.transport: asyncio.DatagramTransport | None = None
@@ -169,7 +175,7 @@ class Probes(asyncio.DatagramProtocol):
     async def listen(self) -> None:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError):  # another agent on this address: no probes here
-            await loop.create_datagram_endpoint(lambda: self, ("0.0.0.0", PROBE_PORT))
+            await loop.create_datagram_endpoint(lambda: self, ("0.0.0.0", self.port))
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
@@ -177,36 +183,53 @@ class Probes(asyncio.DatagramProtocol):
         own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        if data.startswith(self.MARK):
-            token = data[len(self.MARK) :].decode(errors="replace")
+        kind = next((kind for kind in (self.MARK, self.FLIGHT) if data.startswith(kind)), b"")
+        secret, _, text = data[len(kind) :].partition(b" ")
+        if not self.secret or not hmac.compare_digest(secret, self.secret):
+            return
+        if kind == self.MARK:
+            token = text.decode(errors="replace")
+            _make_room(self.counts, token)
             self.counts[token] = self.counts.get(token, 0) + 1
-        elif data.startswith(self.FLIGHT):
-            self.land(data[len(self.FLIGHT) :], time.monotonic_ns())
+        elif kind == self.FLIGHT:
+            with contextlib.suppress(ValueError):
+                self.land(text, time.monotonic_ns())
 
     def land(self, data: bytes, now_ns: int) -> None:
-        """A datagram that tells its token, its number and when it was sent."""
+        """A datagram that tells its token, its number and when it was sent. ValueError: another."""
         token, number, sent_ns, *_ = data.decode(errors="replace").split(" ")
-        if token not in self.flights and len(self.flights) >= YOUNG:
-            del self.flights[next(iter(self.flights))]
-        self.flights.setdefault(token, []).append((int(number), int(sent_ns), now_ns))
+        flight = int(number), int(sent_ns), now_ns
+        _make_room(self.flights, token)
+        flights = self.flights.setdefault(token, [])
+        if len(flights) < MAX_FLIGHTS:
+            flights.append(flight)
 
     async def send(self, target: str, token: str, count: int) -> None:
-        await self._send(target, count, lambda _: self.MARK + token.encode())
+        await self._send(target, count, lambda _: self._marked(self.MARK, token))
 
     async def fly(self, target: str, token: str, count: int, size_bytes: int) -> None:
         def flight(number: int) -> bytes:
             text = f"{token} {number} {time.monotonic_ns()} "
-            return (self.FLIGHT + text.encode()).ljust(size_bytes)
+            return self._marked(self.FLIGHT, text).ljust(size_bytes)
 
         await self._send(target, count, flight)
 
+    def _marked(self, kind: bytes, text: str) -> bytes:
+        return kind + self.secret + b" " + text.encode()
+
     async def _send(self, target: str, count: int, datagram: Callable[[int], bytes]) -> None:
         if not self.transport:
-            raise Refused(f"UDP port {PROBE_PORT} of this node is taken, so it cannot probe")
+            raise Refused(f"UDP port {self.port} of this node is taken, so it cannot probe")
         for number in range(count):
-            self.transport.sendto(datagram(number), (target, PROBE_PORT))
+            self.transport.sendto(datagram(number), (target, self.port))
             if number % PROBE_BURST == PROBE_BURST - 1:
                 await asyncio.sleep(0.001)
+
+
+def _make_room(kept: dict[str, Any], token: str) -> None:
+    """Forget the oldest token, if a new one would be too many."""
+    if token not in kept and len(kept) >= YOUNG:
+        del kept[next(iter(kept))]
 
 
 def is_paced(rule: Json) -> bool:

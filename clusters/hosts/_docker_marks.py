@@ -20,7 +20,7 @@ from docker.errors import APIError, NotFound
 
 from clusters.hosts._driver import driver
 from clusters.hosts._threads import started
-from harness.runs import is_running
+from harness.runs import is_over
 
 KIND, RUN, DRIVER, NODE = "seatrial", "seatrial.run", "seatrial.driver", "seatrial.node"
 REMOVE_WITHIN_S = 60.0
@@ -47,24 +47,12 @@ def abandoned(client: DockerClient, own: Path) -> set[Path]:
     kept = client.api.containers(all=True, filters=_of_driver(), size=False)
     kept += client.api.networks(filters=_of_driver())
     runs = {Path(one["Labels"][RUN]) for one in kept if RUN in one["Labels"]}
-    return {run for run in runs - {own} if over(run)}
-
-
-def over(run: Path) -> bool:
-    """Nobody drives it any more. Somebody else's run, which we may not look at, is not ours to
-    end."""
-    try:
-        run.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    return not is_running(run)
+    return {run for run in runs - {own} if is_over(run)}
 
 
 def will_go(found: Labels) -> bool:
     """Labels of what a run of this machine left: the next one removes it before it begins."""
-    return found.get(DRIVER) == driver() and RUN in found and over(Path(found[RUN]))
+    return found.get(DRIVER) == driver() and RUN in found and bool(is_over(Path(found[RUN])))
 
 
 def removed(client: DockerClient, run: Path, within_s: float = REMOVE_WITHIN_S) -> list[str]:

@@ -1,19 +1,26 @@
 """Errands: what is done on a host by its own Python, before there is an agent and after.
 
-The driver sends this file along with the order (BOOT reads it from standard input), so nothing has
-to be installed for it. An order is a JSON object; `do` names the errand, the rest are its
-parameters. The answer is one JSON line; a failure is a sentence on standard error. It needs the
-standard library of Python 3.11, and root.
+The driver sends this file and the order on standard input (BOOT reads the file), so nothing has to
+be installed for it, and other users of the host do not see the order. An order is one line, a JSON
+object; `do` names the errand, the rest are its parameters. The answer is one JSON line; a failure
+is a sentence on standard error. It needs the standard library of Python 3.11, and root.
 
-A run's folder on a host is FOLDER = `<folder>/seatrial-<run>`: `owner.json` says whose it is,
+A run's folder on a host is FOLDER = `<parent>/seatrial-<run>`: `owner.json` says whose it is,
 `packages/` holds our code, `agent.*` belong to the agent, and `NODE/` is the node's own. Every
 process of a run inherits SEATRIAL_RUN=FOLDER, so those that outlived their agent are found too.
+
+*Other users of the host.* Anybody may start processes and make folders with such names, so neither
+counts by its name. A process counts if it is root's, real and effective. A folder counts if it is a
+real folder (no link) that root owns, that others cannot write to and whose owner.json is readable;
+nothing else is ever removed. A host has one agent at a time: it holds a lock on a file in /run,
+where only root can make files.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import glob
 import gzip
 import itertools
@@ -21,7 +28,7 @@ import json
 import os
 import shutil
 import signal
-import socket
+import stat
 import subprocess
 import sys
 import tarfile
@@ -32,9 +39,11 @@ from typing import Any
 
 BOOT = "import sys; exec(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())))"
 MARK = "SEATRIAL_RUN="
-CHAIN = "SEATRIAL"
+CHAIN, TRIAL = "SEATRIAL", "SEATRIAL-TRIAL"
 AGENT, RELAY = "_agent_daemon.py", "_agent_relay.py"
-AGENT_NAME = "seatrial-agent"  # held by a host's one agent
+LOCK = "/run/seatrial-agent.lock"  # held by a host's one agent
+PREFIX = "seatrial-"
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 AGENT_LEAVES_WITHIN_S = 5.0
 DIE_WITHIN_S = 3.0
 LOOK_EVERY_S = 0.01
@@ -50,10 +59,13 @@ def occupy(
     folder: str, node: str, owner: Json, address: str, lease_s: float, known: list[str]
 ) -> Json:
     """Take the host for a run: make its folder, unpack the archive from standard input, start the
-    agent. Where there are other runs, not `known`, nothing is done but to tell of them."""
-    others = [run for run in _runs(os.path.dirname(folder)) if run["folder"] not in known]
+    agent. Where there are other runs, not `known`, only return those."""
+    parent = os.path.dirname(folder)
+    others = [run for run in _runs(parent) if run["folder"] not in known]
     if not others and not _claim(folder, owner):
-        others = [_told(folder, Run())]
+        if not (found := owner_of(folder)):
+            sys.exit(f"{folder} is there already, and is no folder of a run; remove it")
+        others = [{"folder": folder, "owner": found, "agents": 0}]
     if others:
         return {"others": others}
     os.mkdir(f"{folder}/{node}")
@@ -62,27 +74,35 @@ def occupy(
     return {"python": sys.executable}
 
 
-def end(folder: str, remove: bool) -> Json:
-    """Nothing of a run goes on here: agent, processes, rules, and if that is wanted its folder."""
+def end(folder: str, owner: Json, remove: bool) -> Json:
+    """End everything of a run here: agent, processes, link rules, and if wanted its folder.
+
+    `shared`: another run's agent is at work, so the link rules are that run's and stay.
+    """
+    exists = os.path.lexists(folder)
+    if exists and owner_of(folder) != owner:
+        sys.exit(f"{folder} is not the folder of this run, so nothing was removed; look at it")
     run = _scan().get(folder, Run())
     _end_agents(run.agents)
-    killed = _kill_processes(folder)
+    killed, left = _kill_processes(folder)
     rules = _remove_rules()
-    exists = os.path.isdir(folder)
+    if left:
+        sys.exit(f"processes of {folder} do not end: {', '.join(map(str, left))}")
     if remove and exists:
         shutil.rmtree(folder)
     return {
         "agents": len(run.agents),
-        "processes": killed,
-        "rules": rules,
+        "processes": len(killed),
+        "rules": rules or 0,
         "folder": remove and exists,
+        "shared": rules is None,
     }
 
 
-def home(folder: str, node: str, largest_bytes: int) -> None:
+def home(folder: str, owner: Json, node: str, largest_bytes: int) -> None:
     """The end of a run, and on standard output a tar of what its node wrote. What is too large is
     left out, and told."""
-    end(folder, remove=False)
+    end(folder, owner, remove=False)
     with (
         gzip.GzipFile(fileobj=sys.stdout.buffer, mode="wb", compresslevel=1) as out,
         tarfile.open(fileobj=out, mode="w|") as tar,
@@ -108,13 +128,13 @@ class Run:
 
 
 def _scan() -> dict[str, Run]:
-    """All runs with processes here, by folder."""
+    """Return all runs with processes of root here, by folder."""
     runs: dict[str, Run] = {}
-    for pid in _pids():
+    for pid in filter(_is_roots, _pids()):
         argv = _words(pid, "cmdline")
-        if folder := _folder_of(argv, AGENT):
+        if folder := _folder_of(pid, argv, AGENT):
             runs.setdefault(folder, Run()).agents.append(pid)
-        elif folder := _folder_of(argv, RELAY):
+        elif folder := _folder_of(pid, argv, RELAY):
             runs.setdefault(folder, Run()).relays.append(pid)
         elif folder := _marked(_words(pid, "environ")):
             runs.setdefault(folder, Run()).processes.append(pid)
@@ -122,20 +142,51 @@ def _scan() -> dict[str, Run]:
 
 
 def _runs(parent: str) -> list[Json]:
-    """All runs that left something here: an agent, processes, a folder below `parent`."""
+    """Return all runs that left something here: processes, or a folder below `parent`."""
     found = {folder: run for folder, run in _scan().items() if run.agents or run.processes}
-    for path in glob.glob(f"{glob.escape(parent)}/seatrial-*/owner.json"):
-        found.setdefault(os.path.dirname(path), Run())
-    return [_told(folder, run) for folder, run in found.items()]
+    for folder in glob.glob(f"{glob.escape(parent)}/{PREFIX}*"):
+        found.setdefault(folder, Run())
+    return [
+        {"folder": folder, "owner": owner, "agents": len(run.agents)}
+        for folder, run in found.items()
+        if (owner := owner_of(folder))
+    ]
 
 
-def _told(folder: str, run: Run) -> Json:
+def owner_of(folder: str) -> dict[str, str] | None:
+    """Return the owner.json of a run's folder; None if root did not make this folder for a run."""
+    if folder != os.path.abspath(folder) or not os.path.basename(folder).startswith(PREFIX):
+        return None
     try:
-        with open(f"{folder}/owner.json") as file:
-            owner = json.load(file)
-    except (OSError, ValueError):
-        owner = {}  # damaged, or gone
-    return {"folder": folder, "owner": owner, "agents": len(run.agents)}
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            file = os.open("owner.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=opened)
+            with open(file) as text:
+                if not (_only_roots(opened) and _only_roots(file)):
+                    return None
+                owner = json.load(text)
+        finally:
+            os.close(opened)
+        return {key: str(owner[key]) for key in ("driver", "run")}
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _only_roots(fd: int) -> bool:
+    """Whether root owns a file or folder, and only root can write to it."""
+    found = os.fstat(fd)
+    plain = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    return plain and found.st_uid == os.geteuid() and not found.st_mode & OTHERS_MAY_WRITE
+
+
+def _is_roots(pid: int) -> bool:
+    """Whether a process has no other user id than ours: real, effective, saved."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            ids = next(line for line in file if line.startswith("Uid:")).split()[1:]
+    except (OSError, StopIteration):
+        return False
+    return set(ids) == {str(os.geteuid())}
 
 
 def _pids() -> Iterator[int]:
@@ -153,9 +204,12 @@ def _words(pid: int, what: str) -> list[str]:
         return []
 
 
-def _folder_of(argv: list[str], program: str) -> str:
-    """The folder that a program of ours was started with."""
-    if "python" not in os.path.basename(argv[0] if argv else ""):
+def _folder_of(pid: int, argv: list[str], program: str) -> str:
+    """Return the folder that a program of ours was started with."""
+    try:
+        if "python" not in os.path.basename(os.readlink(f"/proc/{pid}/exe")):
+            return ""
+    except OSError:
         return ""
     for word, following in itertools.pairwise(argv):
         if word.endswith(f"/{program}"):
@@ -171,20 +225,34 @@ def _marked(environment: list[str]) -> str:
 
 
 def _claim(folder: str, owner: Json) -> bool:
-    """Make a run's folder. Its owner is in it from the first moment, lest another machine, or
-    this one under another name, takes it for nobody's and removes it. False where there is one."""
-    parent, name = os.path.split(folder)
-    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=parent) as made:
+    """Make a run's folder; False if there is one. Its owner is in it from the first moment, lest
+    another machine, or this one under another name, takes it for a run that is over."""
+    parent = os.path.dirname(folder)
+    _refuse_unsafe(parent)
+    with tempfile.TemporaryDirectory(prefix=f".{PREFIX}", dir=parent) as made:
         os.mkdir(f"{made}/it", 0o700)
-        with open(f"{made}/it/owner.json", "w") as file:
+        with open(f"{made}/it/owner.json", "w", opener=_private) as file:
             json.dump(owner, file)
         try:
             os.rename(f"{made}/it", folder)
         except OSError as e:
-            if e.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            if e.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                 raise
             return False
     return True
+
+
+def _refuse_unsafe(parent: str) -> None:
+    """Exit with a sentence if another user could put a folder of his own in a run's place."""
+    found = os.stat(parent)
+    trusted = {0, os.geteuid(), int(os.environ.get("SUDO_UID", 0))}
+    shared = found.st_mode & OTHERS_MAY_WRITE and not found.st_mode & stat.S_ISVTX
+    if shared or found.st_uid not in trusted:
+        sys.exit(f"other users may replace folders in {parent}; set another `folder`: /var/tmp")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _unpack(into: str) -> None:
@@ -194,19 +262,40 @@ def _unpack(into: str) -> None:
 
 
 def _start_agent(folder: str, address: str, lease_s: float) -> None:
-    """Returns when it listens."""
+    """Start the agent, which inherits the host's lock; return when it listens."""
+    lock = hold_lock()
+    if lock is None:
+        sys.exit("another agent of Seatrial is at work on this host")
     program = f"{folder}/packages/clusters/hosts/{AGENT}"
+    options = ("--lease", str(lease_s), "--lock", str(lock))
     done = subprocess.run(
-        [sys.executable, "-S", "-s", "-E", program, folder, address, "--lease", str(lease_s)],
+        [sys.executable, "-S", "-s", "-E", program, folder, address, *options],
         env={**os.environ, MARK[:-1]: folder},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
+        pass_fds=(lock,),
     )
+    os.close(lock)
     if done.returncode != 0:
         said = done.stderr.strip() or _last_words(f"{folder}/agent.log")
         sys.exit(f"the node agent did not start: {said.splitlines()[-1] if said else 'silent'}")
+
+
+def hold_lock() -> int | None:
+    """Return a descriptor that holds the lock of this host's one agent; None if one has it."""
+    while True:
+        lock = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), os.stat(LOCK)):
+                return lock
+        os.close(lock)  # who held it before us has removed the file
 
 
 def _last_words(path: str) -> str:
@@ -229,9 +318,10 @@ def _end_agents(pids: list[int]) -> None:
         _until(lambda: not any(_lives(pid) for pid in pids), within_s)
 
 
-def _kill_processes(folder: str) -> int:
-    """Kill what the agent left behind, and what that starts meanwhile; how many there were."""
+def _kill_processes(folder: str) -> tuple[set[int], list[int]]:
+    """Kill what the agent left behind, and what that starts meanwhile; what did not end."""
     killed: set[int] = set()
+    left: list[int] = []
 
     def none_left() -> bool:
         run = _scan().get(folder, Run())
@@ -239,24 +329,32 @@ def _kill_processes(folder: str) -> int:
             _signal(pid, signal.SIGKILL)
             _signal(pid, signal.SIGCONT)
         killed.update(run.processes)
-        return not run.processes
+        left[:] = run.processes
+        return not left
 
     _until(none_left, DIE_WITHIN_S)
-    return len(killed)
+    return killed, left
 
 
-def _remove_rules() -> int:
-    """Take our chain away, unless another run's agent is at work here; how many rules it had."""
-    with socket.socket(socket.AF_UNIX) as held:
-        try:
-            held.bind(f"\0{AGENT_NAME}")
-        except OSError:
-            return 0
+def _remove_rules() -> int | None:
+    """Take our chain away; how many rules it had. None if another run's agent is at work here: it
+    has emptied the chain when it began."""
+    lock = hold_lock()
+    if lock is None:
+        return None
+    try:
         listed = _iptables("-S", CHAIN)
         while _iptables("-D", "INPUT", "-j", CHAIN) is not None:
             pass
-        _iptables("-F", CHAIN)
-        _iptables("-X", CHAIN)
+        for chain in (CHAIN, TRIAL):
+            _iptables("-F", chain)
+            _iptables("-X", chain)
+        left = _iptables("-S")
+        if left is None or not {CHAIN, TRIAL}.isdisjoint(left.split()):
+            sys.exit(f"link rules may be left: iptables did not remove the chain {CHAIN}")
+    finally:
+        os.unlink(LOCK)
+        os.close(lock)
     return sum(line.startswith("-A") for line in (listed or "").splitlines())
 
 
@@ -298,7 +396,7 @@ def _until(condition: Callable[[], bool], within_s: float) -> None:
 
 def main() -> None:
     errands: dict[str, Callable[..., Json | None]] = {"occupy": occupy, "end": end, "home": home}
-    order = json.loads(sys.argv[1])
+    order = json.loads(sys.stdin.buffer.readline())
     errand = errands[order.pop("do")]
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), *SYSTEM_FOLDERS])
     try:

@@ -14,16 +14,22 @@ import base64
 import json
 import math
 import os
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.contracts import Completed, Flight, LinkRule, ProcessState
 from harness.errors import BedFailed, NodeGone
 
 CHUNK_BYTES = 256 * 1024
+MAX_LINE_BYTES = 64 << 20  # as much as an agent reads
+SECRET = secrets.token_hex(16)  # of the runs of this process, for the probes between their nodes
 PATIENCE_S = 20.0  # for an answer that should take a millisecond
+
+
+Result = TypeVar("Result")
 
 
 class NoAnswer(BedFailed, ConnectionError):
@@ -53,41 +59,42 @@ class PipeAgent:
         self._listeners: dict[str, Callable[[str], None]] = {}
         self._asked = 0
         self._rest = b""
+        self._heard = False  # a line of an agent, over this stream
 
     # ------------------------------------------------------------------------------- the verbs
 
     async def hello(self) -> Mapping[str, Any]:
         """Who answers there; waits until the agent is up."""
-        identity: Mapping[str, Any] = await self._call("hello")
+        identity: Mapping[str, Any] = await self._call("hello", dict, secret=SECRET)
         return identity
 
     async def monotonic_ns(self) -> int:
         """What the node's monotonic clock reads."""
-        return int((await self._call("clock"))["mono_ns"])
+        return await self._call("clock", lambda found: int(found["mono_ns"]))
 
     async def run(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
     ) -> Completed:
-        answer = await self._call(
+        return await self._call(
             "run",
+            lambda done: Completed(int(done["code"]), str(done["out"]), str(done["err"])),
             within_s=timeout_s + self._patience_s,
             argv=list(argv),
             stdin=_encoded(stdin),
             timeout_s=timeout_s,
         )
-        return Completed(answer["code"], answer["out"], answer["err"])
 
     async def put(self, path: str, data: bytes) -> None:
         for start in range(0, max(len(data), 1), CHUNK_BYTES):
             piece = _encoded(data[start : start + CHUNK_BYTES])
-            await self._call("put", path=path, data=piece, append=start > 0)
+            await self._call("put", dict, path=path, data=piece, append=start > 0)
 
     async def get(self, path: str) -> bytes:
         pieces: list[bytes] = []
         while not pieces or len(pieces[-1]) == CHUNK_BYTES:
             offset = len(pieces) * CHUNK_BYTES
-            answer = await self._call("get", path=path, offset=offset, size=CHUNK_BYTES)
-            pieces.append(base64.b64decode(answer["data"]))
+            where: dict[str, Any] = {"path": path, "offset": offset, "size": CHUNK_BYTES}
+            pieces.append(await self._call("get", lambda got: _decoded(got["data"]), **where))
         return b"".join(pieces)
 
     async def start(
@@ -102,8 +109,9 @@ class PipeAgent:
     ) -> int:
         if on_line:
             self._listeners[name] = on_line
-        answer = await self._call(
+        return await self._call(
             "start",
+            lambda started: int(started["pid"]),
             name=name,
             argv=list(argv),
             env=dict(env or {}),
@@ -111,65 +119,81 @@ class PipeAgent:
             log=log,
             lines=on_line is not None,
         )
-        return int(answer["pid"])
 
     async def tell(self, name: str, line: str) -> None:
-        await self._call("tell", name=name, line=line)
+        await self._call("tell", dict, name=name, line=line)
 
     async def signal(self, name: str, number: int) -> None:
-        await self._call("signal", name=name, number=int(number))
+        await self._call("signal", dict, name=name, number=int(number))
 
     async def state(self, name: str) -> ProcessState:
-        return ProcessState(**await self._call("state", name=name))
+        return await self._call("state", lambda found: ProcessState(**found), name=name)
 
     async def exited(self, name: str) -> int:
-        return int((await self._call("exited", within_s=math.inf, name=name))["code"])
+        return await self._call(
+            "exited", lambda found: int(found["code"]), within_s=math.inf, name=name
+        )
 
     async def links(self, rules: Sequence[LinkRule]) -> None:
-        await self._call("links", rules=[rule._asdict() for rule in rules])
+        await self._call("links", dict, rules=[rule._asdict() for rule in rules])
 
     async def dropped(self) -> Mapping[str, int]:
-        packets: dict[str, int] = (await self._call("dropped"))["packets"]
-        return packets
+        return await self._call(
+            "dropped", lambda found: {str(k): int(n) for k, n in found["packets"].items()}
+        )
 
     async def probe(self, target: str, token: str, count: int) -> None:
-        await self._call("probe", target=target, token=token, count=count)
+        await self._call("probe", dict, target=target, token=token, count=count)
 
     async def probed(self, token: str) -> int:
-        return int((await self._call("probed", token=token))["count"])
+        return await self._call("probed", lambda found: int(found["count"]), token=token)
 
     async def fly(self, target: str, token: str, count: int, size_bytes: int) -> None:
-        await self._call("fly", target=target, token=token, count=count, size_bytes=size_bytes)
+        where: dict[str, Any] = {"target": target, "token": token}
+        await self._call("fly", dict, count=count, size_bytes=size_bytes, **where)
 
     async def flown(self, token: str) -> Sequence[Flight]:
-        return [Flight(*told) for told in (await self._call("flown", token=token))["flights"]]
+        return await self._call(
+            "flown",
+            lambda found: [Flight(*map(int, each)) for each in found["flights"]],
+            token=token,
+        )
 
     async def lacks(self, ability: str) -> str:
-        why = str((await self._call("lacks", ability=ability))["why"])
+        why = await self._call("lacks", lambda found: str(found["why"]), ability=ability)
         return f"{self.node}: {why}" if why else ""
 
     async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
-        answer = await self._call(
+        return await self._call(
             "ask",
+            lambda found: _decoded(found["frame"]),
             within_s=timeout_s + self._patience_s,
             port=port,
             frame=_encoded(frame),
             timeout_s=timeout_s,
         )
-        return base64.b64decode(answer["frame"])
 
     # ------------------------------------------------------------------------------ the stream
 
     def feed(self, data: bytes) -> None:
-        """Bytes from the agent, in any portions."""
+        """Bytes from the agent, in any portions. A node may be hostile, or broken: one that sends
+        what no agent does is gone."""
         *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_LINE_BYTES:
+            self._rest = b""
+            self.lost(f"it sent more than {MAX_LINE_BYTES >> 20} MB in one line")
         for line in lines:
-            if line.startswith(b"{"):  # a login shell may have had something to say first
-                self._take(json.loads(line))
+            if line.startswith(b"{"):
+                try:
+                    self._take(json.loads(line))
+                    self._heard = True
+                except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                    if self._heard:  # before that a login shell may have something to say
+                        self.lost("it sent a line that no agent sends")
 
     def renew(self) -> None:
         """Another stream takes over: half a line of the old one is none."""
-        self._rest = b""
+        self._rest, self._heard = b"", False
 
     def unanswered(self) -> list[bytes]:
         """The lines of all open calls, in the order of their ids."""
@@ -183,13 +207,15 @@ class PipeAgent:
                 request.answer.set_exception(NodeGone(self.gone))
 
     def _take(self, message: dict[str, Any]) -> None:
-        self.last = message.get("n", self.last)
+        if self.gone:
+            return
+        self.last = int(message.get("n", self.last))
         if "line" in message:
             listener = self._listeners.get(message["line"])
             if listener:
-                asyncio.get_running_loop().call_soon(listener, message["text"])
+                asyncio.get_running_loop().call_soon(listener, str(message["text"]))
         elif "gone" in message:
-            self.lost(message["gone"])
+            self.lost(str(message["gone"]))
         elif request := self._waiting.get(message.get("id", 0)):
             self._answer(request.answer, message)
 
@@ -200,10 +226,18 @@ class PipeAgent:
             kind = NoAnswer if message["kind"] == "no-answer" else BedFailed
             answer.set_exception(kind(f"{self.node}: {message['error']}"))
         else:
-            answer.set_result(message["is"])
+            answer.set_result(dict(message["is"]))
 
-    async def _call(self, verb: str, *, within_s: float | None = None, **fields: Any) -> Any:
-        """Ask, and wait for the answer, by default as long as patience lasts."""
+    async def _call(
+        self,
+        verb: str,
+        read: Callable[[dict[str, Any]], Result],
+        *,
+        within_s: float | None = None,
+        **fields: Any,
+    ) -> Result:
+        """Ask, and wait for the answer, by default as long as patience lasts; what `read` makes of
+        it. Raises BedFailed if there is none, or `read` can make nothing of it."""
         if self.gone:
             raise NodeGone(self.gone)
         limit_s = self._patience_s if within_s is None else within_s
@@ -214,13 +248,17 @@ class PipeAgent:
         try:
             self._write(line)
             async with asyncio.timeout(limit_s):
-                return await answer
+                found = await answer
         except TimeoutError:
             raise BedFailed(
                 f"the agent of {self.node} did not answer {verb!r} within {limit_s:g} s"
             ) from None
         finally:
             del self._waiting[number]
+        try:
+            return read(found)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            raise BedFailed(f"{self.node} answered {verb!r} with what no agent answers") from None
 
 
 class Connection(asyncio.Protocol):
@@ -264,3 +302,7 @@ class Connection(asyncio.Protocol):
 
 def _encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text)

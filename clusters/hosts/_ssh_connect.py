@@ -18,6 +18,7 @@ which host failed, why, and what mends it.
 import io
 import logging
 import os
+import re
 import shlex
 import socket
 import threading
@@ -42,6 +43,7 @@ from clusters.hosts._ssh_explain import (
     CONNECT_WITHIN_S,
     LET_IN_WITHIN_S,
     NoKey,
+    NotKnownHosts,
     NotLetIn,
     Undecided,
     UnknownHostKey,
@@ -65,6 +67,10 @@ _PKCS8_KINDS = (
     (RSAPrivateKey, paramiko.RSAKey),
     (EllipticCurvePrivateKey, paramiko.ECDSAKey),
     (Ed25519PrivateKey, paramiko.Ed25519Key),
+)
+HOST_NAME = re.compile(r"[\w.:%@+\[\]-]+")  # white space and what a shell interprets is no name
+KNOWN_HOST = re.compile(
+    r"(@(cert-authority|revoked)[ \t]+)?\S+[ \t]+[\w.@-]+[ \t]+[\w+/]+=*([ \t].*)?"
 )
 _known_hosts_file = threading.Lock()
 
@@ -432,12 +438,22 @@ class _Write:
         self._path = Path(path)
 
     def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> None:
+        if not HOST_NAME.fullmatch(hostname):
+            raise UnknownHostKey(key)
         with _known_hosts_file:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            whole = not self._path.exists() or self._path.read_bytes()[-1:] in (b"", b"\n")
-            with self._path.open("a") as file:
-                file.write("" if whole else "\n")
-                file.write(f"{hostname} {key.get_name()} {key.get_base64()}\n")
+            if str(self._path) != os.devnull:  # ssh's way to say that nothing is written down
+                self._add(f"{hostname} {key.get_name()} {key.get_base64()}\n")
+
+    def _add(self, line: str) -> None:
+        """Raises NotKnownHosts if the file is anything else: it is never written."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        text = self._path.read_text(errors="replace") if self._path.exists() else ""
+        lines = [each for each in text.splitlines() if each.strip() and each[0] != "#"]
+        fits = all(map(KNOWN_HOST.fullmatch, lines)) if lines else "known_hosts" in self._path.name
+        if not fits or (self._path.exists() and not self._path.is_file()):
+            raise NotKnownHosts(str(self._path))
+        with self._path.open("a") as file:
+            file.write(line if not text or text.endswith("\n") else f"\n{line}")
 
 
 # ---------------------------------------------------------------------------------- one command

@@ -40,6 +40,10 @@ class NoKey(Refused):
     """A private key that can not be used, and why."""
 
 
+class NotKnownHosts(Refused):
+    """A new host key was to be written to a file that is something else. `str`: its path."""
+
+
 class Undecided(Refused):
     """The server took too long over a key."""
 
@@ -67,6 +71,11 @@ def _explained(error: BaseException, route: Route) -> tuple[str, str]:
     match error:
         case UnknownHostKey():
             return _unknown_key(error.key, route)
+        case NotKnownHosts():
+            return (
+                f"has a new host key, and {error} is not a known_hosts file, so it is not written",
+                "name another `known_hosts`; a new file must have known_hosts in its name",
+            )
         case paramiko.BadHostKeyException():
             return _changed_key(error, route)
         case NotLetIn():

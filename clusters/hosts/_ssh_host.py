@@ -10,7 +10,7 @@ import json
 import sys
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,17 +23,21 @@ from clusters.hosts._lasting import LastingCarrier
 from clusters.hosts._pipe import PipeAgent
 from clusters.hosts._ssh_connect import Fleet, Machine
 from clusters.hosts._ssh_explain import BROKEN
-from clusters.hosts._ssh_taken import Taken
+from clusters.hosts._ssh_taken import Taken, owner
 from clusters.hosts._threads import aside
 from clusters.hosts._unready import Unready
 from harness.contracts import Clock, Node, Python
 from harness.errors import BedFailed, SeatrialError
-from harness.runs import is_running
+from harness.reading import json_of
+from harness.runs import is_over
 
 ERRAND_WITHIN_S = 40.0
 HOME_WITHIN_S = 30.0
 CLEAR_WITHIN_S = 15.0
 PORTION_BYTES = 1 << 18
+MAX_SWEEPS = 64
+MAX_GREETING_BYTES = 1 << 20
+COUNTED = {"agents": "agent", "processes": "process", "rules": "link rule", "folder": "folder"}
 GZIP = b"\x1f\x8b\x08"  # how what was packed begins
 WAYS = ("-S", "-s", "-E")  # the host's Python: its standard library, and nothing of its users'
 
@@ -46,9 +50,10 @@ class Berth:
     """A node's host, while a run has it."""
 
     def __init__(
-        self, fleet: Fleet, machine: Machine, node: Node, folder: str, lease_s: float
+        self, fleet: Fleet, machine: Machine, node: Node, run: Path, folder: str, lease_s: float
     ) -> None:
         self.node, self.folder = node, folder
+        self._owner = owner(run)
         self.python = Python(machine.host.python, f"{folder}/packages")
         self.clock = Clock()
         self._fleet, self._machine = fleet, machine
@@ -69,11 +74,11 @@ class Berth:
 
     @property
     def taken(self) -> Taken:
-        return Taken(self.node.name, self._machine.host, self.folder)
+        return Taken(self.node.name, self._machine.host, self.folder, self._owner)
 
-    async def manned(self, run: Path, for_s: float) -> None:
+    async def manned(self, for_s: float) -> None:
         """Take the host and wait until its agent answers, and what its clock reads."""
-        self._occupying = asyncio.ensure_future(aside(lambda: self._occupy(run)))
+        self._occupying = asyncio.ensure_future(aside(self._occupy))
         await asyncio.shield(self._occupying)  # whoever leaves has to know what was done
         self._carrier = LastingCarrier(self.node.name, self._dial, self._lease_s)
         identity = await self.agent.hello()
@@ -91,7 +96,7 @@ class Berth:
                     await aside(lambda: self._bring_home(into))
             async with asyncio.timeout(CLEAR_WITHIN_S):
                 if self._touched:
-                    await aside(lambda: cleared(self._machine, self.folder))
+                    await aside(lambda: cleared(self._machine, self.folder, self._owner))
         except TimeoutError:
             return f"{self.host} took longer than {HOME_WITHIN_S:g} s to be given back; {stays}"
         except (SeatrialError, *BROKEN, tarfile.TarError, zlib.error) as e:
@@ -107,39 +112,41 @@ class Berth:
 
     # ------------------------------------------------------------------------- in threads
 
-    def _occupy(self, run: Path) -> None:
+    def _occupy(self) -> None:
         """Make the folder, unpack our code, start the agent; first, sweep out what is over."""
         order = {
             "folder": self.folder,
             "node": self.node.name,
-            "owner": _owner(run),
+            "owner": self._owner,
             "address": self.node.address,
             "lease_s": self._lease_s,
         }
         known: list[str] = []
-        while not self._touched:
+        for _ in range(MAX_SWEEPS):
             self._touched = True
             answer = errand(self._machine, "occupy", _archive.archive(), **order, known=known)
-            others = answer.get("others", ())
+            others = answer["others"]
             self._touched = not others
+            if self._touched:
+                self.python = Python(str(answer["python"]), f"{self.folder}/packages")
+                return
             for other in others:
-                self._sweep(other, run)
+                self._sweep(other["folder"], other["owner"], other["agents"] > 0)
                 known.append(other["folder"])
-        self.python = Python(answer["python"], f"{self.folder}/packages")
+        raise BedFailed(f"{self.host} always has another run's folder that is over; look at it")
 
-    def _sweep(self, other: dict[str, Any], run: Path) -> None:
+    def _sweep(self, folder: str, theirs: Mapping[str, str], has_agent: bool) -> None:
         """Clean up after a run that is over; the folder of another machine's run stays, because
         only that machine knows. BedFailed when it is not over."""
-        folder, owner = other["folder"], other["owner"]
-        if owner == _owner(run):
+        if theirs == self._owner:
             raise BedFailed(
                 f"{self.host} is the same machine as another host of the inventory, or shares its "
                 f"folder {self._machine.host.folder}; list each machine once"
             )
-        state = _state(owner)
-        if state == "running" or (other["agents"] and state != "over"):
-            raise BedFailed(_in_use(self.host, owner, folder))
-        if done := words([cleared(self._machine, folder, remove=state != "unknown")]):
+        state = _state(theirs)
+        if state == "running" or (has_agent and state != "over"):
+            raise BedFailed(_in_use(self.host, theirs, folder))
+        if done := words([cleared(self._machine, folder, theirs, remove=state == "over")]):
             _log(f"{self.host}: removed what {Path(folder).name} left: {', '.join(done)}")
 
     def _dial(self) -> Stream:
@@ -167,11 +174,11 @@ class Berth:
 
     def _fetch(self, into: Path) -> None:
         limit = _homecoming.LARGEST_BYTES
-        order = {"folder": self.folder, "node": self.node.name, "largest_bytes": limit}
-        channel = self._machine.open_channel(_argv(self._machine, "home", order))
+        order = {"folder": self.folder, "owner": self._owner, "node": self.node.name}
+        channel = self._machine.open_channel(_argv(self._machine))
         try:
             channel.settimeout(HOME_WITHIN_S)
-            channel.sendall(_script())
+            channel.sendall(_script("home", {**order, "largest_bytes": limit}))
             channel.shutdown_write()
             _homecoming.unpack(_homecoming.Portions(_inflated(channel)), into)
             for line in _said(channel):
@@ -197,54 +204,68 @@ class _ChannelStream:
 
 def errand(machine: Machine, do: str, payload: bytes = b"", **fields: Any) -> dict[str, Any]:
     """Have the host's Python do it; its answer. BedFailed when it can not."""
-    done = machine.run(_argv(machine, do, fields), _script() + payload, ERRAND_WITHIN_S)
+    done = machine.run(_argv(machine), _script(do, fields) + payload, ERRAND_WITHIN_S)
     if done.code != 0:
         said = done.err.strip().splitlines() or [f"exit code {done.code}"]
         raise BedFailed(f"{machine.host}: {said[-1]}")
-    answer: dict[str, Any] = json.loads(done.out.strip().splitlines()[-1])
+    try:
+        answer: dict[str, Any] = _answer(json_of(done.out.strip().rpartition("\n")[2]))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise BedFailed(f"{machine.host} answered {do!r} with what is no answer") from None
     return answer
 
 
-def cleared(machine: Machine, folder: str, *, remove: bool = True) -> dict[str, Any]:
+def _answer(answer: Any) -> dict[str, Any]:
+    """Return an answer with its fields in the types that are used of it."""
+    others = [
+        {
+            "folder": str(other["folder"]),
+            "owner": {key: str(other["owner"][key]) for key in ("driver", "run")},
+            "agents": int(other["agents"]),
+        }
+        for other in answer.get("others", ())
+    ]
+    counts = {key: int(answer[key]) for key in COUNTED if key in answer}
+    return {**answer, **counts, "others": others}
+
+
+def cleared(
+    machine: Machine, folder: str, owner: Mapping[str, str], *, remove: bool = True
+) -> dict[str, Any]:
     """Nothing of the run in this folder goes on there, or is left; what there was."""
-    return errand(machine, "end", folder=folder, remove=remove)
+    return errand(machine, "end", folder=folder, owner=owner, remove=remove)
 
 
 def healed(fleet: Fleet, taken: Taken) -> dict[str, Any]:
     """The same for a host that this process has no connection to. Stuck when it can not be."""
     try:
-        return cleared(fleet.reach(taken.host), taken.folder)
+        done = cleared(fleet.reach(taken.host), taken.folder, taken.owner)
     except (BedFailed, *BROKEN) as e:
         where = Path(taken.folder).parent  # its name is the run's, of which we speak
         raise Stuck(f"its folder in {where} is still on {taken.host}: {_short(e)}") from e
+    if done.get("shared"):
+        _log(f"{taken.host}: another run is at work there, so the link rules there are that run's")
+    return done
 
 
 def words(done: Sequence[dict[str, Any]]) -> list[str]:
     """What there was, added up."""
     found = []
-    for key, one in (
-        ("agents", "agent"),
-        ("processes", "process"),
-        ("rules", "link rule"),
-        ("folder", "folder"),
-    ):
+    for key, one in COUNTED.items():
         count = sum(int(each[key]) for each in done)
         plural = f"{one}es" if one.endswith("s") else f"{one}s"
         found += [f"{count} {one if count == 1 else plural}"] if count else []
     return found
 
 
-def _argv(machine: Machine, do: str, fields: dict[str, Any]) -> list[str]:
-    return [machine.host.python, *WAYS, "-c", _errands.BOOT, json.dumps({"do": do, **fields})]
+def _argv(machine: Machine) -> list[str]:
+    return [machine.host.python, *WAYS, "-c", _errands.BOOT]
 
 
-def _script() -> bytes:
+def _script(do: str, fields: Mapping[str, Any]) -> bytes:
+    """Return what the host's Python reads: the errands, and which of them to do."""
     text = Path(_errands.__file__).read_bytes()
-    return f"{len(text)}\n".encode() + text
-
-
-def _owner(run: Path) -> dict[str, str]:
-    return {"driver": driver(), "run": str(run)}
+    return f"{len(text)}\n".encode() + text + json.dumps({"do": do, **fields}).encode() + b"\n"
 
 
 def _short(error: Exception) -> str:
@@ -252,21 +273,17 @@ def _short(error: Exception) -> str:
     return error.problem.what if isinstance(error, Unready) else str(error)
 
 
-def _state(owner: dict[str, str]) -> Literal["running", "over", "nobody's", "unknown"]:
+def _state(owner: Mapping[str, str]) -> Literal["running", "over", "unknown"]:
     """What this machine knows of a run, by what is written in its folder on a host."""
-    if not owner:
-        return "nobody's"
     if owner["driver"] != driver():
         return "unknown"
-    run = Path(owner["run"])
-    if not run.is_dir():
-        return "nobody's"
-    return "running" if is_running(run) else "over"
+    over = is_over(Path(owner["run"]))
+    return "unknown" if over is None else "over" if over else "running"
 
 
-def _in_use(host: str, owner: dict[str, str], folder: str) -> str:
-    whose = owner.get("run") or folder
-    elsewhere = owner.get("driver", driver()) != driver()
+def _in_use(host: str, owner: Mapping[str, str], folder: str) -> str:
+    whose = owner["run"] or folder
+    elsewhere = owner["driver"] != driver()
     where = f" of the machine {owner['driver'].split('/')[0]}" if elsewhere else ""
     return (
         f"{host} is in use by the run {whose}{where}; wait for its end, or take other hosts. If "
@@ -275,22 +292,25 @@ def _in_use(host: str, owner: dict[str, str], folder: str) -> str:
 
 
 def _inflated(channel: paramiko.Channel) -> Iterator[bytes]:
-    """What was packed, without what a .bashrc printed before it."""
+    """What was packed, without what a .bashrc printed before it. In portions, however well it was
+    packed: a host may be hostile."""
     inflate = zlib.decompressobj(31)
     data = b""
-    while GZIP not in data and (more := channel.recv(PORTION_BYTES)):
+    while GZIP not in data and len(data) < MAX_GREETING_BYTES:
+        if not (more := channel.recv(PORTION_BYTES)):
+            break
         data += more
     data = data[data.find(GZIP) :] if GZIP in data else b""
     while data:
-        if plain := inflate.decompress(data):
+        if plain := inflate.decompress(data, PORTION_BYTES):
             yield plain
-        data = channel.recv(PORTION_BYTES)
+        data = inflate.unconsumed_tail or channel.recv(PORTION_BYTES)
 
 
 def _said(channel: paramiko.Channel) -> list[str]:
-    """Lines of the standard error of an errand that ended."""
+    """The first lines of the standard error of an errand that ended."""
     with channel.makefile_stderr("rb") as errors:
-        return list(errors.read().decode(errors="replace").splitlines())
+        return list(errors.read(PORTION_BYTES).decode(errors="replace").splitlines())
 
 
 def _log(line: str) -> None:

@@ -242,8 +242,10 @@ def _wrong(key: str, raw: Any) -> Iterator[str]:
         yield "an IPv4 address"
     elif key == "folder" and not raw.startswith("/"):
         yield "an absolute path"
-    elif key == "host" and not _is_word(raw):
-        yield "one word"
+    elif key in ("host", "user") and not _is_word(raw):
+        yield "one word of letters, digits and . : _ - @ % + [ ]"
+    elif any(not char.isprintable() for char in raw):
+        yield "a string without control characters"
 
 
 def _shaped(key: str, raw: Any) -> Any:
@@ -253,8 +255,9 @@ def _shaped(key: str, raw: Any) -> Any:
 
 
 def _is_word(raw: Any) -> bool:
-    """A name that a command line can carry: no spaces, and no option in disguise."""
-    return isinstance(raw, str) and bool(re.fullmatch(r"[^\s-]\S*", raw))
+    """A name that command lines and known_hosts can carry: no white space, nothing that a shell
+    interprets, and no option in disguise."""
+    return isinstance(raw, str) and bool(re.fullmatch(r"[\w.:@%+\[\]][\w.:@%+\[\]-]*", raw))
 
 
 def _is_ipv4(text: str) -> bool:

@@ -1,60 +1,72 @@
-"""Which hosts a run has taken, written down in its folder before the first of them is touched.
+"""Which hosts a run has taken: a registry of this user's, written before the first is touched.
 
 Whoever cleans up after a run that was killed needs to know where it was, even when the inventory
-has changed since. A host that holds nothing of the run any more is crossed out; with the last one
-the file goes, and then there is nothing to heal.
+has changed since. A run's folder may have been sent by somebody else, so nothing of this is kept
+there: hosts, folders, keys and interpreters come from the user's state folder, signed with the
+user's key (`harness.user_folders`), one file a run. A host that holds nothing of the run any more
+is crossed out; with the last one the file goes, and then there is nothing to heal.
 """
 
-import json
-import os
-from collections.abc import Sequence
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from clusters.hosts._driver import driver
 from clusters.hosts._ssh_inventory import Host
 from harness.errors import BedFailed
-from harness.reading import json_of
+from harness.user_folders import private, read_signed, state_folder, write_signed
 
-FILE = "ssh_hosts.json"
+FOLDER = re.compile(r"/.*/seatrial-[^/]+")
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A node's host, and the run's folder there."""
+    """A node's host, the run's folder there, and what its owner.json says."""
 
     node: str
     host: Host
     folder: str
+    owner: Mapping[str, str]
+
+
+def owner(run: Path) -> dict[str, str]:
+    """Return what owner.json of a run of this machine says."""
+    return {"driver": driver(), "run": str(run)}
 
 
 def write(run: Path, taken: Sequence[Taken]) -> None:
     """These are the hosts that hold something of the run."""
-    path = run / FILE
-    if not taken:
+    path = _file(run)
+    if taken:
+        write_signed(path, {"run": str(run), "hosts": [asdict(each) for each in taken]})
+    else:
         path.unlink(missing_ok=True)
-        return
-    run.mkdir(parents=True, exist_ok=True)
-    temporary = run / f".{FILE}.tmp"
-    temporary.write_text(json.dumps([asdict(each) for each in taken], indent=2) + "\n")
-    os.replace(temporary, path)
 
 
 def read(run: Path) -> list[Taken]:
-    path = run / FILE
-    if not path.exists():
-        return []
+    """Return the hosts that this user's run in a folder holds; none if there are none."""
+    path = _file(run)
+    content = read_signed(path)
     try:
-        return [_taken(each) for each in json_of(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError, KeyError) as e:
+        return [_taken(each) for each in content["hosts"]] if content else []
+    except (ValueError, TypeError, KeyError) as e:
         raise BedFailed(
-            f"{path} cannot be read ({e}), so nobody knows which hosts this run took; look for "
-            f"seatrial-{run.name} in the folders that its inventory names"
+            f"{path} cannot be read ({e}), so the hosts of this run are not known; look for "
+            f"seatrial-{run.name}-* in the folders that its inventory names"
         ) from e
 
 
-def _taken(entry: dict[str, object]) -> Taken:
+def _file(run: Path) -> Path:
+    folder = private(state_folder() / "hosts")
+    return folder / f"{hashlib.sha256(str(run).encode()).hexdigest()[:32]}.json"
+
+
+def _taken(entry: Mapping[str, Any]) -> Taken:
     plain = entry["host"]
-    if not isinstance(plain, dict):
-        raise TypeError("a host is no table")
     lists = {key: tuple(plain[key]) for key in ("jump", "roles")}
-    return Taken(str(entry["node"]), Host(**{**plain, **lists}), str(entry["folder"]))
+    if not FOLDER.fullmatch(entry["folder"]):
+        raise ValueError(f"{entry['folder']!r} is not the folder of a run")
+    return Taken(entry["node"], Host(**{**plain, **lists}), entry["folder"], entry["owner"])

@@ -75,7 +75,13 @@ def replayable(run: RunDir) -> None:
 
 
 PLUGIN = HostsPlugin(
-    hosts=hosts, problems=problems, needs=NEEDS, edition=edition, replayable=replayable, swarm=swarm
+    hosts=hosts,
+    problems=problems,
+    needs=NEEDS,
+    edition=edition,
+    replayable=replayable,
+    swarm=swarm,
+    must_name=None,
 )
 
 

@@ -13,6 +13,7 @@ machine on that host removes it.
 """
 
 import asyncio
+import secrets
 import shlex
 import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
@@ -60,13 +61,19 @@ def hosts(trial: Trial, folder: Path) -> "SshHosts":
 
 
 def heal(run: RunDir, entries: Sequence[Any]) -> list[str]:
-    """Undo what a run that is over left on its hosts; what that was, in words."""
+    """Undo what a run that is over left on its hosts; what that was, in words. The hosts are those
+    of this user's registry: a folder may come from somebody else, and so name any host."""
     taken = _ssh_taken.read(run.path)
-    accept = accepts_new_host_keys(run.trial().bed)
-    with Fleet(accept_new_host_keys=accept) as fleet, ThreadPoolExecutor(HEALED_AT_ONCE) as pool:
+    if entries and not taken:
+        raise BadRequest(
+            f"the hosts of {run.path} are not in the registry of this user, so its faults are not "
+            "undone; heal it as the user and on the machine that started it"
+        )
+    with Fleet() as fleet, ThreadPoolExecutor(HEALED_AT_ONCE) as pool:
         tried = list(pool.map(lambda each: _healed(fleet, each), taken))
     left = [each for each, done in zip(taken, tried, strict=True) if isinstance(done, Stuck)]
-    _ssh_taken.write(run.path, left)
+    if taken:
+        _ssh_taken.write(run.path, left)
     if stuck := [str(done) for done in tried if isinstance(done, Stuck)]:
         raise BedFailed("\n".join(stuck))
     return words([done for done in tried if not isinstance(done, Stuck)])
@@ -83,7 +90,14 @@ def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
     return [*ssh, shlex.join(["sh", "-c", AS_ROOT, "sh", *there])]
 
 
-PLUGIN = HostsPlugin(hosts=hosts, problems=problems, needs=NEEDS, shell=shell, heal=heal)
+PLUGIN = HostsPlugin(
+    hosts=hosts,
+    problems=problems,
+    needs=NEEDS,
+    shell=shell,
+    heal=heal,
+    must_name=("inventory",),
+)
 
 
 class SshHosts:
@@ -110,6 +124,7 @@ class SshHosts:
         self._inventory = inventory(trial.bed)
         self._accept = accepts_new_host_keys(trial.bed)
         self._run = folder
+        self._mark = secrets.token_hex(4)  # no other user of a host can foresee our folder
         self._berths: dict[str, Berth] = {}
         self._whole_s = _clocks.whole_s(trial)
 
@@ -165,12 +180,14 @@ class SshHosts:
                 listed = [placed[node.name] for node in nodes]
                 machines = await aside(lambda: fleet.connect_all(listed))
                 self._berths = {
-                    node.name: Berth(fleet, machine, node, self._folder(machine.host), LEASE_S)
+                    node.name: Berth(
+                        fleet, machine, node, self._run, self._folder(machine.host), LEASE_S
+                    )
                     for node, machine in zip(nodes, machines, strict=True)
                 }
                 self._note(self._berths)
                 berths = self._berths.values()
-                await together(*(berth.manned(self._run, self._whole_s) for berth in berths))
+                await together(*(berth.manned(self._whole_s) for berth in berths))
         except TimeoutError:
             raise BedFailed(
                 f"raising {len(nodes)} hosts took longer than {RAISE_WITHIN_S:g} s; is one of them "
@@ -196,7 +213,7 @@ class SshHosts:
         _ssh_taken.write(self._run, [berth.taken for berth in berths])
 
     def _folder(self, host: Host) -> str:
-        return f"{host.folder.rstrip('/')}/seatrial-{self._run.name}"
+        return f"{host.folder.rstrip('/')}/seatrial-{self._run.name}-{self._mark}"
 
 
 def _addressed(node: Node, host: Host) -> Node:

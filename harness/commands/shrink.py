@@ -1,11 +1,11 @@
 """`seatrial shrink`: the shortest plan with which a run still fails."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.options import Duration, runs_option
+from harness.options import Duration, merged, runs_option, trusting
 
 if TYPE_CHECKING:
     from harness.rundir import RunDir
@@ -30,8 +30,17 @@ if TYPE_CHECKING:
     help="Tries of each candidate, and of the result, on real hosts.",
 )
 @click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Simulated worlds at once.")
+@trusting
 @runs_option()
-def command(folder: str, within_s: float, luck: int, jobs: int, runs: Path) -> int:
+def command(
+    folder: str,
+    within_s: float,
+    luck: int,
+    jobs: int,
+    bed: tuple[dict[str, Any], ...],
+    trust_run: bool,
+    runs: Path,
+) -> int:
     """Remove faults, time, nodes and load from the run in DIR while it still fails the same way.
 
     Each candidate is tried several times, with different packet timing. The shortest one becomes a
@@ -40,15 +49,18 @@ def command(folder: str, within_s: float, luck: int, jobs: int, runs: Path) -> i
 
     On real hosts a run does not fail every time: candidates run one after another, each until it
     fails or has used its tries. The result is then run as often again, while there is time, and the
-    share of failures is printed. Give it time: --time 1h.
+    share of failures is printed. Give it time: --time 1h. As for `replay`, options of docker and
+    SSH hosts that the run has, an inventory above all, are refused unless you name them with --bed
+    or add --trust-run.
     """
     from harness.openable import stored_run
     from harness.runs import writable
+    from harness.session import Trusted
     from harness.shrinking import Patience, failing
     from harness.swarm import HOSTS
 
     with stored_run(folder) as run:
-        case = failing(run)
+        case = failing(run, Trusted(merged(bed), trust_run))
         writable(runs)
         if case.trial.hosts != HOSTS:
             return _for_real(run, case, Patience(within_s, luck), runs)

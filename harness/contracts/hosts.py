@@ -145,6 +145,8 @@ class HostsPlugin(Plugin):
     edition     of the code, where a run is a function of it and of the seed: simulated hosts
     replayable  raises BadRequest if the seed of a stored run means another run now
     swarm       options of the hosts for one seed of a campaign
+    must_name   options that `replay` needs from the command line besides those that a stored run
+                has, which it refuses to obey; None: options of a stored run can do no harm
     """
 
     MAIN: ClassVar[str] = "hosts"
@@ -157,3 +159,4 @@ class HostsPlugin(Plugin):
     edition: Callable[[], str] | None = None
     replayable: Callable[["RunDir"], None] | None = None
     swarm: Callable[..., Mapping[str, Any]] | None = None
+    must_name: Sequence[str] | None = ()

@@ -19,6 +19,7 @@ import docker as sdk
 from scenes import SLEEPER, Seen, Stage, _refused, until
 
 from clusters.hosts import _docker_marks, docker
+from clusters.hosts._pipe import SECRET
 from harness.contracts import LinkRule, Node
 from harness.errors import BedFailed
 from harness.trial import Trial
@@ -45,7 +46,7 @@ async def restarted(stage: Stage, run: Path) -> Seen:
     b = container(run, "b")
     await asyncio.to_thread(b.restart, timeout=0)
     token = os.urandom(8).hex()
-    shout = ["python3", "-c", SHOUT, stage.address["a"], token, "50"]
+    shout = ["python3", "-c", SHOUT, stage.address["a"], f"{SECRET} {token}", "50"]
     shouted = await asyncio.to_thread(b.exec_run, shout)
     await stage.agent["a"].probe(stage.address["b"], token, 50)
     await stage.agent["c"].probe(stage.address["b"], token, 50)

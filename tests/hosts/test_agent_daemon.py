@@ -5,6 +5,7 @@ lines, stopped, and left alone. No rule of any network is touched.
 """
 
 import asyncio
+import fcntl
 import os
 import random
 import signal
@@ -97,12 +98,12 @@ class Daemon:
 
     def start(self, lease_s: float = LEASE_S, **options: int) -> None:
         """Returns when it listens."""
-        name = f"seatrial-test-{os.getpid()}-{time.monotonic_ns()}"
         argv = [*PYTHON, str(HERE / "_agent_daemon.py"), str(self.folder), "127.0.0.1"]
-        argv += ["--lease", str(lease_s), "--name", name]
+        argv += ["--lease", str(lease_s)]
         for key, value in options.items():
             argv += [f"--{key.replace('_', '-')}", str(value)]
-        subprocess.run(argv, check=True, timeout=PATIENCE_S)
+        kept = [options["lock"]] if "lock" in options else []
+        subprocess.run(argv, check=True, timeout=PATIENCE_S, pass_fds=kept)
 
     def dial(self) -> Relay:
         return self._kept(Relay(self.folder))
@@ -335,19 +336,34 @@ def test_a_host_that_cannot_be_dialled_is_gone_after_the_lease() -> None:
     assert asyncio.run(scene()) == "a is gone: it was not heard for 0.3 s: no route"
 
 
-def test_it_is_detached_and_alone(daemon: Daemon) -> None:
-    """A session of its own without a terminal; a second agent of the same name is refused."""
-    daemon.start()
+def test_it_is_detached_and_holds_the_lock_of_the_host(daemon: Daemon, tmp_path: Path) -> None:
+    """A session of its own without a terminal. The lock that it inherits is held as long as it
+    lives, and by none of the processes that it starts."""
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    daemon.start(lock=lock)
+    os.close(lock)
     fields = Path(f"/proc/{daemon.pid}/stat").read_text().rpartition(")")[2].split()
     session, terminal = int(fields[3]), int(fields[4])
     assert session != os.getsid(0)
     assert session != daemon.pid  # no leader of one: it can not get a terminal by opening it
     assert terminal == 0
     assert (daemon.folder / "agent.sock").stat().st_mode & 0o777 == 0o600
-    argv = Path(f"/proc/{daemon.pid}/cmdline").read_text().split("\0")[:-1]
-    again = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert again.returncode == 1
-    assert again.stderr == "another agent of Seatrial is at work on this host\n"
+
+    async def scene() -> int:
+        carrier = LastingCarrier("a", daemon.dial, LEASE_S)
+        pid = await carrier.agent.start("astray", ["sleep", "1000"])
+        await carrier.hang_up()
+        return pid
+
+    pid = asyncio.run(scene())
+    with open(tmp_path / "lock") as another:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.kill(daemon.pid, signal.SIGKILL)
+        fcntl.flock(another, fcntl.LOCK_EX)
+    assert alive(pid)
+    os.kill(pid, signal.SIGKILL)
 
 
 async def refused(daemon: Daemon) -> str:

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from clusters.hosts import _docker_marks, _docker_stream, _homecoming, docker
 from clusters.hosts._docker_options import Options, options
 from harness.errors import BadRequest
-from harness.runs import start_run
+from harness.runs import is_over, start_run
 from harness.trial import Trial
 
 
@@ -110,13 +110,13 @@ def test_names_on_an_engine_belong_to_one_run() -> None:
 
 def test_whose_run_is_over(tmp_path: Path) -> None:
     """One whose folder is gone or that nobody holds; never one in a folder that is closed to us."""
-    assert _docker_marks.over(tmp_path / "gone")
-    assert _docker_marks.over(Path("/etc/passwd/no/folder"))
-    assert _docker_marks.over(tmp_path)
+    assert is_over(tmp_path / "gone")
+    assert is_over(Path("/etc/passwd/no/folder"))
+    assert is_over(tmp_path)
     with start_run(Trial(), "", tmp_path) as run:
-        assert not _docker_marks.over(run.path)
-    assert _docker_marks.over(run.path)
-    assert not _docker_marks.over(tmp_path / ("x" * 300))  # the kernel refuses to look
+        assert not is_over(run.path)
+    assert is_over(run.path)
+    assert not is_over(tmp_path / ("x" * 300))  # the kernel refuses to look
 
 
 Frames = list[tuple[int, bytes]]

@@ -8,6 +8,7 @@ host that a test used must look the same afterwards.
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,12 +39,12 @@ OURS = 'grep -als "seatria[l]" /proc/[0-9]*/cmdline /proc/[0-9]*/environ || :'
 AHEAD_S = 5000
 SSHD = ("/usr/sbin/sshd", "-f", "/run/lab/sshd_config", "-E", "/run/lab/sshd.log")
 HOLD = """
-import os, socket
-held = socket.socket(socket.AF_UNIX)
-held.bind("\\0seatrial-agent")
-held.listen()
+import fcntl, os
+held = os.open("/run/seatrial-agent.lock", os.O_RDWR | os.O_CREAT, 0o600)
+fcntl.flock(held, fcntl.LOCK_EX)
 print(os.getpid(), flush=True)
-held.accept()
+input()
+os.unlink("/run/seatrial-agent.lock")
 """
 
 Agents = Mapping[str, Agent]
@@ -180,7 +181,7 @@ def test_a_host_whose_sshd_hangs_beyond_the_lease_is_gone(
 
     with pytest.raises(BedFailed) as stuck:
         play(run, bed, scene)
-    assert f"what a wrote is still in /var/tmp/seatrial-{run.path.name}" in str(stuck.value)
+    assert f"what a wrote is still in /var/tmp/seatrial-{run.path.name}-" in str(stuck.value)
     assert f"seatrial heal {run.path}" in str(stuck.value)
     assert [each.node for each in _ssh_taken.read(run.path)] == ["a"]
     three[0].signal_sshd("CONT")
@@ -241,7 +242,8 @@ def test_the_next_run_sweeps_what_a_killed_one_left_but_not_what_is_in_use(
             play(made_run(tmp_path, bed, "greedy"), bed, nothing)
         driver.kill()
     play(made_run(tmp_path, bed, "next"), bed, nothing)
-    assert f"removed what seatrial-{run.path.name} left: 1 agent" in capfd.readouterr().err
+    removed = rf"removed what seatrial-{run.path.name}-\w{{8}} left: 1 agent"
+    assert re.search(removed, capfd.readouterr().err)
     _ssh_taken.write(run.path, ())
 
 
@@ -306,8 +308,7 @@ def test_a_raising_that_is_interrupted_leaves_nothing(
     async def interrupted() -> None:
         hosts = ssh.hosts(Trial(hosts="ssh", bed=bed), run.path)
         raising = asyncio.create_task(enter(hosts))
-        folder = three[0].path("/var/tmp") / f"seatrial-{run.path.name}"
-        while not folder.exists():
+        while not list(three[0].path("/var/tmp").glob(f"seatrial-{run.path.name}-*")):
             assert not raising.done()
             await asyncio.sleep(0.001)
         raising.cancel()
@@ -346,7 +347,8 @@ def test_a_shell_opens_in_the_folder_of_a_node_as_root(run: RunDir, lab: SshLab)
         return await asyncio.to_thread(lambda: output(argv))
 
     said = play(run, {"inventory": str(lab.inventory([host], user="ops"))}, scene, NODES[:1])
-    assert said == f"root\n/var/tmp/seatrial-{run.path.name}/a\ntwo  words\n"
+    folder = rf"/var/tmp/seatrial-{run.path.name}-\w{{8}}/a"
+    assert re.fullmatch(rf"root\n{folder}\ntwo  words\n", said)
     with pytest.raises(BadRequest, match="no host is known for a"):
         ssh.shell(run, "a", [])
 
@@ -401,14 +403,14 @@ def test_a_login_that_talks_disturbs_no_run(run: RunDir, lab: SshLab) -> None:
 def test_an_agent_that_does_not_start_says_why(
     run: RunDir, bed: dict[str, Any], three: list[LabHost]
 ) -> None:
-    """Somebody holds the name of the one agent, as from another process namespace."""
+    """Another agent holds the host's lock, as from another process namespace."""
     argv = three[1].inside(["python3", "-c", HOLD])
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as holder:
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout
-        pid = holder.stdout.readline().strip()
+        holder.stdout.readline()
         with pytest.raises(BedFailed, match="another agent of Seatrial is at work on this host"):
             play(run, bed, nothing)
-        three[1].run("kill", pid)
+        holder.communicate("\n")
 
 
 async def nothing(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> None:
