@@ -15,10 +15,13 @@ import json
 import os
 import signal
 import sys
+import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from itertools import zip_longest
 from typing import Any
+
+import pyarrow as pa
 
 from harness.contracts import CLIENT, Bed, Node
 from harness.crew import STREAM, Life
@@ -34,6 +37,10 @@ COUNTS = ("ok", "fail", "info", "polled")
 QUANTILES = ("p50_ms", "p99_ms")
 QUIT_WITHIN_S = 5.0
 TELL_EVERY_S = 0.25
+MALFORMED = (  # what reading what a hostile, or broken, client says may raise
+    *(ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError),
+    *(zlib.error, pa.ArrowException),
+)
 
 
 class Crew:
@@ -214,25 +221,32 @@ class Crew:
     def _heard(self, line: str) -> None:
         try:
             message = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return  # a library that prints
         if not isinstance(message, dict):
             return
-        if "rows" in message:
-            self._take(message)
-        self.stats = message.get("stats", self.stats)
-        self._next_first = message.get("first", self._next_first)
-        if "is" in message:
-            if message["is"] == "failed":
-                self._fail(message["why"])
-            self._said.put_nowait(message["is"])
-
-    def _take(self, rows: Mapping[str, Any]) -> None:
         try:
-            if self._intake:
-                self._intake.take(rows)
+            self._take(message)
         except BedFailed as e:
             self._fail(str(e))
+        except MALFORMED:
+            self._fail(f"what the crew on {self.node.name} says makes no sense: {line[:100]}")
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        """One of MALFORMED if it is none of a crew's."""
+        if "rows" in message and self._intake:
+            self._intake.take(message)
+        if "stats" in message:
+            stats = dict(message["stats"])
+            stats |= {name: int(stats.get(name, 0)) for name in COUNTS}
+            stats |= {name: float(stats.get(name, 0.0)) for name in QUANTILES}
+            stats["answered_ns"] = [int(ns) for ns in stats.get("answered_ns", ())]
+            self.stats = stats
+        self._next_first = int(message.get("first", self._next_first))
+        if "is" in message:
+            if message["is"] == "failed":
+                self._fail(str(message["why"]))
+            self._said.put_nowait(message["is"])
 
     def _fail(self, why: str) -> None:
         if self._quitting:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from harness.errors import BedFailed
 from harness.journal import Journal
+from harness.row_stream import BATCH_ROWS
 from harness.schema import NOTES, OPS
 
 Ints = npt.NDArray[np.int64]
@@ -35,18 +36,24 @@ class RowIntake:
         self._held: Ints = np.empty((len(OPS), 0), np.int64)  # in the order of their times
 
     def take(self, portion: Mapping[str, Any]) -> None:
-        """BedFailed when rows before it are missing, or when the disk refuses it."""
+        """BedFailed when rows before it are missing, or when the disk refuses it. ValueError, or
+        another error of what is no portion, before anything of it is written."""
         table, before, count = portion["rows"], portion["from"], portion["count"]
+        if not 0 < count <= BATCH_ROWS:
+            raise ValueError("no portion has as many rows")
         if before != self._taken[table]:
             raise BedFailed(
                 f"rows {self._taken[table]} to {before} of {table} did not arrive from "
                 f"{self._writer}, so the history has a gap; run it again"
             )
-        self._taken[table] += count
         if table == "ops":
             self._take_ops(unpacked(portion["columns"], count))
         else:
-            self._notes.append_columns(dict(zip(NOTES.names, portion["columns"], strict=True)))
+            notes = dict(zip(NOTES.names, portion["columns"], strict=True))
+            if any(len(column) != count for column in notes.values()):
+                raise ValueError("its columns are not equally long")
+            self._notes.append_columns(notes)
+        self._taken[table] += count
 
     def close(self) -> None:
         self._write(self._held)
@@ -69,6 +76,10 @@ class RowIntake:
 
 
 def unpacked(columns: str, count: int) -> Ints:
-    """The columns of a portion of ops, one below the other."""
-    packed = zlib.decompress(base64.b64decode(columns))
+    """The columns of a portion of ops, one below the other. ValueError if there are others."""
+    inflate = zlib.decompressobj()
+    size = len(OPS) * count * np.dtype("<i8").itemsize
+    packed = inflate.decompress(base64.b64decode(columns), size)
+    if inflate.unconsumed_tail:
+        raise ValueError("it holds more rows than it says")
     return np.frombuffer(packed, "<i8").reshape(len(OPS), count)

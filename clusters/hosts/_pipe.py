@@ -25,6 +25,7 @@ from harness.errors import BedFailed, NodeGone
 
 CHUNK_BYTES = 256 * 1024
 MAX_LINE_BYTES = 64 << 20  # as much as an agent reads
+MALFORMED = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
 SECRET = secrets.token_hex(16)  # of the runs of this process, for the probes between their nodes
 PATIENCE_S = 20.0  # for an answer that should take a millisecond
 
@@ -187,7 +188,7 @@ class PipeAgent:
                 try:
                     self._take(json.loads(line))
                     self._heard = True
-                except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                except (*MALFORMED, RecursionError):
                     if self._heard:  # before that a login shell may have something to say
                         self.lost("it sent a line that no agent sends")
 
@@ -257,7 +258,7 @@ class PipeAgent:
             del self._waiting[number]
         try:
             return read(found)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        except MALFORMED:
             raise BedFailed(f"{self.node} answered {verb!r} with what no agent answers") from None
 
 

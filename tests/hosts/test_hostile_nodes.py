@@ -1,0 +1,216 @@
+"""What a hostile node, or a stranger on its network, sends: no exception, no growth, a sentence."""
+
+import asyncio
+import json
+import random
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clusters.hosts import _agent_network, _pipe
+from clusters.hosts._pipe import PipeAgent
+from harness.contracts import Clock, Node
+from harness.crews import Crew
+from harness.errors import BedFailed, NodeGone
+from harness.row_intake import RowIntake
+from harness.row_stream import integers
+from harness.schema import OPS
+
+SECRET = b"0123456789abcdef"
+TIMES = 20_000
+SEEDS = (
+    b'{"n":1,"id":1,"is":{}}\n',
+    b'{"id":1,"error":"x","kind":"failed"}\n',
+    b'{"line":"crew","text":"x"}\n',
+    b'{"gone":"x"}\n',
+    b'{"hears":true}\n',
+)
+SAID = (
+    b'{"is": "ready"}',
+    b'{"is": "failed", "why": "x"}',
+    b'{"stats": {"ok": 1, "p99_ms": 2.0, "answered_ns": [1]}, "first": 7}',
+    b'{"rows": "ops", "from": 0, "count": 1, "columns": "eNpj"}',
+    b'{"rows": "notes", "from": 0, "count": 1, "columns": [[81], [2], [7], ["no"]]}',
+)
+PIECES = (
+    *(b"[", b"{", b'"', b"1e999", b"null", b"\n", b"-1", b"9" * 30, b"[[[[", b"{}", b"\xff"),
+    *(b'{"id":[1]}\n', b'{"line":[]}\n'),
+)
+
+
+def mutated(dice: random.Random, data: bytes) -> bytes:
+    changed = bytearray(data)
+    for _ in range(dice.randint(0, 4)):
+        at = dice.randrange(len(changed))
+        match dice.randrange(3):
+            case 0:
+                changed[at] = dice.randrange(256)
+            case 1:
+                changed[at:at] = dice.choice(PIECES)
+            case _:
+                del changed[at : at + 3]
+        changed = changed or bytearray(b"\n")
+    return bytes(changed)
+
+
+def test_datagrams_of_strangers_count_nothing_and_keep_nothing() -> None:
+    """Without the secret of the run none counts; with it, whatever they hold, few are kept."""
+    dice, probes = random.Random(3), _agent_network.Probes()
+    probes.datagram_received(probes.MARK + b" t", ("192.0.2.1", 1))
+    assert not probes.counts, "an agent that no driver has greeted yet"
+    probes.secret = SECRET
+    for number in range(TIMES):
+        for secret in (b"", b"x" * len(SECRET), SECRET):
+            lead = dice.choice([probes.MARK, probes.FLIGHT]) + secret + b" "
+            text = f"{number} {number} {number} ".encode()
+            tail = dice.choice([text, b"t 1 2 ", b"t 1", dice.randbytes(dice.randrange(60))])
+            probes.datagram_received(lead + tail, ("192.0.2.1", 1))
+        probes.datagram_received(dice.randbytes(50), ("192.0.2.1", 1))
+    assert len(probes.counts) <= _agent_network.YOUNG
+    assert len(probes.flights) <= _agent_network.YOUNG
+    assert max(map(len, probes.flights.values())) <= _agent_network.MAX_FLIGHTS
+
+
+def test_a_strangers_datagram_is_not_counted() -> None:
+    """Neither in the place of one of the run, nor beside it."""
+    probes = _agent_network.Probes()
+    probes.secret = SECRET
+    for secret in (b"", b"x" * 16, SECRET[:-1], SECRET + b"0"):
+        probes.datagram_received(probes.MARK + secret + b" t", ("192.0.2.1", 1))
+        probes.datagram_received(probes.FLIGHT + secret + b" t 1 2 ", ("192.0.2.1", 1))
+    assert not probes.counts
+    assert not probes.flights
+    probes.datagram_received(probes.MARK + SECRET + b" t", ("192.0.2.1", 1))
+    probes.datagram_received(probes.FLIGHT + SECRET + b" t 1 2 ", ("192.0.2.1", 1))
+    assert probes.counts == {"t": 1}
+    assert [flight[:2] for flight in probes.flights["t"]] == [(1, 2)]
+
+
+def test_malformed_lines_of_an_agent_end_in_a_sentence() -> None:
+    """No exception comes out of the stream; who waits for an answer is told why there is none."""
+
+    async def scene() -> set[str]:
+        dice, ends = random.Random(4), set()
+        for _ in range(TIMES):
+            agent = PipeAgent("a", lambda line: None)
+            agent.feed(b'{"hears":true}\n')
+            asking = asyncio.ensure_future(agent.state("x"))
+            await asyncio.sleep(0)
+            agent.feed(mutated(dice, dice.choice(SEEDS)))
+            agent.lost("the end")
+            try:
+                await asking
+            except BedFailed as e:
+                ends.add(str(e))
+        return ends
+
+    ends = asyncio.run(scene())
+    assert "a is gone: it sent a line that no agent sends" in ends
+    assert "a answered 'state' with what no agent answers" in ends
+
+
+ABSURD = (None, [], "x", {}, {"frame": 7}, {"code": []}, {"packets": [1]}, {"flights": [[1]]})
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda agent: agent.monotonic_ns(),
+        lambda agent: agent.run(["true"]),
+        lambda agent: agent.get("/x"),
+        lambda agent: agent.state("x"),
+        lambda agent: agent.exited("x"),
+        lambda agent: agent.dropped(),
+        lambda agent: agent.probed("x"),
+        lambda agent: agent.flown("x"),
+        lambda agent: agent.lacks("pace"),
+        lambda agent: agent.ask(1, b"", 1.0),
+    ],
+    ids=["clock", "run", "get", "state", "exited", "dropped", "probed", "flown", "lacks", "ask"],
+)
+def test_an_answer_of_another_form_is_a_sentence(verb: Callable[[PipeAgent], Any]) -> None:
+    async def scene() -> None:
+        for absurd in ABSURD:
+            agent = PipeAgent("a", lambda line: None)
+            agent.feed(b'{"hears":true}\n')
+            asking = asyncio.ensure_future(verb(agent))
+            await asyncio.sleep(0)
+            agent.feed(json.dumps({"id": 1, "is": absurd}).encode() + b"\n")
+            with pytest.raises(BedFailed, match=r"no agent (answers|sends)"):
+                await asking
+
+    asyncio.run(scene())
+
+
+def test_a_line_without_an_end_is_not_kept() -> None:
+    """The node is gone before its line fills the memory."""
+
+    async def scene() -> PipeAgent:
+        agent = PipeAgent("a", lambda line: None)
+        for _ in range(2 * _pipe.MAX_LINE_BYTES >> 20):
+            agent.feed(b"x" * (1 << 20))
+        with pytest.raises(NodeGone, match="it sent more than 64 MB in one line"):
+            await agent.state("x")
+        return agent
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    agent = asyncio.run(scene())
+    assert len(agent._rest) <= _pipe.MAX_LINE_BYTES
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 19  # KiB
+
+
+def crew_of(tmp_path: Path, failed: "asyncio.Future[None]") -> Crew:
+    hosts = SimpleNamespace(clock=lambda node: Clock(), shares_files=False)
+    bed: Any = SimpleNamespace(agents={"a": None}, hosts=hosts)
+    run: Any = SimpleNamespace(journal=tmp_path)
+    crew = Crew(bed, Node("a", "client"), run, failed)
+    crew._intake = RowIntake(tmp_path, "a", 0)
+    return crew
+
+
+def test_what_a_hostile_client_says_ends_the_trial_or_nothing(tmp_path: Path) -> None:
+    """No exception comes out of it, whatever it says of itself; what it counts can be added up."""
+
+    async def scene() -> set[str]:
+        dice, ends = random.Random(5), set()
+        for number in range(TIMES // 10):
+            failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            crew = crew_of(tmp_path / str(number), failed)
+            crew._heard(mutated(dice, dice.choice(SAID)).decode(errors="replace"))
+            assert sum(crew.counted()[name] for name in ("ok", "fail", "info")) is not None
+            crew._close_intake()
+            if failed.done():
+                ends.add(str(failed.exception())[:60])
+        return ends
+
+    assert any("makes no sense" in end for end in asyncio.run(scene()))
+
+
+def test_rows_that_are_none_are_refused(tmp_path: Path) -> None:
+    """A bomb of zlib, too few columns, another table: nothing of them is written."""
+
+    async def scene() -> None:
+        good = integers([(1,) * len(OPS.names)])
+        bomb = integers([(0,) * len(OPS.names)] * 2_000_000)
+        for portion in (
+            {"rows": "ops", "from": 0, "count": 1, "columns": bomb},
+            {"rows": "ops", "from": 0, "count": 2, "columns": good},
+            {"rows": "ops", "from": 0, "count": -1, "columns": good},
+            {"rows": "faults", "from": 0, "count": 1, "columns": good},
+            {"rows": "notes", "from": 0, "count": 1, "columns": [[1]]},
+            {"rows": "notes", "from": 0, "count": 10**12, "columns": [[1], [2], [3], ["x"]]},
+            {"rows": ["ops"], "from": 0, "count": 1, "columns": good},
+        ):
+            failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            crew = crew_of(tmp_path / str(id(portion)), failed)
+            crew._heard(json.dumps(portion))
+            with pytest.raises(BedFailed, match="makes no sense"):
+                await failed
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    asyncio.run(scene())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 19  # KiB
