@@ -35,6 +35,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from paramiko.hostkeys import InvalidHostKey
 
 from clusters.hosts import _ssh_survey
 from clusters.hosts._probe import Problem
@@ -54,7 +55,7 @@ from clusters.hosts._ssh_route import KNOWN_TO_ALL, USUAL_KEYS, Route, route, ss
 from clusters.hosts._unready import Unready
 from harness.contracts import Completed
 from harness.doctor import unready
-from harness.errors import BedFailed
+from harness.errors import BadRequest, BedFailed
 
 CHANNEL_WITHIN_S = 5.0
 KEEPALIVE_S = 5
@@ -314,8 +315,12 @@ def _connection(
         },
     )
     for path in (*way.known_hosts, KNOWN_TO_ALL):
-        with suppress(OSError):  # no file knows nobody
+        try:
             connection.client.load_system_host_keys(path)
+        except OSError:  # no file, no keys
+            continue
+        except (InvalidHostKey, ValueError) as e:
+            raise BadRequest(f"{path} has a line that cannot be used: {e}; correct it") from None
     policy = _Write(way.known_hosts[0]) if accept_new_host_keys else _Refuse()
     connection.client.set_missing_host_key_policy(policy)
     return connection

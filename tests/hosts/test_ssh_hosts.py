@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from ssh_lab import LabHost, SshLab
 
-from clusters.hosts import _ssh_taken, ssh
+from clusters.hosts import _driver, _ssh_taken, ssh
 from harness.contracts import Agent, Clock, LinkRule, Node
 from harness.errors import BadRequest, BedFailed, NodeGone
 from harness.rundir import RunDir
@@ -31,6 +31,7 @@ from harness.trial import Trial
 pytestmark = pytest.mark.bed
 
 DRIVER = Path(__file__).with_name("ssh_driver.py")
+ROOT = DRIVER.parents[2]
 PATIENCE_S = 30.0
 SHORT_LEASE_S = 3.0
 NAMES = ("h1", "h2", "h3")
@@ -134,9 +135,7 @@ def test_a_killed_connection_is_made_anew_and_no_line_is_lost(
             telling = asyncio.gather(*(agents["a"].tell("count", "go") for _ in range(10)))
             await asyncio.to_thread(three[0].start_sshd)
             await telling
-        async with asyncio.timeout(PATIENCE_S):
-            while len(lines) < 99:  # it has still to read what it was told
-                await asyncio.sleep(0.01)
+        await asyncio.to_thread(eventually, lambda: len(lines) == 99)
         await agents["a"].signal("count", signal.SIGTERM)
         await agents["a"].exited("count")
 
@@ -389,6 +388,45 @@ def test_whoever_is_not_root_needs_sudo_and_no_more(run: RunDir, lab: SshLab) ->
     assert left_on(host) == ""
 
 
+def test_another_user_of_a_host_can_do_a_run_no_harm_and_comes_to_none(
+    run: RunDir, lab: SshLab, three: list[LabHost], tmp_path: Path
+) -> None:
+    """Whatever an ordinary user squats on beforehand or attacks meanwhile (`ssh_mallory.py`): a run
+    begins, is not ended, counts its own probes only, and ends; neither that user's files and
+    processes nor others of root's are touched."""
+    host = lab.add()
+    host.add_user("mallory", sudo=False)
+    host.run("sh", "-c", "mkdir /var/tmp/precious; echo mine > /var/tmp/precious/file")
+    owner = json.dumps({"driver": _driver.driver(), "run": "/gone"})
+    host.write("/var/tmp/precious/owner.json", owner)
+    bed = {"inventory": str(lab.inventory([host, *three[:2]]))}
+    with mallory(lab, host) as (ask, end):
+
+        async def scene(hosts: ssh.SshHosts, nodes: Sequence[Node], agents: Agents) -> Any:
+            achieved = await asyncio.to_thread(ask, "token")
+            await agents["b"].probe(nodes[0].address, "token", 20)
+            await agents["a"].probe(nodes[1].address, "token", 20)
+            await agents["a"].links([LinkRule(nodes[2].address)])
+            await agents["c"].probe(nodes[0].address, "cut", 20)
+            return achieved, await agents["a"].probed("token"), await agents["a"].probed("cut")
+
+        assert play(run, bed, scene) == ([], 20, 0)
+        play(made_run(tmp_path, bed, "again"), bed, nothing)
+        killed = made_run(tmp_path, bed, "killed")
+        with begun(lab, killed, bed, ROOT, 20.0) as driving:
+            assert ask("token") == []
+            driving.kill()
+        host.run("sh", "-c", "kill -9 $(cat /var/tmp/seatrial-2*/agent.pid)")
+        host.run("iptables", "-A", "SEATRIAL", "-s", "192.0.2.1", "-j", "DROP")
+        assert "1 link rule" in ssh.heal(killed, ())
+        assert "SEATRIAL" not in host.run("iptables", "-S")
+        assert end() == "alive\n"
+    assert host.run("cat", "/var/tmp/precious/file") == "mine\n"
+    kept = host.run("sh", "-c", "ls -d /var/tmp/*; ls -d /etc").split()
+    names = ("precious", "seatrial-link", "seatrial-mine")
+    assert kept == [*(f"/var/tmp/{name}" for name in names), "/etc"]
+
+
 def test_a_login_that_talks_disturbs_no_run(run: RunDir, lab: SshLab) -> None:
     """A .bashrc may print what it likes: files come home all the same, and nothing stays."""
     host = lab.add()
@@ -451,6 +489,34 @@ def begun(
             assert process.stdout
             assert process.stdout.readline() == "ready\n"
             yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def mallory(
+    lab: SshLab, host: LabHost
+) -> Iterator[tuple[Callable[[str], list[str]], Callable[[], str]]]:
+    """An ordinary user at work on a host: have it attack, and hear how it ended."""
+    user = ("setpriv", "--reuid=mallory", "--regid=mallory", "--clear-groups", "--")
+    script = Path(__file__).with_name("ssh_mallory.py").read_text()
+    argv = host.inside([*user, lab.python, "-S", "-c", script, _driver.driver()])
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        said, tell = process.stdout, process.stdin
+
+        def ask(token: str) -> list[str]:
+            tell.write(f"{token}\n")
+            tell.flush()
+            achieved: list[str] = json.loads(said.readline())
+            return achieved
+
+        assert said.readline() == "ready\n"
+        try:
+            yield ask, lambda: process.communicate(timeout=PATIENCE_S)[0]
         finally:
             process.kill()
 

@@ -1,0 +1,116 @@
+"""An ordinary user of a host that runs of root use: `python ssh_mallory.py DRIVER`.
+
+It squats on all that it can before a run: folders and links with names of runs, processes that look
+like agents and like processes of a run, names and ports of agents. It says "ready", and on each
+line from standard input attacks what is there now; it prints what it achieved, as a JSON list.
+"""
+
+import fcntl
+import glob
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+
+LOCK = "/run/seatrial-agent.lock"
+PROBE_PORT = 1007
+PRECIOUS = "/var/tmp/precious"  # a folder of root's
+SLEEP = ["sleep", "1000"]
+
+
+def squat(driver: str) -> list[object]:
+    """Everything that an earlier, or another, run could leave."""
+    mine = "/var/tmp/seatrial-mine"
+    os.mkdir(mine)
+    with open(f"{mine}/owner.json", "w") as file:
+        json.dump({"driver": driver, "run": "/gone"}, file)
+    os.symlink(PRECIOUS, "/var/tmp/seatrial-link")
+    agent = [sys.executable, "-c", "input()", "/x/_agent_daemon.py"]
+    held: list[object] = [
+        subprocess.Popen(SLEEP, env={"SEATRIAL_RUN": PRECIOUS}),
+        subprocess.Popen(SLEEP, env={"SEATRIAL_RUN": "/etc"}),
+        subprocess.Popen([*agent, PRECIOUS], stdin=subprocess.PIPE),
+        subprocess.Popen([*agent, mine], stdin=subprocess.PIPE),
+    ]
+    name = socket.socket(socket.AF_UNIX)
+    name.bind("\0seatrial-agent")
+    port = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    port.bind(("0.0.0.0", 61007))
+    return [*held, name, port]
+
+
+def kill() -> None:
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        pid = int(path.split("/")[2])
+        with open(path) as file:
+            if "_agent_daemon.py\0/var/tmp/seatrial-2" in file.read():
+                os.kill(pid, signal.SIGKILL)
+                return
+    raise PermissionError("no agent is to be seen")
+
+
+def enter() -> None:
+    """A driver's way, through the socket of the agent."""
+    (folder,) = glob.glob("/var/tmp/seatrial-2*")
+    socket.socket(socket.AF_UNIX).connect(f"{folder}/agent.sock")
+
+
+def look() -> None:
+    (folder,) = glob.glob("/var/tmp/seatrial-2*")
+    os.listdir(folder)
+
+
+def move() -> None:
+    (folder,) = glob.glob("/var/tmp/seatrial-2*")
+    os.rename(folder, f"{folder}-away")
+
+
+def lock() -> None:
+    fcntl.flock(os.open(LOCK, os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def take_port() -> None:
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).bind(("0.0.0.0", PROBE_PORT))
+
+
+def shout(token: str) -> None:
+    """Datagrams that look like probes of the run. That they are sent is no harm: see who counts."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+        for _ in range(50):
+            out.sendto(f"seatrial probe {token}".encode(), ("127.0.0.1", PROBE_PORT))
+            out.sendto(b"seatrial probe  " + token.encode(), ("127.0.0.1", PROBE_PORT))
+
+
+def achieved() -> list[str]:
+    attacks: list[Callable[[], None]] = [kill, enter, look, move, lock, take_port]
+    found = []
+    for attack in attacks:
+        try:
+            attack()
+        except PermissionError:
+            continue
+        except OSError as e:
+            found.append(f"{attack.__name__}: {e}")
+        else:
+            found.append(attack.__name__)
+    return found
+
+
+def main(driver: str) -> None:
+    held = squat(driver)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        shout(line.strip())
+        print(json.dumps(achieved()), flush=True)
+    for one in held:
+        if isinstance(one, subprocess.Popen):
+            assert one.poll() is None, "one of ours was ended"
+            one.kill()
+    print("alive", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
