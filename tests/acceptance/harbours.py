@@ -23,7 +23,7 @@ NODES = {"label": "seatrial=node"}
 LEFT = """
 iptables -S | grep -e SEATRIAL -e DROP
 ls -A /tmp /var/tmp
-grep -aoh "@seatria.*" /proc/net/unix
+ls /run | grep seatrial
 ps axo args=
 """
 NOBODYS = ("sshd", "ps axo", "sh -c")  # of the lab, and of the question itself
@@ -102,7 +102,17 @@ def ssh_harbour(lab: SshLab, home: Path) -> Harbour:
     )
 
 
-BY_KIND = {"docker": docker_harbour, "ssh": ssh_harbour}
+def local_harbour(lab: None, home: Path) -> Harbour:
+    """This machine itself, of which no run may touch anything."""
+    left, env = leftovers.machine, _env(home, os.environ)
+    return Harbour("local", {}, list, env, left, list)
+
+
+BY_KIND: Mapping[str, Callable[[Any, Path], Harbour]] = {
+    "local": local_harbour,
+    "docker": docker_harbour,
+    "ssh": ssh_harbour,
+}
 
 
 def _env(home: Path, env: Mapping[str, str]) -> Mapping[str, str]:

@@ -4,6 +4,10 @@ Each time at another moment of set-up, faults, drain or check, and then: within 
 run is left (processes, namespaces, mounts, rules), and a run that had begun can be judged: as
 INTERRUPTED, unless it had come to its end, with exactly the events that its writers counted.
 Ends with 1 at the first deviation. `--at MOMENT` kills in the middle of that moment only.
+
+`--hosts local|docker|ssh` kills a short trial at random moments in labs of its own. What nodes hold
+is removed by `heal`. Rows that were recorded are counted, and the time from the last of them to the
+kill is measured: at most 50 ms, a pause as the load has by itself, and what a busy machine adds.
 """
 
 import argparse
@@ -15,10 +19,15 @@ import sys
 import tempfile
 import time
 import uuid
+from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 
+import docker_lab
 import leftovers
 import sailing
+import ssh_lab
+from harbours import BY_KIND, Harbour
 
 GONE_WITHIN_S = 5.0
 TRIAL = """\
@@ -29,6 +38,22 @@ quiet_s = 1.0
 fault_s = 5.0
 recovery_s = 3.0
 """
+RANDOM = """\
+duration_s = 6.0
+short_faults = true
+nodes = { controller = 1, broker = 2 }
+load = { rate = 300 }
+faults = ["kill", "pause", "partition", "loss"]
+[rhythm]
+quiet_s = 1.0
+fault_s = 2.0
+recovery_s = 1.0
+"""
+WITHIN_S = 14.0  # from the command's start: set-up, load, drain and the start of the check
+LATEST_S = 30.0
+FLUSH_MS = 50.0
+BUSY_MS = 50.0  # what scheduling, and the way from a node, may add on a machine with other work
+PAUSES_NS = 2_000_000_000  # the pauses of the load are those of so long before
 # what the command says when the moment begins, and for how long it lasts, about
 MOMENTS = {
     "set-up": (r"trial kills", 3.0),
@@ -81,11 +106,83 @@ def judged(run: Path) -> str:
     return f"phase {state['phase']}: {verdict['verdict']} of {counted.total():,} events"
 
 
+def killed_at_random(harbour: Harbour, after_s: float, folder: Path) -> str:
+    """One command, killed after so long; what was seen, in words. AssertionError at a deviation."""
+    before = harbour.left()
+    (folder / "kills.toml").write_text(RANDOM)
+    command = harbour.under_way("run", folder / "kills.toml", runs=folder / "runs")
+    try:
+        time.sleep(after_s)
+        command.belongings.look()
+        if harbour.kind != "local":
+            command.belongings.own.clear()  # the network is the lab's
+        assert command.process.poll() in (None, 0, 1, 2), command.end().words
+        at_ns = time.monotonic_ns()
+        command.signal(signal.SIGKILL)
+        began = time.monotonic()
+        left = command.belongings.left
+        sailing.wait(lambda: not left(), LATEST_S, f"{left()} ending")
+        gone_s = time.monotonic() - began
+    finally:
+        command.close()
+    run = (folder / "runs" / "latest").resolve()
+    recorded = _recorded(run, at_ns) if (run / "run.json").exists() else "no run yet"
+    healed = ""
+    if harbour.kind != "local" and (folder / "runs").exists():
+        voyage = harbour.seatrial("heal", "--all", "--runs", folder / "runs", runs=folder / "runs")
+        assert voyage.code == 0, voyage.words
+        healed = "; ".join(voyage.out.splitlines()[:1])
+    harbour.is_as(before)
+    return f"{len(command.belongings.seen)} processes gone in {gone_s:.1f} s; {recorded}; {healed}"
+
+
+def _recorded(run: Path, at_ns: int) -> str:
+    """What of a run is there: all that its writers counted, up to the kill."""
+    state = sailing.state(run)
+    rows = {name: sailing.table(run, name) for name in ("ops", "notes", "faults", "events")}
+    counted = sailing.counted(run)
+    for name, found in rows.items():
+        assert not counted or len(found) >= counted[name], (name, len(found), counted)
+    times = sorted(row["t"] for row in rows["ops"])
+    if state.get("phase") != "load" or not times:
+        return f"phase {state.get('phase')}: {len(times):,} rows"
+    end_ns = at_ns - state["epoch_ns"]
+    late = [t for t in times if t > end_ns - PAUSES_NS]
+    pause_ms = max((b - a for a, b in pairwise(late)), default=0) / 1e6
+    silent_ms = (end_ns - times[-1]) / 1e6
+    seen = f"{silent_ms:.0f} ms silent before the kill, {pause_ms:.0f} ms is its longest pause"
+    assert silent_ms <= FLUSH_MS + pause_ms + BUSY_MS, seen
+    return f"phase load: {len(times):,} rows, {seen}"
+
+
+def random_kills(kind: str, times: int, seed: int) -> int:
+    """So many kills on hosts of a kind; how many deviated."""
+    labs = {"docker": docker_lab.raised, "ssh": lambda: ssh_lab.raised(9), "local": nullcontext}
+    deviations, dice = 0, random.Random(seed)
+    with labs[kind]() as lab, tempfile.TemporaryDirectory(prefix="seatrial-home-") as home:
+        harbour = BY_KIND[kind](lab, Path(home))
+        for number in range(times):
+            after_s = dice.uniform(0.3, WITHIN_S)
+            with tempfile.TemporaryDirectory(prefix="seatrial-kills-") as folder:
+                print(f"{number + 1:3}  {kind:7} +{after_s:5.2f} s  ", end="", flush=True)
+                try:
+                    print(killed_at_random(harbour, after_s, Path(folder)), flush=True)
+                except AssertionError as deviation:
+                    deviations += 1
+                    print(f"DEVIATION: {deviation}", flush=True)
+    print(f"{times} kills on {kind} hosts, {deviations} deviations")
+    return deviations
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("times", type=int, nargs="?", default=20)
     parser.add_argument("--at", choices=MOMENTS)
+    parser.add_argument("--hosts", choices=BY_KIND)
+    parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
+    if asked.hosts:
+        return min(1, random_kills(asked.hosts, asked.times, asked.seed))
     for number in range(asked.times):
         moment = asked.at or list(MOMENTS)[number % len(MOMENTS)]
         after_s = MOMENTS[moment][1] * (0.5 if asked.at else random.random())

@@ -151,6 +151,8 @@ def table(run: Path, name: str) -> list[dict[str, Any]]:
     for path in sorted(run.glob(f"history/{name}-*.parquet")):
         rows += pyarrow.parquet.ParquetFile(path).read().to_pylist()
     for path in sorted(run.glob(f"journal/{name}-*.arrows")):
+        if not path.stat().st_size:
+            continue  # its writer was killed as it began
         rows += pa.ipc.open_stream(path).read_all().to_pylist()
     return rows
 
