@@ -103,7 +103,6 @@ FOLDER = {
     "history/": "the same, sealed to Parquet: `TABLE-WRITER-NNN.parquet`",
     "nodes/NODE/": "each node's configuration, data and logs",
     "ledger.jsonl": "what was done to the world, and undone: for `seatrial heal`",
-    "ssh_hosts.json": "the machines that an SSH run has taken, until they are given back",
     "harness.log": "what the harness itself said",
     "status.json": "what a run in progress last said of itself",
     "verdict.json": "the verdict, by [its schema](verdict.schema.json)",
