@@ -49,7 +49,8 @@ quiet_s = 1.0
 fault_s = 2.0
 recovery_s = 1.0
 """
-WITHIN_S = 14.0  # from the command's start: set-up, load, drain and the start of the check
+BEGINNINGS = ("", "phase: load", "phase: load")  # what it says when the time to the kill begins
+WITHIN_S = 9.0  # of set-up, or of load, drain and the start of the check
 LATEST_S = 30.0
 FLUSH_MS = 50.0
 BUSY_MS = 50.0  # what scheduling, and the way from a node, may add on a machine with other work
@@ -106,12 +107,15 @@ def judged(run: Path) -> str:
     return f"phase {state['phase']}: {verdict['verdict']} of {counted.total():,} events"
 
 
-def killed_at_random(harbour: Harbour, after_s: float, folder: Path) -> str:
-    """One command, killed after so long; what was seen, in words. AssertionError at a deviation."""
+def killed_at_random(harbour: Harbour, words: str, after_s: float, folder: Path) -> str:
+    """One command, killed so long after it said these words; what was seen, in words.
+    AssertionError at a deviation."""
     before = harbour.left()
     (folder / "kills.toml").write_text(RANDOM)
     command = harbour.under_way("run", folder / "kills.toml", runs=folder / "runs")
     try:
+        if words:
+            command.until(words)
         time.sleep(after_s)
         command.belongings.look()
         if harbour.kind != "local":
@@ -162,11 +166,12 @@ def random_kills(kind: str, times: int, seed: int) -> int:
     with labs[kind]() as lab, tempfile.TemporaryDirectory(prefix="seatrial-home-") as home:
         harbour = BY_KIND[kind](lab, Path(home))
         for number in range(times):
-            after_s = dice.uniform(0.3, WITHIN_S)
+            words, after_s = dice.choice(BEGINNINGS), dice.uniform(0.0, WITHIN_S)
             with tempfile.TemporaryDirectory(prefix="seatrial-kills-") as folder:
-                print(f"{number + 1:3}  {kind:7} +{after_s:5.2f} s  ", end="", flush=True)
+                when = f"{words or 'start':11} +{after_s:.2f} s"
+                print(f"{number + 1:3}  {kind:7} {when}  ", end="", flush=True)
                 try:
-                    print(killed_at_random(harbour, after_s, Path(folder)), flush=True)
+                    print(killed_at_random(harbour, words, after_s, Path(folder)), flush=True)
                 except AssertionError as deviation:
                     deviations += 1
                     print(f"DEVIATION: {deviation}", flush=True)
