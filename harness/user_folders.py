@@ -98,11 +98,11 @@ def _key() -> bytes:
     """Return this user's key. The first process to ask makes it; a link has one winner."""
     path = state_folder() / "key"
     if not path.exists():
-        made = Path(tempfile.mkstemp(prefix=".key-", dir=path.parent)[1])  # mode 0600
-        made.write_bytes(secrets.token_bytes(KEY_BYTES))
-        with suppress(FileExistsError):
-            os.link(made, path)
-        made.unlink()
+        with tempfile.NamedTemporaryFile(prefix=".key-", dir=path.parent) as made:  # mode 0600
+            made.write(secrets.token_bytes(KEY_BYTES))
+            made.flush()
+            with suppress(FileExistsError):
+                os.link(made.name, path)
     key = path.read_bytes()
     if len(key) != KEY_BYTES or path.lstat().st_mode & 0o077:
         raise BedFailed(f"{path} is not a key that only you can read; remove it")

@@ -30,7 +30,7 @@ def whole_s(trial: Trial) -> float:
 
 async def compared(agent: PipeAgent, identity: Mapping[str, Any], for_s: float) -> Clock:
     """The clock of a node whose `hello` was `identity`; good for so many seconds from now."""
-    if identity["clock"] == _agent.clock():
+    if identity.get("clock") == _agent.clock():
         return SAME
     now = await _now(agent)
     return Clock(now.offset_ns, now.error_ns + round(for_s * 1e9 * DRIFT))

@@ -12,6 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
 LARGEST_BYTES = 64 << 20
+MAX_BYTES = 16 << 30  # of a node
+MAX_FILES = 200_000
 PORTION_BYTES = 1 << 20
 ZEROS = bytes(PORTION_BYTES)
 
@@ -41,12 +43,16 @@ def unpack(stream: Readable, into: Path) -> list[str]:
 
     Names in the stream are below one folder, whose own name does not matter.
     """
-    left_out = []
+    left_out: list[str] = []
+    files, size_bytes = 0, 0
     with tarfile.open(fileobj=stream, mode="r|", bufsize=PORTION_BYTES) as tar:  # type: ignore[call-overload]
         for member in tar:
             path = _below(into, member.name)
             if path is None or not member.isreg():
                 continue
+            files, size_bytes = files + 1, size_bytes + member.size
+            if files > MAX_FILES or size_bytes > MAX_BYTES:
+                return [*left_out, f"{path} and all after it: it is more than a node writes"]
             content = tar.extractfile(member)
             if member.size > LARGEST_BYTES or content is None:
                 left_out.append(f"{path} ({member.size >> 20} MB)")
@@ -56,9 +62,9 @@ def unpack(stream: Readable, into: Path) -> list[str]:
 
 
 def _below(into: Path, name: str) -> Path | None:
-    """Where a member goes; nowhere when it is the folder itself or leads out of it."""
+    """Where a member goes; nowhere when it is the folder itself, leads out of it or is no name."""
     parts = [part for part in PurePosixPath(name).parts if part != "."][1:]
-    return into.joinpath(*parts) if parts and ".." not in parts else None
+    return into.joinpath(*parts) if parts and ".." not in parts and "\0" not in name else None
 
 
 def _write(path: Path, content: IO[bytes], size: int) -> None:

@@ -61,6 +61,7 @@ CHANNEL_WITHIN_S = 5.0
 KEEPALIVE_S = 5
 AT_ONCE = 16  # more handshakes would starve each other of this process's one core
 PORTION_BYTES = 32 * 1024
+MAX_OUTPUT_BYTES = 64 << 20  # of a command
 ROOT_WITHIN_S = 10.0
 BROKE = -1  # paramiko's exit code of a command whose connection broke
 _PKCS8 = b"-----BEGIN PRIVATE KEY-----"
@@ -495,5 +496,5 @@ def _feed(channel: paramiko.Channel, stdin: bytes) -> None:
 
 def _read(receive: Callable[[int], bytes], into: bytearray) -> None:
     with suppress(TimeoutError):
-        while data := receive(PORTION_BYTES):
+        while len(into) < MAX_OUTPUT_BYTES and (data := receive(PORTION_BYTES)):
             into += data

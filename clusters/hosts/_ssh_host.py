@@ -180,8 +180,8 @@ class Berth:
             channel.settimeout(HOME_WITHIN_S)
             channel.sendall(_script("home", {**order, "largest_bytes": limit}))
             channel.shutdown_write()
-            _homecoming.unpack(_homecoming.Portions(_inflated(channel)), into)
-            for line in _said(channel):
+            left_out = _homecoming.unpack(_homecoming.Portions(_inflated(channel)), into)
+            for line in (*left_out, *_said(channel)):
                 _log(f"{self.node.name}: {line}")
         except tarfile.ReadError as e:  # the tar broke off, or never began
             why = [str(e), *_said(channel)][-1]

@@ -82,18 +82,19 @@ def facts(machine: Runs, now_s: Callable[[], float] = time.time) -> Facts | Prob
     argv = [host.python, "-S", "-s", "-E", "-c", _QUESTIONS, host.folder]
     done = machine.run(argv, timeout_s=SURVEY_WITHIN_S)
     after = now_s()
-    answer = _answer(done.out)
-    if answer is None:
+    try:
+        answer = _answer(done.out)
+        return Facts(
+            python=(int(answer["python"][0]), int(answer["python"][1])),
+            system=str(answer["system"]),
+            iptables=str(answer["iptables"]),
+            restore=str(answer["restore"]),
+            room_bytes=int(answer["room"]),
+            skew_s=float(answer["time"]) - (before + after) / 2,
+            skew_error_s=(after - before) / 2,
+        )
+    except (ValueError, TypeError, LookupError, OverflowError):
         return _no_python(host, done)
-    return Facts(
-        python=(answer["python"][0], answer["python"][1]),
-        system=answer["system"],
-        iptables=answer["iptables"],
-        restore=answer["restore"],
-        room_bytes=answer["room"],
-        skew_s=answer["time"] - (before + after) / 2,
-        skew_error_s=(after - before) / 2,
-    )
 
 
 def lacking(host: Host, found: Facts) -> Iterator[Problem]:
@@ -125,8 +126,8 @@ def lacking(host: Host, found: Facts) -> Iterator[Problem]:
         )
 
 
-def _answer(out: str) -> dict[str, Any] | None:
-    """The last line that is ours: a login may print things of its own."""
+def _answer(out: str) -> dict[str, Any]:
+    """The last line that is ours, as a login may print things; LookupError if there is none."""
     for line in reversed(out.splitlines()):
         if line.startswith("{"):
             try:
@@ -134,7 +135,7 @@ def _answer(out: str) -> dict[str, Any] | None:
             except ValueError:
                 continue
             return answer
-    return None
+    raise LookupError
 
 
 def no_shell(machine: Runs, done: Completed) -> Problem:

@@ -1,9 +1,11 @@
 """What a hostile node, or a stranger on its network, sends: no exception, no growth, a sentence."""
 
 import asyncio
+import io
 import json
 import random
 import resource
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import _agent_network, _pipe
+from clusters.hosts import _agent_network, _homecoming, _pipe
 from clusters.hosts._pipe import PipeAgent
 from harness.contracts import Clock, Node
 from harness.crews import Crew
@@ -214,3 +216,31 @@ def test_rows_that_are_none_are_refused(tmp_path: Path) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     asyncio.run(scene())
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 19  # KiB
+
+
+def tar_of(*members: tuple[str, int]) -> io.BytesIO:
+    """A tar of files with these names and sizes; of one that is larger than it can be, the head."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, size in members:
+            member = tarfile.TarInfo(f"node/{name}")
+            member.size = size
+            tar.addfile(member, io.BytesIO(bytes(size)) if size < 1 << 20 else None)
+    stream.seek(0)
+    return stream
+
+
+def test_files_of_a_hostile_node_stay_below_its_folder_and_have_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names that lead out are left away; what is too much is said, and not written."""
+    into = tmp_path / "nodes" / "a"
+    members = [("../../out", 1), ("/../out", 1), ("x\0y", 1), ("good", 5), ("bomb", 1 << 40)]
+    left_out = _homecoming.unpack(tar_of(*members), into)
+    assert left_out == [f"{into}/bomb and all after it: it is more than a node writes"]
+    monkeypatch.setattr(_homecoming, "MAX_FILES", 10)
+    left_out = _homecoming.unpack(tar_of(*((f"many-{n}", 1) for n in range(20))), into)
+    assert left_out == [f"{into}/many-10 and all after it: it is more than a node writes"]
+    written = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    names = ["good", *(f"many-{n}" for n in range(10)), "x"]
+    assert written == ["nodes", "nodes/a", *(f"nodes/a/{name}" for name in names)]
