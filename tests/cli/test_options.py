@@ -200,9 +200,9 @@ def refusal(named: str, flags: dict[str, object]) -> str:
 @pytest.mark.parametrize(
     ("written", "line", "says"),
     [
-        ("[load]\nrate = 10\nrat = 5", 4, "load.rat is no option"),
-        ("load = { rat = 5 }", 2, "load.rat is no option"),
-        ("load.rate = 10\nload.rat = 5", 3, "load.rat is no option"),
+        ("[load]\nrate = 10\nrat = 5", 4, "load.rat is not an option"),
+        ("load = { rat = 5 }", 2, "load.rat is not an option"),
+        ("load.rate = 10\nload.rat = 5", 3, "load.rat is not an option"),
         ("[load]\nrate = -1  # rat = 5", 3, "load.rate must be"),
         ("bed.sync = true", 2, "local hosts have no options, so bed.sync"),
         ("[settings]\ntimeScale = 1.0\nmutants = 'x'", 4, "settings: unknown setting 'mutants'"),
