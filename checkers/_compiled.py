@@ -73,6 +73,10 @@ def _njit(**options: Any) -> Any:
     """Numba's, which is told where to keep things before it is imported, as it reads it once."""
     os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))
     import numba
+    from numba.core import config
 
+    reading: Any = config
+    reading._config_fname = os.devnull  # not .numba_config.yaml of the working directory
+    reading.reload_config()
     compiler: Any = numba.njit  # some of its options are not in its types
     return compiler(**options)

@@ -1,14 +1,16 @@
 """`seatrial`: the console script's door.
 
-It imports nothing: what takes time to import, a Ctrl-C may interrupt, and that is an ending like
-any other (`harness.endings`). One that comes when all is said changes nothing any more.
+It imports nothing of ours: what takes time to import, a Ctrl-C may interrupt, and that is an ending
+like any other (`harness.endings`). One that comes when all is said changes nothing any more.
 """
 
+import os
 import sys
 
 
 def main() -> None:
-    """The console script."""
+    """The console script. Its children import nothing from the working directory either."""
+    os.environ["PYTHONSAFEPATH"] = "1"
     try:
         from harness.endings import ended
 

@@ -172,7 +172,7 @@ def _keeper(run: RunDir, stays: bool) -> Iterator["subprocess.Popen[bytes]"]:
     line, held_end = os.pipe()
     with run.log.open("ab") as log:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "harness.keeper", str(run.path)],
+            [sys.executable, "-P", "-m", "harness.keeper", str(run.path)],
             stdin=line,
             stdout=subprocess.DEVNULL,
             stderr=log,

@@ -31,7 +31,7 @@ from harness.rundir import RunDir
 from harness.together import together
 
 NAME = "crew"  # the agent's name for the process
-COMMAND = ("-X", "frozen_modules=on", "-m", "harness.crew")
+COMMAND = ("-P", "-X", "frozen_modules=on", "-m", "harness.crew")
 BARE = ("-S", "-s")  # the standard library and PYTHONPATH, whatever else is installed there
 COUNTS = ("ok", "fail", "info", "polled")
 QUANTILES = ("p50_ms", "p99_ms")

@@ -9,6 +9,7 @@ A file that is torn or foreign is read up to the damage, and one may be missing 
 says so: a checker's "never sent" may be a record that was lost.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -16,7 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from harness.contracts import CLIENT
@@ -65,6 +68,9 @@ __all__ = [
 ]
 
 READ_ROWS = 1 << 17
+LARGE = ("ops", "replicas")  # tables that are never read whole
+MAX_GROUP_ROWS, MAX_GROUP_BYTES = 1 << 20, 256 << 20  # of a sealed file's row groups
+MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS = 2_000_000, 128 << 20, 4_000_000  # of a small table
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class Count:
     counted: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Note:
     """A remark in the history; `process` and `op` say whose, if anybody's."""
 
@@ -94,6 +100,7 @@ class History:
     names: Mapping[str, Any]
     state: Mapping[str, Any]
     shared: dict[str, Any] = field(default_factory=dict)
+    cut: list[Damage] = field(default_factory=list)  # small tables that `read` did not return whole
 
     @classmethod
     def open(cls, run: RunDir) -> "History":
@@ -122,9 +129,23 @@ class History:
         return 2 * error_ns if isinstance(error_ns, int) and 0 < error_ns < 1 << 60 else 0
 
     def read(self, table: str) -> pa.Table:
-        """A small table, whole."""
-        parts = [batch for path in self.files(table) for batch in batches(path)]
+        """A small table, whole; up to the limits of one."""
+        every = (batch for path in self.files(table) for batch in batches(path))
+        parts = every if table in LARGE else self._small(table, self.cut)
         return pa.Table.from_batches(parts, TABLES[table])
+
+    def _small(self, table: str, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
+        """The batches of a small table. What exceeds its limits is left out, and is `damage`."""
+        size = np.zeros(3, np.int64)
+        for path in self.files(table):
+            rows = 0
+            for batch in batches(path, shared=True):
+                size += _size(batch)
+                if (size > (MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS)).any():
+                    damage.append(Damage(path, rows, _too_large(table)))
+                    return
+                rows += batch.num_rows
+                yield from pa.table(batch).cast(TABLES[table]).to_batches()
 
     @cached_property
     def faults(self) -> tuple[FaultInterval, ...]:
@@ -141,8 +162,11 @@ class History:
 
     @cached_property
     def _notes(self) -> tuple["Note", ...]:
-        rows = self.read("notes").to_pylist()
-        notes = [Note(row["t"], row["process"], row["op"], row["text"] or "") for row in rows]
+        notes = [
+            Note(row["t"], row["process"], row["op"], row["text"] or "")
+            for batch in self.read("notes").to_batches(READ_ROWS)
+            for row in batch.to_pylist()
+        ]
         return tuple(sorted(notes, key=lambda n: (n.t, n.text, str(n.process), str(n.op))))
 
     @property
@@ -236,6 +260,8 @@ class History:
                     damage.append(Damage(path, rows, why))
                 elif path.suffix == ".parquet" and announced is not None and rows < announced:
                     damage.append(Damage(path, rows, f"its writer counted {announced} rows"))
+            if table not in LARGE:
+                deque(self._small(table, damage), maxlen=0)
         return counts, damage
 
     def _announced(self, table: str) -> Mapping[str, int]:
@@ -264,14 +290,44 @@ def _gone(stem: str, why: str) -> Damage:
     return Damage(Path(f"{stem}.arrows"), 0, f"it is missing, and {why}")
 
 
+def _size(batch: pa.RecordBatch) -> tuple[int, int, int]:
+    """Rows, bytes of text, and brackets in it: as many lists and objects, if it is JSON."""
+    text = brackets = 0
+    for column in batch.columns:
+        values, index = column, None
+        if pa.types.is_dictionary(column.type):
+            values, index = column.dictionary, column.indices
+        if pa.types.is_string(values.type):
+            lengths = pc.binary_length(values)
+            opened = pc.add(*(pc.count_substring(values, mark) for mark in "[{"))
+            counts = (
+                [lengths, opened] if index is None else [lengths.take(index), opened.take(index)]
+            )
+            more = [pc.sum(count.cast(pa.int64())).as_py() or 0 for count in counts]
+            text, brackets = text + more[0], brackets + more[1]
+    return batch.num_rows, text, brackets
+
+
+def _too_large(table: str) -> str:
+    return (
+        f"{table} are read up to {MAX_ROWS:,} rows, {MAX_TEXT_BYTES >> 20} MB of text and "
+        f"{MAX_BRACKETS:,} lists or objects"
+    )
+
+
 def batches(
-    path: Path, columns: Sequence[str] | None = None, afar: bool = False
+    path: Path, columns: Sequence[str] | None = None, afar: bool = False, shared: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """A file's rows in order, sealed or not; a torn one up to the damage. `afar`: of a sealed file
-    in storage these columns are read where it lies, and it is not fetched."""
+    in storage these columns are read where it lies, and it is not fetched. `shared`: equal texts of
+    a sealed file are one, in dictionaries, so that none is unpacked."""
     if path.suffix == ".parquet":
         if not _foreign(path, _footer(path) if afar else None):
-            with pq.ParquetFile(_afar(path) if afar else path) as file:
+            texts = [
+                field.name for field in TABLES[table_of(path)] if pa.types.is_string(field.type)
+            ]
+            place = _afar(path) if afar else path
+            with pq.ParquetFile(place, read_dictionary=texts if shared else None) as file:
                 yield from file.iter_batches(READ_ROWS, columns=columns, use_threads=False)
     else:
         for batch in _gathered(read_stream(path)):
@@ -337,8 +393,22 @@ def _afar(path: Path) -> Any:
 def _foreign(path: Path, footer: pa.Buffer | None = None) -> str:
     """Why a sealed file can not be read at all; its list of contents is at its end."""
     try:
-        schema = pq.read_schema(_either(footer, path))
+        known = pq.read_metadata(_either(footer, path))
+        schema = known.schema.to_arrow_schema()
     except UNREADABLE as e:
         return torn(e)
-    expected = TABLES[table_of(path)]
-    return "" if schema.equals(expected) else "its columns are not those of the table"
+    if not schema.equals(TABLES[table_of(path)]):
+        return "its columns are not those of the table"
+    for group in map(known.row_group, range(known.num_row_groups)):
+        if group.num_rows > MAX_GROUP_ROWS or _unpacked(group) > MAX_GROUP_BYTES:
+            return (
+                f"a row group of {group.num_rows:,} rows and {_unpacked(group):,} bytes; at most "
+                f"{MAX_GROUP_ROWS:,} rows and {MAX_GROUP_BYTES:,} bytes are read"
+            )
+    return ""
+
+
+def _unpacked(group: pq.RowGroupMetaData) -> int:
+    """The size of a row group without compression, by the file's list of contents."""
+    columns = map(group.column, range(group.num_columns))
+    return int(max(group.total_byte_size, sum(one.total_uncompressed_size for one in columns)))

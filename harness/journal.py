@@ -37,6 +37,7 @@ from harness.row_stream import FLUSH_AFTER_S
 from harness.schema import TABLES
 
 ROLL_BYTES = 64 << 20
+MAX_BATCH_BYTES = 64 << 20  # unpacked; a journal's own batches have 8,192 rows
 
 _OPTIONS = pa.ipc.IpcWriteOptions(
     compression=pa.Codec("zstd", compression_level=1), use_threads=False
@@ -333,13 +334,58 @@ def counted(path: Path) -> int | None:
 
 
 def _batches(path: Path, file: Any) -> Iterator[pa.RecordBatch]:
-    reader = pa.ipc.open_stream(file)
+    messages = pa.ipc.MessageReader.open_stream(file)
+    first = next(messages, None)
+    if first is None:
+        raise ValueError("it has no columns")
+    schema = pa.ipc.read_schema(first)
     expected = TABLES.get(table_of(path))
-    if expected is not None and not reader.schema.equals(expected):
+    if expected is not None and not schema.equals(expected):
         raise ValueError("its columns are not those of the table")
-    for batch in reader:
+    for message in messages:
+        size = unpacked_bytes(message)
+        if size > MAX_BATCH_BYTES:
+            raise ValueError(f"a batch of {size:,} bytes; at most {MAX_BATCH_BYTES:,} are read")
+        batch = pa.ipc.read_record_batch(message, schema)
         batch.validate(full=True)  # what a damaged one says of itself may lead beyond its buffers
         yield batch
+
+
+def unpacked_bytes(message: pa.ipc.Message) -> int:
+    """The size of a record batch when its buffers are unpacked, from the batch's header: a
+    compressed buffer begins with its size (Arrow's Message.fbs; tables are FlatBuffers).
+
+    Raises ValueError if there is no such batch.
+    """
+    data, body = message.metadata, message.body
+
+    def number(form: str, at: int) -> int:
+        if not 0 <= at <= len(data) - struct.calcsize(form):
+            raise ValueError("the header of a batch leads beyond its end")
+        value: int = struct.unpack_from(form, data, at)[0]
+        return value
+
+    def place(table: int, slot: int) -> int:
+        """Where a field of a table is; 0 if it is absent."""
+        fields = table - number("<i", table)
+        inside = 4 + 2 * slot < number("<H", fields)
+        at = number("<H", fields + 4 + 2 * slot) if inside else 0
+        return table + at if at else 0
+
+    def target(at: int) -> int:
+        return at + number("<I", at)
+
+    batch = target(place(target(0), 2))
+    buffers = target(place(batch, 2))
+    unpacked = bool(place(batch, 3))
+    size = 0
+    for one in range(number("<I", buffers)):
+        at, length = (number("<q", buffers + 4 + 16 * one + half) for half in (0, 8))
+        if not 0 <= at <= at + length <= body.size:
+            raise ValueError("a buffer of a batch leads beyond its end")
+        stated = struct.unpack_from("<q", body, at)[0] if unpacked and length >= 8 else -1
+        size += max(length, stated)
+    return size
 
 
 def _only_end_mark(file: Any) -> bool:

@@ -99,7 +99,7 @@ class Running:
         self._stops = 0
         with run.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "harness.runner", str(run.path)],
+                [sys.executable, "-P", "-m", "harness.runner", str(run.path)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

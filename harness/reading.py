@@ -21,7 +21,13 @@ from harness.errors import BadRequest
 MOST = 2**63 - 1  # the largest whole number
 MOST_S = 1e9  # the longest time: 31 years, which are nanoseconds in 64 bits
 DEEPEST = 32  # tables and lists within each other
+MAX_TOML_BYTES = 2 << 20
+MAX_JSON_BYTES = 128 << 20
+MAX_JSON_VALUES = 8_000_000  # as objects of Python they take about 0.5 GB
 SHOWN = 80  # letters of somebody's words that are repeated to them
+DEEP_KEY = re.compile(  # tomllib takes quadratic time and memory for it
+    rf"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{DEEPEST},}}"""
+)
 BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -35,7 +41,8 @@ def text_of(path: Path, what: str) -> str:
     Raises BadRequest if it is missing or unreadable.
     """
     try:
-        return located(path).read_text(encoding="utf-8")
+        text = bytes_of(located(path), MAX_TOML_BYTES).decode()
+        return text.replace("\r\n", "\n").replace("\r", "\n")
     except FileNotFoundError as e:
         raise BadRequest(f"{what} {path} does not exist") from e
     except UnicodeDecodeError as e:
@@ -45,6 +52,15 @@ def text_of(path: Path, what: str) -> str:
         raise BadRequest(f"{what} {shown(str(path))} is unreadable: {why}") from e
 
 
+def bytes_of(path: Path, most: int) -> bytes:
+    """The content of a file. Raises ValueError if it has more than `most` bytes."""
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"it has more than {most >> 20} MB")
+    return data
+
+
 def parsed(text: str, source: str) -> dict[str, Any]:
     """TOML as a table. BadRequest names the line, and what stands there."""
     if text.startswith(BYTE_ORDER_MARK):
@@ -52,6 +68,8 @@ def parsed(text: str, source: str) -> dict[str, Any]:
             f"{source} begins with a byte order mark, which TOML does not allow;"
             " save it as UTF-8 without one"
         )
+    if DEEP_KEY.search(text):
+        raise _too_deep(source)
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as e:
@@ -87,11 +105,21 @@ def _too_deep(source: str) -> BadRequest:
 
 
 def json_of(text: str | bytes) -> Any:
-    """JSON. ValueError when it is none, also when it is nested deeper than can be read."""
+    """Parse JSON. Raises ValueError if it is invalid, too large, or nested too deep."""
+    marks = (",", "[", "{") if isinstance(text, str) else (b",", b"[", b"{")
+    if len(text) > MAX_JSON_BYTES or sum(map(text.count, marks)) > MAX_JSON_VALUES:  # type: ignore[arg-type]
+        raise ValueError(
+            f"it has more than {MAX_JSON_BYTES >> 20} MB or {MAX_JSON_VALUES:,} values"
+        )
     try:
         return json.loads(text)
     except RecursionError as e:
         raise ValueError("it is nested too deep") from e
+
+
+def json_in(path: Path) -> Any:
+    """Parse a JSON file. Raises ValueError as `json_of` does."""
+    return json_of(bytes_of(path, MAX_JSON_BYTES).decode())
 
 
 def whole(digits: str) -> int:

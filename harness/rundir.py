@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from harness.errors import BadRequest
-from harness.reading import json_of, text_of
+from harness.reading import json_in, text_of
 from harness.trial import Trial
 
 
@@ -129,7 +129,7 @@ class RunDir:
         if not path.is_file():
             return {}
         try:
-            fields = json_of(path.read_text(encoding="utf-8"))
+            fields = json_in(path)
         except (ValueError, OSError) as e:
             raise BadRequest(f"{path} cannot be read: {e}; restore it from a copy") from e
         if not isinstance(fields, dict):

@@ -31,7 +31,7 @@ from harness import java, registry
 from harness.errors import BadRequest, BedFailed, SeatrialError, SparkDown
 from harness.spark_daemon import AHEAD, PRELOAD
 from harness.spark_fit import within
-from harness.spark_master import CONNECT, DEFAULT, Master, packed
+from harness.spark_master import CONNECT, DEFAULT, SAFE_PATH, Master, packed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +86,7 @@ class Engine:
         self._jvm = _launch(jvm, self._output, nice, environment)
         self._daemon: subprocess.Popen[bytes] | None = None
         if self._master.here:  # it imports what workers need while the JVM starts
-            daemon = [self._master.python, "-m", DAEMON, "ahead", environment[AHEAD]]
+            daemon = [self._master.python, "-P", "-m", DAEMON, "ahead", environment[AHEAD]]
             self._daemon = _launch(daemon, self._output, nice, environment)
         self._session: SparkSession | None = None
         self._failure: BaseException | None = None
@@ -261,6 +261,7 @@ def _environment(
         "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": master.python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
+        SAFE_PATH: "1",
         PRELOAD: " ".join(preloaded),
         AHEAD: str(folder / "daemon"),
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(folder / "gateway"),

@@ -41,6 +41,7 @@ CONNECT_WITHIN_S = 5.0
 CODE = ("harness", "checkers")  # whose functions executors run
 HADOOP = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 ARCHIVE = "seatrial.zip"
+SAFE_PATH = "PYTHONSAFEPATH"  # children import nothing from their working directory
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,10 @@ class Master:
 
     def options(self, address: str) -> Mapping[str, str]:
         """Spark's options for executors elsewhere; what the user's own file says comes first."""
+        ours = {"spark.driver.host": address, "spark.driver.bindAddress": address}
         if self.here:
-            return {"spark.driver.host": address, "spark.driver.bindAddress": address}
-        own = {"spark.driver.host": address, "spark.driver.bindAddress": address} if address else {}
+            return ours
+        own = {f"spark.executorEnv.{SAFE_PATH}": "1", **(ours if address else {})}
         if self.kind == YARN:
             own["spark.yarn.isPython"] = "true"  # so that executors are given PySpark too
         return {**own, **_defaults()}

@@ -14,7 +14,7 @@ from harness.verdict import Finding, Reason, Verdict
 
 BROKEN = (  # how reading a damaged or foreign file ends
     *(SeatrialError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError),
-    *(ArithmeticError, RecursionError),
+    *(ArithmeticError, RecursionError, MemoryError),
 )
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from harness.reading import json_of
+from harness.reading import json_in
 from harness.remarks import CORRUPTED
 
 SCHEMA_VERSION = 1
@@ -142,7 +142,7 @@ class Verdict:
     @classmethod
     def read(cls, path: Path) -> "Verdict":
         """A stored verdict. ValueError when the file is not one."""
-        fields = json_of(path.read_text(encoding="utf-8"))
+        fields = json_in(path)
         return cls(
             verdict=Judgement(fields["verdict"]),
             sentence=fields["sentence"],

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from harness.history import History
 from harness.intervals import Event, FaultInterval, events
+from harness.reading import MAX_TOML_BYTES, bytes_of
 from harness.rundir import RunDir
 from harness.sayable import printable
 from harness.stored_verdict import BROKEN, verdict_of
@@ -154,6 +155,7 @@ def read(run: RunDir) -> Told:
     faults = _tried(doubts, "the faults", lambda: history.faults, unbroken)
     none: tuple[Event, ...] = ()
     told = _tried(doubts, "the events", lambda: events(history.read("events")), none)
+    doubts += map(str, history.cut)
     began = state.get("load_began_ns")
     zero = began if isinstance(began, int) else phases.get("load", 0)
     return Told(
@@ -215,7 +217,9 @@ def from_here(run: RunDir, path: Path) -> str:
 
 
 def _text(run: RunDir) -> str:
-    return run.plan_file.read_text(errors="replace") if run.plan_file.is_file() else ""
+    if not run.plan_file.is_file():
+        return ""
+    return bytes_of(run.plan_file, MAX_TOML_BYTES).decode(errors="replace")
 
 
 def _tried(doubts: list[str], what: str, make: Callable[[], T], otherwise: T) -> T:

@@ -15,7 +15,6 @@ import hashlib
 import json
 import math
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,8 @@ from markupsafe import Markup
 
 from harness.claims import claims_words
 from harness.contracts import ReportPlugin
+from harness.errors import BadRequest
+from harness.reading import MAX_TOML_BYTES, bytes_of, parsed
 from harness.rundir import RunDir
 from reports import _behind, _findings, _lanes, _recovery, _words
 from reports._advice import ADVICE
@@ -218,10 +219,10 @@ def _tail(path: Path) -> str:
 
 def _trial(path: Path) -> str:
     """The trial without what it leaves at nothing; as it stands, when it is none."""
-    text = path.read_text(errors="replace")
+    text = bytes_of(path, MAX_TOML_BYTES).decode(errors="replace")
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        table = parsed(text, path.name)
+    except BadRequest:
         return _words.clip(text, MOST_TEXT)
     full = {key: value for key, value in table.items() if value not in ("", [], {})}
     return _words.clip(tomli_w.dumps(full), MOST_TEXT)

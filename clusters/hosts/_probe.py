@@ -104,7 +104,7 @@ def _try_it() -> dict[str, object] | None:
     root = str(Path(__file__).resolve().parents[2])
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "clusters.hosts._probe"],
+            [sys.executable, "-P", "-m", "clusters.hosts._probe"],
             env={**os.environ, "PATH": search_path(), "PYTHONPATH": root},
             capture_output=True,
             text=True,

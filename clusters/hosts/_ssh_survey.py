@@ -79,7 +79,7 @@ def facts(machine: Runs, now_s: Callable[[], float] = time.time) -> Facts | Prob
         return no_root(machine)
     host = machine.host
     before = now_s()
-    argv = [host.python, "-S", "-s", "-E", "-c", _QUESTIONS, host.folder]
+    argv = [host.python, "-I", "-S", "-c", _QUESTIONS, host.folder]
     done = machine.run(argv, timeout_s=SURVEY_WITHIN_S)
     after = now_s()
     try:

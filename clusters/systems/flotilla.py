@@ -149,7 +149,7 @@ class Flotilla:
         folder = bed.hosts.folder(node)
         python = bed.hosts.python(node)
         # -S -s: a node needs the standard library and the folder of our packages, nothing else
-        argv = [python.executable, "-S", "-s", "-X", "frozen_modules=on", "-m"]
+        argv = [python.executable, "-P", "-S", "-s", "-X", "frozen_modules=on", "-m"]
         await bed.agents[node].start(
             PROCESS,
             [*argv, *self._settings.program, f"{folder}/node.toml"],

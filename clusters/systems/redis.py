@@ -408,7 +408,7 @@ async def _events(bed: Bed, node: str, names: Mapping[str, str]) -> list[Event]:
     our_epoch_ns = round(asyncio.get_running_loop().time() * 1e9) - bed.now_ns()
     try:
         log = (await agent.get(f"{bed.hosts.folder(node)}/{LOG}")).decode(errors="replace")
-        ran = await agent.run([python, "-S", "-s", "-c", WALL])
+        ran = await agent.run([python, "-I", "-S", "-c", WALL])
         if ran.code:
             raise BedFailed(ran.err.strip() or "its clocks cannot be read")
     except BedFailed as e:
