@@ -24,6 +24,7 @@ from harness.errors import (
     EXIT_BED_FAILED,
     EXIT_UNKNOWN,
     EXIT_VALID,
+    LITTLE_MEMORY,
     SeatrialError,
 )
 from harness.outlet import close_outlets, open_outlets
@@ -70,6 +71,8 @@ def _failed(error: BaseException, verbose: bool) -> int:
         case SystemExit():  # nobody of ours ends like that
             words = f"a library ended the command, with {error.code} (SEATRIAL_DEBUG=1 shows where)"
             return _said(words, EXIT_BED_FAILED)
+        case MemoryError():
+            return _said(f"{LITTLE_MEMORY}; make the input smaller", EXIT_BED_FAILED)
         case OSError():
             return _said(f"this machine refused: {error}", EXIT_BED_FAILED)
         case _:

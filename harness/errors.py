@@ -20,6 +20,7 @@ SHOWN = 80  # letters of an unknown name that are repeated
 MAX_NAMES = 24  # that are all listed
 MAX_NEAR = 5
 LISTED = {"fault": "faults", "checker": "checkers", "importer": "importers"}
+LITTLE_MEMORY = "there was not enough memory for what it was asked to do"
 EXIT_VALID, EXIT_INVALID, EXIT_UNKNOWN, EXIT_BAD_REQUEST, EXIT_BED_FAILED = 0, 1, 2, 254, 255
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -140,7 +140,7 @@ class History:
         for path in self.files(table):
             rows = 0
             for batch in batches(path, shared=True):
-                size += _size(batch)
+                size += size_of(batch)
                 if (size > (MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS)).any():
                     damage.append(Damage(path, rows, _too_large(table)))
                     return
@@ -290,22 +290,35 @@ def _gone(stem: str, why: str) -> Damage:
     return Damage(Path(f"{stem}.arrows"), 0, f"it is missing, and {why}")
 
 
-def _size(batch: pa.RecordBatch) -> tuple[int, int, int]:
-    """Rows, bytes of text, and brackets in it: as many lists and objects, if it is JSON."""
+class Size(NamedTuple):
+    """Rows, bytes of text, and brackets in the text: as many lists and objects, if it is JSON."""
+
+    rows: int
+    text: int
+    brackets: int
+
+
+def size_of(batch: pa.RecordBatch) -> Size:
+    """The size of a batch when each row has texts of its own."""
     text = brackets = 0
     for column in batch.columns:
         values, index = column, None
         if pa.types.is_dictionary(column.type):
             values, index = column.dictionary, column.indices
-        if pa.types.is_string(values.type):
+        if is_text(values.type):
             lengths = pc.binary_length(values)
             opened = pc.add(*(pc.count_substring(values, mark) for mark in "[{"))
-            counts = (
-                [lengths, opened] if index is None else [lengths.take(index), opened.take(index)]
-            )
+            counts = (each if index is None else each.take(index) for each in (lengths, opened))
             more = [pc.sum(count.cast(pa.int64())).as_py() or 0 for count in counts]
             text, brackets = text + more[0], brackets + more[1]
-    return batch.num_rows, text, brackets
+    return Size(batch.num_rows, text, brackets)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type has values of any length."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    plain = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(plain or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def _too_large(table: str) -> str:
@@ -323,9 +336,7 @@ def batches(
     a sealed file are one, in dictionaries, so that none is unpacked."""
     if path.suffix == ".parquet":
         if not _foreign(path, _footer(path) if afar else None):
-            texts = [
-                field.name for field in TABLES[table_of(path)] if pa.types.is_string(field.type)
-            ]
+            texts = [field.name for field in TABLES[table_of(path)] if is_text(field.type)]
             place = _afar(path) if afar else path
             with pq.ParquetFile(place, read_dictionary=texts if shared else None) as file:
                 yield from file.iter_batches(READ_ROWS, columns=columns, use_threads=False)

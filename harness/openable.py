@@ -5,6 +5,7 @@ file of this machine, to be shown or to be written over; a pipe could stop whoev
 """
 
 import os
+import resource
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,10 @@ from pathlib import Path
 
 from harness.errors import BadRequest
 from harness.rundir import RunDir
+from harness.settings_file import FILE
 from harness.shadow import Address, shadowed
+
+MAX_MEMORY_BYTES = 3 << 30  # of which Arrow reserves 1 GB
 
 
 @contextmanager
@@ -27,10 +31,23 @@ def stored_run(place: str, whole: bool = False) -> Iterator[RunDir]:
         yield opened(Path(place))
 
 
+def limit_memory() -> None:
+    """Make allocations fail beyond what showing a run needs, so that one which expands without
+    bounds ends in a sentence, and does not take the memory of the machine."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if soft == resource.RLIM_INFINITY or soft > MAX_MEMORY_BYTES:
+        resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY_BYTES, hard))
+
+
 def opened(path: Path) -> RunDir:
     """Return the run in a folder. Raises BadRequest if it is none, or holds what should not be
     opened."""
     run = RunDir.open(path)
+    if FILE.is_file() and Path.cwd().is_relative_to(run.path):
+        raise BadRequest(
+            f"{FILE} of this folder is part of the run, which may come from another person, and"
+            " sets options of commands; run the command from another folder"
+        )
     if why := unfit(run.path):
         raise BadRequest(f"{path} is not opened: {why}; remove that and try again")
     return run

@@ -17,9 +17,10 @@ def command(folder: str, finding: str | None, as_json: bool) -> int:
     """
     from harness.consoles import wrapped
     from harness.explain import STEPS_INDENT, explained, nothing
-    from harness.openable import stored_run
+    from harness.openable import limit_memory, stored_run
     from harness.sayable import sayable
 
+    limit_memory()
     with stored_run(folder) as run:
         told = explained(run, finding)
         if as_json:

@@ -35,6 +35,13 @@ MOST_SAID = 5
     help="Demands: no-loss,at-least-once of a queue without an order, no-loss of one that"
     " may also deliver twice, snapshot-isolation of transactions.",
 )
+@click.option(
+    "--max-unpacked-mb",
+    "most_mb",
+    type=click.IntRange(1, 1 << 20),
+    default=512,
+    help="How large a compressed FILE may be when it is unpacked.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     file: Path,
@@ -42,6 +49,7 @@ def command(
     out: Path,
     initial: str | None,
     contract: tuple[str, ...] | None,
+    most_mb: int,
     as_json: bool,
 ) -> int:
     """Read the history in FILE, plain or gzipped, and write it to DIR as the folder of a run.
@@ -51,11 +59,12 @@ def command(
     """
     from harness import registry
     from harness.consoles import working
-    from harness.importers import _folder
+    from harness.importers import _folder, _source
     from harness.session import say
 
     read = registry.load("importer", name)
     _folder.see_that_it_is_free(out)
+    _source.MAX_UNPACKED_MB.set(most_mb)
     with working(f"importing {file.name}") as step:
         step("reading")
         recording = read(file)

@@ -13,8 +13,9 @@ def command(folder: str, formats: tuple[str, ...]) -> int:
     """Write the reports of the run in DIR from its verdict.json, which does not change."""
     if not formats:
         raise BadRequest("--format names no report; name some, or leave it out for the page")
-    from harness.openable import stored_run
+    from harness.openable import limit_memory, stored_run
     from harness.session import report
 
+    limit_memory()
     with stored_run(folder, whole=True) as run:
         return report(run, formats)

@@ -25,14 +25,18 @@ from harness.options import RUNS_VARIABLE, Words
     show_default="none",
     help="More host names to accept.",
 )
-def command(runs: Path, host: str, port: int, names: tuple[str, ...]) -> int:
+@click.option("--token", is_flag=True, help="Serve only those who have the address with its token.")
+def command(runs: Path, host: str, port: int, names: tuple[str, ...], token: bool) -> int:
     """List, filter, compare and watch the runs in the folder RUNS in a web browser.
 
     The default of RUNS is SEATRIAL_RUNS, else runs. The server writes nothing and serves only runs.
     It listens on this machine only, unless --host names another address; --allow names the host
-    names under which browsers may reach it.
+    names under which browsers may reach it. Every user of this machine can read the runs, unless
+    --token is given.
     """
     from harness import registry
+    from harness.openable import limit_memory
 
-    code: int = registry.site().serve(runs, host, port, names)
+    limit_memory()
+    code: int = registry.site().serve(runs, host, port, names, token)
     return code

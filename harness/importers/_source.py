@@ -9,6 +9,7 @@ import zlib
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
 from collections.abc import Iterator
 from contextlib import suppress
+from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from harness.errors import BadRequest
 from harness.importers._recording import Slip, Slips
 
 PIECE_BYTES = 2 << 20  # columns of a piece this size stay in the cache of a processor
+MAX_UNPACKED_MB = ContextVar("MAX_UNPACKED_MB", default=512)  # of what a compressed file holds
+_FED = 1 << 14  # bytes that are unpacked at once
 _GZIP = b"\x1f\x8b"
 _STEP = 64
 _AUTOMATIC = 47  # zlib's word for: gzip or zlib, as the header says
@@ -68,22 +71,43 @@ def _utf8(raw: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unpacked(raw: Iterator[bytes], slips: Slips) -> Iterator[bytes]:
+    """Pieces of the unpacked data. Raises BadRequest if it is more than `MAX_UNPACKED_MB`."""
     stream = zlib.decompressobj(_AUTOMATIC)
+    left = most_bytes()
     for packed in raw:
-        waiting = packed
-        while waiting:
+        at = 0
+        while at < len(packed) or stream.unconsumed_tail:
             if stream.eof:
                 stream = zlib.decompressobj(_AUTOMATIC)  # a file may hold several members
+            some = stream.unconsumed_tail or packed[at : at + _FED]
+            at += 0 if stream.unconsumed_tail else len(some)
             before = stream.copy()
             try:
-                yield stream.decompress(waiting)
+                piece = stream.decompress(some, PIECE_BYTES)
             except zlib.error as e:
-                yield from _until_damage(before, waiting)
+                yield from _until_damage(before, some)
                 slips.add(Slip("BROKEN_GZIP", 0, f"the gzip data is damaged ({e})", gap=True))
                 return
-            waiting = stream.unused_data
+            at -= len(stream.unused_data)
+            left -= len(piece)
+            if left < 0:
+                raise too_large()
+            yield piece
     if not stream.eof:
         slips.add(Slip("BROKEN_GZIP", 0, "the gzip data breaks off before its end", gap=True))
+
+
+def most_bytes() -> int:
+    """How large a compressed file may be when it is unpacked."""
+    return MAX_UNPACKED_MB.get() << 20
+
+
+def too_large() -> BadRequest:
+    most = MAX_UNPACKED_MB.get()
+    return BadRequest(
+        f"the file unpacks to more than {most:,} MB; if it is what you expect, raise the limit with"
+        " --max-unpacked-mb"
+    )
 
 
 def _until_damage(stream: "zlib._Decompress", packed: bytes) -> Iterator[bytes]:

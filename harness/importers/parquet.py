@@ -3,6 +3,7 @@
 `_table` says which columns there are. A row's number, from 1, stands for its line.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +12,44 @@ import pyarrow.parquet as pq
 
 from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
+from harness.history import is_text, size_of
 from harness.importers._cells import KNOWN
 from harness.importers._recording import Recording, Slips
+from harness.importers._source import most_bytes, too_large
 from harness.importers._table import recording
+
+CELL_BYTES = 8
 
 
 def read(path: Path) -> Recording:
     try:
         with pq.ParquetFile(path) as file:
-            names = [name for name in file.schema_arrow.names if name in KNOWN]
-            table = file.read(names)
-    except (pa.ArrowInvalid, OSError) as e:
-        why = str(e).splitlines()[0]
+            fields = [field for field in file.schema_arrow if field.name in KNOWN]
+            _refuse_large(path, file.metadata, fields)
+            table = file.read([field.name for field in fields])
+    except (pa.ArrowException, OSError, MemoryError, ValueError) as e:
+        why = (str(e).splitlines() or [type(e).__name__])[0]
         raise BadRequest(f"{path} cannot be read as Parquet: {why}") from e
     return recording(table, path, np.arange(1, table.num_rows + 1), Slips())
 
 
 PLUGIN = ImporterPlugin(read=read)
+
+
+def _refuse_large(path: Path, known: pq.FileMetaData, fields: Sequence[pa.Field]) -> None:
+    """Raises BadRequest if the columns, unpacked, are larger than MAX_UNPACKED_MB, or are lists."""
+    for field in fields:
+        if pa.types.is_nested(field.type):
+            raise BadRequest(f"{path}: column {field.name!r} must hold numbers or texts")
+    groups = map(known.row_group, range(known.num_row_groups))
+    stated = sum(group.total_byte_size for group in groups)
+    size = max(stated, known.num_rows * len(fields) * CELL_BYTES)
+    texts = [field.name for field in fields if is_text(field.type)]
+    if size <= most_bytes() and texts:  # of equal texts one is stored: their sizes are in no list
+        with pq.ParquetFile(path, read_dictionary=texts) as file:
+            for batch in file.iter_batches(columns=texts):
+                size += size_of(batch).text
+                if size > most_bytes():
+                    break
+    if size > most_bytes():
+        raise too_large()

@@ -10,15 +10,18 @@ Pages are made by Starlette, as small as a framework of ASGI can be, and served 
 a strict reader of HTTP in pure Python.
 """
 
+import asyncio
 import socket
-import sys
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
+from secrets import token_urlsafe
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from harness.errors import EXIT_VALID, BadRequest
+from harness.sayable import sayable
 from reports._site.guard import Door
 from reports._site.pages import application
 from reports._site.shelf import Shelf
@@ -26,21 +29,24 @@ from reports._site.shelf import Shelf
 MOST_CONNECTIONS = 400
 MOST_HEAD_BYTES = 32_768  # of a request, before it is turned away
 LINGER_S = 1
+REQUEST_WITHIN_S = 10.0  # it is complete, or its connection ends
+STALLED_WITHIN_S = 60  # an answer that is not read, likewise
 
 
-def serve(runs: Path, host: str, port: int, names: Sequence[str] = ()) -> int:
+def serve(
+    runs: Path, host: str, port: int, names: Sequence[str] = (), with_token: bool = False
+) -> int:
     """Until Ctrl-C. BadRequest when there is no such folder, or nobody can listen there."""
     shelf = Shelf.of(runs)
+    token = token_urlsafe(16) if with_token else ""
     with _listening(host, port) as listener:
         taken = listener.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
-        print(f"The runs of {runs}: http://{shown}:{taken}/ (press Ctrl-C to stop)", flush=True)
-        if not _loopback(host):
-            print(
-                "seatrial: every host that can reach this machine can read all of these runs",
-                file=sys.stderr,
-            )
-        door = Door.of(host, names, anywhere=not _loopback(host))
+        address = f"http://{shown}:{taken}/{f'?token={token}' if token else ''}"
+        readers = "every user of this machine" if _loopback(host) else "every host that reaches it"
+        who = "" if token else f"{readers} can read them, unless --token is given; "
+        print(sayable(f"The runs of {runs}: {address} ({who}press Ctrl-C to stop)"), flush=True)
+        door = Door.of(host, names, anywhere=not _loopback(host), token=token)
         try:
             server(shelf, door).run(sockets=[listener])
         except KeyboardInterrupt:
@@ -48,11 +54,47 @@ def serve(runs: Path, host: str, port: int, names: Sequence[str] = ()) -> int:
     return EXIT_VALID
 
 
+class PromptProtocol(H11Protocol):
+    """Ends connections that wait for a request, or for their peer to read, beyond a deadline, so
+    that half of a request cannot hold one of the few connections."""
+
+    request_within_s = REQUEST_WITHIN_S
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        wire: socket.socket = transport.get_extra_info("socket")
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_WITHIN_S * 1000)
+        self._start_or_stop()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._start_or_stop()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._start_or_stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _start_or_stop(self) -> None:
+        """The deadline counts while no request is being answered."""
+        answering = self.cycle is not None and not self.cycle.response_complete
+        if answering and self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        elif not answering and self._deadline is None:
+            self._deadline = self.loop.call_later(self.request_within_s, self.transport.abort)
+
+
 def server(shelf: Shelf, door: Door) -> uvicorn.Server:
     """What answers requests; it says nothing, however strange they are."""
     config = uvicorn.Config(
         application(shelf, door),
-        http="h11",
+        http=PromptProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

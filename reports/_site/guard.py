@@ -13,14 +13,18 @@ import socket
 import sys
 from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass
+from hmac import compare_digest
 from ipaddress import ip_address
 from typing import Any
+from urllib.parse import quote, urlencode
 
-from starlette.responses import PlainTextResponse
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_PATH, MOST_QUERY = 1_000, 4_000  # letters of an address
 MOST_HEADERS = 100
+COOKIE = "seatrial-token"
 HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?")
 ELSEWHERE = (b"cross-site", b"same-site")
 POLICY = (
@@ -44,12 +48,15 @@ class Door:
 
     names: frozenset[str]
     anywhere: bool = False
+    token: str = ""  # that a request must have; empty: none
 
     @classmethod
-    def of(cls, host: str, names: Iterable[str] = (), *, anywhere: bool = False) -> "Door":
+    def of(
+        cls, host: str, names: Iterable[str] = (), *, anywhere: bool = False, token: str = ""
+    ) -> "Door":
         own = [socket.gethostname()] if anywhere else []
         known = ("localhost", host, *names, *own)
-        return cls(frozenset(name.lower().rstrip(".") for name in known), anywhere)
+        return cls(frozenset(name.lower().rstrip(".") for name in known), anywhere, token)
 
     def opens_to(self, host: str) -> bool:
         """May a request with this Host header come in?"""
@@ -93,7 +100,7 @@ class Guard:
                 await failed(scope, receive, answer)
 
 
-def refusal(scope: MutableMapping[str, Any], door: Door) -> PlainTextResponse | None:
+def refusal(scope: MutableMapping[str, Any], door: Door) -> Response | None:
     """Why a request is not heard; None: it is."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     hosts = [value for name, value in headers if name == b"host"]
@@ -112,7 +119,27 @@ def refusal(scope: MutableMapping[str, Any], door: Door) -> PlainTextResponse | 
     embedded = told.get(b"sec-fetch-mode", b"navigate") != b"navigate"
     if embedded and told.get(b"sec-fetch-site") in ELSEWHERE:
         return PlainTextResponse("Requests from other sites are refused.\n", 403)
-    return None
+    return _without_token(Request(scope), door.token) if door.token else None
+
+
+def _without_token(request: Request, token: str) -> Response | None:
+    """The answer to a request whose cookie or Authorization header lacks the token. One whose
+    address has it gets the cookie, and is sent to the address without it."""
+    held = (request.cookies.get(COOKIE, ""), request.headers.get("authorization", ""))
+    if _same(held[0], token) or _same(held[1], f"Bearer {token}"):
+        return None
+    if not _same(request.query_params.get("token", ""), token):
+        words = "This server needs the token that is in the address which seatrial serve prints.\n"
+        return PlainTextResponse(words, 401, {"www-authenticate": "Bearer"})
+    rest = urlencode([(k, v) for k, v in request.query_params.multi_items() if k != "token"])
+    path = f"/{quote(request.url.path.lstrip('/'))}{f'?{rest}' if rest else ''}"
+    entered = RedirectResponse(path, 303)
+    entered.set_cookie(COOKIE, token, httponly=True, samesite="strict")
+    return entered
+
+
+def _same(given: str, token: str) -> bool:
+    return compare_digest(given.encode("utf-8", "replace"), token.encode())
 
 
 def _with_ours(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

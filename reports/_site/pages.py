@@ -42,7 +42,7 @@ from reports._site.rows import FOREIGN, PER_PAGE, RUNNING, STATES, Catalogue, Ro
 from reports._site.shelf import Missing, Shelf, unfit
 from reports._words import VERDICT_WORDS, clip
 
-REPORTS_KEPT = 6
+REPORTS_KEPT, KEPT_BYTES = 6, 64 << 20
 MOST_CHOICES = 1_000  # of runs to compare
 MOST_HISTORY = 200  # runs on a trial's page
 HEADINGS = {
@@ -185,11 +185,11 @@ class Site:
         rows = self.catalogue.rows()
         known = {row.name: row for row in rows}
         notes = [f"there is no run {clip(name, 80)}" for name in names if name not in known]
-        told = [self._told(known[name], notes) for name in names if name in known]
-        pair = [one for one in told if one]
-        if len(pair) < 2:
-            return _choice(rows, names, notes)
         with self._making:
+            told = [self._told(known[name], notes) for name in names if name in known]
+            pair = [one for one in told if one]
+            if len(pair) < 2:
+                return _choice(rows, names, notes)
             made = compared(pair[0], pair[1])
         return _page(
             "compare.html",
@@ -243,7 +243,10 @@ class Site:
                     return b"", _why(e)
                 known = (mark, html.encode("utf-8", "replace"))
             self._reports[folder.name] = known
-            while len(self._reports) > REPORTS_KEPT:
+            while len(self._reports) > REPORTS_KEPT or (
+                len(self._reports) > 1
+                and sum(len(made) for _, made in self._reports.values()) > KEPT_BYTES
+            ):
                 self._reports.popitem(last=False)
             return known[1], ""
 

@@ -6,6 +6,7 @@ note of what is the matter.
 """
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +32,7 @@ PER_PAGE = 100
 MOST_CHIPS = 12  # of one facet
 MOST_WORD = 80  # letters of a name in the list
 LONGEST = 300
+ONE_AT_A_TIME = threading.Lock()
 NAMED = re.compile(r"(\d{4})(\d\d)(\d\d)-\d{6}-")
 
 T = TypeVar("T")
@@ -156,7 +158,13 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 def read_row(folder: Path) -> Row:
-    """A folder as a line of the list, as far as it can be read."""
+    """A folder as a line of the list, as far as it can be read; one at a time, as a verdict may
+    take much memory."""
+    with ONE_AT_A_TIME:
+        return _row(folder)
+
+
+def _row(folder: Path) -> Row:
     name, run = folder.name, RunDir(folder)
     notes = [why for file, most in SMALL.items() if (why := trouble(folder / file, most))]
     if not is_run(folder):
