@@ -29,6 +29,7 @@ from harness.options import Request
 from harness.preflight import refuse
 from harness.rundir import RunDir
 from harness.runs import LATEST, is_running, new_run
+from harness.sayable import sayable
 from harness.typed import seatrial
 
 FOLDER = "clusters"
@@ -127,7 +128,7 @@ def show_log(run: RunDir, node: str, file: str, lines: int, follow: bool) -> int
     with suppress(KeyboardInterrupt):
         while True:
             text = answer["text"]
-            print(text, end="", flush=True)
+            print(sayable(text), end="", flush=True)
             if not text or answer["next"] >= end:  # else one answer could not hold it
                 if not follow:
                     print(end="" if not text or text.endswith("\n") else "\n")
@@ -162,7 +163,7 @@ def down(run: RunDir) -> int:
                 f"the keeper of {run.path} did not end within {DOWN_WITHIN_S:g} s; see {run.log}"
             )
         time.sleep(LOOK_EVERY_S)
-    print(f"{run.path.name} is down.")
+    print(sayable(f"{run.path.name} is down."))
     return EXIT_VALID
 
 

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from harness.sayable import sayable
+from harness.sayable import masked, sayable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.segment import Segment
 
 NOT_WRAPPED = 10_000  # columns: what reads us is no terminal
 COLORS = ("auto", "always", "never")
@@ -90,7 +91,7 @@ def output_options() -> tuple[click.Option, ...]:
 def message(sentence: str) -> str:
     """A sentence for standard error: on a terminal its lines break between words only, so that a
     command or a path in it can be copied."""
-    plain = sayable(" ".join(sentence.split()))
+    plain = sayable(masked(" ".join(sentence.split())))
     if not sys.stderr.isatty():
         return plain
     width = shutil.get_terminal_size().columns
@@ -130,7 +131,15 @@ def standard_error() -> "Console":
 
 
 def _console(stderr: bool) -> "Console":
-    from rich.console import Console
+    from rich.console import Console as Rich
+
+    class Console(Rich):
+        """Prints text that a terminal shows and does not obey, wherever it comes from."""
+
+        def render(self, *renderable: Any) -> "Iterator[Segment]":
+            for segment in super().render(*renderable):
+                text = segment.text if segment.control else sayable(segment.text)
+                yield segment._replace(text=text)
 
     chosen = output()
     quiet = stderr and chosen.quiet

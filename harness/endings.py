@@ -28,6 +28,7 @@ from harness.errors import (
     SeatrialError,
 )
 from harness.outlet import close_outlets, open_outlets
+from harness.sayable import masked, sayable
 from harness.settings_file import default_map
 
 
@@ -57,7 +58,7 @@ def exit_code(arguments: Sequence[str]) -> int:
 def _failed(error: BaseException, verbose: bool) -> int:
     """Say what went wrong in one sentence; the exit code it stands for."""
     if verbose or os.environ.get("SEATRIAL_DEBUG"):
-        traceback.print_exception(error)
+        click.echo(sayable(masked("".join(traceback.format_exception(error)))), err=True, nl=False)
     match error:
         case SeatrialError():
             return _said(str(error), error.exit_code)

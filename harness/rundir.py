@@ -26,6 +26,7 @@ from urllib.parse import unquote
 
 from harness.errors import BadRequest
 from harness.reading import json_in, text_of
+from harness.sayable import each_text, masked
 from harness.trial import Trial
 
 
@@ -121,8 +122,9 @@ class RunDir:
         self._replace("names.json", names)
 
     def update_state(self, **changes: Any) -> None:
-        """Merge into run.json, atomically: a reader sees the old state or the new one."""
-        self._replace("run.json", {**self.state(), **changes})
+        """Merge into run.json, atomically: a reader sees the old state or the new one. Secrets in
+        the changes are masked."""
+        self._replace("run.json", {**self.state(), **each_text(changes, masked)})
 
     def _json(self, name: str) -> dict[str, Any]:
         path = self.path / name

@@ -298,7 +298,7 @@ def report(run: RunDir, formats: Iterable[str]) -> int:
         with working(f"reporting {run.path.name}: {name}") if name != "terminal" else nullcontext():
             written = render(run)
         if written is not None:
-            print(run.called(written))
+            print(sayable(run.called(written)))
     return EXIT_VALID
 
 

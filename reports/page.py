@@ -29,6 +29,7 @@ from harness.contracts import ReportPlugin
 from harness.errors import BadRequest
 from harness.reading import MAX_TOML_BYTES, bytes_of, parsed
 from harness.rundir import RunDir
+from harness.sayable import sayable
 from reports import _behind, _findings, _lanes, _recovery, _words
 from reports._advice import ADVICE
 from reports._cells import Cells
@@ -45,6 +46,7 @@ SCRIPTS = ("scale.js", "lanes.js", "curves.js", "select.js", "start.js")
 TEMPLATES = Environment(
     loader=PackageLoader("reports", "_templates"),
     autoescape=True,
+    finalize=lambda value: sayable(value) if type(value) is str else value,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
@@ -229,9 +231,11 @@ def _trial(path: Path) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """Without what JSON has no word for."""
+    """Without what JSON has no word for, or no reader should be shown."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return sayable(value)
     if isinstance(value, Mapping):
         return {str(key): _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -5,6 +5,7 @@ shows it.
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +51,7 @@ def _lines(told: Told) -> Iterator[str]:
         [(number.name, number.value, number.note) for number in _words.known(told)],
     )
     yield from _bullets(
-        f"**{reason.code}** {_plain(_words.full(reason.message))}"
+        f"**{_name(reason.code)}** {_plain(_words.full(reason.message))}"
         for reason in told.verdict.reasons
     )
     for result, finding in told.findings():
@@ -63,10 +64,10 @@ def _lines(told: Told) -> Iterator[str]:
 
 
 def _finding(checker: str, finding: Finding) -> Iterator[str]:
-    demand = f" **{finding.demand}**" if finding.demand else ""
-    yield f"### {finding.code} x {finding.count:,}"
+    demand = f" **{_name(finding.demand)}**" if finding.demand else ""
+    yield f"### {_name(finding.code)} x {finding.count:,}"
     yield ""
-    standing = f"{_words.standing_of(finding)}{demand}; found by {checker}"
+    standing = f"{_plain(_words.standing_of(finding))}{demand}; found by {_plain(checker)}"
     yield f"{_plain(_words.full(finding.message))} ({standing})"
     yield ""
     rows = finding.evidence[:ROWS_SHOWN] if rank(finding) < 2 else ()
@@ -129,9 +130,15 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
 
 
 def _plain(text: str) -> str:
-    """Text that stays text: no markup of its own, no line breaks, no cell borders."""
-    escaped = "".join(f"\\{c}" if c in r"\`*_[]<>|#~&" else c for c in text)
+    """Text that stays text: no markup or links of its own, no line breaks, no cell borders."""
+    escaped = "".join(f"\\{c}" if c in r"\`*_[]<>|#~&@" else c for c in text)
+    escaped = escaped.replace("://", ":\\//").replace("www.", "www\\.")
     return " ".join(escaped.split())
+
+
+def _name(text: str) -> str:
+    """A code or a demand; as it stands, if it is one of words and underscores between them."""
+    return text if re.fullmatch(r"[A-Za-z0-9]+([_-][A-Za-z0-9]+)*", text) else _plain(text)
 
 
 def _code(text: str) -> str:

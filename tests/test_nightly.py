@@ -44,6 +44,22 @@ def test_it_installs_runs_and_keeps_the_reports(workflow: Path) -> None:
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_actions_are_pinned_by_commit(workflow: Path) -> None:
+    """A tag can be moved to other code; the tag that the commit had is in a comment."""
+    used = re.findall(r"uses: (.*)", workflow.read_text())
+    assert used
+    for one in used:
+        assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one)
+
+
+def test_a_night_looks_for_known_vulnerabilities() -> None:
+    """In every package that make installs; once, not in each part."""
+    (step,) = (step for step in job()["steps"] if "pip-audit" in step.get("run", ""))
+    assert "-r constraints.txt" in step["run"]
+    assert step["if"].split("'")[1] in PARTS
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
 def test_it_allows_user_namespaces_on_ubuntu(workflow: Path) -> None:
     """Ubuntu's runners deny them otherwise, and every local trial would be refused."""
     allow = "sysctl kernel.apparmor_restrict_unprivileged_userns=0"

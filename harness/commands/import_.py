@@ -60,6 +60,7 @@ def command(
     from harness import registry
     from harness.consoles import working
     from harness.importers import _folder, _source
+    from harness.sayable import sayable
     from harness.session import say
 
     read = registry.load("importer", name)
@@ -76,11 +77,11 @@ def command(
     hidden = sum(recording.slips.counts.values()) - len(said)
     if hidden > 0:
         say(f"{file}: and {hidden:,} more such lines; {run.path}/run.json has some of each rule")
-    events = len(recording.events)
+    events, out_words = len(recording.events), shlex.quote(str(out))
     if as_json:
         slips = dict(recording.slips.counts)
         told = {"run": str(run.path), "kind": recording.kind, "events": events, "slips": slips}
         print(json.dumps(told, indent=2))
     else:
-        print(f"{events:,} events of {recording.kind}: seatrial check {shlex.quote(str(out))}")
+        print(sayable(f"{events:,} events of {recording.kind}: seatrial check {out_words}"))
     return 0
