@@ -15,8 +15,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.reading import json_of
+from harness.errors import BadRequest
+from harness.reading import bytes_of, json_of
 
+MAX_LEDGER_BYTES = 64 << 20
 BEGINNING = '{"is": "'  # of every line
 
 
@@ -91,7 +93,12 @@ def ledger_damage(path: Path) -> str:
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_bytes().decode(errors="replace").splitlines() if path.is_file() else []
+    if not path.is_file():
+        return []
+    try:
+        return bytes_of(path, MAX_LEDGER_BYTES).decode(errors="replace").splitlines()
+    except ValueError as e:
+        raise BadRequest(f"{path} is not a ledger: {e}") from e
 
 
 def _torn(line: str) -> bool:
