@@ -139,13 +139,16 @@ class History:
         size = np.zeros(3, np.int64)
         for path in self.files(table):
             rows = 0
-            for batch in batches(path, shared=True):
-                size += size_of(batch)
-                if (size > (MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS)).any():
-                    damage.append(Damage(path, rows, _too_large(table)))
-                    return
-                rows += batch.num_rows
-                yield from pa.table(batch).cast(TABLES[table]).to_batches()
+            try:
+                for batch in batches(path, shared=True):
+                    size += size_of(batch)
+                    if (size > (MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS)).any():
+                        damage.append(Damage(path, rows, _too_large(table)))
+                        return
+                    yield from pa.table(batch).cast(TABLES[table]).to_batches()
+                    rows += batch.num_rows
+            except UNREADABLE as e:
+                damage.append(Damage(path, rows, torn(e)))
 
     @cached_property
     def faults(self) -> tuple[FaultInterval, ...]:

@@ -44,9 +44,9 @@ def browser(runs: Path) -> Browser:
 
 
 @contextmanager
-def served(runs: Path) -> Iterator[int]:
+def served(runs: Path, token: str = "") -> Iterator[int]:
     """A real server on a free port of loopback, which must end when it is asked to."""
-    answering = server(Shelf.of(runs), Door.of("127.0.0.1"))
+    answering = server(Shelf.of(runs), Door.of("127.0.0.1", token=token))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()

@@ -5,9 +5,11 @@ import http.client
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from site_lab import SECRET, get, said
 from harness.bulletin import Bulletin
 from harness.rundir import RunDir
 from harness.runs import held
+from reports._site import MOST_CONNECTIONS, PromptProtocol
 from reports._site.guard import Door
 
 Written = Callable[..., RunDir]
@@ -145,6 +148,53 @@ def test_every_answer_says_what_a_browser_may_do(port: int) -> None:
         assert "access-control-allow" not in head, path
 
 
+def test_half_a_request_holds_no_connection(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than there may be connections, first ones and second ones: each ends by its
+    deadline, and then others are answered."""
+    monkeypatch.setattr(PromptProtocol, "request_within_s", 2.0)
+    whole = b"GET /static/style.css HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with site_lab.served(runs) as port, ExitStack() as open_wires:
+        wires = []
+        for number in range(MOST_CONNECTIONS + 5):
+            wire = socket.create_connection(("127.0.0.1", port), site_lab.WITHIN_S)
+            wires.append(open_wires.enter_context(wire))
+            if number in (0, 50):
+                wire.sendall(whole)
+                assert wire.recv(1 << 20).startswith(b"HTTP/1.1 200")
+            wire.sendall(b"GET / HTTP/1.1\r\nHost: loc")
+        for wire in wires:
+            wire.settimeout(site_lab.WITHIN_S)
+            with suppress(ConnectionResetError):
+                while wire.recv(1 << 20):
+                    pass
+        assert status(get(port, "/")) == 200
+
+
+def test_only_who_has_the_token_is_answered(runs: Path) -> None:
+    """By the printed address once, then by its cookie; programs by a header. Every address needs
+    it, and the way in leads to no other site."""
+    token = "t0ken-t0ken"
+    with site_lab.served(runs, token) as port:
+        for path in (
+            "/",
+            f"/runs/{NAME}",
+            f"/runs/{NAME}/archive",
+            "/runs.json",
+            "/static/live.js",
+        ):
+            assert status(get(port, path)) == 401
+        for wrong in ("/?token=", "/?token=t0ken-t0ke", "/?token=t0ken-t0kenn", "/?token=%ff"):
+            assert status(get(port, wrong)) == 401
+        entered = get(port, f"//evil.example/x?q=a&token={token}&sort=name").decode("latin-1")
+        assert "303 See Other" in entered
+        assert "\r\nlocation: /evil.example/x?q=a&sort=name\r\n" in entered.lower()
+        (cookie,) = re.findall(r"set-cookie: (\S+); HttpOnly; Path=/; SameSite=strict", entered)
+        for header in (f"Cookie: {cookie}", f"Authorization: Bearer {token}"):
+            head = f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{header}\r\n\r\n"
+            assert status(said(port, head.encode())) == 200
+        assert status(get(port, f"/?token={token}", "evil.example")) == 421
+
+
 def test_events_of_a_run_in_progress(runs: Path, port: int) -> None:
     """A browser is told at once, and again when there is more; then the stream ends."""
     run = RunDir(runs / NAME)
@@ -170,7 +220,9 @@ def test_the_command(runs: Path, tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout
-            found = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
+            line = process.stdout.readline()
+            assert "every user of this machine can read them, unless --token is given" in line
+            found = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
             assert found
             assert status(get(int(found[1]), "/runs.json")) == 200
             assert refused(script, runs, "--port", found[1]).startswith("seatrial: nobody can")
@@ -179,6 +231,25 @@ def test_the_command(runs: Path, tmp_path: Path) -> None:
             assert process.wait(site_lab.WITHIN_S) == 0
         finally:
             process.kill()
+
+
+def test_the_command_with_a_token(runs: Path) -> None:
+    """The printed address has it, is new each time, and nothing else is said of other users."""
+    script, tokens = Path(sys.executable).with_name("seatrial"), set()
+    for _ in range(2):
+        command = [script, "serve", runs, "--port", "0", "--token"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            line = process.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:(\d+)/\?token=([\w-]{20,})", line)
+            assert found
+            assert "every user" not in line
+            assert status(get(int(found[1]), "/")) == 401
+            assert status(get(int(found[1]), f"/?token={found[2]}")) == 303
+            tokens.add(found[2])
+            process.send_signal(signal.SIGINT)
+            assert process.wait(site_lab.WITHIN_S) == 0
+    assert len(tokens) == 2
 
 
 def refused(script: Path, *arguments: str | Path) -> str:

@@ -1,0 +1,52 @@
+"""Mutated inputs for every decoder: `mutated.py [NUMBER [KIND]]`, 10,000 of all kinds at first.
+
+They are shared out among the kinds by how fast they are decoded. `runs/mutated.json` keeps how many
+of each kind there were, so that the next call goes on where this one ends, and what has escaped,
+with its number: `mutations.carried(KIND, NUMBER, 1)` does it once more. Ends with 1 if anything
+has.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "labs"))
+
+import mutations
+
+KEPT = Path("runs", "mutated.json")
+SHARES = {"frames": 40, "lines": 15, "toml": 12, "json": 10, "porcupine": 7}
+SHARES |= {"edn": 6, "csv": 4, "parquet": 2, "sealed": 2, "streams": 2}
+STEP = 20_000
+
+
+def main() -> int:
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    kinds = sys.argv[2:] or list(mutations.KINDS)
+    os.nice(10)
+    KEPT.parent.mkdir(exist_ok=True)
+    known = json.loads(KEPT.read_text()) if KEPT.exists() else {"inputs": {}, "escaped": []}
+    whole, began_s = sum(SHARES[kind] for kind in kinds), time.monotonic()
+    for kind in kinds:
+        left = number * SHARES[kind] // whole
+        while left:
+            some, first = min(left, STEP), known["inputs"].get(kind, 0)
+            tally = mutations.carried(kind, first, some)
+            left -= some
+            known["inputs"][kind] = first + some
+            known["escaped"] += [[kind, *one] for one in tally.escaped]
+            KEPT.write_text(json.dumps(known, indent=1))
+            print(
+                f"{time.monotonic() - began_s:5.0f} s  {kind:10} {first + some:9,}  read "
+                f"{tally.read:,}, refused {tally.refused:,}, escaped {tally.escaped}, "
+                f"slow {tally.slow}",
+                flush=True,
+            )
+    print(f"{sum(known['inputs'].values()):,} inputs in all, {len(known['escaped'])} escaped")
+    return 1 if known["escaped"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
