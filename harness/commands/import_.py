@@ -40,7 +40,7 @@ MOST_SAID = 5
     "most_mb",
     type=click.IntRange(1, 1 << 20),
     default=512,
-    help="How large a compressed FILE may be when it is unpacked.",
+    help="How large FILE may be when it is unpacked, or a line of it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(

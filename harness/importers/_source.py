@@ -25,19 +25,36 @@ _AUTOMATIC = 47  # zlib's word for: gzip or zlib, as the header says
 
 
 def pieces(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[tuple[int, bytes]]:
-    """The number of each piece's first line, from 1, and its bytes: whole lines."""
-    line, rest = 1, b""
+    """The number of each piece's first line, from 1, and its bytes: whole lines.
+
+    Raises BadRequest if a line is longer than `MAX_UNPACKED_MB`.
+    """
+    line, rest, long = 1, list[bytes](), 0
     for block in blocks(path, slips, size):
-        whole, newline, rest_of_it = block.rpartition(b"\n")
+        lines, newline, rest_of_it = block.rpartition(b"\n")
         if not newline:
-            rest += block
+            rest.append(block)
+            long += len(block)
+            if long > most_bytes():
+                raise too_large()
             continue
-        piece = rest + whole + newline
+        piece = b"".join((*rest, lines, newline))
         yield line, piece
         line += piece.count(b"\n")
-        rest = rest_of_it
-    if rest:
-        yield line, rest
+        rest, long = [rest_of_it], len(rest_of_it)
+    if long:
+        yield line, b"".join(rest)
+
+
+def whole(path: Path, slips: Slips) -> bytes:
+    """A whole file, unpacked. Raises BadRequest if it is more than `MAX_UNPACKED_MB`."""
+    found, left = list[bytes](), most_bytes()
+    for block in blocks(path, slips):
+        left -= len(block)
+        if left < 0:
+            raise too_large()
+        found.append(block)
+    return b"".join(found)
 
 
 def blocks(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[bytes]:
@@ -105,8 +122,8 @@ def most_bytes() -> int:
 def too_large() -> BadRequest:
     most = MAX_UNPACKED_MB.get()
     return BadRequest(
-        f"the file unpacks to more than {most:,} MB; if it is what you expect, raise the limit with"
-        " --max-unpacked-mb"
+        f"the file, or a line of it, has more than {most:,} MB when it is unpacked; if that is what"
+        " you expect, raise the limit with --max-unpacked-mb"
     )
 
 
@@ -119,9 +136,9 @@ def _until_damage(stream: "zlib._Decompress", packed: bytes) -> Iterator[bytes]:
 
 def text_of(path: Path, slips: Slips) -> str:
     """A whole file as text; what is not UTF-8 shows as the replacement character, and is a slip."""
-    data = b"".join(blocks(path, slips))
-    text, whole = decoded(data)
-    if not whole:
+    data = whole(path, slips)
+    text, sound = decoded(data)
+    if not sound:
         line = next(n for n, raw in enumerate(data.split(b"\n"), start=1) if not decoded(raw)[1])
         slips.add(Slip("NOT_EDN", line, "not UTF-8", gap=True))
     return text

@@ -15,13 +15,13 @@ from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
 from harness.importers._cells import KNOWN
 from harness.importers._recording import Ints, Recording, Slip, Slips
-from harness.importers._source import blocks
+from harness.importers._source import whole
 from harness.importers._table import recording
 
 
 def read(path: Path) -> Recording:
     slips = Slips()
-    data = b"".join(blocks(path, slips))
+    data = whole(path, slips)
     try:
         data.decode()
     except UnicodeDecodeError as e:

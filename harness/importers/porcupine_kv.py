@@ -18,7 +18,7 @@ from harness.importers._edn import unreadable
 from harness.importers._jepsen import edn_items
 from harness.importers._json_text import is_json, items
 from harness.importers._recording import UNTIMED, Recording, Sheet, Slip, Slips
-from harness.importers._source import blocks
+from harness.importers._source import whole
 from harness.importers.porcupine import TYPES, events_of
 from harness.operation import F, Type
 
@@ -29,7 +29,7 @@ def read(path: Path) -> Recording:
     slips = Slips()
     sheet = Sheet()
     rows: list[tuple[int, int, int, int, int, bool]] = []
-    for number, form in _forms(b"".join(blocks(path, slips)), slips):
+    for number, form in _forms(whole(path, slips), slips):
         if why := _wrong(form):
             slips.add(Slip("ODD_LINE", number, why, gap=True))
             continue
