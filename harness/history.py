@@ -44,7 +44,7 @@ from harness.remarks import (
     PHASES,
 )
 from harness.rundir import RunDir
-from harness.schema import EVENTS, FAULTS, NOTES, OPS, REPLICAS, SCHEMA_VERSION, TABLES
+from harness.schema import EVENTS, FAULTS, LARGE, NOTES, OPS, REPLICAS, SCHEMA_VERSION, TABLES
 from harness.storage import Stored
 from harness.verdict import Reason
 
@@ -68,7 +68,6 @@ __all__ = [
 ]
 
 READ_ROWS = 1 << 17
-LARGE = ("ops", "replicas")  # tables that are never read whole
 MAX_GROUP_ROWS, MAX_GROUP_BYTES = 1 << 20, 256 << 20  # of a sealed file's row groups
 MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS = 2_000_000, 128 << 20, 4_000_000  # of a small table
 

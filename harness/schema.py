@@ -99,3 +99,4 @@ TABLES = {
     "replicas": REPLICAS,
     "notes": NOTES,
 }
+LARGE = ("ops", "replicas")  # never read whole

@@ -47,12 +47,12 @@ from clusters.flotilla.wire import (
 )
 from harness import registry
 from harness.errors import BadRequest, SeatrialError
-from harness.history import LARGE, History
+from harness.history import History
 from harness.intervals import events, fault_intervals
 from harness.journal import UNREADABLE, read_stream
 from harness.reading import text_of
 from harness.rundir import RunDir
-from harness.schema import TABLES
+from harness.schema import LARGE, TABLES
 from harness.stored_verdict import BROKEN, stored
 from harness.suite.cells import read_suite
 from harness.trial import Trial
