@@ -57,9 +57,11 @@ def test_a_stopped_run_heals_takes_down_and_judges(cut_off, number: signal.Signa
 
 def test_stopped_before_the_load_it_says_that_nothing_was_recorded(tmp_path) -> None:
     """While the cluster is started: the sentence names the folder, and why it has no verdict."""
-    command = sailing.Sailing("run", "messages", "--duration", "60s", runs=tmp_path / "runs")
+    runs = tmp_path / "runs"
+    command = sailing.Sailing("run", "messages", "--duration", "60s", runs=runs)
     try:
-        command.until("trial messages: ")
+        raising = runs.glob  # the runner writes its names first
+        sailing.wait(lambda: any(raising("*/names.json")), sailing.LONGEST_S, "a runner")
         command.signal(signal.SIGINT)
         voyage = command.end()
     finally:
