@@ -19,7 +19,8 @@ import sys
 import tempfile
 import time
 import uuid
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -39,7 +40,7 @@ fault_s = 5.0
 recovery_s = 3.0
 """
 RANDOM = """\
-duration_s = 6.0
+duration_s = 5.0
 short_faults = true
 nodes = { controller = 1, broker = 2 }
 load = { rate = 300 }
@@ -50,7 +51,7 @@ fault_s = 2.0
 recovery_s = 1.0
 """
 BEGINNINGS = ("", "phase: load", "phase: load")  # what it says when the time to the kill begins
-WITHIN_S = 9.0  # of set-up, or of load, drain and the start of the check
+WITHIN_S = 7.0  # of set-up, or of load, drain and the start of the check
 LATEST_S = 30.0
 FLUSH_MS = 50.0
 BUSY_MS = 50.0  # what scheduling, and the way from a node, may add on a machine with other work
@@ -107,21 +108,38 @@ def judged(run: Path) -> str:
     return f"phase {state['phase']}: {verdict['verdict']} of {counted.total():,} events"
 
 
-def killed_at_random(harbour: Harbour, words: str, after_s: float, folder: Path) -> str:
-    """One command, killed so long after it said these words; what was seen, in words.
-    AssertionError at a deviation."""
+@dataclass(frozen=True)
+class Moment:
+    """So long after the command said these words; its runner may be killed at the same time."""
+
+    words: str
+    after_s: float
+    runner: bool
+
+    def __str__(self) -> str:
+        whom = "both" if self.runner else "command"
+        return f"{self.words or 'start':11} +{self.after_s:.2f} s  {whom:7}"
+
+
+def killed_at_random(harbour: Harbour, moment: Moment, folder: Path) -> str:
+    """One command, killed at that moment; what was seen, in words. AssertionError: a deviation."""
     before = harbour.left()
     (folder / "kills.toml").write_text(RANDOM)
     command = harbour.under_way("run", folder / "kills.toml", runs=folder / "runs")
     try:
-        if words:
-            command.until(words)
-        time.sleep(after_s)
+        if moment.words:
+            command.until(moment.words)
+        time.sleep(moment.after_s)
         command.belongings.look()
         if harbour.kind != "local":
             command.belongings.own.clear()  # the network is the lab's
         assert command.process.poll() in (None, 0, 1, 2), command.end().words
+        seen = [pid for pid, _ in command.belongings.seen]
+        runners = [pid for pid in seen if "harness.runner" in leftovers.command(pid)]
         at_ns = time.monotonic_ns()
+        with suppress(ProcessLookupError):
+            for pid in runners if moment.runner else ():
+                os.kill(pid, signal.SIGKILL)
         command.signal(signal.SIGKILL)
         began = time.monotonic()
         left = command.belongings.left
@@ -167,11 +185,11 @@ def random_kills(kind: str, times: int, seed: int) -> int:
         harbour = BY_KIND[kind](lab, Path(home))
         for number in range(times):
             words, after_s = dice.choice(BEGINNINGS), dice.uniform(0.0, WITHIN_S)
+            moment = Moment(words, after_s, dice.random() < 0.5)
             with tempfile.TemporaryDirectory(prefix="seatrial-kills-") as folder:
-                when = f"{words or 'start':11} +{after_s:.2f} s"
-                print(f"{number + 1:3}  {kind:7} {when}  ", end="", flush=True)
+                print(f"{number + 1:3}  {kind:7} {moment}  ", end="", flush=True)
                 try:
-                    print(killed_at_random(harbour, words, after_s, Path(folder)), flush=True)
+                    print(killed_at_random(harbour, moment, Path(folder)), flush=True)
                 except AssertionError as deviation:
                     deviations += 1
                     print(f"DEVIATION: {deviation}", flush=True)
