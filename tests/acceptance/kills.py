@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -177,15 +178,20 @@ def _recorded(run: Path, at_ns: int) -> str:
     return f"phase load: {len(times):,} rows, {seen}"
 
 
+def moments(times: int, seed: int) -> Iterator[Moment]:
+    """So many, drawn."""
+    dice = random.Random(seed)
+    for _ in range(times):
+        yield Moment(dice.choice(BEGINNINGS), dice.uniform(0.0, WITHIN_S), dice.random() < 0.5)
+
+
 def random_kills(kind: str, times: int, seed: int) -> int:
     """So many kills on hosts of a kind; how many deviated."""
     labs = {"docker": docker_lab.raised, "ssh": lambda: ssh_lab.raised(9), "local": nullcontext}
-    deviations, dice = 0, random.Random(seed)
+    deviations = 0
     with labs[kind]() as lab, tempfile.TemporaryDirectory(prefix="seatrial-home-") as home:
         harbour = BY_KIND[kind](lab, Path(home))
-        for number in range(times):
-            words, after_s = dice.choice(BEGINNINGS), dice.uniform(0.0, WITHIN_S)
-            moment = Moment(words, after_s, dice.random() < 0.5)
+        for number, moment in enumerate(moments(times, seed)):
             with tempfile.TemporaryDirectory(prefix="seatrial-kills-") as folder:
                 print(f"{number + 1:3}  {kind:7} {moment}  ", end="", flush=True)
                 try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
+import kills
 import sailing
 from docker_lab import DockerLab
 from harbours import Harbour, Marked
@@ -45,6 +46,7 @@ REDIS: Mapping[str, tuple[object, ...]] = {
     ),
     "redis-split": ("run", "messages", "--plan", SPLIT, "--duration", "24s"),
 }
+KILLS = 3
 SMALL = "/tmp/small"
 LITTLE_MB, ENOUGH_MB = 32, 250
 HEAVY = (
@@ -210,6 +212,16 @@ def small_disks(lab: SshLab) -> Iterator[None]:
         host.run("rmdir", SMALL)
 
 
+def random_kills(harbour: Harbour, folder: Path) -> list[str]:
+    """A few kills at random moments, what was seen of each. `kills.py` does hundreds."""
+    seen = []
+    for number, moment in enumerate(kills.moments(KILLS, seed=7)):
+        place = folder / str(number)
+        place.mkdir(parents=True)
+        seen.append(kills.killed_at_random(harbour, moment, place))
+    return seen
+
+
 def kept(harbour: Harbour, folder: Path) -> dict[str, sailing.Voyage]:
     """A cluster that is raised, looked at, and taken down: what each verb said."""
     before = harbour.left()
@@ -277,6 +289,7 @@ BY_NAME: Mapping[str, Callable[[Harbour, Path, Any], Any]] = {
     "killed": lambda harbour, folder, lab: killed(harbour, folder),
     "stopped": lambda harbour, folder, lab: stopped(harbour, folder),
     "kept": lambda harbour, folder, lab: kept(harbour, folder),
+    "random_kills": lambda harbour, folder, lab: random_kills(harbour, folder),
     "removed": removed,
     "hung": hung,
     "full_containers": lambda harbour, folder, lab: full_containers(harbour, folder),

@@ -7,6 +7,8 @@ import os
 import re
 import socket
 import ssl
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -117,6 +119,17 @@ def test_whose_run_is_over(tmp_path: Path) -> None:
         assert not is_over(run.path)
     assert is_over(run.path)
     assert not is_over(tmp_path / ("x" * 300))  # the kernel refuses to look
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_a_run_that_we_may_not_look_at_is_not_ours_to_end(tmp_path: Path) -> None:
+    """`Path.is_dir()` would say that there is none, as of Python 3.14."""
+    code = "import os, sys; from pathlib import Path; from harness.runs import is_over\n"
+    code += "os.setresuid(65534, 65534, 65534); print(is_over(Path(sys.argv[1])))"
+    tmp_path.chmod(0o700)
+    argv = [sys.executable, "-c", code, str(tmp_path / "run")]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.stdout == "None\n", done.stderr
 
 
 Frames = list[tuple[int, bytes]]

@@ -32,6 +32,12 @@ def test_defaults_lose_what_was_acknowledged(losing: sailing.Voyage) -> None:
     laws.lost_what_was_acknowledged(losing, least=1000)
 
 
+def test_kills_at_random_moments_leave_nothing(random_kills: list[str]) -> None:
+    """Processes, rules and folders are gone after `heal`, and what was recorded up to 50 ms before
+    the kill is there: `kills.py` asserts it of each."""
+    assert len(random_kills) == passages.KILLS
+
+
 def test_a_killed_driver_leaves_no_fault_and_heal_removes_the_rest(killed: passages.Left) -> None:
     """kill -9 of command and runner during a partition: the agents undo it as their streams end;
     `heal --all` removes the containers; the run can be judged."""

@@ -37,6 +37,12 @@ def test_a_killed_driver_leaves_no_fault_and_heal_removes_the_rest(killed: passa
     laws.interrupted(killed.voyage)
 
 
+def test_kills_at_random_moments_leave_nothing(random_kills: list[str]) -> None:
+    """Processes, rules and folders are gone after `heal`, and what was recorded up to 50 ms before
+    the kill is there: `kills.py` asserts it of each."""
+    assert len(random_kills) == passages.KILLS
+
+
 def test_a_stopped_driver_leaves_no_fault_either(stopped: sailing.Voyage) -> None:
     """SIGSTOP: the partition ends with the lease. Going on, the runner learns that all its nodes
     are gone, and still brings their files home and cleans up."""
