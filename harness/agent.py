@@ -6,7 +6,10 @@ whose agents have the verbs that it needs. `harness.contracts` offers all of it,
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
+
+from harness.errors import BedFailed
+from harness.reading import json_of
 
 
 class LinkRule(NamedTuple):
@@ -43,6 +46,13 @@ class Completed:
     code: int
     out: str
     err: str
+
+    def answer(self, node: str) -> Any:
+        """Return what it printed, as JSON. Raises BedFailed if it is none: nodes may be hostile."""
+        try:
+            return json_of(self.out)
+        except ValueError:
+            raise BedFailed(f"{node}: a program of ours printed what is no JSON") from None
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ async def damaged(bed: Bed, node: str, order: Mapping[str, Any]) -> Mapping[str,
     ran = await bed.agents[node].run([*argv, told], timeout_s=WITHIN_S)
     if ran.code:
         raise BedFailed(f"{node}: its files could not be changed: {ran.err.strip() or 'no reason'}")
-    answer: Mapping[str, Any] = json.loads(ran.out)
+    answer: Mapping[str, Any] = ran.answer(node)
     if keep := getattr(bed.agents[node], "keep_unsynced", None):
         await keep()  # what was damaged is no longer what a sync has to cover
     return answer

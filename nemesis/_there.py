@@ -4,7 +4,6 @@ They lie beside the agent's, where the node has our packages: `clusters/hosts/_w
 `_limits.py`. In a simulated world nothing is executed, but it is known what they would do.
 """
 
-import json
 from typing import Any
 
 from harness.contracts import Bed
@@ -23,4 +22,4 @@ async def there(bed: Bed, node: str, program: str, *words: object) -> Any:
     if ran.code != 0:
         lines = ran.err.strip().splitlines()
         raise BedFailed(f"{node}: {lines[-1] if lines else f'exit code {ran.code}'}")
-    return json.loads(ran.out)
+    return ran.answer(node)

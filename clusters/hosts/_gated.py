@@ -131,7 +131,7 @@ class GatedAgent:
         if ran.code:
             said = ran.err.strip().splitlines() or [f"exit code {ran.code}"]
             raise BedFailed(f"{self._node}: its disk could not be tried: {said[-1]}")
-        told = json.loads(ran.out)
+        told = ran.answer(self._node)
         return DiskSeen(told["write"], told["sync"], told["sync_s"] if told["sync_s"] >= 0 else inf)
 
     def _heard(self, line: str) -> None:
