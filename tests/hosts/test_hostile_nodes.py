@@ -210,6 +210,7 @@ def test_rows_that_are_none_are_refused(tmp_path: Path) -> None:
             failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             crew = crew_of(tmp_path / str(id(portion)), failed)
             crew._heard(json.dumps(portion))
+            assert failed.done(), portion["rows"]
             with pytest.raises(BedFailed, match="makes no sense"):
                 await failed
 
