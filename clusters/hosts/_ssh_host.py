@@ -39,7 +39,7 @@ MAX_SWEEPS = 64
 MAX_GREETING_BYTES = 1 << 20
 COUNTED = {"agents": "agent", "processes": "process", "rules": "link rule", "folder": "folder"}
 GZIP = b"\x1f\x8b\x08"  # how what was packed begins
-WAYS = ("-S", "-s", "-E")  # the host's Python: its standard library, and nothing of its users'
+WAYS = ("-I", "-S")  # the host's Python: its standard library, and nothing of its users'
 
 
 class Stuck(BedFailed):
