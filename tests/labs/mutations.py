@@ -19,6 +19,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -59,7 +60,7 @@ from harness.trial import Trial
 from nemesis import load
 from nemesis._ledger import ledger_damage, open_entries
 
-HANGS_S = 20
+HANGS_S = 20  # of CPU
 SPACE = 3 << 30
 MAX_BYTES = 100_000
 SHAPE = LogShape(0, 4096, EpochTable(((1, 0), (2, 100))))
@@ -430,6 +431,7 @@ def carried(kind: str, first: int, count: int) -> Tally:
 def _chunk(kind: str, first: int, count: int) -> tuple[int, Tally]:
     """How many were decoded before the end, and what became of them."""
     _sound(kind)
+    _warm(kind)
     shared = mmap.mmap(-1, 8)
     ours, theirs = os.pipe()
     child = os.fork()
@@ -461,15 +463,25 @@ def _chunk(kind: str, first: int, count: int) -> tuple[int, Tally]:
     return max(done, count), tally
 
 
+@cache
+def _warm(kind: str) -> None:
+    """Decode sound inputs, so that each process has imported what it needs."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, suppress(*BROKEN):
+        for number, (name, data) in enumerate(_sound(kind)):
+            path = Path(folder, str(number))
+            path.write_bytes(data)
+            KINDS[kind].decode(name, path)
+
+
 def _decode_all(kind: str, first: int, count: int, shared: mmap.mmap, pipe: io.TextIOBase) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (SPACE, SPACE))
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     read = refused = 0
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         path = Path(folder, "input")
         for number in range(first, first + count):
             shared[:8] = struct.pack("<q", number)
-            signal.alarm(HANGS_S)
+            signal.setitimer(signal.ITIMER_PROF, HANGS_S)
             name, data = drawn(kind, number)
             path.write_bytes(data)
             began_s = time.process_time()
@@ -485,7 +497,7 @@ def _decode_all(kind: str, first: int, count: int, shared: mmap.mmap, pipe: io.T
                 print(json.dumps(["escaped", number, f"{words} at {at}"]), file=pipe)
             if (took_s := time.process_time() - began_s) > 1:
                 print(json.dumps(["slow", number, round(took_s, 1)]), file=pipe)
-    signal.alarm(0)
+    signal.setitimer(signal.ITIMER_PROF, 0)
     print(json.dumps(["done", first + count - 1, [read, refused]]), file=pipe, flush=True)
 
 
