@@ -59,6 +59,7 @@ def whole(path: Path, slips: Slips) -> bytes:
 
 def blocks(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[bytes]:
     """The unpacked bytes of a file. BadRequest when it can not be read, or holds nothing."""
+    refuse_pipe(path)
     try:
         with path.open("rb") as file:
             head = file.read(2)
@@ -73,6 +74,12 @@ def blocks(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[bytes]
     if not found:
         why = f"cannot be unpacked: {slips.first[0]}" if slips else "is empty"
         raise BadRequest(f"{path} {why}: there is no history in it")
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raises BadRequest if it is neither a file nor a folder: a pipe or a device has no end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise BadRequest(f"{path} cannot be read: it is not a regular file; write it to one")
 
 
 def _utf8(raw: Iterator[bytes]) -> Iterator[bytes]:

@@ -15,13 +15,14 @@ from harness.errors import BadRequest
 from harness.history import is_text, size_of
 from harness.importers._cells import KNOWN
 from harness.importers._recording import Recording, Slips
-from harness.importers._source import most_bytes, too_large
+from harness.importers._source import most_bytes, refuse_pipe, too_large
 from harness.importers._table import recording
 
 CELL_BYTES = 8
 
 
 def read(path: Path) -> Recording:
+    refuse_pipe(path)
     try:
         with pq.ParquetFile(path) as file:
             fields = [field for field in file.schema_arrow if field.name in KNOWN]
