@@ -100,6 +100,7 @@ def test_the_users_own_options_come_first(tmp_path: Path, monkeypatch: pytest.Mo
         "spark.driver.bindAddress": "10.9.9.9",
         "spark.executor.memory": "600m",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executorEnv.PYTHONSAFEPATH": "1",  # workers import nothing of their folder
     }
 
 
