@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from harness.contracts import CLIENT
+from harness.errors import Unfetched
 from harness.intervals import FaultInterval, fault_intervals
 from harness.journal import (
     UNREADABLE,
@@ -133,13 +134,16 @@ class History:
         parts = every if table in LARGE else self._small(table, self.cut)
         return pa.Table.from_batches(parts, TABLES[table])
 
-    def _small(self, table: str, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
-        """The batches of a small table. What exceeds its limits is left out, and is `damage`."""
+    def _small(
+        self, table: str, damage: list[Damage], afar: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches of a small table. What exceeds its limits is left out, and is `damage`.
+        `afar`: files in storage are not kept."""
         size = np.zeros(3, np.int64)
         for path in self.files(table):
             rows = 0
             try:
-                for batch in batches(path, shared=True):
+                for batch in batches(path, afar=afar, shared=True):
                     size += size_of(batch)
                     if (size > (MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS)).any():
                         damage.append(Damage(path, rows, _too_large(table)))
@@ -147,6 +151,8 @@ class History:
                     yield from pa.table(batch).cast(TABLES[table]).to_batches()
                     rows += batch.num_rows
             except UNREADABLE as e:
+                if afar and isinstance(path, Stored):  # that storage is silent is no damage
+                    raise Unfetched(f"{path.name} cannot be read in storage: {e}") from e
                 damage.append(Damage(path, rows, torn(e)))
 
     @cached_property
@@ -263,7 +269,7 @@ class History:
                 elif path.suffix == ".parquet" and announced is not None and rows < announced:
                     damage.append(Damage(path, rows, f"its writer counted {announced} rows"))
             if table not in LARGE:
-                deque(self._small(table, damage), maxlen=0)
+                deque(self._small(table, damage, afar=True), maxlen=0)
         return counts, damage
 
     def _announced(self, table: str) -> Mapping[str, int]:
