@@ -336,7 +336,7 @@ class Laws:
             local: EpochTable, local_end: int, remote: EpochTable, remote_end: int
         ) -> int:
             point = decide(local, local_end, remote, remote_end)
-            self._keeps_confirmed(life, of, point, local_end)
+            self._keeps_confirmed(life, of, max(0, point), local_end)  # -1: they share nothing
             self._cuts(life, of, min(point, local_end), remote_end)
             return point
 

@@ -225,6 +225,16 @@ def test_a_handshake_that_would_cut_what_was_confirmed(laws: Laws) -> None:
     assert laws.looked[Law.CUT_TOO_LOW] == 4
 
 
+def test_a_log_that_shares_nothing_is_cut_whole_where_nothing_was_confirmed(laws: Laws) -> None:
+    """Such a log is not below a confirm offset of 0, but below every other one."""
+    for confirmed, broken in ((0, 0), (70, 1)):
+        told(laws, "broker-2", "recover", min=0, max=120, confirm=confirmed)
+        rules = replace(RULES, find_consistent_point=constant(-1))
+        decide = laws.rules("broker-2", 2, rules).find_consistent_point
+        assert decide(EpochTable(), 120, EpochTable(), 200) == -1
+        assert len(laws.broken) == broken
+
+
 def constant(point: int) -> Callable[[EpochTable, int, EpochTable, int], int]:
     return lambda local, local_end, remote, remote_end: point
 
