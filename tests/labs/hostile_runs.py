@@ -210,7 +210,7 @@ def _bombs(path: Path, schema: pa.Schema) -> None:
     if not texts:
         rows = (1 << 20) + 1
     columns = [
-        pa.array([text] * rows if pa.types.is_string(f.type) else [1] * rows, f.type)
+        pa.repeat(pa.scalar(text if pa.types.is_string(f.type) else 1, f.type), rows)
         if not f.nullable or pa.types.is_string(f.type)
         else pa.nulls(rows, f.type)
         for f in schema

@@ -25,7 +25,7 @@ from site_lab import get
 from harness.sayable import UNSAYABLE
 from harness.simulation import simulated
 
-pytestmark = pytest.mark.bed  # it looks at how much memory processes take
+pytestmark = [pytest.mark.bed, pytest.mark.timeout(1800)]  # it measures memory of processes
 
 CODES = {0, 1, 2, 254, 255}
 MAX_KB = 1_500_000
@@ -61,7 +61,7 @@ class Stage:
     def run(self, folder: Path, *words: str) -> "subprocess.CompletedProcess[bytes]":
         """Start the console script in this folder; it harms nothing."""
         before, figure = self._state(), self.path / "maxrss"
-        argv = [sys.executable, "-c", MEASURED, figure, SCRIPT, *words]
+        argv = [sys.executable, "-P", "-c", MEASURED, figure, SCRIPT, *words]
         done = subprocess.run(
             argv, cwd=folder, env=self.environment, capture_output=True, timeout=WITHIN_S
         )
@@ -141,7 +141,7 @@ def test_a_site_over_all_of_them(stage: Stage) -> None:
         for name, keep in ((kind, ()), (f"{kind}-rest", KEPT)):
             hostile_runs.made(stage.base, stage.path / "runs" / name, stage.outside, kind, keep)
     before, figure = stage._state(), stage.path / "maxrss"
-    argv = [sys.executable, "-c", MEASURED, figure, SCRIPT, "serve", "runs", "--port", "0"]
+    argv = [sys.executable, "-P", "-c", MEASURED, figure, SCRIPT, "serve", "runs", "--port", "0"]
     server = subprocess.Popen(
         argv, cwd=stage.path, env=stage.environment, stdout=subprocess.PIPE, start_new_session=True
     )
