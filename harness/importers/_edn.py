@@ -295,7 +295,7 @@ def _number(token: str, at: int) -> int | float | Fraction | Decimal:
         raise Malformed(at, f"a number of {len(token):,} characters")
     if _INTEGER.match(token) and token.lstrip("+-")[0] != "0":
         return int(token)
-    if token.strip("+-0") == "" or _LONG.match(token):
+    if re.fullmatch(r"[+-]?0+", token) or _LONG.match(token):
         return int(token.removesuffix("N"))
     if based := _BASED.match(token):
         sign, hexadecimal, base, digits, octal = based.groups()

@@ -29,8 +29,8 @@ def is_json(data: bytes) -> bool:
     rest = text[found.end() :].lstrip()
     try:
         json.JSONDecoder().raw_decode(rest)
-    except json.JSONDecodeError as e:
-        return e.pos > 0
+    except ValueError as e:  # of too many digits has no place
+        return getattr(e, "pos", 1) > 0
     return True
 
 
@@ -48,8 +48,8 @@ def items(data: bytes, slips: Slips) -> Iterator[tuple[int, Any]]:
         line, seen = line + text.count("\n", seen, at), at
         try:
             found, at = decoder.raw_decode(text, at)
-        except (json.JSONDecodeError, RecursionError) as e:
-            what = f"not JSON: {getattr(e, 'msg', 'nested too deep')}"
+        except (ValueError, RecursionError) as e:
+            what = f"not JSON: {getattr(e, 'msg', 'nested too deep, or a number too long')}"
             slips.add(Slip("NOT_JSON", line, what, gap=True))
             following = text.find("\n", at)
             at = len(text) if following < 0 else following
