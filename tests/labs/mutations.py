@@ -61,7 +61,7 @@ from nemesis import load
 from nemesis._ledger import ledger_damage, open_entries
 
 HANGS_S = 20  # of CPU
-SPACE = 3 << 30
+SPACE = 3 << 30  # beside what the process has mapped before
 MAX_BYTES = 100_000
 SHAPE = LogShape(0, 4096, EpochTable(((1, 0), (2, 100))))
 WORDS = {
@@ -474,7 +474,9 @@ def _warm(kind: str) -> None:
 
 
 def _decode_all(kind: str, first: int, count: int, shared: mmap.mmap, pipe: io.TextIOBase) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (SPACE, SPACE))
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    space = pages * resource.getpagesize() + SPACE
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     read = refused = 0
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
