@@ -28,6 +28,7 @@ def read(path: Path) -> Recording:
             fields = [field for field in file.schema_arrow if field.name in KNOWN]
             _refuse_large(path, file.metadata, fields)
             table = file.read([field.name for field in fields])
+            table.validate(full=True)  # texts are UTF-8
     except (pa.ArrowException, OSError, MemoryError, ValueError) as e:
         why = (str(e).splitlines() or [type(e).__name__])[0]
         raise BadRequest(f"{path} cannot be read as Parquet: {why}") from e
