@@ -16,6 +16,7 @@ import argparse
 import ast
 import hashlib
 import re
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -33,7 +34,7 @@ PLUGIN_FOLDERS = {
 }  # fmt: skip
 SMALL_LINES = 100
 BANNED = re.compile(r"\b(nobody|somebody|whoever|told|anew|by lot|for ever)\b", re.IGNORECASE)
-LOSING = "suites/plans/isolate-then-kill.toml", "unsafe-default"  # a plan, a profile
+LOSING = ("--hosts", "simulated", "--profile", "unsafe-default", "--plan", "isolate-then-kill")
 
 
 def sources(*folders: str) -> list[Path]:
@@ -109,6 +110,7 @@ def walk(folder: Path) -> list[tuple[str, list[str]]]:
     from harness.rundir import RunDir
 
     run = RunDir.open(folder)
+    check(History.open(run), run.trial(), None)  # what is imported meanwhile is not of the walk
     history = History.open(run)
     first: dict[tuple[str, str], None] = {}
 
@@ -129,15 +131,9 @@ def walk(folder: Path) -> list[tuple[str, list[str]]]:
 
 def losing_run(folder: Path) -> Path:
     """A simulated run that lost acknowledged messages."""
-    from harness.simulation import simulated
-    from harness.swarm import drawn
-    from harness.trial import Trial
-
-    plan, profile = LOSING
-    text = (ROOT / plan).read_text()
-    base = Trial(name="structure", workload="messages", profile=profile, plan=plan)
-    trial, text = drawn(1, base, text)
-    return simulated(trial, text, folder / "run").run.path
+    command = [str(Path(sys.executable).with_name("seatrial")), "run", "messages", "--seed", "1"]
+    subprocess.run([*command, *LOSING, "--no-report", "--quiet", "--runs", str(folder)], cwd=ROOT)
+    return (folder / "latest").resolve()
 
 
 def verdicts(seeds: int) -> Iterator[str]:
