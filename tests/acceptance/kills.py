@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "labs"))
+
 import docker_lab
 import leftovers
 import sailing
