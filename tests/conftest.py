@@ -5,8 +5,9 @@ able to run them all.
 """
 
 import os
+import resource
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,3 +94,11 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if report.skipped and os.environ.get("CI"):
         report.outcome = "failed"
         report.longrepr = f"skipped, and CI allows no skips: {report.longrepr}"
+
+
+@pytest.fixture(autouse=True)
+def own_memory_limit() -> Iterator[None]:
+    """A command that limits its memory in the tests' process limits that one test."""
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    yield
+    resource.setrlimit(resource.RLIMIT_DATA, limits)

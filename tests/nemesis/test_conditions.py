@@ -290,7 +290,7 @@ def test_without_its_event_a_fault_does_not_happen(world: Any, tmp_path: Path) -
     row = world.last(0)
     assert (row["state"], row["begin"], row["applied"]) == ("failed", 6 * S, None)
     assert json.loads(row["observation"]) == {
-        "error": "no node told of the event cutting within 5 s"
+        "error": "no node reported the event cutting within 5 s"
     }
     assert row["heal"] == row["healed"] == 6 * S, "there is nothing to wait for"
     assert world.last(1)["state"] == "installed"

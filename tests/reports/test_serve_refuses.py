@@ -225,7 +225,7 @@ def test_the_command(runs: Path, tmp_path: Path) -> None:
             found = re.search(r"http://127\.0\.0\.1:(\d+)/", line)
             assert found
             assert status(get(int(found[1]), "/runs.json")) == 200
-            assert refused(script, runs, "--port", found[1]).startswith("seatrial: nobody can")
+            assert refused(script, runs, "--port", found[1]).startswith("seatrial: cannot listen")
             assert refused(script, tmp_path / "nowhere").startswith("seatrial: there is no folder")
             process.send_signal(signal.SIGINT)
             assert process.wait(site_lab.WITHIN_S) == 0

@@ -58,7 +58,7 @@ def test_a_verdict_of_wrong_types_says_what_to_do(
         terminal.render,
         explained,
     ):
-        with pytest.raises(BadRequest, match=r"no verdict.*seatrial check"):
+        with pytest.raises(BadRequest, match=r"not a verdict.*seatrial check"):
             render(run)
     row = read_row(run.path)
     assert row.state == UNJUDGED
