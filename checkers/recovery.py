@@ -376,7 +376,7 @@ def _crashes(outline: Outline) -> Iterator[Finding]:
 
 
 def _set_of(node: str, outline: Outline) -> str:
-    """Return the broker set of a node; empty where it is in none, or none is told."""
+    """Return the broker set of a node; empty if it is in none, or none is known."""
     return next((name for name, of in outline.dealt.items() if node in of.nodes), "")
 
 

@@ -1,7 +1,7 @@
 """`seatrial`: the console script's door.
 
 It imports nothing of ours: what takes time to import, a Ctrl-C may interrupt, and that is an ending
-like any other (`harness.endings`). One that comes when all is said changes nothing any more.
+like any other (`harness.endings`). One that comes after the last output changes nothing.
 """
 
 import os

@@ -6,7 +6,7 @@ their module: it undoes the faults, removes whatever the run made, and gives the
 found. Hosts that die with their run (local: the kernel takes their namespaces away) have nothing
 left, and their entries are only closed.
 
-A run's folder may come from somebody else, so it does not say where to heal: SSH hosts come from
+A run's folder may come from another person, so it does not say where to heal: SSH hosts come from
 the registry of this user, containers from labels that name this machine and the run's folder.
 
 A run that ended by itself has taken everything down, so its hosts are asked again only when it is

@@ -1,7 +1,7 @@
 """Folders of the user who runs Seatrial: cache and state, and a key that proves who wrote a file.
 
 State that commands act upon later (which hosts a run has taken) must come from this user: a run's
-folder may have been sent by somebody else. So it is kept outside run folders, in
+folder may have been sent by another person. So it is kept outside run folders, in
 
     $XDG_STATE_HOME/seatrial  (~/.local/state/seatrial)    mode 0700
       key                     32 random bytes, mode 0600, made when it is first needed

@@ -163,7 +163,7 @@ class Agent:
             await self.links.remove()
 
     async def do_hello(self, secret: str = "") -> Json:
-        """`secret`: of the run; datagrams without it are nobody's probes."""
+        """`secret`: of the run; datagrams without it are ignored."""
         self.probes.secret = secret.encode()
         return {
             "pid": os.getpid(),

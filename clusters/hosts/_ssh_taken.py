@@ -1,7 +1,7 @@
 """Which hosts a run has taken: a registry of this user's, written before the first is touched.
 
 Whoever cleans up after a run that was killed needs to know where it was, even when the inventory
-has changed since. A run's folder may have been sent by somebody else, so nothing of this is kept
+has changed since. A run's folder may have been sent by another person, so nothing of this is kept
 there: hosts, folders, keys and interpreters come from the user's state folder, signed with the
 user's key (`harness.user_folders`), one file a run. A host that holds nothing of the run any more
 is crossed out; with the last one the file goes, and then there is nothing to heal.

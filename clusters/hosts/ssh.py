@@ -62,7 +62,7 @@ def hosts(trial: Trial, folder: Path) -> "SshHosts":
 
 def heal(run: RunDir, entries: Sequence[Any]) -> list[str]:
     """Undo what a run that is over left on its hosts; what that was, in words. The hosts are those
-    of this user's registry: a folder may come from somebody else, and so name any host."""
+    of this user's registry: a folder may come from another person, and so name any host."""
     taken = _ssh_taken.read(run.path)
     if entries and not taken:
         raise BadRequest(

@@ -16,8 +16,8 @@ def command(folder: Path | None, every: bool, runs: Path) -> int:
     """Undo the faults that the run in DIR (default: the newest) injected and did not undo, and
     remove what it left on its hosts.
 
-    The SSH hosts come from a registry of yours, never from DIR, which somebody may have sent: heal
-    a run as the user and on the machine that started it.
+    The SSH hosts come from a registry of yours, never from DIR, which another person may have
+    sent: heal a run as the user and on the machine that started it.
     """
     from harness.healing import heal
 

@@ -27,9 +27,10 @@ def command(
     Times, kinds and selectors are the saved ones; `master` is the master at that time. On
     simulated hosts it is the same run, event by event.
 
-    A run that somebody sent is not trusted to choose hosts: its inventory and other options of
-    docker and SSH hosts are refused, unless you name them with --bed or add --trust-run. An
-    inventory decides which machines are reached with your keys, and what runs there as root.
+    A run that another person sent is not trusted to choose hosts: its inventory and other
+    options of docker and SSH hosts are refused, unless you name them with --bed or add
+    --trust-run. An inventory decides which machines are reached with your keys, and what
+    runs there as root.
     """
     from harness.openable import stored_run
     from harness.session import Shown, Trusted, replay

@@ -1,7 +1,7 @@
 """A history file as pieces of whole lines, plain or gzipped, with what is broken about it.
 
-Compression is told by the file's first bytes, not by its name. UTF-16 with a byte order mark, as
-PowerShell writes it, is converted to UTF-8. A gzip file that breaks off gives
+Compression is recognized by the file's first bytes, not by its name. UTF-16 with a byte order
+mark, as PowerShell writes it, is converted to UTF-8. A gzip file that breaks off gives
 what can be unpacked, and a slip.
 """
 

@@ -1,4 +1,4 @@
-"""Runs that somebody sent: `heal`, `replay`, `shrink` and `cluster` act on nothing that their
+"""Runs that another person sent: `heal`, `replay`, `shrink` and `cluster` act on nothing that their
 folders say of hosts, keys, interpreters or files, unless the user names it."""
 
 import json
@@ -45,7 +45,7 @@ class Anybody(paramiko.ServerInterface):
 
 
 class Stranger:
-    """A host of whoever sent the run. `came`: how often somebody connected to it."""
+    """A host of the sender of the run. `came`: how many connections it got."""
 
     def __init__(self) -> None:
         self.came = 0
@@ -258,7 +258,7 @@ def test_hosts_that_a_stored_run_names_are_refused(
     trial: dict[str, Any],
     says: str,
 ) -> None:
-    """Exit code 254, what to name instead, and nobody is connected to."""
+    """Exit code 254, what to name instead, and no connection is made."""
     run = sent(tmp_path, stranger, **trial)
     done = seatrial(command, str(run.path))
     assert done.returncode == 254, done.stderr

@@ -53,7 +53,7 @@ def test_a_claim_leaves_nothing_but_the_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_others_may_write_to_holds_no_run(tmp_path: Path) -> None:
-    """Somebody could put a folder of his own in its place; with the sticky bit, nobody can."""
+    """Another user could replace the folder; with the sticky bit, none can."""
     tmp_path.chmod(0o777)
     with pytest.raises(SystemExit, match="other users may replace folders in"):
         _errands._claim(str(tmp_path / "seatrial-it"), OWNER)
@@ -87,7 +87,7 @@ def linked_owner(folder: Path) -> None:
 def test_what_root_did_not_make_for_a_run_is_none(
     tmp_path: Path, change: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is neither listed nor removed, whoever asks for that."""
+    """It is neither listed nor removed, for any order."""
     monkeypatch.setattr(_errands, "_remove_rules", lambda: 0)
     folder = tmp_path / "seatrial-it"
     assert _errands._claim(str(folder), OWNER)
@@ -177,7 +177,7 @@ class Iptables:
 def test_the_end_of_a_run_tells_of_rules_that_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None are left, or they are another run's, or it is said that they may be left."""
+    """None are left, or they are another run's, or the answer says that some may be left."""
     monkeypatch.setattr(_errands, "LOCK", str(tmp_path / "lock"))
     none = str(tmp_path / "seatrial-none")
     monkeypatch.setattr(_errands, "_iptables", Iptables(stubborn=False))

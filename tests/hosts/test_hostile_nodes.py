@@ -93,7 +93,7 @@ def test_a_strangers_datagram_is_not_counted() -> None:
 
 
 def test_malformed_lines_of_an_agent_end_in_a_sentence() -> None:
-    """No exception comes out of the stream; who waits for an answer is told why there is none."""
+    """No exception comes out of the stream; each waiting call gets the reason."""
 
     async def scene() -> set[str]:
         dice, ends = random.Random(4), set()
@@ -234,7 +234,7 @@ def tar_of(*members: tuple[str, int]) -> io.BytesIO:
 def test_files_of_a_hostile_node_stay_below_its_folder_and_have_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Names that lead out are left away; what is too much is said, and not written."""
+    """Names that lead out are omitted; what exceeds the limit is reported and not written."""
     into = tmp_path / "nodes" / "a"
     members = [("../../out", 1), ("/../out", 1), ("x\0y", 1), ("good", 5), ("bomb", 1 << 40)]
     left_out = _homecoming.unpack(tar_of(*members), into)

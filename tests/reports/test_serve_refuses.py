@@ -234,7 +234,7 @@ def test_the_command(runs: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_with_a_token(runs: Path) -> None:
-    """The printed address has it, is new each time, and nothing else is said of other users."""
+    """The printed address has it, is new each time; other users are not mentioned."""
     script, tokens = Path(sys.executable).with_name("seatrial"), set()
     for _ in range(2):
         command = [script, "serve", runs, "--port", "0", "--token"]

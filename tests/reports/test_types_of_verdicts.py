@@ -118,7 +118,7 @@ def test_a_night_nested_too_deep_breaks_no_page(tmp_path: Path) -> None:
 def test_a_link_in_a_run_is_replaced_and_never_written_through(
     written: Written, tmp_path: Path
 ) -> None:
-    """A run that somebody sent does not choose which of the reader's files is overwritten."""
+    """A run that another person sent does not choose which of the reader's files is overwritten."""
     outside = tmp_path / "mine"
     outside.write_text("mine")
     run = written()

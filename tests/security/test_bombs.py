@@ -48,7 +48,6 @@ import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]), int(sys.argv[2])))
 from harness import registry
-from harness import registry
 from harness.errors import BadRequest
 try:
     registry.load("importer", sys.argv[3])(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""A run folder in which every file was replaced by hostile content harms nobody.
+"""A run folder in which every file was replaced by hostile content does no harm.
 
 Every command that takes a run is started on it as a user would start it. It ends with one of our
 exit codes and a sentence; nothing outside the folder is written, nothing in it is executed, what is
