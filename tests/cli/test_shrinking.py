@@ -93,7 +93,7 @@ def test_a_stopped_search_keeps_the_best_so_far(
 ) -> None:
     """Ctrl-C, SIGTERM or a closed terminal, once the run is known to fail: what there is becomes
     the run."""
-    with closing(sailing.Sailing("shrink", sunk.path, runs=tmp_path)) as command:
+    with closing(sailing.Sailing("shrink", sunk.path, "--jobs", 1, runs=tmp_path)) as command:
         command.until("LOST_ACKED: 5 faults")
         for number in requests:
             command.signal(number)
