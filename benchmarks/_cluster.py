@@ -19,7 +19,7 @@ from typing import Any
 from clusters.flotilla.client import Client, Outcome, Result, Settings
 from clusters.flotilla.client.admin import Admin
 from clusters.flotilla.client.calls import ERRORS
-from clusters.hosts.local import LocalHosts
+from clusters.hosts.local.hosts import LocalHosts
 from clusters.systems._flotilla_layout import CONTROLLER, NAMESERVER, address
 from clusters.systems._flotilla_profiles import settings
 from clusters.systems.flotilla import Flotilla

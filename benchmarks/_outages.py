@@ -21,10 +21,11 @@ from typing import Any, NamedTuple, Self
 from _figures import quantile
 
 from clusters.systems._flotilla_profiles import settings
-from harness import launch, registry
-from harness.history import History
-from harness.rundir import RunDir
-from harness.simulation import simulated
+from harness import registry
+from harness.campaign.simulation import simulated
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.run import launch
 from harness.trial import Trial
 
 KILL, PAUSE, PARTITION = "kill", "pause", "partition"

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.journal import read_stream
+from harness.history.journal import read_stream
+from harness.history.rundir import RunDir
 from harness.operation import F, Type
-from harness.rundir import RunDir
 
 Column = Any  # of numpy
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from checkers._compiled import kernel
 from checkers._linear.batch import ABSENT
 from checkers._linear.pairing import Columns
+from checkers._spark.compiled import kernel
 from harness.operation import F, Type
 
 GET, PUT, CAS = int(F.GET), int(F.PUT), int(F.CAS)

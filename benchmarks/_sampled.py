@@ -1,6 +1,6 @@
 """What a run's own processes use while it goes on, by what they are for, looked at through /proc.
 
-*Runner*: `harness.runner` and what it starts. *Agents*: the agent of each node with its tools
+*Runner*: `harness.run.runner` and what it starts. *Agents*: the agent of each node with its tools
 (`iptables`, what changes files, the helper that holds packets back) and, on ssh hosts, the relay of
 a channel. *Gates*: those between nodes and their disks, which every write passes, fault or none.
 The cluster and its clients, which agents start, belong to nobody.
@@ -25,10 +25,10 @@ from types import TracebackType
 EVERY_S = 0.1  # a look takes some milliseconds of a processor
 RUNNER, AGENTS, GATES, CLUSTER = "runner", "agents", "gates", "cluster"
 OURS = (RUNNER, AGENTS, GATES)
-PROGRAM = "harness.runner"
+PROGRAM = "harness.run.runner"
 AGENT = tuple(f"clusters/hosts/_agent{more}.py" for more in ("", "_daemon", "_relay"))
-GATE = "clusters/hosts/_gate.py"
-OF_CLUSTER = ("clusters.flotilla", "harness.crew")
+GATE = "clusters/hosts/_faults/syscall_tracer.py"
+OF_CLUSTER = ("clusters.flotilla", "harness.run.client_process")
 PARENT, REAPED, START = 1, slice(13, 15), 19  # of /proc/PID/stat, behind the name
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 STRANGE_AFTER = 20  # looks

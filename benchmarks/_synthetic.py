@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.journal import Journal
+from harness.history.journal import Journal
+from harness.history.rundir import RunDir
+from harness.history.seal import seal
 from harness.operation import SEQUENCE_BITS, F, Type
-from harness.rundir import RunDir
-from harness.sealing import seal
 from harness.trial import Trial
 
 CREWS, QUEUES, PRODUCERS = 2, 4, 4

@@ -17,11 +17,11 @@ from typing import Any
 
 from _synthetic import write_run
 
-from harness import java
 from harness.errors import EXIT_VALID
-from harness.judge import judge
-from harness.rundir import RunDir
-from harness.spark import Engine, make_archive
+from harness.history.rundir import RunDir
+from harness.judge.judge import judge
+from harness.spark import java
+from harness.spark.session import Engine, make_archive
 
 SMALL_MESSAGES = 2_500  # 10,000 events
 COLD_WITHIN_S, WARM_WITHIN_S = 4.0, 2.0

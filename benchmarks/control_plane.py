@@ -31,8 +31,8 @@ from statistics import median
 from _figures import quantile, table
 from _recorded import Sends, faults, sends
 
-from harness import launch
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
+from harness.run import launch
 from harness.trial import Trial
 
 WITHIN = 0.10  # of fault-free

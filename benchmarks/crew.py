@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts import Batch
-from harness.crew import Crew, Log
-from harness.journal import Journal, rows_of
+from harness.history.journal import Journal, rows_of
+from harness.history.row_receiver import RowIntake
+from harness.history.row_stream import RowStream, integers, texts
 from harness.operation import Completion, Type
-from harness.row_intake import RowIntake
-from harness.row_stream import RowStream, integers, texts
+from harness.run.client_process import Crew, Log
 from harness.trial import Trial
 from harness.workloads.messages import workload
 

@@ -38,8 +38,10 @@ from _figures import table
 from _recorded import faults, rows
 from _sampled import OURS, Sampled, Used
 
-from harness import launch, registry, verifying
-from harness.options import toml_value
+from harness import registry
+from harness.cli.options import toml_value
+from harness.run import launch
+from harness.selftest import faults as verifying
 from harness.trial import Trial
 
 ROUNDS = 3

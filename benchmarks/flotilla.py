@@ -11,10 +11,10 @@ from collections import Counter
 from pathlib import Path
 from statistics import median
 
-from harness import launch
-from harness.journal import read_stream
+from harness.history.journal import read_stream
+from harness.history.rundir import RunDir
 from harness.operation import F, Type
-from harness.rundir import RunDir
+from harness.run import launch
 from harness.trial import Trial
 
 WANTED_PER_S = 5_000

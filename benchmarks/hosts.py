@@ -17,10 +17,10 @@ from statistics import median
 
 from _recorded import rows
 
-from harness import launch
+from harness.cli.options import toml_value
+from harness.history.rundir import RunDir
 from harness.operation import F, Type
-from harness.options import toml_value
-from harness.rundir import RunDir
+from harness.run import launch
 from harness.trial import Trial
 
 TURNS = 8

@@ -20,9 +20,10 @@ from pathlib import Path
 
 from _used import Peak
 
-from harness.importers import _folder, jepsen_kafka
-from harness.judge import judge
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
+from harness.importers import jepsen_kafka
+from harness.importers._recording import run_folder as _folder
+from harness.judge.judge import judge
 
 PROCESSES, ACTIVE_KEYS, WRITES_OF_A_KEY, MOST_POLLED = 20, 12, 1024, 32
 SHARES = 5  # each process reads the keys of one share

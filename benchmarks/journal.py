@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.journal import BATCH_ROWS, Journal, read_stream
+from harness.history.journal import BATCH_ROWS, Journal, read_stream
+from harness.history.schema import OPS
 from harness.operation import NONE
-from harness.schema import OPS
 
 EVENTS = BATCH_ROWS * 60
 WANTED_PER_S = 1_000_000

@@ -32,9 +32,9 @@ from _figures import needs, table
 from _synthetic import write_run
 from _used import used
 
-from harness.judge import judge
-from harness.rundir import RunDir
-from harness.spark import Engine
+from harness.history.rundir import RunDir
+from harness.judge.judge import judge
+from harness.spark.session import Engine
 
 CHECKERS = ("loss", "phantom", "duplicates", "order", "linearizable", "offsets")
 EACH, TIMES, CORES = 16, 5, 2

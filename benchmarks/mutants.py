@@ -23,15 +23,15 @@ from typing import Any
 from checkers.invariants import MEANING
 from clusters.flotilla_mutants import MUTANTS
 from harness import registry
-from harness.campaign import Campaign, Course, conduct
-from harness.commands.simulate import DURATION_S
+from harness.campaign.run import Campaign, Course, conduct
+from harness.campaign.tally import Row, Tally
+from harness.cli.commands.simulate import DURATION_S
+from harness.cli.options import request
 from harness.contracts import PlannedFault
-from harness.options import request
+from harness.history.rundir import RunDir
 from harness.plans import told
-from harness.rundir import RunDir
-from harness.selftest import STORIES
-from harness.shrinking import Patience, Progress, failing, searched
-from harness.tally import Row, Tally
+from harness.selftest.mutants import STORIES
+from harness.shrink.simulated import Patience, Progress, failing, searched
 
 QUICK = ("no-fsync", "double-vote", "no-truncation")
 SEEDS = range(1, 10_001)

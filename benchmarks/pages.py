@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from harness.journal import Journal
+from harness.history.journal import Journal
+from harness.history.rundir import RunDir
+from harness.history.schema import FAULTS
+from harness.history.seal import seal
+from harness.judge.verdict import Judgement, Verdict
 from harness.operation import F, Type
-from harness.rundir import RunDir
-from harness.schema import FAULTS
-from harness.sealing import seal
 from harness.trial import Trial
-from harness.verdict import Judgement, Verdict
 from reports import page
 
 CREWS, QUEUES, CHUNK = 2, 8, 500_000

@@ -15,7 +15,7 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from clusters.hosts import local
+from clusters.hosts.local import hosts as local
 from harness.contracts import Bed, Node, PlannedFault, Standing
 from harness.trial import Trial
 from nemesis import carry_out

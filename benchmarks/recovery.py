@@ -45,7 +45,7 @@ from _outages import (
     measure,
 )
 
-from harness.live import Live
+from harness.cli.live_view import Live
 
 RESULTS = Path("runs/recovery.json")
 INTERVALS_S = (1.0, 3.0, 10.0, 30.0)

@@ -18,10 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import harness
-from harness.campaign import OneSeed
-from harness.simulation import simulated
-from harness.swarm import drawn
-from harness.tally import Tally
+from harness.campaign.run import OneSeed
+from harness.campaign.simulation import simulated
+from harness.campaign.swarm import drawn
+from harness.campaign.tally import Tally
 from harness.trial import Trial
 
 ROOT = Path(harness.__file__).parents[1]
@@ -46,8 +46,8 @@ LAYERS = {  # the first that a file's path begins with
     "clusters/systems": "the driver of Flotilla",
     "nemesis": "nemesis",
     "checkers": "checkers",
-    "harness/journal.py": "history",
-    "harness/history.py": "history",
+    "harness/history/journal.py": "history",
+    "harness/history/reader.py": "history",
     "harness": "harness: crew, workload, recorder",
 }
 OTHER = "Python: asyncio, JSON, Arrow ..."

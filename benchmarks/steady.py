@@ -15,8 +15,8 @@ from pathlib import Path
 
 from _recorded import faults
 
-from harness import launch
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
+from harness.run import launch
 from harness.trial import Trial
 
 TRIAL = Trial(

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("harness", "nemesis", "checkers", "clusters", "reports")
 PLUGIN_FOLDERS = {
     "nemesis", "checkers", "reports", "clusters/systems", "clusters/hosts",
-    "harness/workloads", "harness/importers", "harness/cli/commands", "harness/commands",
+    "harness/workloads", "harness/importers", "harness/cli/commands",
 }  # fmt: skip
 SMALL_LINES = 100
 BANNED = re.compile(r"\b(nobody|somebody|whoever|told|anew|by lot|for ever)\b", re.IGNORECASE)
@@ -57,9 +57,11 @@ def imported(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = path.relative_to(ROOT).parts[: -node.level] if node.level else ()
+            source = ".".join((*package, *((node.module,) if node.module else ())))
+            yield source
+            yield from (f"{source}.{alias.name}" for alias in node.names)
 
 
 def lone(paths: list[Path]) -> list[str]:
@@ -106,8 +108,8 @@ def banned(paths: list[Path]) -> int:
 def walk(folder: Path) -> list[tuple[str, list[str]]]:
     """Each step of the loss check: a module and its functions called for the first time."""
     from checkers.loss import check
-    from harness.history import History
-    from harness.rundir import RunDir
+    from harness.history.reader import History
+    from harness.history.rundir import RunDir
 
     run = RunDir.open(folder)
     check(History.open(run), run.trial(), None)  # what is imported meanwhile is not of the walk
@@ -138,8 +140,8 @@ def losing_run(folder: Path) -> Path:
 
 def verdicts(seeds: int) -> Iterator[str]:
     """A digest of each simulated seed's verdict."""
-    from harness.simulation import simulated
-    from harness.swarm import drawn
+    from harness.campaign.simulation import simulated
+    from harness.campaign.swarm import drawn
     from harness.trial import Trial
 
     with tempfile.TemporaryDirectory() as folder:

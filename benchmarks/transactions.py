@@ -24,13 +24,13 @@ import pyarrow.parquet as pq
 from _used import used
 
 from checkers import transactions
-from harness.history import History
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.history.schema import OPS
+from harness.judge.verdict import Result
 from harness.operation import F, Type
-from harness.rundir import RunDir
-from harness.schema import OPS
-from harness.spark import Engine
+from harness.spark.session import Engine
 from harness.trial import Trial
-from harness.verdict import Result
 
 PROCESSES, WRITERS, KEYS, APPENDS_OF_KEY = 20, 4, 10, 32
 APART_NS = 1_000

@@ -13,17 +13,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkers._changes import Breach, Changes, Did, changes
-from checkers._final import given_up
+from checkers._messages.final_reads import given_up
+from checkers._run.metadata_changes import Breach, Changes, Did, changes
 from checkers.metadata import MEANING as OF_LOCKS
 from checkers.metadata import TWICE, of_lock, stretches
 from harness.contracts import CheckerPlugin
-from harness.history import History
-from harness.intervals import Window, merged, quiet
+from harness.history.faults_and_events import Window, merged, quiet
+from harness.history.notes import FINAL_PHASE
+from harness.history.reader import History
+from harness.judge.verdict import Reason, Result
 from harness.operation import NONE, F, Type
-from harness.remarks import FINAL_PHASE
 from harness.trial import Trial
-from harness.verdict import Reason, Result
 
 WITHOUT = "QUEUE_WITHOUT_OWNER"
 MEANING = {WITHOUT: "{times} a queue of a group had no owner", TWICE: OF_LOCKS[TWICE]}

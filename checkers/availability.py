@@ -22,15 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from checkers._answers import Answers
-from checkers._facts import IN_FAULTS, QUIET, Facts, Outline, facts, full_set_at, latest
-from checkers._timeline import What
+from checkers._run.run_facts import IN_FAULTS, QUIET, Facts, Outline, facts, full_set_at, latest
+from checkers._run.timeline import What
+from checkers._run.timeline_query import Answers
 from harness.contracts import CheckerPlugin
-from harness.history import History
-from harness.intervals import FaultInterval, Window
+from harness.history.faults_and_events import FaultInterval, Window
+from harness.history.reader import History
+from harness.judge.verdict import Result
 from harness.operation import F, Type
 from harness.trial import Trial
-from harness.verdict import Result
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 YEAR_S = 365.25 * 24 * 3600

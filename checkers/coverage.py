@@ -17,14 +17,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkers._facts import Facts, Outline, facts
-from checkers._own_effect import links_of, was_hidden
+from checkers._run.fault_effects import links_of, was_hidden
+from checkers._run.run_facts import Facts, Outline, facts
 from harness.contracts import CheckerPlugin
-from harness.history import History
-from harness.intervals import Event, FaultInterval, Window, in_force, overlap
+from harness.history.faults_and_events import Event, FaultInterval, Window, in_force, overlap
+from harness.history.reader import History
+from harness.judge.verdict import Reason, Result
 from harness.operation import F, Type
 from harness.trial import Trial
-from harness.verdict import Reason, Result
 
 ENOUGH = 0.8  # of the planned faults
 NAMESERVERS_MASTER_ID = 0  # in a route the master is broker 0; controllers use its own id

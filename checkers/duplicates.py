@@ -12,14 +12,14 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from checkers._survey import Survey, survey
-from checkers._witness import Witness, dated, grouped, is_told, rows_of, turn, witness
-from harness.claims import unclaimed_faults
+from checkers._messages.message_census import Survey, survey
+from checkers._messages.witness import Witness, dated, grouped, is_told, rows_of, turn, witness
 from harness.contracts import CheckerPlugin
-from harness.history import History
-from harness.remarks import SELECTIONS
+from harness.history.notes import SELECTIONS
+from harness.history.reader import History
+from harness.judge.claims import unclaimed_faults
+from harness.judge.verdict import Finding, Result
 from harness.trial import Trial
-from harness.verdict import Finding, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

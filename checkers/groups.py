@@ -14,12 +14,12 @@ a change that is missing explains whatever is seen.
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from checkers._changes import DEMAND, Breach, Did, changes, unseen
+from checkers._run.metadata_changes import DEMAND, Breach, Did, changes, unseen
 from harness.contracts import CheckerPlugin
-from harness.history import History
+from harness.history.reader import History
+from harness.judge.verdict import Reason, Result
 from harness.operation import NONE, F, Type
 from harness.trial import Trial
-from harness.verdict import Reason, Result
 
 BACK, UNDONE, LATE = "GROUP_WENT_BACK", "RESET_UNDONE", "LATE_COMMIT_TAKEN"
 MEANING = {

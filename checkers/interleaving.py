@@ -22,9 +22,9 @@ from checkers._cycles.rows import OK
 from checkers._cycles.telling import cycles, layer_of, story_of
 from checkers._cycles.witness import LogStory
 from harness.contracts import CheckerPlugin
-from harness.history import History
+from harness.history.reader import History
+from harness.judge.verdict import Result
 from harness.trial import ISOLATION, Trial
-from harness.verdict import Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from checkers._reigns import set_of_node
+from checkers._run.leader_terms import set_of_node
+from harness.campaign.swarm import HOSTS as OVERSEEN
 from harness.contracts import CheckerPlugin
-from harness.history import History
-from harness.intervals import Event, FaultInterval, events, faults_at
-from harness.swarm import HOSTS as OVERSEEN
+from harness.history.faults_and_events import Event, FaultInterval, events, faults_at
+from harness.history.reader import History
+from harness.judge.verdict import Finding, Reason, Result
 from harness.trial import Trial
-from harness.verdict import Finding, Reason, Result
 
 INTEGRITY = "integrity"
 WATCHED, BROKEN = "laws-watched", "broken-law"

@@ -9,13 +9,13 @@ are judged by `registers` and `objects`.
 
 from typing import TYPE_CHECKING
 
-from checkers._logbook import compared, logbook
-from checkers._survey import SAMPLE, survey
+from checkers._messages.message_census import SAMPLE, survey
+from checkers._messages.queue_log import compared, logbook
 from harness.contracts import CheckerPlugin
-from harness.dealing import sets_of
-from harness.history import History
+from harness.history.reader import History
+from harness.judge.verdict import Finding, Reason, Result
+from harness.run.broker_sets import sets_of
 from harness.trial import Trial
-from harness.verdict import Finding, Reason, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,18 +28,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from checkers._excused import excused, unread_instead
-from checkers._final import given_up
-from checkers._logbook import logbook
-from checkers._messages import MOST_GROUPS
-from checkers._survey import SAMPLE, Survey, survey
-from checkers._witness import Witness, dated, is_told, rows_of, seconds, witness
-from harness.claims import unclaimed_faults
+from checkers._messages.excused_rows import excused, unread_instead
+from checkers._messages.final_reads import given_up
+from checkers._messages.message_census import SAMPLE, Survey, survey
+from checkers._messages.messages import MOST_GROUPS
+from checkers._messages.queue_log import logbook
+from checkers._messages.witness import Witness, dated, is_told, rows_of, seconds, witness
 from harness.contracts import CheckerPlugin
-from harness.history import History
-from harness.remarks import FINAL_PHASE
+from harness.history.notes import FINAL_PHASE
+from harness.history.reader import History
+from harness.judge.claims import unclaimed_faults
+from harness.judge.verdict import Finding, Reason, Result
 from harness.trial import Trial
-from harness.verdict import Finding, Reason, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,16 +16,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from checkers._facts import broker_sets, outline
-from checkers._reigns import Incident, headless, needless, outside, set_of_node, went_back
-from checkers._writers import Writer, writers
+from checkers._run.epoch_writers import Writer, writers
+from checkers._run.leader_terms import Incident, headless, needless, outside, set_of_node, went_back
+from checkers._run.run_facts import broker_sets, outline
 from checkers.invariants import WATCHED
+from harness.campaign.swarm import HOSTS as OVERSEEN
 from harness.contracts import CheckerPlugin
-from harness.history import History
-from harness.intervals import Event, FaultInterval, faults_at
-from harness.swarm import HOSTS as OVERSEEN
+from harness.history.faults_and_events import Event, FaultInterval, faults_at
+from harness.history.reader import History
+from harness.judge.verdict import Finding, Result
 from harness.trial import Trial
-from harness.verdict import Finding, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,12 +14,12 @@ a change that is missing explains whatever is seen.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from checkers._changes import DEMAND, Breach, Did, changes, unseen
+from checkers._run.metadata_changes import DEMAND, Breach, Did, changes, unseen
 from harness.contracts import CheckerPlugin
-from harness.history import History
+from harness.history.reader import History
+from harness.judge.verdict import Reason, Result
 from harness.operation import NONE, F, Type, producer_of, sequence_of
 from harness.trial import Trial
-from harness.verdict import Reason, Result
 
 LOST, RETURNED, TWICE = "METADATA_LOST", "METADATA_RETURNED", "QUEUE_OWNED_TWICE"
 NS_IN_MS = 1_000_000

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 from checkers._linear.gathered import SPAN, Found, gathered
 from checkers._linear.kinds import Kind
 from checkers._linear.wrongs import Code
-from checkers._survey import SAMPLE
+from checkers._messages.message_census import SAMPLE
 from harness.contracts import CheckerPlugin
-from harness.history import History
+from harness.history.reader import History
+from harness.judge.verdict import Finding, Reason, Result
 from harness.trial import Trial
-from harness.verdict import Finding, Reason, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from checkers._copies import Copies, copies
-from checkers._excused import conflict_spans
-from checkers._logbook import Logbook, logbook
-from checkers._survey import MOST_DATED, SAMPLE, Survey, survey
-from checkers._witness import OpRow, dated, grouped, is_told, rows_of, turn, witness
-from harness.claims import unclaimed_faults
+from checkers._messages.excused_rows import conflict_spans
+from checkers._messages.message_census import MOST_DATED, SAMPLE, Survey, survey
+from checkers._messages.queue_log import Logbook, logbook
+from checkers._messages.replica_logs import Copies, copies
+from checkers._messages.witness import OpRow, dated, grouped, is_told, rows_of, turn, witness
 from harness.contracts import CheckerPlugin
-from harness.history import History
+from harness.history.reader import History
+from harness.judge.claims import unclaimed_faults
+from harness.judge.verdict import Finding, Result
 from harness.operation import F
 from harness.trial import Trial
-from harness.verdict import Finding, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from checkers._logbook import Logbook, Odd, compared, logbook
-from checkers._survey import SAMPLE
-from checkers._witness import seconds
+from checkers._messages.message_census import SAMPLE
+from checkers._messages.queue_log import Logbook, Odd, compared, logbook
+from checkers._messages.witness import seconds
 from harness.contracts import CheckerPlugin
-from harness.dealing import sets_of
-from harness.history import History
+from harness.history.reader import History
+from harness.judge.verdict import Finding, Result
+from harness.run.broker_sets import sets_of
 from harness.trial import Trial
-from harness.verdict import Finding, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

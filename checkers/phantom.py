@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from checkers._excused import excused
-from checkers._logbook import Logbook, logbook
-from checkers._survey import SAMPLE, Survey, survey
-from checkers._witness import Witness, dated, is_told, rows_of, seconds, witness
-from harness.claims import unclaimed_faults
+from checkers._messages.excused_rows import excused
+from checkers._messages.message_census import SAMPLE, Survey, survey
+from checkers._messages.queue_log import Logbook, logbook
+from checkers._messages.witness import Witness, dated, is_told, rows_of, seconds, witness
 from harness.contracts import CheckerPlugin
-from harness.history import CORRUPTED, History
+from harness.history.reader import CORRUPTED, History
+from harness.judge.claims import unclaimed_faults
+from harness.judge.verdict import Finding, Reason, Result
 from harness.operation import F, Type
 from harness.trial import Trial
-from harness.verdict import Finding, Reason, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -37,16 +37,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from checkers._facts import Facts, Outline, facts, full_set_at, latest
-from checkers._timeline import NO_SET
+from checkers._run.run_facts import Facts, Outline, facts, full_set_at, latest
+from checkers._run.timeline import NO_SET
 from harness.contracts import CheckerPlugin, Destroys, Ends
-from harness.effects import effects_of
-from harness.history import History
-from harness.intervals import Event, FaultInterval, faults_at
+from harness.history.faults_and_events import Event, FaultInterval, faults_at
+from harness.history.reader import History
+from harness.history.roles import SetSize
+from harness.judge.effects import effects_of
+from harness.judge.verdict import Finding, Reason, Result
 from harness.operation import F, Type
-from harness.roles import SetSize
 from harness.trial import Trial
-from harness.verdict import Finding, Reason, Result
 
 DEMAND, UNRECORDED, OVERLOADED = "recovers", "RECOVERY_UNRECORDED", "TOO_MUCH_LOAD"
 ALL = "all"  # in place of a set that has no name

@@ -18,18 +18,18 @@ of ours each key that was written is read at the end by somebody fresh, or the r
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from checkers._final import given_up
 from checkers._linear.buckets import place_of
 from checkers._linear.encoding import RULES
 from checkers._linear.registers import MIXED, SPENT, TOO_LONG, Found, Open, judged
 from checkers._linear.stories import Story, stories
-from checkers._survey import SAMPLE
-from harness.claims import in_effect
+from checkers._messages.final_reads import given_up
+from checkers._messages.message_census import SAMPLE
 from harness.contracts import CheckerPlugin
-from harness.history import History
-from harness.remarks import FINAL_PHASE
+from harness.history.notes import FINAL_PHASE
+from harness.history.reader import History
+from harness.judge.claims import in_effect
+from harness.judge.verdict import Finding, Reason, Result
 from harness.trial import Trial
-from harness.verdict import Finding, Reason, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

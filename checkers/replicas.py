@@ -11,10 +11,11 @@ may lag behind; it is counted. A run that came back, and of which no entry is th
 nothing either way, and says so: somebody failed to read the replicas' logs. Of several broker sets
 each has to show it for itself, if anything was written to it; so it is with looks in between.
 
-Where the runner looked in between (`harness.comparing`), the digests that it was given must be the
-same at every look (`DIGESTS_DIFFER`): replicas that had parted and were brought together again
-agree at the end. A trial that asks for such looks and got none shows nothing of that time, and says
-so. In a simulated world nobody looks, for its laws hold the logs together at every step.
+Where the runner looked in between (`harness.run.replica_comparison`), the digests that it was
+given must be the same at every look (`DIGESTS_DIFFER`): replicas that had parted and were brought
+together again agree at the end. A trial that asks for such looks and got none shows nothing of
+that time, and says so. In a simulated world nobody looks, for its laws hold the logs together at
+every step.
 
 Each epoch begins at one byte of the log, whoever tells of it (`EPOCHS_DIFFER`): the master that
 begins it, and each slave that copies it. Tables that differ in that find no common point, or a
@@ -25,20 +26,20 @@ which set each of them is; each set counts its epochs from 1.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from checkers._copies import Copies, Row, copies
-from checkers._facts import broker_sets, facts
-from checkers._reigns import set_of_node
-from checkers._survey import SAMPLE
-from checkers._witness import dated, is_told, rows_of
-from harness.claims import unclaimed_faults
+from checkers._messages.message_census import SAMPLE
+from checkers._messages.replica_logs import Copies, Row, copies
+from checkers._messages.witness import dated, is_told, rows_of
+from checkers._run.leader_terms import set_of_node
+from checkers._run.run_facts import broker_sets, facts
 from harness.contracts import CheckerPlugin
-from harness.dealing import Dealt, dealt_sets
-from harness.history import History
-from harness.intervals import Event, events
+from harness.history.faults_and_events import Event, events
+from harness.history.notes import NOT_COMPARED
+from harness.history.reader import History
+from harness.judge.claims import unclaimed_faults
+from harness.judge.verdict import Finding, Reason, Result
 from harness.operation import F, Type
-from harness.remarks import NOT_COMPARED
+from harness.run.broker_sets import Dealt, dealt_sets
 from harness.trial import Trial
-from harness.verdict import Finding, Reason, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,11 +30,11 @@ from checkers._cycles.telling import (
     story_of,
 )
 from checkers._cycles.witness import Story, name
-from checkers._survey import SAMPLE
+from checkers._messages.message_census import SAMPLE
 from harness.contracts import CheckerPlugin
-from harness.history import History
+from harness.history.reader import History
+from harness.judge.verdict import Finding, Reason, Result
 from harness.trial import ISOLATION, Trial
-from harness.verdict import Finding, Reason, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

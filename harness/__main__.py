@@ -10,7 +10,7 @@ import sys
 if not sys.flags.safe_path and sys.path[0] != os.path.dirname(os.path.dirname(__file__)):
     del sys.path[0]
 
-from harness.cli import main
+from harness.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from harness.contracts import PlannedFault
 from harness.errors import BadRequest
-from harness.reading import parsed
+from harness.text.parsing import parsed
 
 Faults = tuple[PlannedFault, ...]
 _NUMBER = re.compile(r"\bfault-(\d{1,9})\b")

@@ -11,11 +11,11 @@ from typing import Any
 
 import tomli_w
 
-from harness import places
-from harness.demands import DEMANDS as DEMANDS
-from harness.demands import ISOLATION as ISOLATION
 from harness.errors import BadRequest, near_names
-from harness.reading import MOST, MOST_S, parsed, shown
+from harness.judge.demands import DEMANDS as DEMANDS
+from harness.judge.demands import ISOLATION as ISOLATION
+from harness.text import toml_lines as places
+from harness.text.parsing import MOST, MOST_S, parsed, shown
 
 ZONE_COUNT = "count"  # `zones = 3` is the table { count = 3 }
 # of the nodes of one replica group that faults of a kind may hit at one moment

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import BedFailed
-from harness.reading import json_of
+from harness.text.parsing import json_of
 
 KEY_BYTES = 32
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH

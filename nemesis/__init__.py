@@ -9,8 +9,8 @@ healed whatever happens, and the healing is observed too. A fault that nobody sa
 so what was not observed is recorded as `partial` or `failed`, never as `installed`.
 
 A network fault is a set of directed links with an effect. Shapes are pure functions that make such
-sets (`_links`), and one fabric merges the rules of all faults in force, so that healing one leaves
-the other (`_fabric`). Faults reach nodes through an agent's few verbs and nothing else, so every
+sets (`shapes`), and one fabric merges the rules of all faults in force, so that healing one leaves
+the other (`rules`). Faults reach nodes through an agent's few verbs and nothing else, so every
 fault works on every kind of host that has the verbs it `needs`.
 
 The front door: `planned` is a trial's plan, checked (`draw` or `load`, then `check`), `swarm` a
@@ -20,14 +20,14 @@ the faults that a crashed run left in the world, if there is no `ledger_damage`.
 what is between zones before anything else.
 """
 
-from nemesis._distances import set_apart
-from nemesis._ledger import Entry, Ledger, ledger_damage, open_entries
-from nemesis._measured import measured
-from nemesis._nemesis import carry_out
-from nemesis._plan import Plan, check, check_kinds, draw, dump, load, longest_s, planned
-from nemesis._shown import Shown, shown
-from nemesis._swarm import swarm
-from nemesis._unable import lacking
+from nemesis._network.zone_latency import set_apart
+from nemesis._plan.demo import Shown, shown
+from nemesis._plan.drawing import swarm
+from nemesis._plan.plan import Plan, check, check_kinds, draw, dump, load, longest_s, planned
+from nemesis._runner.capabilities import lacking
+from nemesis._runner.ledger import Entry, Ledger, ledger_damage, open_entries
+from nemesis._runner.measured import measured
+from nemesis._runner.nemesis import carry_out
 
 __all__ = [
     "Entry",

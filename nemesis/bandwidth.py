@@ -23,15 +23,10 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import BadRequest
-from nemesis._flights import HEADERS_BYTES, Measured, by_sink, fly, per_s
-from nemesis._network import (
-    DIRECTIONS,
-    chosen,
-    counted,
-    hopeless,
-)
-from nemesis._paced import PacedFault
-from nemesis._unable import unable_to_pace
+from nemesis._network.latency_probe import HEADERS_BYTES, Measured, by_sink, fly, per_s
+from nemesis._network.link_fault import DIRECTIONS, chosen, counted, hopeless
+from nemesis._network.shaping import PacedFault
+from nemesis._runner.capabilities import unable_to_pace
 
 TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
 SURE = 1.1  # of a rate: how many times as much nothing on a narrow link can be

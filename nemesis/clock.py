@@ -1,7 +1,7 @@
 """Give processes a wrong wall clock: ahead or behind by a skew, faster or slower by a rate.
 
 The clock of the machine is never touched, and neither is that of any other process: each victim is
-given its own (`_wall_clock`), and loses it when it is healed or ends. Timers and the monotonic
+given its own (`wall_clock`), and loses it when it is healed or ends. Timers and the monotonic
 clock go on as the kernel has them, so what breaks is what trusts the time of day: leases that end
 at an hour, timestamps that decide who wrote last, messages kept for so long. Healing sets the clock
 right at one blow, forward or back, as a time server does it. A process that ends takes its wrong
@@ -24,11 +24,11 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import BadRequest, BedFailed
-from nemesis import _processes
-from nemesis._processes import TARGETS, Hold, among
-from nemesis._targets import possible
-from nemesis._there import there
-from nemesis._waiting import NS, each
+from nemesis._plan.targets import possible
+from nemesis._process import victims as _processes
+from nemesis._process.remote_program import there
+from nemesis._process.victims import TARGETS, Hold, among
+from nemesis._runner.waiting import NS, each
 
 ALIVE = ("running", "stopped")
 SLACK_S, SLACK_RATE = 0.05, 0.02

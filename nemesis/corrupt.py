@@ -25,9 +25,9 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from nemesis._processes import check
-from nemesis._stopped import Destroying, damaged
-from nemesis._waiting import NS, each, reached
+from nemesis._process.offline_change import Destroying, damaged
+from nemesis._process.victims import check
+from nemesis._runner.waiting import NS, each, reached
 
 TARGETS = ("one slave", "one broker", "minority broker")
 SETTLE_S = 10.0  # in which a node answers, or refuses its files and ends

@@ -11,8 +11,8 @@ from typing import Any
 
 from harness.contracts import CLIENT, Effects, FaultPlugin, Node, Observation, PlannedFault, Scene
 from harness.errors import BadRequest
-from nemesis._processes import Hold
-from nemesis._waiting import NS, each, reached
+from nemesis._process.victims import Hold
+from nemesis._runner.waiting import NS, each, reached
 
 TARGET = "one client"
 BACK_WITHIN_S = 20.0

@@ -27,15 +27,10 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import BadRequest
-from nemesis._flights import COUNT, Measured, fly
-from nemesis._network import (
-    DIRECTIONS,
-    chosen,
-    counted,
-    hopeless,
-)
-from nemesis._paced import PacedFault
-from nemesis._unable import unable_to_pace
+from nemesis._network.latency_probe import COUNT, Measured, fly
+from nemesis._network.link_fault import DIRECTIONS, chosen, counted, hopeless
+from nemesis._network.shaping import PacedFault
+from nemesis._runner.capabilities import unable_to_pace
 
 TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
 SURE = 0.75  # of a delay: the way itself may have got that much quicker meanwhile

@@ -13,8 +13,8 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from nemesis._disks import DiskTrouble
-from nemesis._processes import check, drawn
+from nemesis._process.disk_fault import DiskTrouble
+from nemesis._process.victims import check, drawn
 
 
 def fault(planned: PlannedFault, scene: Scene) -> DiskTrouble:

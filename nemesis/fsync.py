@@ -23,9 +23,9 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from nemesis import _processes
-from nemesis._disks import DiskTrouble
-from nemesis._processes import check
+from nemesis._process import victims as _processes
+from nemesis._process.disk_fault import DiskTrouble
+from nemesis._process.victims import check
 
 WAYS = ("slow", "fail", "hang")
 

@@ -10,10 +10,10 @@ from random import Random
 from typing import Any, cast
 
 from harness.contracts import Effects, FaultPlugin, Node, Observation, PlannedFault, Scene
-from harness.members import HandsOver
-from nemesis import _targets
-from nemesis._processes import NeverInForce, check
-from nemesis._waiting import NS, reached
+from harness.contracts.membership import HandsOver
+from nemesis._plan import targets as _targets
+from nemesis._process.victims import NeverInForce, check
+from nemesis._runner.waiting import NS, reached
 
 TARGET = "master"
 LED_WITHIN_S = 5.0

@@ -22,8 +22,8 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import BedFailed
-from nemesis._processes import Hold, among, check, drawn
-from nemesis._waiting import NS, each, reached
+from nemesis._process.victims import Hold, among, check, drawn
+from nemesis._runner.waiting import NS, each, reached
 
 GONE_WITHIN_S = 2.0
 BACK_WITHIN_S = 10.0

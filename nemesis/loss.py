@@ -20,12 +20,7 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import BadRequest
-from nemesis._network import (
-    DIRECTIONS,
-    LinkFault,
-    chosen,
-    hopeless,
-)
+from nemesis._network.link_fault import DIRECTIONS, LinkFault, chosen, hopeless
 
 TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
 

@@ -32,11 +32,11 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from harness.members import Membered
-from nemesis import _targets
-from nemesis._processes import check
-from nemesis._stopped import Destroying
-from nemesis._waiting import NS, each, reached
+from harness.contracts.membership import Membered
+from nemesis._plan import targets as _targets
+from nemesis._process.offline_change import Destroying
+from nemesis._process.victims import check
+from nemesis._runner.waiting import NS, each, reached
 from nemesis.restart import CLEAN_WITHIN_S
 
 TARGETS = ("controller-leader", "one controller", "controller but controller-leader")

@@ -33,9 +33,10 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import BadRequest, UnknownName
-from nemesis import _links, _targets
-from nemesis._flapping import Flapping
-from nemesis._network import LinkFault, no_link, reached_from
+from nemesis._network import shapes as _links
+from nemesis._network.flapping import Flapping
+from nemesis._network.link_fault import LinkFault, no_link, reached_from
+from nemesis._plan import targets as _targets
 
 DIVIDING: Mapping[str, Callable[[Sequence[str], Random], _links.Links]] = {
     "halves": _links.halves,

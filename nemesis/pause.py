@@ -19,8 +19,8 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from nemesis._processes import Hold, among, check, drawn, process_of
-from nemesis._waiting import NS, each, reached
+from nemesis._process.victims import Hold, among, check, drawn, process_of
+from nemesis._runner.waiting import NS, each, reached
 
 WITHIN_S = 2.0
 GONE = "gone"  # in the place of threads

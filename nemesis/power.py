@@ -21,7 +21,7 @@ from harness.contracts import (
     Powered,
     Scene,
 )
-from nemesis._processes import check, drawn
+from nemesis._process.victims import check, drawn
 from nemesis.kill import Kill
 
 

@@ -25,9 +25,9 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from nemesis import _targets
-from nemesis._processes import TARGETS, among, check
-from nemesis._waiting import NS, reached
+from nemesis._plan import targets as _targets
+from nemesis._process.victims import TARGETS, among, check
+from nemesis._runner.waiting import NS, reached
 from nemesis.kill import BACK_WITHIN_S, Kill
 
 CLEAN_WITHIN_S = 10.0

@@ -24,8 +24,8 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import in_words
-from nemesis._processes import TARGETS, Hold, among, check
-from nemesis._waiting import NS, each, reached
+from nemesis._process.victims import TARGETS, Hold, among, check
+from nemesis._runner.waiting import NS, each, reached
 
 LOOKS = 60  # at each victim, to tell its share
 ENOUGH_LOOKS = 20  # that see nobody stopped, after healing

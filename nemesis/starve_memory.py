@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from harness.contracts import ANY_BUT_INTEGRITY, Effects, FaultPlugin, Param, PlannedFault, Scene
-from nemesis._limited import Limited
-from nemesis._processes import TARGETS, check
+from nemesis._process.rlimits import Limited
+from nemesis._process.victims import TARGETS, check
 
 MB = 1_000_000
 

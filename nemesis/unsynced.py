@@ -24,8 +24,8 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from nemesis._processes import check, drawn
-from nemesis._stopped import Stopped
+from nemesis._process.offline_change import Stopped
+from nemesis._process.victims import check, drawn
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Unsynced":

@@ -19,8 +19,8 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from nemesis._processes import check
-from nemesis._stopped import Destroying
+from nemesis._process.offline_change import Destroying
+from nemesis._process.victims import check
 
 TARGETS = ("one slave", "one broker", "master", "minority broker")
 

@@ -9,7 +9,7 @@ nearest to a moment are kept.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.intervals import Event
+from harness.history.faults_and_events import Event
 from reports._lanes import CHATTER, PROGRESS, SENTENCE, WORD, said
 from reports._words import clip
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from harness.intervals import Event
+from harness.history.faults_and_events import Event
 from reports._lanes import PROGRESS
 from reports._words import clip
 

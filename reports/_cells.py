@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harness.history import History, batches
+from harness.history.reader import History, batches
 from harness.operation import F, Type
 
 Ints = npt.NDArray[np.int64]

@@ -12,12 +12,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from harness.explain_rows import Row, Wanted, rows_about
-from harness.explain_subject import asked, operations_of
-from harness.explain_words import Names
-from harness.history import History
+from harness.explain.rows import Row, Wanted, rows_about
+from harness.explain.subject import asked, operations_of
+from harness.explain.words import Names
+from harness.history.reader import History
+from harness.judge.verdict import Verdict
 from harness.operation import F, Type, producer_of, sequence_of
-from harness.verdict import Verdict
 from reports._words import clip
 
 WIDTH, GUTTER, RIGHT = 940, 190, 30

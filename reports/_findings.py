@@ -11,9 +11,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from harness.explain import Told as Story
-from harness.explain import explained
-from harness.verdict import Finding, Result
+from harness.explain.story import Told as Story
+from harness.explain.story import explained
+from harness.judge.verdict import Finding, Result
 from reports import _words
 from reports._around import SILENCE, Around, around
 from reports._counterexample import Counterexample, counterexample, drawn

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from harness.intervals import Event, FaultInterval
-from harness.roles import ENDS, Span, set_sizes, spans
+from harness.history.faults_and_events import Event, FaultInterval
+from harness.history.roles import ENDS, Span, set_sizes, spans
 from reports._run import Told
 from reports._words import clip
 

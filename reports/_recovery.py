@@ -14,8 +14,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from harness.intervals import FaultInterval
-from harness.tally import many
+from harness.campaign.tally import many
+from harness.history.faults_and_events import FaultInterval
 from reports._lanes import KINDS, fault_style
 from reports._run import Told
 from reports._times import (

@@ -13,14 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.history import History
-from harness.intervals import Event, FaultInterval, events
-from harness.reading import MAX_TOML_BYTES, bytes_of
-from harness.rundir import RunDir
-from harness.sayable import printable
-from harness.stored_verdict import BROKEN, verdict_of
+from harness.history.faults_and_events import Event, FaultInterval, events
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.judge.stored_verdict import BROKEN, verdict_of
+from harness.judge.verdict import Finding, Result, Verdict
+from harness.text.parsing import MAX_TOML_BYTES, bytes_of
+from harness.text.sanitize import printable
 from harness.trial import Trial
-from harness.verdict import Finding, Result, Verdict
 from reports._cells import Cells, cells
 
 LEAD_NS = 1_000_000_000  # of the picture, before the load

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from harness.verdict import Finding, Judgement, Result
+from harness.judge.verdict import Finding, Judgement, Result
 from reports._run import IMPORTED, Told, rank
 from reports._times import SILENCE, TO_ACK, TO_SUCCESS, of_faults, usual_and_worst
 

@@ -7,8 +7,8 @@ every badge has them, and set by `textLength`, so that no reader's font breaks i
 from pathlib import Path
 
 from harness.contracts import ReportPlugin
-from harness.rundir import RunDir
-from harness.verdict import Judgement
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Judgement
 from reports import _words
 from reports._run import Told, put, read
 

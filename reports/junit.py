@@ -11,9 +11,9 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from harness.contracts import ReportPlugin
-from harness.rundir import RunDir
-from harness.sayable import sayable
-from harness.verdict import Finding, Judgement, Reason, Result
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Finding, Judgement, Reason, Result
+from harness.text.sanitize import sayable
 from reports import _words
 from reports._run import Told, put, rank, read, rerun_command
 

@@ -24,12 +24,12 @@ import tomli_w
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.claims import claims_words
 from harness.contracts import ReportPlugin
 from harness.errors import BadRequest
-from harness.reading import MAX_TOML_BYTES, bytes_of, parsed
-from harness.rundir import RunDir
-from harness.sayable import sayable
+from harness.history.rundir import RunDir
+from harness.judge.claims import claims_words
+from harness.text.parsing import MAX_TOML_BYTES, bytes_of, parsed
+from harness.text.sanitize import sayable
 from reports import _behind, _findings, _lanes, _recovery, _words
 from reports._advice import ADVICE
 from reports._cells import Cells

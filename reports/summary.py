@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.contracts import ReportPlugin
-from harness.rundir import RunDir
-from harness.sayable import printable
-from harness.verdict import Finding
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Finding
+from harness.text.sanitize import printable
 from reports import _words
 from reports._run import Told, put, rank, read, rerun_command
 from reports._times import SILENCE, TO_ACK, of_faults

@@ -16,12 +16,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from harness.consoles import standard_output
+from harness.cli.console import standard_output
+from harness.cli.prog_name import seatrial
 from harness.contracts import ReportPlugin
-from harness.rundir import RunDir
-from harness.sayable import printable
-from harness.typed import seatrial
-from harness.verdict import Finding, Judgement
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Finding, Judgement
+from harness.text.sanitize import printable
 from reports import _words
 from reports._run import (
     Told,

@@ -1,1 +1,1 @@
-"""Trials, plans and suites that come with Seatrial; harness.bundled finds them by name."""
+"""Trials, plans and suites that come with Seatrial; harness.suite.bundled finds them by name."""

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from harness import launch
-from harness.history import History
-from harness.importers import _folder, csv_
-from harness.rundir import RunDir
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.importers import csv_
+from harness.importers._recording import run_folder as _folder
+from harness.run import launch
 
 ROOT = Path(__file__).resolve().parents[1]
 

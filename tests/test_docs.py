@@ -15,9 +15,9 @@ import pytest
 from format_pages import files_page, load_options
 
 from harness import registry
-from harness.commands._group import COMMANDS, seatrial
-from harness.commands.list import mutants, profiles
-from nemesis._aliases import OPENCHAOS, aliases
+from harness.cli.commands._group import COMMANDS, seatrial
+from harness.cli.commands.list import mutants, profiles
+from nemesis._plan.aliases import OPENCHAOS, aliases
 
 WRITTEN_BY = "<!-- generated: make docs -->"
 WIDTH = 100

@@ -68,13 +68,13 @@ AREAS = {
         frozenset(),
         # the ports are the world; the mains read one configuration file and hand out ports
         (
-            "clusters/flotilla/ports.py",
+            "clusters/flotilla/world/ports.py",
             "clusters/flotilla/__main__.py",
             "clusters/flotilla_mutants/__main__.py",
         ),
     ),
     "schedule and workloads": Area(
-        ("harness/schedule.py", "harness/workloads/*.py"),
+        ("harness/run/schedule.py", "harness/workloads/*.py"),
         EVERYTHING,
         frozenset(SEEDED),
     ),
@@ -84,17 +84,19 @@ AREAS = {
         frozenset(
             SEEDED | {"signal.SIGKILL", "signal.SIGSTOP", "signal.SIGCONT", "signal.SIGTERM"}
         ),
-        ("nemesis/_ledger.py",),  # a file by trade: intent must be on disk before the fault is
+        (
+            "nemesis/_runner/ledger.py",
+        ),  # a file by trade: intent must be on disk before the fault is
     ),
     "crew": Area(
-        ("harness/crew.py", "clusters/systems/_*_client.py"),
+        ("harness/run/client_process.py", "clusters/systems/_*_client.py"),
         EVERYTHING,
         frozenset(SEEDED | {"pathlib.Path"}),
         doors=frozenset({"main", "_session", "_print", "_die"}),
     ),
     # they write real files in a simulated world too; what must not be real is their timer
     "journal": Area(
-        ("harness/journal.py", "harness/row_stream.py"),
+        ("harness/history/journal.py", "harness/history/row_stream.py"),
         (*CLOCKS, *DICE, *THREADS, *STREAMS, *SOCKETS),
     ),
 }

@@ -43,7 +43,7 @@ def test_the_runner_has_one_thread_until_it_has_entered_its_namespaces() -> None
     """A process of several may not enter a user namespace: nothing that is imported before that
     starts one."""
     program = """
-import harness.runner
+import harness.run.runner
 from harness import registry
 
 registry.module("hosts", "local")
@@ -59,51 +59,53 @@ print(open("/proc/self/status").read())
 # which live there, name the checkers that judge them.
 NAMED = {
     "a default of the command line": {
-        "harness/commands/doctor.py": {"local"},
-        "harness/commands/list.py": {"local", "flotilla"},
-        "harness/selftest.py": {"flotilla"},
-        "harness/swarm.py": {"simulated"},
+        "harness/cli/commands/doctor.py": {"local"},
+        "harness/cli/commands/list.py": {"local", "flotilla"},
+        "harness/selftest/mutants.py": {"flotilla"},
+        "harness/campaign/swarm.py": {"simulated"},
         "harness/trial.py": {"local", "flotilla"},
     },
     "another meaning of the word": {
-        "harness/bulletin.py": {"masters"},  # those that serve now
-        "harness/campaign_view.py": {"simulated"},  # hours
-        "harness/cluster.py": {"masters"},
-        "harness/commands/simulate.py": {"simulated"},  # the command's subject
-        "harness/crews.py": {"crash"},  # an order to a client process
-        "harness/demands.py": {"linearizable"},  # a demand
-        "harness/desk.py": {"masters"},
-        "harness/explain_rows.py": {"replicas"},  # a table of the history
-        "harness/explain_subject.py": {"linearizable"},
-        "harness/history.py": {"CORRUPTED"},  # a mark of notes
-        "harness/intervals.py": {"order"},  # a parameter
-        "harness/launch.py": {"delay"},  # an ability of hosts
-        "harness/progress.py": {"masters"},
-        "harness/recorder.py": {"replicas"},
-        "harness/remarks.py": {"CORRUPTED"},
-        "harness/schema.py": {"replicas"},
-        "harness/shrink.py": {"groups"},  # an option of a load
-        "harness/shrinking.py": {"simulated"},
-        "harness/simulation.py": {"simulated"},  # a field of the run's state
-        "harness/spark_master.py": {"local"},  # a Spark master
+        "harness/run/status_file.py": {"masters"},  # those that serve now
+        "harness/campaign/view.py": {"simulated"},  # hours
+        "harness/cli/cluster.py": {"masters"},
+        "harness/cli/commands/simulate.py": {"simulated"},  # the command's subject
+        "harness/run/client_pool.py": {"crash"},  # an order to a client process
+        "harness/judge/demands.py": {"linearizable"},  # a demand
+        "harness/cli/cluster_server.py": {"masters"},
+        "harness/explain/rows.py": {"replicas"},  # a table of the history
+        "harness/explain/subject.py": {"linearizable"},
+        "harness/history/reader.py": {"CORRUPTED"},  # a mark of notes
+        "harness/history/faults_and_events.py": {"order"},  # a parameter
+        "harness/run/launch.py": {"delay"},  # an ability of hosts
+        "harness/run/progress.py": {"masters"},
+        "harness/run/recorder.py": {"replicas"},
+        "harness/history/notes.py": {"CORRUPTED"},
+        "harness/history/schema.py": {"replicas"},
+        "harness/shrink/search.py": {"groups"},  # an option of a load
+        "harness/shrink/simulated.py": {"simulated"},
+        "harness/campaign/simulation.py": {"simulated"},  # a field of the run's state
+        "harness/spark/master.py": {"local"},  # a Spark master
         "harness/suite/row.py": {"simulated"},
-        "harness/voyage.py": {"recovery", "unsynced"},  # an event; an ability of hosts
-        "harness/watch.py": {"masters"},
+        "harness/run/trial_run.py": {"recovery", "unsynced"},  # an event; an ability of hosts
+        "harness/run/monitors.py": {"masters"},
     },
     "numbers that this checker counts are shown": {
-        "harness/selftest.py": {"coverage"},
-        "harness/simulation.py": {"coverage", "invariants", "loss"},
+        "harness/selftest/mutants.py": {"coverage"},
+        "harness/campaign/simulation.py": {"coverage", "invariants", "loss"},
         "harness/suite/figures.py": {
             *("availability", "coverage", "duplicates", "loss", "replicas"),
         },
     },
-    "the trial's `compare_replicas` is for this checker": {"harness/preflight.py": {"replicas"}},
+    "the trial's `compare_replicas` is for this checker": {
+        "harness/run/preflight.py": {"replicas"}
+    },
     "a crash is no proof that a planted mistake was caught": {
-        "harness/selftest.py": {"NODE_CRASHED"},
+        "harness/selftest/mutants.py": {"NODE_CRASHED"},
     },
     "how the evidence of this finding is told as a story": {
-        "harness/explain_subject.py": {"OFFSET_CONFLICT", "OFFSET_GAP", "REPLICAS_DIFFER"},
-        "harness/explain_end.py": {
+        "harness/explain/subject.py": {"OFFSET_CONFLICT", "OFFSET_GAP", "REPLICAS_DIFFER"},
+        "harness/explain/outcome.py": {
             *("DUPLICATED", "DUPLICATED_BY_RETRY", "LOST_ACKED", "OFFSET_CONFLICT"),
             *("OFFSET_MOVED", "PHANTOM_NEVER_SENT", "PHANTOM_REFUSED", "PHANTOM_VANISHED"),
             *("READ_SKIPPED", "REPLICAS_DIFFER", "UNREAD_ACKED", "UNSEEN_ACKED"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.options import Duration
+from harness.cli.options import Duration
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -78,7 +78,7 @@ def test_every_part_of_the_night_is_run() -> None:
 def test_the_suites_of_the_night_exist() -> None:
     """Every trial can be asked for: names, files and plans are there; real processes run under both
     kinds of controllers, and something is expected to fail."""
-    from harness.preflight import refuse_unknown
+    from harness.run.preflight import refuse_unknown
     from harness.suite.cells import read_suite
 
     named = job()["env"]["SUITES"].split("'")[1].split()
@@ -174,7 +174,7 @@ def test_the_suites_of_a_night_share_its_budget(bare: Path) -> None:
 
 def test_the_hosts_of_a_night_get_the_published_trial(bare: Path) -> None:
     """Some of its cells, with what is left of the budget; the exit code is the labs'."""
-    script = bare / "tests" / "labs" / "night.py"
+    script = bare / "tests" / "labs" / "machines" / "night.py"
     script.parent.mkdir(parents=True)
     script.write_text("import sys\nprint(*sys.argv[1:])\nsys.exit(2)\n")
     sudo = bare / "bin" / "sudo"

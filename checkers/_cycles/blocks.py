@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from checkers._cycles.arrays import Ints, pack, unpack
 from checkers._cycles.rows import Columns
-from checkers._units import PARTIALS, Batches
+from checkers._spark.spark_stages import PARTIALS, Batches
 
 BUCKETS = 128  # of keys
 TRANSACTIONS = -1  # in place of a bucket

@@ -29,8 +29,8 @@ from checkers._cycles.inside import Appends, Gets, ListReads, Puts, Seen, seen
 from checkers._cycles.lists import Ends, Missing
 from checkers._cycles.remarks import NAMES, Remarks
 from checkers._cycles.rows import Told, Transactions, told
-from checkers._units import PARTIALS, Batches, Unit, reduced, units_of
-from harness.history import History
+from checkers._spark.spark_stages import PARTIALS, Batches, Unit, reduced, units_of
+from harness.history.reader import History
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

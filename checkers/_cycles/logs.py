@@ -40,8 +40,8 @@ from checkers._cycles.rows import (
     chunks,
     transactions_of,
 )
-from checkers._units import PARTIALS, Batches, Unit, reduced, units_of
-from harness.history import History
+from checkers._spark.spark_stages import PARTIALS, Batches, Unit, reduced, units_of
+from harness.history.reader import History
 from harness.operation import F, Type
 
 if TYPE_CHECKING:

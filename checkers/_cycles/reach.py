@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from checkers._compiled import kernel
 from checkers._cycles.arrays import Bools, Ints, ranges
+from checkers._spark.compiled import kernel
 
 WORD = 64
 Words = npt.NDArray[np.uint64]

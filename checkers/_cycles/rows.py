@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers._cycles.arrays import NULL, Bools, Ints, group_numbers, group_starts
-from harness.history import batches
+from harness.history.reader import batches
 from harness.operation import F, Type
 
 COLUMNS = ("t", "process", "op", "type", "f", "key", "value", "arg", "pos", "mop")

@@ -9,10 +9,10 @@ from checkers._cycles.edges import Layer
 from checkers._cycles.peel import Causes, Shown
 from checkers._cycles.rows import Transactions
 from checkers._cycles.witness import Story, name
-from checkers._survey import SAMPLE
-from checkers._witness import seconds
+from checkers._messages.message_census import SAMPLE
+from checkers._messages.witness import seconds
+from harness.judge.verdict import Finding
 from harness.trial import ISOLATION, Trial
-from harness.verdict import Finding
 
 UNCOMMITTED, COMMITTED, SNAPSHOT, SERIALIZABLE, SESSION, STRICT = ISOLATION
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from checkers._cycles.arrays import Ints, joined, pack, unpack
-from checkers._units import PARTIALS, Batches, Step, Unit, reduced, units_of
-from harness.history import OPS, History, batches
+from checkers._spark.spark_stages import PARTIALS, Batches, Step, Unit, reduced, units_of
+from harness.history.reader import OPS, History, batches
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

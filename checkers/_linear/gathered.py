@@ -18,11 +18,11 @@ from checkers._linear.kinds import Kind
 from checkers._linear.leases import without_leases
 from checkers._linear.objects import COLUMNS, Objects, Rows, columns_of, objects, ours
 from checkers._linear.wrongs import Wrongs, spoilt
-from checkers._survey import SAMPLE, rows_kept
-from checkers._witness import seconds
-from harness.history import History
+from checkers._messages.message_census import SAMPLE, rows_kept
+from checkers._messages.witness import seconds
+from harness.history.reader import History
+from harness.history.rundir import RunDir
 from harness.operation import F, Type
-from harness.rundir import RunDir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

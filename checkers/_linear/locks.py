@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers._compiled import kernel
 from checkers._cycles.arrays import Ints, group_starts
 from checkers._linear.batch import ABSENT, INFO, OK
 from checkers._linear.objects import REFUSED, Objects, Operations
 from checkers._linear.wrongs import Code, Judged, Wrongs, spoilt, wrongs
+from checkers._spark.compiled import kernel
 from harness.operation import F
 
 # what one process may be to a lock

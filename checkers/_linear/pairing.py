@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers._compiled import kernel, part
 from checkers._linear.batch import (
     CALL,
     CAS,
@@ -26,6 +25,7 @@ from checkers._linear.batch import (
     Array,
     B,
 )
+from checkers._spark.compiled import kernel, part
 from harness.operation import Type
 
 FOREIGN, NO_KIND = -1, -2  # judged by other checkers; known to nobody

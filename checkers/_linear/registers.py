@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from checkers._cycles.arrays import Bools, Ints
-from checkers._final import Readers, readers
 from checkers._linear.batch import (
     ABSENT,
     APPEND,
@@ -34,10 +33,11 @@ from checkers._linear.buckets import Line, Rows, by_bucket
 from checkers._linear.encoding import KINDS, Flaw, Rule, encode
 from checkers._linear.judge import REGISTER, STRING, Budget, judge
 from checkers._linear.pairing import Columns
-from checkers._survey import SAMPLE
-from harness.history import History
+from checkers._messages.final_reads import Readers, readers
+from checkers._messages.message_census import SAMPLE
+from harness.history.reader import History
+from harness.history.rundir import RunDir
 from harness.operation import F, Type
-from harness.rundir import RunDir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers._compiled import kernel, part
 from checkers._linear.batch import CALL, NEVER, OK, RET, STATUS, Array, Batch
+from checkers._spark.compiled import kernel, part
 
 # columns of `now` and of a frame: one configuration
 STATE = 0

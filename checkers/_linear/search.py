@@ -21,7 +21,6 @@ A search has a budget of failures; beyond it the key is unknown. Deciding is exp
 worst case (Gibbons and Korach 1997), which is many operations pending at once, of few values.
 """
 
-from checkers._compiled import kernel, part
 from checkers._linear.batch import (
     CALL,
     CAS,
@@ -88,6 +87,7 @@ from checkers._linear.room import (
     remember,
     report,
 )
+from checkers._spark.compiled import kernel, part
 
 HIDE = -1  # the choice to let the forced write hide
 NO_ROOM = 3  # in place of a verdict: there were more choices than room for them

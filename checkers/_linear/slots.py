@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers._compiled import kernel
 from checkers._cycles.arrays import Ints
 from checkers._linear.objects import Objects
 from checkers._linear.wrongs import Code, Wrongs, wrongs
+from checkers._spark.compiled import kernel
 
 
 class Slots(NamedTuple):

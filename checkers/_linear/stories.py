@@ -23,10 +23,10 @@ from checkers._linear.registers import (
     selected,
     spread_out,
 )
-from checkers._witness import seconds
-from harness.history import History
+from checkers._messages.witness import seconds
+from harness.history.reader import History
+from harness.history.rundir import RunDir
 from harness.operation import Type
-from harness.rundir import RunDir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from checkers._compiled import kernel, part
 from checkers._linear.batch import (
     ABSENT,
     APPEND,
@@ -72,6 +71,7 @@ from checkers._linear.room import (
     report,
 )
 from checkers._linear.search import NO_ROOM
+from checkers._spark.compiled import kernel, part
 
 _MODULUS = (1 << 31) - 1
 _SHIFT = 31

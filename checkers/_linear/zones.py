@@ -19,7 +19,6 @@ order of the others; so what was never written is found however many operations 
 
 import numpy as np
 
-from checkers._compiled import kernel, part
 from checkers._linear.batch import (
     CALL,
     CAS,
@@ -38,6 +37,7 @@ from checkers._linear.batch import (
     B,
     Batch,
 )
+from checkers._spark.compiled import kernel, part
 
 _NOBODY = -1
 MAX_PASSES = 64  # over the compare-and-sets of a key

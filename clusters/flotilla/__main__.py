@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 
 from .node import run
-from .ports import arguments
+from .world.ports import arguments
 
 if __name__ == "__main__":
     words = list(arguments())

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, get_args
 
-from . import topic_limits
+from .broker import topic_limits
 from .capacity import qos
-from .elect import POLICIES
-from .shapes import address as is_address
-from .shapes import number, whole
+from .controllers.elect import POLICIES
+from .net.schemas import address as is_address
+from .net.schemas import number, whole
+from .net.wire import MAX_FRAME
 from .store.retention import ALWAYS, hours_of
-from .wire import MAX_FRAME
 
 
 class ConfigError(Exception):

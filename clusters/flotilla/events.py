@@ -30,7 +30,7 @@ import asyncio
 import json
 from typing import Any
 
-from .ports import Ports
+from .world.ports import Ports
 
 
 class EventLog:

@@ -15,8 +15,8 @@ from typing import Any
 from . import config as configuration
 from .config import Config, ConfigError
 from .events import EventLog
-from .ports import AGAIN_S, Files, Ports, real
 from .rules import RULES, Rules
+from .world.ports import AGAIN_S, Files, Ports, real
 
 USAGE, UNAVAILABLE, SOFTWARE = 64, 69, 70
 STARVED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -99,10 +99,18 @@ async def _live(config: Config, ports: Ports, rules: Rules) -> int:
     return 0
 
 
+MAINS = {  # the module with a role's `main`
+    "broker": ".broker.broker",
+    "controller": ".controllers.controller",
+    "nameserver": ".nameserver.nameserver",
+    "embedded": ".nameserver.embedded",
+}
+
+
 def _main_of(config: Config) -> Any:
     """Imported on demand: a nameserver needs no store."""
-    module = "embedded" if config.controller_in_nameserver else config.role
-    return import_module(f".{module}", __package__).main
+    role = "embedded" if config.controller_in_nameserver else config.role
+    return import_module(MAINS[role], __package__).main
 
 
 def _ready(config: Config, ports: Ports) -> Callable[[str], None]:

@@ -10,32 +10,21 @@ quorum ...); each is named for what it decides and documented at its function.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from . import (
-    alter,
-    catalog,
-    controller_state,
-    elect,
-    epochs,
-    ha_protocol,
-    leases,
-    liveness,
-    quorum,
-    registers,
-    routes,
-    semi_sync,
-    sync_state,
-)
-from .alter import Alteration
-from .controller_state import BrokerSet
-from .elect import Ballot, Standing
-from .epochs import EpochTable
-from .quorum import LogPosition, Patience
+from .broker import catalog
+from .controllers import alter, controller_state, elect, leases, liveness, registers
+from .controllers.alter import Alteration
+from .controllers.controller_state import BrokerSet
+from .controllers.elect import Ballot, Standing
+from .nameserver import routes
+from .net.wire import Status
 from .raft import membership, votes
 from .raft.messages import Entry, VoteRequest
 from .raft.votes import Vote, Voter
+from .replication import epochs, ha_protocol, quorum, semi_sync, sync_state
+from .replication.epochs import EpochTable
+from .replication.quorum import LogPosition, Patience
+from .replication.sync_state import Progress, SyncState
 from .store import checkpoint, consume_queue, flushing, record
-from .sync_state import Progress, SyncState
-from .wire import Status
 
 
 @dataclass(frozen=True)

@@ -59,23 +59,25 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
-from clusters.flotilla import elect, epochs, liveness, node, quorum, sync_state
-from clusters.flotilla.catalog import Version
+from clusters.flotilla import node
+from clusters.flotilla.broker.catalog import Version
 from clusters.flotilla.client import outcomes
 from clusters.flotilla.client.outcomes import Outcome
 from clusters.flotilla.client.producer import Overall
-from clusters.flotilla.controller_state import BrokerSet
-from clusters.flotilla.elect import Ballot
-from clusters.flotilla.epochs import EpochTable
-from clusters.flotilla.ports import File, Files, Ports
-from clusters.flotilla.quorum import LogPosition, Patience
+from clusters.flotilla.controllers import elect, liveness
+from clusters.flotilla.controllers.controller_state import BrokerSet
+from clusters.flotilla.controllers.elect import Ballot
+from clusters.flotilla.net.wire import Status
 from clusters.flotilla.raft import votes
 from clusters.flotilla.raft.messages import VoteRequest
 from clusters.flotilla.raft.votes import Vote, Voter
+from clusters.flotilla.replication import epochs, quorum, sync_state
+from clusters.flotilla.replication.epochs import EpochTable
+from clusters.flotilla.replication.quorum import LogPosition, Patience
+from clusters.flotilla.replication.sync_state import SyncState
 from clusters.flotilla.rules import RULES, Rules
 from clusters.flotilla.store import record
-from clusters.flotilla.sync_state import SyncState
-from clusters.flotilla.wire import Status
+from clusters.flotilla.world.ports import File, Files, Ports
 
 
 def _as_they_are(ports: Ports) -> Ports:

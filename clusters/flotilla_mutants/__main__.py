@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from clusters.flotilla.node import USAGE
-from clusters.flotilla.ports import arguments, real
+from clusters.flotilla.world.ports import arguments, real
 
 from . import MUTANTS
 

@@ -20,13 +20,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from clusters.hosts._addresses import address
-from clusters.hosts._probe import Problem
+from clusters.hosts.local.addresses import address
+from clusters.hosts.local.requirements import Problem
 from harness.contracts import CLIENT, Agent, Clock, HostsPlugin, Node, Python
+from harness.contracts.cluster_view import Observed, Standing, Told
 from harness.errors import EXIT_BED_FAILED, BadRequest, Unsupported
+from harness.history.rundir import RunDir
 from harness.registry import load
-from harness.rundir import RunDir
-from harness.sight import Observed, Standing, Told
 from harness.trial import Trial
 
 from ._simulated.agent import SimulatedAgent

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from clusters.hosts._probe import search_path
+from clusters.hosts.local.requirements import search_path
 from harness.errors import BedFailed
 
 NEEDED = {  # program -> Debian's package

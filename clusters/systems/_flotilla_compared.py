@@ -31,7 +31,8 @@ def in_common(now: Standing, broker_set: BrokerSet) -> tuple[int, int]:
 async def compared(
     bed: Bed, now: Standing, broker_sets: Sequence[BrokerSet], log: str
 ) -> Mapping[str, Any] | None:
-    """By broker set, what `harness.comparing` asks for. `log`: its folder, within a node's."""
+    """By broker set, what `harness.run.replica_comparison` asks for. `log`: its folder, within a
+    node's."""
     found = {}
     for broker_set in broker_sets:
         begin, end = in_common(now, broker_set)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 if TYPE_CHECKING:
-    from clusters.flotilla.ports import Files
+    from clusters.flotilla.world.ports import Files
 
 ROW = struct.Struct(">Iqqiq")  # index of the queue, queue offset, value, epoch, crc
 NO_VALUE = -1

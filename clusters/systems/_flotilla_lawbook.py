@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from clusters.flotilla.sync_state import SyncState
+from clusters.flotilla.replication.sync_state import SyncState
 from clusters.systems._flotilla_acked import Acknowledged, LogBytes
 from clusters.systems._flotilla_standing import BrokerSet
 

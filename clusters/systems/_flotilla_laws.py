@@ -38,12 +38,12 @@ from dataclasses import replace
 from typing import Any, Protocol
 from zlib import crc32
 
-from clusters.flotilla.epochs import EpochTable
-from clusters.flotilla.quorum import LogPosition, Patience
+from clusters.flotilla.net.wire import Status
 from clusters.flotilla.raft.messages import Entry
+from clusters.flotilla.replication.epochs import EpochTable
+from clusters.flotilla.replication.quorum import LogPosition, Patience
+from clusters.flotilla.replication.sync_state import SyncState
 from clusters.flotilla.rules import Rules
-from clusters.flotilla.sync_state import SyncState
-from clusters.flotilla.wire import Status
 from clusters.systems._flotilla_acked import LogBytes, first_difference
 from clusters.systems._flotilla_lawbook import Broken, Fields, Known, Law, Lawbook, Life
 from clusters.systems._flotilla_standing import BrokerSet

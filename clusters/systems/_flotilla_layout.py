@@ -13,8 +13,8 @@ import tomli_w
 from clusters.systems._flotilla_profiles import LEARNERS, MUTANT, Settings
 from clusters.systems._flotilla_standing import BrokerSet
 from harness.contracts import CLIENT, Node
-from harness.dealing import Dealt
 from harness.errors import BadRequest, UnknownName
+from harness.run.broker_sets import Dealt
 
 NAMESERVER, CONTROLLER, BROKER = "nameserver", "controller", "broker"
 COUNTS = {NAMESERVER: 1, CONTROLLER: 3, BROKER: 3, CLIENT: 2}  # in the order of starting

@@ -10,7 +10,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from clusters.flotilla.config import Config
-from clusters.flotilla.wire import MAX_FRAME
+from clusters.flotilla.net.wire import MAX_FRAME
 from harness.errors import BadRequest
 
 HEAD_BYTES = 512  # more than a record needs besides its body

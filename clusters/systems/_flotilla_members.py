@@ -11,7 +11,7 @@ it is started it registers by itself: on an empty disk under a new id, else unde
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from clusters.flotilla.wire import HEADER, Op, Status, frame, from_json, to_json
+from clusters.flotilla.net.wire import HEADER, Op, Status, frame, from_json, to_json
 from clusters.systems._flotilla_layout import BROKER, CONTROLLER, PORTS, address
 from harness.contracts import Bed, Node
 from harness.errors import BedFailed

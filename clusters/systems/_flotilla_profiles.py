@@ -42,7 +42,7 @@ KEYS = _NODE_KEYS | CLIENT_KEYS | {BROKER_SETS, LEARNERS, MUTANT}
 @dataclass(frozen=True)
 class Profile:
     """A named configuration. `expected`: plan -> verdict, or the code that convicts it; `claims`:
-    kind of fault -> extent that it survives (harness.claims)."""
+    kind of fault -> extent that it survives (harness.judge.claims)."""
 
     name: str
     about: str

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from clusters.flotilla.wire import HEADER, Op, frame, from_json
+from clusters.flotilla.net.wire import HEADER, Op, frame, from_json
 from clusters.systems import _flotilla_compared, _flotilla_dump, _flotilla_members
 from clusters.systems._flotilla_client import FlotillaClient
 from clusters.systems._flotilla_laws import Laws, Readable, log_bytes
@@ -40,9 +40,9 @@ from clusters.systems._flotilla_seen import Seen
 from clusters.systems._flotilla_standing import BrokerSet, missing, standing
 from clusters.systems._flotilla_swarm import swarm
 from harness.contracts import CLIENT, Agent, Bed, Clock, MessageClient, Node, Standing, SystemPlugin
-from harness.dealing import Dealt
 from harness.errors import BedFailed, NodeGone
 from harness.registry import load
+from harness.run.broker_sets import Dealt
 from harness.trial import Trial
 
 __all__ = ["Flotilla", "claims", "in_force", "mutants", "profiles", "swarm", "system"]
@@ -243,7 +243,7 @@ class Flotilla:
         }
 
     async def compared(self, bed: Bed) -> Mapping[str, Any] | None:
-        """Digests of all replicas' logs, for `harness.comparing`."""
+        """Digests of all replicas' logs, for `harness.run.replica_comparison`."""
         now = await self.standing(bed)
         return await _flotilla_compared.compared(bed, now, self._sets(bed), LOG)
 

@@ -16,17 +16,17 @@ of `harness`. `History`, `batches`, `Trial` and `RunDir` are loaded when they ar
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from harness.agent import Agent as Agent
-from harness.agent import Completed as Completed
-from harness.agent import Disked as Disked
-from harness.agent import DiskFault as DiskFault
-from harness.agent import DiskSeen as DiskSeen
-from harness.agent import Flight as Flight
-from harness.agent import Forgetful as Forgetful
-from harness.agent import Forgotten as Forgotten
-from harness.agent import LinkRule as LinkRule
-from harness.agent import Powered as Powered
-from harness.agent import ProcessState as ProcessState
+from harness.contracts.agent import Agent as Agent
+from harness.contracts.agent import Completed as Completed
+from harness.contracts.agent import Disked as Disked
+from harness.contracts.agent import DiskFault as DiskFault
+from harness.contracts.agent import DiskSeen as DiskSeen
+from harness.contracts.agent import Flight as Flight
+from harness.contracts.agent import Forgetful as Forgetful
+from harness.contracts.agent import Forgotten as Forgotten
+from harness.contracts.agent import LinkRule as LinkRule
+from harness.contracts.agent import Powered as Powered
+from harness.contracts.agent import ProcessState as ProcessState
 from harness.contracts.checkers import Check as Check
 from harness.contracts.checkers import CheckerPlugin as CheckerPlugin
 from harness.contracts.clients import Batch as Batch
@@ -36,6 +36,7 @@ from harness.contracts.clients import MessageClient as MessageClient
 from harness.contracts.clients import MetadataClient as MetadataClient
 from harness.contracts.clients import Received as Received
 from harness.contracts.clients import SelectingClient as SelectingClient
+from harness.contracts.cluster_view import Standing as Standing
 from harness.contracts.faults import ANY_BUT_INTEGRITY as ANY_BUT_INTEGRITY
 from harness.contracts.faults import CUT as CUT
 from harness.contracts.faults import LOST_COPIES as LOST_COPIES
@@ -77,33 +78,32 @@ from harness.contracts.systems import SystemPlugin as SystemPlugin
 from harness.contracts.workloads import Crew as Crew
 from harness.contracts.workloads import Workload as Workload
 from harness.contracts.workloads import WorkloadPlugin as WorkloadPlugin
-from harness.demands import ALL_DEMANDS as ALL_DEMANDS
-from harness.demands import DEMANDS as DEMANDS
-from harness.demands import INTEGRITY as INTEGRITY
-from harness.demands import ISOLATION as ISOLATION
-from harness.demands import LINEARIZABLE as LINEARIZABLE
 from harness.errors import BadRequest as BadRequest
 from harness.errors import BedFailed as BedFailed
 from harness.errors import Unsupported as Unsupported
+from harness.judge.demands import ALL_DEMANDS as ALL_DEMANDS
+from harness.judge.demands import DEMANDS as DEMANDS
+from harness.judge.demands import INTEGRITY as INTEGRITY
+from harness.judge.demands import ISOLATION as ISOLATION
+from harness.judge.demands import LINEARIZABLE as LINEARIZABLE
+from harness.judge.verdict import Finding as Finding
+from harness.judge.verdict import Reason as Reason
+from harness.judge.verdict import Result as Result
 from harness.operation import Completion as Completion
 from harness.operation import F as F
 from harness.operation import Type as Type
-from harness.sight import Standing as Standing
-from harness.verdict import Finding as Finding
-from harness.verdict import Reason as Reason
-from harness.verdict import Result as Result
 
 if TYPE_CHECKING:
-    from harness.history import History as History
-    from harness.history import batches as batches
-    from harness.rundir import RunDir as RunDir
+    from harness.history.reader import History as History
+    from harness.history.reader import batches as batches
+    from harness.history.rundir import RunDir as RunDir
     from harness.trial import Trial as Trial
 
 _LATER = {
-    "History": "harness.history",
-    "RunDir": "harness.rundir",
+    "History": "harness.history.reader",
+    "RunDir": "harness.history.rundir",
     "Trial": "harness.trial",
-    "batches": "harness.history",
+    "batches": "harness.history.reader",
 }
 
 

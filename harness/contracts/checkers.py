@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.contracts.plugin import Plugin
-from harness.verdict import Result
+from harness.judge.verdict import Result
 
 if TYPE_CHECKING:
-    from harness.history import History
+    from harness.history.reader import History
     from harness.trial import Trial
 
 Check = Callable[["History", "Trial", Any], Result]  # the last is the Spark session, if any

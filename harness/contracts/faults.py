@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkab
 from harness.contracts.hosts import Distance, Node
 from harness.contracts.plugin import Declaration, Plugin, refuse_wrong_types
 from harness.contracts.systems import Bed
-from harness.demands import ALL_DEMANDS, INTEGRITY
 from harness.errors import UnknownName
+from harness.judge.demands import ALL_DEMANDS, INTEGRITY
 
 
 class Ends(StrEnum):

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from harness.agent import Agent
+from harness.contracts.agent import Agent
 from harness.contracts.plugin import Plugin
 
 if TYPE_CHECKING:
-    from harness.rundir import RunDir
+    from harness.history.rundir import RunDir
     from harness.trial import Trial
 
 CLIENT = "client"  # the role of nodes that clients live on

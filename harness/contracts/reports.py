@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from harness.contracts.plugin import Plugin
 
 if TYPE_CHECKING:
-    from harness.rundir import RunDir
+    from harness.history.rundir import RunDir
 
 Render = Callable[["RunDir"], Path | None]  # the file that was written, if any
 

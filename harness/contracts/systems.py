@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from harness.agent import Agent
+from harness.contracts.agent import Agent
 from harness.contracts.clients import MessageClient
+from harness.contracts.cluster_view import Overseen, Standing
 from harness.contracts.hosts import Distance, Hosts, Node
 from harness.contracts.plugin import Plugin
 from harness.errors import BedFailed
-from harness.sight import Overseen, Standing
 
 if TYPE_CHECKING:
     from harness.trial import Trial

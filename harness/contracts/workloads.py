@@ -53,7 +53,7 @@ class Crew(Protocol):
         ...
 
     def note(self, text: str, process: int = -1, op: int = -1) -> None:
-        """Journal a note, such as `DRAINED ...` of `harness.schema`."""
+        """Journal a note, such as `DRAINED ...` of `harness.history.schema`."""
         ...
 
 

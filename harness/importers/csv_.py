@@ -1,6 +1,6 @@
 """Comma-separated values of any origin: one row for each event, in the history's own columns.
 
-The first line names the columns; `_table` says which there are. A quoted empty string is a value,
+The first line names the columns; `table` says which there are. A quoted empty string is a value,
 an empty cell is absent. A row with too few cells, or too many, is dropped.
 """
 
@@ -13,10 +13,10 @@ import pyarrow.csv as pv
 
 from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
-from harness.importers._cells import KNOWN
-from harness.importers._recording import Ints, Recording, Slip, Slips
-from harness.importers._source import whole
-from harness.importers._table import recording
+from harness.importers._recording.recording import Ints, Recording, Slip, Slips
+from harness.importers._table.cells import KNOWN
+from harness.importers._table.table import recording
+from harness.importers._text.source import whole
 
 
 def read(path: Path) -> Recording:

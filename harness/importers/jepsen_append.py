@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts import ImporterPlugin
-from harness.importers._decoding import by_rows, elements
-from harness.importers._jepsen import Format, recording
-from harness.importers._recording import Recording, Sheet
-from harness.importers._transactions import operation, said
+from harness.importers._jepsen.history import Format, recording
+from harness.importers._jepsen.transactions import operation, said
+from harness.importers._recording.recording import Recording, Sheet
+from harness.importers._text.value_events import by_rows, elements
 from harness.operation import F
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts import ImporterPlugin
-from harness.importers._decoding import odd
-from harness.importers._jepsen import Format, recording
-from harness.importers._keyed import Keyed
-from harness.importers._recording import LARGEST, Recording, Sheet
+from harness.importers._jepsen.history import Format, recording
+from harness.importers._jepsen.keyed import Keyed
+from harness.importers._recording.recording import LARGEST, Recording, Sheet
+from harness.importers._text.value_events import odd
 from harness.operation import F, Type
 
 

@@ -20,11 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from harness.contracts import ImporterPlugin
-from harness.importers import _edn
-from harness.importers._decoding import Odd, atom, elements, odd, pair
-from harness.importers._jepsen import Decoded, Format, Lines, recording
-from harness.importers._kafka_columns import columns
-from harness.importers._recording import (
+from harness.history.notes import ASSIGN, CRASH, REBALANCE, SUBSCRIBE
+from harness.importers._jepsen.history import Decoded, Format, Lines, recording
+from harness.importers._jepsen.kafka_columns import columns
+from harness.importers._recording.recording import (
     LARGEST,
     Ints,
     Recording,
@@ -34,8 +33,9 @@ from harness.importers._recording import (
     Slips,
     together,
 )
+from harness.importers._text import edn as _edn
+from harness.importers._text.value_events import Odd, atom, elements, odd, pair
 from harness.operation import F, Type
-from harness.remarks import ASSIGN, CRASH, REBALANCE, SUBSCRIBE
 
 OPERATIONS = ("send", "poll", "txn")
 READING = {"assign": ASSIGN, "subscribe": SUBSCRIBE, "crash": CRASH}

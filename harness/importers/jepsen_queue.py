@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts import ImporterPlugin
-from harness.importers._decoding import atom, elements, written
-from harness.importers._heads import is_end
-from harness.importers._jepsen import Format, recording
-from harness.importers._keyed import Keyed
-from harness.importers._recording import EMPTY, Recording, Sheet
+from harness.importers._jepsen.fields import is_end
+from harness.importers._jepsen.history import Format, recording
+from harness.importers._jepsen.keyed import Keyed
+from harness.importers._recording.recording import EMPTY, Recording, Sheet
+from harness.importers._text.value_events import atom, elements, written
 from harness.operation import F, Type
 
 DONE = ("done", "complete", "completed", "finished", "end", "ok")

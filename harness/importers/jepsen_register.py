@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.contracts import ImporterPlugin
-from harness.importers._decoding import atom, pair
-from harness.importers._jepsen import Format, recording
-from harness.importers._keyed import Keyed
-from harness.importers._recording import Recording, Sheet
+from harness.importers._jepsen.history import Format, recording
+from harness.importers._jepsen.keyed import Keyed
+from harness.importers._recording.recording import Recording, Sheet
+from harness.importers._text.value_events import atom, pair
 from harness.operation import F, Type
 
 REFUSED = 0

@@ -1,6 +1,6 @@
 """Parquet tables of any origin: one row for each event, in the history's own columns.
 
-`_table` says which columns there are. A row's number, from 1, stands for its line.
+`table` says which columns there are. A row's number, from 1, stands for its line.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 
 from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
-from harness.history import is_text, size_of
-from harness.importers._cells import KNOWN
-from harness.importers._recording import Recording, Slips
-from harness.importers._source import most_bytes, refuse_pipe, too_large
-from harness.importers._table import recording
+from harness.history.reader import is_text, size_of
+from harness.importers._recording.recording import Recording, Slips
+from harness.importers._table.cells import KNOWN
+from harness.importers._table.table import recording
+from harness.importers._text.source import most_bytes, refuse_pipe, too_large
 
 CELL_BYTES = 8
 

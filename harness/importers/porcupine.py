@@ -15,10 +15,10 @@ import numpy as np
 
 from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
-from harness.importers import _edn
-from harness.importers._decoding import Odd
-from harness.importers._recording import UNTIMED, Events, Recording, Sheet, Slip, Slips
-from harness.importers._source import text_of
+from harness.importers._recording.recording import UNTIMED, Events, Recording, Sheet, Slip, Slips
+from harness.importers._text import edn as _edn
+from harness.importers._text.source import text_of
+from harness.importers._text.value_events import Odd
 from harness.importers.jepsen_register import said
 from harness.operation import Type
 

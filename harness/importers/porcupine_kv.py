@@ -14,11 +14,11 @@ from typing import Any
 
 from harness.contracts import ImporterPlugin
 from harness.errors import BadRequest
-from harness.importers._edn import unreadable
-from harness.importers._jepsen import edn_items
-from harness.importers._json_text import is_json, items
-from harness.importers._recording import UNTIMED, Recording, Sheet, Slip, Slips
-from harness.importers._source import whole
+from harness.importers._jepsen.history import edn_items
+from harness.importers._recording.recording import UNTIMED, Recording, Sheet, Slip, Slips
+from harness.importers._text.edn import unreadable
+from harness.importers._text.json_text import is_json, items
+from harness.importers._text.source import whole
 from harness.importers.porcupine import TYPES, events_of
 from harness.operation import F, Type
 

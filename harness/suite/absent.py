@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.doctor import refuse_unready
+from harness.cli.doctor import refuse_unready
 from harness.errors import BedFailed
 from harness.suite.course import Turn
 

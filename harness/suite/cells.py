@@ -15,7 +15,7 @@
     jraft = { settings = { controllerType = "jraft" } }
 
     [scale]                                # of all trials, if they are to go at another pace than
-    by = 0.1                               # written (harness.scaling); --scale says it otherwise
+    by = 0.1                               # written (harness.shrink.scaling); or by --scale
     setting = "timeScale"
     share = 0.5
 
@@ -35,16 +35,16 @@ from typing import Any
 
 import click
 
-from harness.bundled import located
+from harness.cli.options import Request, Seeds, merged, request
+from harness.cli.prog_name import seatrial
 from harness.errors import BadRequest, near_names
-from harness.options import Request, Seeds, merged, request
-from harness.reading import is_number, parsed, text_of
-from harness.scaling import Scale, scaled
+from harness.judge.verdict import Judgement
+from harness.shrink.scaling import Scale, scaled
+from harness.suite.bundled import located
 from harness.suite.entry import bounds, checked, places
 from harness.suite.expected import EXCUSED_RUN, Expected
+from harness.text.parsing import is_number, parsed, text_of
 from harness.trial import Trial
-from harness.typed import seatrial
-from harness.verdict import Judgement
 
 SCALE_KEYS = {"by": float, "setting": str, "share": float}
 TOLD = ("profile", "hosts")  # what the name of a run says besides its trial's

@@ -19,17 +19,17 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from harness import registry
-from harness.contents import changed
+from harness.cli.session import Ending, Engines, Shown, judged, needs_java, render, run_one
 from harness.errors import SeatrialError
-from harness.rundir import RunDir
-from harness.runs import size_bytes
-from harness.session import Ending, Engines, Shown, judged, needs_java, render, run_one
+from harness.history.rundir import RunDir
+from harness.history.runs import size_bytes
 from harness.suite.expected import AS_EXPECTED, Expected, verdict_of
 from harness.suite.log import Begun, SuiteLog, all_there, cleared, cut_off, ran_s
 from harness.suite.row import NOT_RUN, Row, Spent, not_run, row_of
+from harness.text.code_hash import changed
 
 if TYPE_CHECKING:
-    from harness.spark import Sessions
+    from harness.spark.session import Sessions
 
 BESIDE_LOAD_S = 20.0  # what a run takes besides its load, about
 STOPPED = "stopped by request"

@@ -10,11 +10,11 @@ from typing import Any
 
 from harness import registry
 from harness.errors import BadRequest, UnknownName
-from harness.places import line
-from harness.reading import is_number
+from harness.judge.verdict import Judgement
 from harness.suite.expected import EXCUSED_RUN, Bound
 from harness.suite.figures import NAMES
-from harness.verdict import Judgement
+from harness.text.parsing import is_number
+from harness.text.toml_lines import line
 
 SHAPES: Mapping[str, tuple[type, str]] = {
     "run": (str, "a trial file or the name of a workload"),

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from harness import registry
-from harness.judge import CUT_SHORT, EXCUSED
-from harness.options import Request
-from harness.session import Ending
-from harness.verdict import Judgement
+from harness.cli.options import Request
+from harness.cli.session import Ending
+from harness.judge.judge import CUT_SHORT, EXCUSED
+from harness.judge.verdict import Judgement
 
 AS_EXPECTED, NOT_AS_EXPECTED, UNDECIDED = 0, 1, 2
 EXCUSED_RUN = "excused"  # a run that is unknown because all that was found is excused

@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from harness.history import History
-from harness.intervals import events
-from harness.reading import is_number
-from harness.roles import elections
-from harness.rundir import RunDir
-from harness.verdict import Verdict
+from harness.history.faults_and_events import events
+from harness.history.reader import History
+from harness.history.roles import elections
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Verdict
+from harness.text.parsing import is_number
 
 TIMES = ("to_ack_s", "failure_to_success_s")
 QUANTILES = {"p50": 0.5, "p99": 0.99}

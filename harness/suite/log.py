@@ -28,16 +28,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from harness.contents import contents
+from harness.cli.healing import heal
+from harness.cli.prog_name import seatrial
 from harness.errors import EXIT_VALID, BedFailed, SeatrialError
-from harness.healing import heal
-from harness.reading import json_of, text_of
-from harness.rundir import RunDir
-from harness.runs import is_running
+from harness.history.rundir import RunDir
+from harness.history.runs import is_running
 from harness.suite.names import FOLDER
 from harness.suite.row import Row
+from harness.text.code_hash import contents
+from harness.text.parsing import json_of, text_of
 from harness.trial import Trial
-from harness.typed import seatrial
 
 ENDING_WITHIN_S = 15.0  # a runner whose command was killed
 LOOK_EVERY_S = 0.1

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.reading import json_of
+from harness.text.parsing import json_of
 
 FOLDER = "suites"  # below that of the runs
 

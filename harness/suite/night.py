@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from harness.consoles import announce
-from harness.contents import contents
+from harness.campaign.tally import many
+from harness.cli.console import announce
+from harness.cli.session import say
 from harness.errors import BadRequest, SeatrialError
-from harness.preflight import refuse_impossible
-from harness.reading import shown
-from harness.runs import writable
-from harness.session import say
+from harness.history.runs import writable
+from harness.run.preflight import refuse_impossible
 from harness.suite.absent import absent
 from harness.suite.cells import Place, chosen, read_suite
 from harness.suite.course import Budget, Course, Turn, conduct, likely_s, turns
@@ -25,7 +24,8 @@ from harness.suite.record import Record
 from harness.suite.row import NOT_RUN, Row
 from harness.suite.trend import Night, came, changes, nights, remember
 from harness.suite.view import keep, markdown, plain, sentence, show
-from harness.tally import many
+from harness.text.code_hash import contents
+from harness.text.parsing import shown
 
 
 @dataclass(frozen=True)

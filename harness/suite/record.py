@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.contents import BROKEN, contents
 from harness.errors import BadRequest, BedFailed
-from harness.reading import shown, text_of
 from harness.suite.alone import alone
 from harness.suite.course import Turn
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.figures import NEVER
 from harness.suite.row import Row
+from harness.text.code_hash import BROKEN, contents
+from harness.text.parsing import shown, text_of
 
 FIGURES = (
     *("injections", "elections", "acknowledged", "lost", "duplicated"),

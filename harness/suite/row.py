@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from harness.session import Ending
+from harness.cli.session import Ending
 from harness.suite import figures as numbers
 from harness.suite.expected import EXCUSED_RUN, UNDECIDED, WORDS, Expected, is_excused
 

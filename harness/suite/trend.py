@@ -16,12 +16,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.reading import json_of
 from harness.suite import figures as numbers
 from harness.suite.alone import alone
 from harness.suite.expected import AS_EXPECTED, WORDS, verdict_of
 from harness.suite.names import FOLDER
 from harness.suite.row import Row
+from harness.text.parsing import json_of
 
 FILE = "nights.jsonl"
 COMPARED_WITH = 10  # nights

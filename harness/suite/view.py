@@ -18,15 +18,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.consoles import standard_output
+from harness.campaign.tally import many
+from harness.cli.console import standard_output
+from harness.cli.prog_name import seatrial
 from harness.errors import BedFailed
-from harness.sayable import sayable
 from harness.suite.course import CHANGED, Course
 from harness.suite.expected import AS_EXPECTED, NOT_AS_EXPECTED, WORDS
 from harness.suite.names import FOLDER
 from harness.suite.row import NOT_RUN, Row
-from harness.tally import many
-from harness.typed import seatrial
+from harness.text.sanitize import sayable
 
 HEADS = ("trial", "seed", "expected", "came", "recovers in", "acks/s", "took", "")
 GOES_ON = "continues from here"

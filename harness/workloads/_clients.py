@@ -14,7 +14,7 @@ from typing import Any
 from harness.contracts import Crew
 from harness.errors import BadRequest
 from harness.operation import Completion, F, Type
-from harness.schedule import Skipped, arrivals
+from harness.run.schedule import Skipped, arrivals
 
 LEAST_RATE, MOST_RATE = 0.1, 10_000.0
 NOTICE_STOP_S = 0.1  # how long a client without anything due may fail to see that it should stop

@@ -20,9 +20,9 @@ from random import Random
 from typing import Any
 
 from harness.contracts import Crew, Received
+from harness.history.notes import CORRUPTED
 from harness.operation import NONE, Completion, F, Type
-from harness.remarks import CORRUPTED
-from harness.schedule import values
+from harness.run.schedule import values
 from harness.trial import Trial
 from harness.workloads._body import body_of, damaged_part, key_of, value_in
 from harness.workloads._clients import RETRY_S, Client, checked

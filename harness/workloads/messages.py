@@ -19,9 +19,9 @@ from typing import Any, cast
 
 from harness.contracts import Batch, Crew, SelectingClient, WorkloadPlugin
 from harness.errors import BadRequest
+from harness.history.notes import CORRUPTED, DRAINED, NOT_DRAINED, SELECTIONS
 from harness.operation import NONE, Completion, F, Type
-from harness.remarks import CORRUPTED, DRAINED, NOT_DRAINED, SELECTIONS
-from harness.schedule import Skipped, arrivals, choices, share, values
+from harness.run.schedule import Skipped, arrivals, choices, share, values
 from harness.trial import Trial
 from harness.workloads._body import (
     SMALLEST,

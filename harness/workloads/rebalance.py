@@ -18,8 +18,8 @@ from random import Random
 from typing import Any, cast
 
 from harness.contracts import Crew, GroupClient, WorkloadPlugin
+from harness.history.notes import MEMBER, UNSETTLED
 from harness.operation import NONE, Completion, F, Type
-from harness.remarks import MEMBER, UNSETTLED
 from harness.trial import Trial
 from harness.workloads import messages
 from harness.workloads._clients import checked

@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 from harness.contracts import Crew, MessageClient, WorkloadPlugin
 from harness.errors import BadRequest
 from harness.operation import NONE, Completion, F, Type
-from harness.schedule import share, values
+from harness.run.schedule import share, values
 from harness.trial import Trial
 from harness.workloads._clients import RETRY_S, Client, checked
 

@@ -21,7 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from harness.errors import EXIT_VALID, BadRequest
-from harness.sayable import sayable
+from harness.text.sanitize import sayable
 from reports._site.guard import Door
 from reports._site.pages import application
 from reports._site.shelf import Shelf

@@ -12,8 +12,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.openable import entries
-from harness.runs import BALLAST, LOCK
+from harness.history.run_files import entries
+from harness.history.runs import BALLAST, LOCK
 
 PIECE_BYTES = 1 << 18
 BLOCK_BYTES = 512

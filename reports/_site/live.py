@@ -1,10 +1,10 @@
 """A run in progress, told to a browser as it goes on: server-sent events.
 
 What is told is what the run's folder says: `status.json`, which the command that runs it writes a
-few times a second (`harness.bulletin`), and beside each journal the number of rows that its writer
-has written. Both are small, so that a viewer costs a run nothing. A stream ends when there is a
-verdict, or nobody is at work on one; the browser asks again, and learns what has become of it. A
-run that has ended is looked at twice, for whoever judges it begins a moment later.
+few times a second (`harness.run.status_file`), and beside each journal the number of rows that its
+writer has written. Both are small, so that a viewer costs a run nothing. A stream ends when there
+is a verdict, or nobody is at work on one; the browser asks again, and learns what has become of
+it. A run that has ended is looked at twice, for whoever judges it begins a moment later.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from harness.bulletin import FILE
-from harness.journal import counted, table_of
-from harness.judging import is_being_judged
-from harness.rundir import RunDir
-from harness.runs import is_running
-from harness.stored_verdict import BROKEN
+from harness.history.journal import counted, table_of
+from harness.history.rundir import RunDir
+from harness.history.runs import is_running
+from harness.judge.lock import is_being_judged
+from harness.judge.stored_verdict import BROKEN
+from harness.run.status_file import FILE
 from reports._site.rows import read_row
 from reports._site.shelf import trouble
 from reports._words import clip

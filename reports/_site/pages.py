@@ -28,9 +28,9 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from harness.errors import SeatrialError
-from harness.rundir import RunDir
-from harness.runs import LATEST
-from harness.stored_verdict import BROKEN
+from harness.history.rundir import RunDir
+from harness.history.runs import LATEST
+from harness.judge.stored_verdict import BROKEN
 from reports import page
 from reports._run import Told, read
 from reports._site import live

@@ -14,13 +14,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.judging import is_being_judged
-from harness.rundir import RunDir
-from harness.runs import is_running
-from harness.stored_verdict import BROKEN, stored
+from harness.history.rundir import RunDir
+from harness.history.runs import is_running
+from harness.judge.lock import is_being_judged
+from harness.judge.stored_verdict import BROKEN, stored
+from harness.judge.verdict import SCHEMA_VERSION, Verdict
 from harness.suite.figures import per_s
 from harness.trial import Trial
-from harness.verdict import SCHEMA_VERSION, Verdict
 from reports._site.shelf import Missing, Shelf, is_run, trouble
 from reports._times import TO_ACK, of_faults, usual_and_worst
 from reports._words import clip

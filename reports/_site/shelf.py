@@ -11,10 +11,10 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import openable
-from harness.cluster import FOLDER as CLUSTERS
+from harness.cli.cluster import FOLDER as CLUSTERS
 from harness.errors import BadRequest
-from harness.runs import LATEST
+from harness.history import run_files as openable
+from harness.history.runs import LATEST
 from harness.suite.names import FOLDER as SUITES
 from reports._run import LOGS
 

@@ -4,7 +4,7 @@ The trial of all kinds of hosts for its whole 90 s; each fault, verified; each u
 many lost as the naive count; Redis, unharmed and split; killed and stopped drivers; nodes that die,
 full disks, clusters that are kept. Ends with 1 at the first deviation. `abroad.py docker` or
 `abroad.py ssh` shows one kind, `--only smoke` one passage, `--times 5` all of it five times. Run it
-with PYTHONPATH=tests/labs.
+with PYTHONPATH=tests/labs/machines.
 """
 
 import argparse

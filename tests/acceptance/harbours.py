@@ -75,7 +75,7 @@ class Marked(sailing.Sailing):
         """The pid of the process that carries the trial out."""
         self.belongings.look()
         self.belongings.own.clear()  # the network is the lab's
-        found = [p for p, _ in self.belongings.seen if "harness.runner" in leftovers.command(p)]
+        found = [p for p, _ in self.belongings.seen if "harness.run.runner" in leftovers.command(p)]
         assert len(found) == 1, found
         return found[0]
 

@@ -33,11 +33,11 @@ from checkers._linear.judge import judge as judge_batch
 from checkers._linear.registers import COLUMNS, Values, judged, parts_of, selected
 from harness import registry
 from harness.errors import EXIT_BAD_REQUEST
-from harness.history import History
-from harness.importers import _folder
-from harness.judge import judge, judge_here
-from harness.rundir import RunDir
-from harness.verdict import Verdict
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.importers._recording import run_folder as _folder
+from harness.judge.judge import judge, judge_here
+from harness.judge.verdict import Verdict
 
 EXPECTED = {"linearizable": "valid", "not linearizable": "invalid"}
 PARTS = ("porcupine", "jepsen")
@@ -340,7 +340,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return EXIT_BAD_REQUEST
-    from harness.spark import session
+    from harness.spark.session import session
 
     with TemporaryDirectory() as runs, nullcontext() if given.here else session() as spark:
 

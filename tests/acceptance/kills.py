@@ -138,7 +138,7 @@ def killed_at_random(harbour: Harbour, moment: Moment, folder: Path) -> str:
             command.belongings.own.clear()  # the network is the lab's
         assert command.process.poll() in (None, 0, 1, 2), command.end().words
         seen = [pid for pid, _ in command.belongings.seen]
-        runners = [pid for pid in seen if "harness.runner" in leftovers.command(pid)]
+        runners = [pid for pid in seen if "harness.run.runner" in leftovers.command(pid)]
         at_ns = time.monotonic_ns()
         with suppress(ProcessLookupError):
             for pid in runners if moment.runner else ():

@@ -73,6 +73,11 @@ def seatrial(
     return Voyage(done.returncode, done.stdout, done.stderr, runs)
 
 
+def _heed_hangups() -> None:
+    """Restore the default of SIGHUP, which children of `nohup make test` would ignore."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Sailing:
     """A command under way: wait for what it says, signal it, look at its end."""
 
@@ -89,6 +94,7 @@ class Sailing:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=_heed_hangups,
         )
 
     def until(self, words: str) -> str:

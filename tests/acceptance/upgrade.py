@@ -8,7 +8,7 @@ Where one side of the handover is of a revision without it, the successor is ele
 
 In the end every acknowledged message must have been read where the acknowledgement said and in
 order, all replicas must hold the same, no group may have gone back, and at a planned handover no
-send may have failed. Ends with 1 at a deviation. Run it with PYTHONPATH=tests/labs.
+send may have failed. Ends with 1 at a deviation. Run it with PYTHONPATH=tests/labs/flotilla.
 """
 
 import argparse

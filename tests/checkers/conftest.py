@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from checkers import _units
-from checkers._answers import Answers
-from checkers._facts import Facts, Outline
-from checkers._timeline import cells
-from harness.dealing import Dealt
-from harness.intervals import Event, FaultInterval, Window
+from checkers._run.run_facts import Facts, Outline
+from checkers._run.timeline import cells
+from checkers._run.timeline_query import Answers
+from checkers._spark import spark_stages as _units
+from harness.history.faults_and_events import Event, FaultInterval, Window
+from harness.history.schema import OPS, TABLES
+from harness.judge.verdict import Reason
 from harness.operation import F, Type
-from harness.schema import OPS, TABLES
+from harness.run.broker_sets import Dealt
 from harness.trial import Trial
-from harness.verdict import Reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -154,7 +154,7 @@ def sound(sketch: Sketch) -> Sketch:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator["SparkSession"]:
-    from harness.spark import session
+    from harness.spark.session import session
 
     with session() as spark:
         yield spark

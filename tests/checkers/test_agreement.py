@@ -10,10 +10,10 @@ import pytest
 import small_histories
 from register_dice import all_orders
 
-from checkers import _units
 from checkers._linear.registers import judged
+from checkers._spark import spark_stages as _units
 from harness import registry
-from harness.history import History
+from harness.history.reader import History
 from harness.trial import Trial
 
 if TYPE_CHECKING:

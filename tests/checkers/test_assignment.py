@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from checkers import assignment
 from checkers.assignment import _common, _without
-from harness.history import History
-from harness.intervals import Window, merged
-from harness.journal import Journal
+from harness.history.faults_and_events import Window, merged
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Judgement, Result
 from harness.operation import NONE, F, Type
-from harness.rundir import RunDir
 from harness.trial import Trial
-from harness.verdict import Judgement, Result
 from harness.workloads.rebalance import Options, Rebalance
 
 S = 1_000_000_000

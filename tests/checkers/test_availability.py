@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from checkers import availability, coverage
-from harness.intervals import Window
+from harness.history.faults_and_events import Window
+from harness.judge.verdict import Judgement, Result, Verdict
 from harness.operation import F, Type
 from harness.suite.figures import figures
-from harness.verdict import Judgement, Result, Verdict
 from reports import _words
 
 S = 1_000_000_000

@@ -2,11 +2,11 @@
 
 import pytest
 
-from checkers._facts import broker_sets
-from checkers._timeline import NO_SET
+from checkers._run.run_facts import broker_sets
+from checkers._run.timeline import NO_SET
 from harness.contracts import Node
-from harness.dealing import Dealt, dealt_sets, replica_groups, sets_named
-from harness.intervals import Event
+from harness.history.faults_and_events import Event
+from harness.run.broker_sets import Dealt, dealt_sets, replica_groups, sets_named
 
 A, B = Dealt(("broker-1",), 1, ("orders-0",)), Dealt(("broker-2",), 1, ("orders-1",))
 ELECTION = Event(1, "c", "election", {"brokerName": "a", "masterId": 1, "set": [1]})

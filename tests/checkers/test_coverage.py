@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from checkers import coverage
+from harness.judge.verdict import Judgement, Reason, Result
 from harness.operation import F, Type
-from harness.verdict import Judgement, Reason, Result
 
 Sketch = Any  # tests/checkers/conftest.py
 

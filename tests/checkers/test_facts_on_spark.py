@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from checkers._facts import facts
-from checkers._timeline import KEYS
-from harness import spark as engine
-from harness.history import History
-from harness.journal import Journal
+from checkers._run.run_facts import facts
+from checkers._run.timeline import KEYS
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.history.rundir import RunDir
 from harness.operation import NONE, F, Type
-from harness.rundir import RunDir
+from harness.spark import session as engine
 from harness.trial import Trial
 
 MS = 1_000_000
@@ -56,7 +56,7 @@ def test_spark_and_one_process_agree(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert sum(n or 0 for n in here.quantiles_ms([1.0])) == pytest.approx(30, rel=0.05)
     with engine.session() as spark:
         for one_task_bytes in (16 << 20, 0):
-            monkeypatch.setattr("checkers._units.ONE_TASK_BYTES", one_task_bytes)
+            monkeypatch.setattr("checkers._spark.spark_stages.ONE_TASK_BYTES", one_task_bytes)
             there = facts(History.open(run), Trial(), spark).answers
             for name in (*KEYS, "n", "lo", "hi"):
                 assert there._columns[name].tolist() == here._columns[name].tolist(), name

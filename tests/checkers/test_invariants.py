@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from checkers import invariants
-from harness.intervals import Event, FaultInterval
-from harness.verdict import Judgement, Result
+from harness.history.faults_and_events import Event, FaultInterval
+from harness.judge.verdict import Judgement, Result
 
 S = 1_000_000_000
 
@@ -190,8 +190,8 @@ def test_nobody_watched_where_somebody_had_to() -> None:
 )
 def test_who_has_to_watch(tmp_path: Any, hosts: str, ended: bool) -> None:
     """A simulated run that came to its end."""
-    from harness.history import History
-    from harness.rundir import RunDir
+    from harness.history.reader import History
+    from harness.history.rundir import RunDir
     from harness.trial import Trial
 
     run = RunDir(tmp_path)
@@ -205,9 +205,9 @@ def test_who_has_to_watch(tmp_path: Any, hosts: str, ended: bool) -> None:
 
 def test_as_it_is_in_a_history(tmp_path: Any) -> None:
     """From the tables of a run folder."""
-    from harness.history import History
-    from harness.journal import Journal
-    from harness.rundir import RunDir
+    from harness.history.journal import Journal
+    from harness.history.reader import History
+    from harness.history.rundir import RunDir
     from harness.trial import Trial
 
     run = RunDir(tmp_path)

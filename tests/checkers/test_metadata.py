@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers import groups, metadata
-from checkers._changes import Did
-from harness.history import History
-from harness.journal import Journal
+from checkers._run.metadata_changes import Did
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Judgement
 from harness.operation import NONE, F, Type, value_of
-from harness.rundir import RunDir
 from harness.trial import Trial
-from harness.verdict import Judgement
 from harness.workloads import messages, topics
 
 MS = 1_000_000

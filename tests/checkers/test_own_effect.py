@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkers import coverage
-from checkers._own_effect import idle_disks, idle_links
-from harness.intervals import FaultInterval
+from checkers._run.fault_effects import idle_disks, idle_links
+from harness.history.faults_and_events import FaultInterval
 
 Sketch = Any  # tests/checkers/conftest.py
 NODES = ("a", "b", "c")

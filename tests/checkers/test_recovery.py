@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from checkers import recovery
-from checkers._timeline import NO_SET
-from harness.intervals import Window
+from checkers._run.timeline import NO_SET
+from harness.history.faults_and_events import Window
+from harness.judge.verdict import Finding, Judgement, Result
 from harness.operation import F, Type
 from harness.trial import Trial
-from harness.verdict import Finding, Judgement, Result
 
 Sketch = Any  # tests/checkers/conftest.py
 S = 1_000_000_000

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from checkers import recovery
+from harness.judge.verdict import Reason
 from harness.operation import F
 from harness.trial import Trial
-from harness.verdict import Reason
 
 Sketch = Any  # tests/checkers/conftest.py
 S = 1_000_000_000

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from checkers._answers import Answers
-from checkers._timeline import Ask, What, bucket_of, cells, latency_ms, measure, merge
-from harness.history import History
-from harness.intervals import Window
-from harness.journal import Journal
+from checkers._run.timeline import Ask, What, bucket_of, cells, latency_ms, measure, merge
+from checkers._run.timeline_query import Answers
+from harness.history.faults_and_events import Window
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.history.schema import OPS
 from harness.operation import NONE, F, Type
-from harness.rundir import RunDir
-from harness.schema import OPS
 
 Row = dict[str, Any]
 MS = 1_000_000
@@ -145,7 +145,7 @@ def test_pairs_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """An operation that is open at a chunk's end finds its invocation in the next chunk."""
     rows = rows_of([(F.SEND, i, 50, Type.OK) for i in range(100)])
     whole = measured(rows).quantiles_ms([0.0, 0.5, 1.0])
-    monkeypatch.setattr("checkers._timeline.CHUNK_ROWS", 7)
+    monkeypatch.setattr("checkers._run.timeline.CHUNK_ROWS", 7)
     batches = pa.Table.from_pylist(rows, schema=OPS).to_batches(max_chunksize=3)
     chunked = Answers(cells(batches, ASK), ASK)
     assert chunked.quantiles_ms([0.0, 0.5, 1.0]) == whole
@@ -177,9 +177,9 @@ def test_what_is_open_is_known_across_chunks(
 ) -> None:
     """A poll's messages may be in one chunk and its end in another."""
     rows = rows_of(history)
-    monkeypatch.setattr("checkers._timeline.CHUNK_ROWS", 1 << 18)
+    monkeypatch.setattr("checkers._run.timeline.CHUNK_ROWS", 1 << 18)
     whole = measured(rows)
-    monkeypatch.setattr("checkers._timeline.CHUNK_ROWS", 1)
+    monkeypatch.setattr("checkers._run.timeline.CHUNK_ROWS", 1)
     batches = pa.Table.from_pylist(rows, schema=OPS).to_batches(max_chunksize=1)
     chunked = Answers(cells(batches, ASK), ASK)
     for number, (_, end) in enumerate(ASK.windows):

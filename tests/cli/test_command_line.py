@@ -16,8 +16,8 @@ from xml.etree import ElementTree as Xml
 import click
 import pytest
 
-from harness.commands._group import COMMANDS
-from harness.commands._group import seatrial as group
+from harness.cli.commands._group import COMMANDS
+from harness.cli.commands._group import seatrial as group
 
 Script = Callable[..., "CompletedProcess[str]"]
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.options import Request
-from harness.rundir import RunDir
-from harness.session import Ending, say, worst
+from harness.cli.options import Request
+from harness.cli.session import Ending, say, worst
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Finding, Judgement, Reason, Result, Verdict
 from harness.suite.cells import read_suite
 from harness.suite.expected import (
     AS_EXPECTED,
@@ -25,7 +26,6 @@ from harness.suite.figures import NAMES
 from harness.suite.figures import figures as figures_of
 from harness.suite.row import Row, Spent, row_of
 from harness.trial import Trial
-from harness.verdict import Finding, Judgement, Reason, Result, Verdict
 
 NS = 10**9
 LOST = Finding("LOST_ACKED", 3, "3 acknowledged messages are lost", "no-loss")

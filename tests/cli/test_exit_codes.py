@@ -13,8 +13,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from harness.doctor import _disk
-from harness.outlet import Outlet
+from harness.cli.doctor import _disk
+from harness.cli.stdio import Outlet
 
 Script = Callable[..., "CompletedProcess[str]"]
 
@@ -183,7 +183,7 @@ def test_help_and_version_are_0(seatrial: Script) -> None:
         assert seatrial(*arguments).returncode == 0
 
 
-@pytest.mark.parametrize("module", ["click", "harness.commands._group", "harness.doctor"])
+@pytest.mark.parametrize("module", ["click", "harness.cli.commands._group", "harness.cli.doctor"])
 def test_ctrl_c_during_an_import_is_2(
     seatrial: Script, outside: Path, tmp_path: Path, module: str
 ) -> None:
@@ -197,7 +197,7 @@ def test_ctrl_c_during_an_import_is_2(
 def test_help_imports_no_engine(root: Path) -> None:
     """Spark and Arrow take a second to import, so a command imports them when it runs."""
     code = (
-        "import sys; from harness.endings import exit_code; exit_code(['--help']);"
+        "import sys; from harness.cli.exit_codes import exit_code; exit_code(['--help']);"
         "sys.exit(bool({'pyspark', 'pyarrow', 'pandas', 'rich'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=root, check=False)
@@ -249,7 +249,7 @@ def test_silence_costs_no_descriptor(tmp_path: Path) -> None:
 def test_words_that_nobody_reads_stop_nothing(root: Path) -> None:
     """`seatrial run | head`: the command goes on to its end, and ends with its own code."""
     code = (
-        "import sys; from harness.outlet import close_outlets, open_outlets; open_outlets()\n"
+        "import sys; from harness.cli.stdio import close_outlets, open_outlets; open_outlets()\n"
         "for n in range(100_000): print(n, file=sys.stderr if n % 2 else sys.stdout)\n"
         "sys.exit(42 if close_outlets() else 1)"
     )

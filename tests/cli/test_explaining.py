@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 import sinking
 
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
 
 Script = Callable[..., "CompletedProcess[str]"]
 
@@ -61,7 +61,7 @@ def test_explaining_starts_no_engine(run: RunDir) -> None:
     """No Spark is imported for it, so it is there in a second."""
 
     code = (
-        "import sys; from harness.endings import exit_code;"
+        "import sys; from harness.cli.exit_codes import exit_code;"
         f"code = exit_code(['explain', {str(run.path)!r}]);"
         "sys.exit(code or 'pyspark' in sys.modules or 'numba' in sys.modules)"
     )

@@ -7,8 +7,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from harness.healing import heal
-from harness.runs import start_run
+from harness.cli.healing import heal
+from harness.history.runs import start_run
 from harness.trial import Trial
 from nemesis import Entry, Ledger, open_entries
 

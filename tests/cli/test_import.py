@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from harness.endings import exit_code
+from harness.cli.exit_codes import exit_code
 
 Script = Callable[..., "CompletedProcess[str]"]
 
@@ -99,7 +99,7 @@ def test_a_contract_is_what_an_import_demands(seatrial: Script, tmp_path: Path) 
     )
 
 
-@pytest.mark.parametrize("module", ["harness", "harness.cli"])
+@pytest.mark.parametrize("module", ["harness", "harness.cli.main"])
 def test_the_command_is_a_module_too(module: str) -> None:
     """`python -m` with either of its names says what the script says, and ends as it does."""
     asked = [sys.executable, "-m", module]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.commands.run import TRIAL_FLAGS, command
+from harness.cli.commands.run import TRIAL_FLAGS, command
+from harness.cli.options import Duration, Pairs, Seeds, merged, request, toml_value
 from harness.errors import BadRequest
-from harness.options import Duration, Pairs, Seeds, merged, request, toml_value
-from harness.preflight import refuse_impossible
+from harness.run.preflight import refuse_impossible
 from harness.trial import Trial
 
 KILL = """

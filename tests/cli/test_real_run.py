@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from harness.history.rundir import RunDir
 from harness.operation import F, Type
-from harness.rundir import RunDir
 
 pytestmark = [pytest.mark.bed, pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -13,15 +13,15 @@ from typing import Any
 import paramiko
 import pytest
 
-from clusters.hosts import _ssh_taken
-from clusters.hosts._ssh_inventory import Host, load
-from clusters.hosts._ssh_problems import problems
-from clusters.hosts._ssh_taken import Taken
-from harness.cluster import chosen
+from clusters.hosts.ssh import claims as _ssh_taken
+from clusters.hosts.ssh.claims import Taken
+from clusters.hosts.ssh.inventory import Host, load
+from clusters.hosts.ssh.problems import problems
+from harness.cli.cluster import chosen
+from harness.cli.healing import heal
 from harness.errors import BadRequest, BedFailed
-from harness.healing import heal
-from harness.rundir import RunDir
-from harness.runs import held, start_run
+from harness.history.rundir import RunDir
+from harness.history.runs import held, start_run
 from harness.trial import Trial
 from harness.user_folders import private, read_signed, state_folder, write_signed
 from nemesis import Entry, Ledger

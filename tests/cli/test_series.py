@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness import session
-from harness.options import Request
-from harness.rundir import RunDir
-from harness.session import Ending, Shown
+from harness.cli import session
+from harness.cli.options import Request
+from harness.cli.session import Ending, Shown
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Finding, Judgement, Result, Verdict
 from harness.trial import Trial
-from harness.verdict import Finding, Judgement, Result, Verdict
 
 LOST = Finding("LOST_ACKED", 3, "3 acknowledged messages are lost", "no-loss")
 INVALID = Verdict(Judgement.INVALID, "Invalid: lost.", (), (Result("loss", (LOST,)),))

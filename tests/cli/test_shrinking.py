@@ -13,8 +13,8 @@ import pytest
 import sailing
 import sinking
 
-from harness.rundir import RunDir
-from harness.verdict import Verdict
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Verdict
 
 CALM = """\
 [[fault]]

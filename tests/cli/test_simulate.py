@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import sailing
 
-from harness.campaign import Campaign, conduct
-from harness.evidence import LOG
-from harness.rundir import RunDir
-from harness.simulation import simulated
-from harness.stopping import stops_noted
+from harness.campaign.run import Campaign, conduct
+from harness.campaign.simulation import simulated
+from harness.history.rundir import RunDir
+from harness.judge.campaign_evidence import LOG
+from harness.run.interrupts import stops_noted
 from harness.trial import Trial
 
 ROOT = Path(__file__).resolve().parents[2]

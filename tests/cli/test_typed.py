@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import typed
+from harness.cli import prog_name as typed
 
 
 @pytest.mark.parametrize(

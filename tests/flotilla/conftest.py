@@ -19,9 +19,15 @@ from typing import Any
 import pytest
 from loopback import PATIENCE_S, eventually, free_port
 
-from clusters.flotilla import net
-from clusters.flotilla.net import CallTimeout, ConnectionLost, JsonHandler, Pool, Unreachable
-from clusters.flotilla.wire import Json, Op, Status, from_json
+from clusters.flotilla.net import connection as net
+from clusters.flotilla.net.connection import (
+    CallTimeout,
+    ConnectionLost,
+    JsonHandler,
+    Pool,
+    Unreachable,
+)
+from clusters.flotilla.net.wire import Json, Op, Status, from_json
 
 SCALE = 0.2
 LIVES = count(1)  # of played brokers

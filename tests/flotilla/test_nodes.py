@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from loopback import PATIENCE_S, eventually, free_port
 
-from clusters.flotilla.net import Pool
-from clusters.flotilla.wire import Json, Op, Status
+from clusters.flotilla.net.connection import Pool
+from clusters.flotilla.net.wire import Json, Op, Status
 
 pytestmark = pytest.mark.bed
 

@@ -16,22 +16,20 @@ import pytest
 from loopback import eventually, free_port
 from played_node import PlayedNode
 
-from clusters.flotilla.agreed import Agreed, take
-from clusters.flotilla.catalog import Catalog, Version, commit
+from clusters.flotilla.broker.catalog import Catalog, Version, commit
+from clusters.flotilla.broker.identity import Claim
+from clusters.flotilla.broker.metadata import MetadataSync
+from clusters.flotilla.broker.registrar import LIGHT, Pace, Registrar
 from clusters.flotilla.client import Client, Settings
 from clusters.flotilla.config import loads
-from clusters.flotilla.controller_requests import Scene, register
-from clusters.flotilla.controller_state import BrokerSet, Member
-from clusters.flotilla.divergence import LogShape
-from clusters.flotilla.elect import Candidate, Standing
-from clusters.flotilla.epochs import EpochTable
+from clusters.flotilla.controllers.controller_requests import Scene, register
+from clusters.flotilla.controllers.controller_state import BrokerSet, Member
+from clusters.flotilla.controllers.elect import Candidate, Standing
+from clusters.flotilla.controllers.liveness import Heartbeat
+from clusters.flotilla.controllers.state_machine import Agreed, take
 from clusters.flotilla.events import EventLog
-from clusters.flotilla.ha_protocol import Hello, Welcome
-from clusters.flotilla.identity import Claim
-from clusters.flotilla.liveness import Heartbeat
-from clusters.flotilla.metadata import MetadataSync
-from clusters.flotilla.net import Connection, Pool
-from clusters.flotilla.ports import real
+from clusters.flotilla.net.connection import Connection, Pool
+from clusters.flotilla.net.wire import Json, Message, Op, Pull, Pulled, Status
 from clusters.flotilla.raft import messages as raft
 from clusters.flotilla.raft.log import Place
 from clusters.flotilla.raft.membership import Configuration
@@ -39,10 +37,12 @@ from clusters.flotilla.raft.older import parse
 from clusters.flotilla.raft.snapshot import Snapshot
 from clusters.flotilla.raft.storage import Recovered, Storage, StorageDamaged
 from clusters.flotilla.raft.wal import MAGIC, WalDamaged
-from clusters.flotilla.registrar import LIGHT, Pace, Registrar
+from clusters.flotilla.replication.divergence import LogShape
+from clusters.flotilla.replication.epochs import EpochTable
+from clusters.flotilla.replication.ha_protocol import Hello, Welcome
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.store import recovery
-from clusters.flotilla.wire import Json, Message, Op, Pull, Pulled, Status
+from clusters.flotilla.world.ports import real
 
 OLDER = Path(__file__).with_name("golden") / "older"
 EXPECTED = json.loads((OLDER / "expected.json").read_text())

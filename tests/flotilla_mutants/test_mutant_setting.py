@@ -10,7 +10,7 @@ import pytest
 
 from clusters.flotilla.client.outcomes import overall
 from clusters.flotilla_mutants import MUTANTS
-from clusters.hosts import _archive
+from clusters.hosts._agent import archive as _archive
 from clusters.hosts._simulated.machine import PROGRAMS
 from clusters.systems._flotilla_client import overall_of
 from clusters.systems._flotilla_layout import Layout, laid_out

@@ -9,7 +9,7 @@ import pytest
 
 from clusters.flotilla.rules import RULES
 from clusters.flotilla_mutants import MUTANTS
-from harness.selftest import CAUGHT, STORIES, Case, cases, cheapest, in_worlds
+from harness.selftest.mutants import CAUGHT, STORIES, Case, cases, cheapest, in_worlds
 
 MOST_FAULTS = 3
 NAMED_BY_THE_SPEC = {  # spec 12, the list of switches at its end

@@ -4,8 +4,8 @@ import json
 import sys
 from pathlib import Path
 
-from harness import launch
 from harness.errors import BedFailed
+from harness.run import launch
 from harness.trial import Trial
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from harness import registry
 from harness.contracts import ALL_DEMANDS, DEMANDS, Destroys, Effects, Ends
-from harness.effects import effects_of, is_known
 from harness.errors import BadRequest, BedFailed
-from harness.intervals import FaultInterval
+from harness.history.faults_and_events import FaultInterval
+from harness.judge.effects import effects_of, is_known
 
 
 @pytest.mark.parametrize("kind", registry.KINDS)
@@ -71,7 +71,7 @@ FAILING: dict[str, Callable[[], Any]] = {
     "the hosts 'local' failed at *local.py:": lambda: registry.load("hosts", "local")(1, 2),
     "the report 'badge' failed at *badge.py:": lambda: registry.load("report", "badge")(1),
     "the importer 'csv' failed at *": lambda: registry.load("importer", "csv")(1),
-    "Seatrial itself failed at *harness/intervals.py:": lambda: (
+    "Seatrial itself failed at *harness/history/faults_and_events.py:": lambda: (
         FaultInterval(
             1,
             "kraken",

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from harness.history import History
-from harness.journal import read_stream
-from harness.judge import concluded
+from harness.history.journal import read_stream
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.history.seal import seal
+from harness.judge.judge import concluded
 from harness.operation import Type
-from harness.rundir import RunDir
-from harness.sealing import seal
 from harness.trial import Trial
 from nemesis import open_entries
 
@@ -253,7 +253,7 @@ def test_a_crew_that_dies_ends_the_run_with_a_sentence(sail: Sail) -> None:
     """No hang; run.json says what broke, the history stays."""
     sailing = sail(duration_s=60.0)
     sailing.until(lambda s: s.get("stats", {}).get("ok", 0) > 0)
-    end_by_force(sailing, "harness.crew")
+    end_by_force(sailing, "harness.run.client_process")
     assert sailing.end() == 0
     state = sailing.run.state()
     assert not state["ended"]

@@ -11,7 +11,7 @@ from pathlib import Path
 IMPORTING = b"importing"
 SAYS = f"import os\ndef say(): os.write(1, {IMPORTING!r})\ndef fail(): 1 / 0\n"
 ENDLESS = f"import os, time\nos.write(1, {IMPORTING!r})\ntime.sleep(600)\n"
-DAEMON = (sys.executable, "-m", "harness.spark_daemon")
+DAEMON = (sys.executable, "-m", "harness.spark.worker_daemon")
 ENDS_WITHIN_S = 60.0
 
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from harness.cli.options import Zones, request
 from harness.contracts import Node, PlannedFault, Standing
 from harness.errors import BadRequest
-from harness.options import Zones, request
 from harness.trial import Trial
 from harness.zones import placed
-from nemesis import _plan, _targets
+from nemesis._plan import plan as _plan
+from nemesis._plan import targets as _targets
 
 NODES = (
     Node("nameserver-1", "nameserver"),

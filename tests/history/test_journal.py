@@ -14,9 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import BedFailed
-from harness.journal import BATCH_ROWS, Damage, Journal, counted, read_stream, table_of, writer_of
+from harness.history.journal import (
+    BATCH_ROWS,
+    Damage,
+    Journal,
+    counted,
+    read_stream,
+    table_of,
+    writer_of,
+)
+from harness.history.schema import NOTES, OPS
 from harness.operation import NONE
-from harness.schema import NOTES, OPS
 
 ROW = (5, 1, 7, 1, 1, 3, 99, NONE, 12, NONE, NONE, 2, 0, 1)
 
@@ -173,7 +181,7 @@ def test_another_tables_stream_is_foreign(tmp_path: Path) -> None:
 
 KILLED = """
 import sys, pathlib
-from harness.journal import Journal
+from harness.history.journal import Journal
 journal = Journal(pathlib.Path(sys.argv[1]), "ops", "a")
 for n in range(10**9):
     journal.append((n, 1, n, 1, 1, 3, 99, -1, 12, -1, -1, 2, 0, 1))

@@ -5,11 +5,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from harness.history import History
-from harness.journal import Journal
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.history.seal import seal
 from harness.operation import NONE
-from harness.rundir import RunDir
-from harness.sealing import seal
 
 
 def a_run(path: Path, rows: int = 1000) -> RunDir:

@@ -17,13 +17,15 @@ import sinking
 import small_histories
 import spark_lab
 
-from harness import registry, spark, spark_fit
+from harness import registry
 from harness.errors import BadRequest, BedFailed
-from harness.history import History
-from harness.judge import judge
-from harness.openable import stored_run
-from harness.rundir import RunDir
-from harness.spark_master import Master, packed
+from harness.history.reader import History
+from harness.history.run_files import stored_run
+from harness.history.rundir import RunDir
+from harness.judge.judge import judge
+from harness.spark import probe as spark_fit
+from harness.spark import session as spark
+from harness.spark.master import Master, packed
 from harness.trial import Trial
 
 PATIENCE_S = 200.0  # with a starved machine
@@ -86,7 +88,9 @@ def test_what_travels_is_code_of_ours_and_nothing_else(tmp_path: Path) -> None:
     """The packages that hold checkers and what they import."""
     with zipfile.ZipFile(packed(tmp_path)) as archive:
         names = archive.namelist()
-    assert {"checkers/loss.py", "checkers/_linear/search.py", "harness/history.py"} <= set(names)
+    assert {"checkers/loss.py", "checkers/_linear/search.py", "harness/history/reader.py"} <= set(
+        names
+    )
     assert {name.split("/")[0] for name in names} == {"checkers", "harness"}
     assert all(name.endswith(".py") for name in names)
 
@@ -193,7 +197,7 @@ def test_a_cluster_does_what_a_machine_does(
 ) -> None:
     """Without workers it is said within the deadline; with an executor on each of two, the verdict
     has the same bytes; and a run that they do not see is said to be one."""
-    from checkers import _units
+    from checkers._spark import spark_stages as _units
 
     session = engine.session()
     with monkeypatch.context() as patch:
@@ -229,7 +233,7 @@ def test_a_cluster_fetches_a_run_from_storage_itself(
     """Executors fetch a table's file once, with credentials and into folders of their own, and the
     driver none of them; the verdict has the same bytes, and is where the run is. The workers are
     those of the test before."""
-    from checkers import _units
+    from checkers._spark import spark_stages as _units
 
     monkeypatch.setattr(spark_fit, "FIT_WITHIN_S", PATIENCE_S)
     monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
@@ -255,7 +259,7 @@ def test_a_cluster_agrees_on_small_histories(
 ) -> None:
     """Two workers come to the whole answer that the kernels give without Spark, about 20,000
     histories; the workers are those of the test before."""
-    from checkers import _units
+    from checkers._spark import spark_stages as _units
 
     monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
     count = small_histories.HISTORIES
@@ -271,7 +275,7 @@ def test_a_cluster_finds_in_messages_what_the_definitions_say(
     small_messages: kafka_table.Table, engine: spark.Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every finding in 20,000 histories, as on this machine; the workers are those of before."""
-    from checkers import _units
+    from checkers._spark import spark_stages as _units
 
     monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
     found = kafka_table.judged(History.open(small_messages.history.run), engine.session())
@@ -305,7 +309,7 @@ def test_a_connect_server_judges_too(
             spark.started("sc://127.0.0.1")
         return
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setattr("harness.spark_connect.GREETED_WITHIN_S", 1.0)
+        monkeypatch.setattr("harness.spark.connect.GREETED_WITHIN_S", 1.0)
         with pytest.raises(BedFailed, match="is not a Spark Connect server"):
             spark.started(f"sc://127.0.0.1:{silent.getsockname()[1]}")
     monkeypatch.undo()

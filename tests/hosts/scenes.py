@@ -22,7 +22,7 @@ from harness import registry
 from harness.contracts import Agent, Hosts, LinkRule, Node
 from harness.errors import BedFailed
 from harness.trial import Trial
-from nemesis._there import there
+from nemesis._process.remote_program import there
 
 Seen = dict[str, Any]
 PATIENCE_S = 10.0

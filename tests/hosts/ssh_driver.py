@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from clusters.hosts import ssh
+from clusters.hosts.ssh import hosts as ssh
 from harness.contracts import LinkRule, Node
 from harness.errors import BedFailed
 from harness.trial import Trial

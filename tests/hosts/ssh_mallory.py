@@ -28,7 +28,7 @@ def squat(driver: str) -> list[object]:
     with open(f"{mine}/owner.json", "w") as file:
         json.dump({"driver": driver, "run": "/gone"}, file)
     os.symlink(PRECIOUS, "/var/tmp/seatrial-link")
-    agent = [sys.executable, "-c", "input()", "/x/_agent_daemon.py"]
+    agent = [sys.executable, "-c", "input()", "/x/daemon.py"]
     held: list[object] = [
         subprocess.Popen(SLEEP, env={"SEATRIAL_RUN": PRECIOUS}),
         subprocess.Popen(SLEEP, env={"SEATRIAL_RUN": "/etc"}),
@@ -46,7 +46,7 @@ def kill() -> None:
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         pid = int(path.split("/")[2])
         with open(path) as file:
-            if "_agent_daemon.py\0/var/tmp/seatrial-2" in file.read():
+            if "daemon.py\0/var/tmp/seatrial-2" in file.read():
                 os.kill(pid, signal.SIGKILL)
                 return
     raise PermissionError("no agent is to be seen")

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import _agent, _agent_network
+from clusters.hosts._agent import agent as _agent
+from clusters.hosts._agent import network as _agent_network
 
 PATIENCE_S = 10.0
 STUBBORN = "trap '' TERM; sleep 1000 & echo $!; wait"
@@ -130,7 +131,7 @@ def test_answers_overtake_each_other(agent: Agent) -> None:
 
 def test_it_needs_the_standard_library_only() -> None:
     """Files that can be copied to any machine with Python."""
-    for name in ("_agent", "_agent_network", "_agent_queue"):
+    for name in ("agent", "network", "nfqueue"):
         text = Path(_agent.__file__).with_name(f"{name}.py").read_text()
         imported = [
             line.split()[1] for line in text.splitlines() if line.startswith(("import", "from"))

@@ -20,8 +20,8 @@ from typing import IO
 
 import pytest
 
-from clusters.hosts import _agent
-from clusters.hosts._lasting import LastingCarrier
+from clusters.hosts._agent import agent as _agent
+from clusters.hosts._agent.reconnecting_agent import LastingCarrier
 from harness.errors import NodeGone
 
 HERE = Path(_agent.__file__).parent
@@ -37,7 +37,7 @@ class Relay:
 
     def __init__(self, folder: Path) -> None:
         self.process = subprocess.Popen(
-            [*PYTHON, str(HERE / "_agent_relay.py"), str(folder)],
+            [*PYTHON, str(HERE / "relay.py"), str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -98,7 +98,7 @@ class Daemon:
 
     def start(self, lease_s: float = LEASE_S, **options: int) -> None:
         """Returns when it listens."""
-        argv = [*PYTHON, str(HERE / "_agent_daemon.py"), str(self.folder), "127.0.0.1"]
+        argv = [*PYTHON, str(HERE / "daemon.py"), str(self.folder), "127.0.0.1"]
         argv += ["--lease", str(lease_s)]
         for key, value in options.items():
             argv += [f"--{key.replace('_', '-')}", str(value)]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.hosts import _agent_network, _agent_queue
-from clusters.hosts._agent_queue import ACCEPTED, DROPPED, Stretch, Way, Ways
+from clusters.hosts._agent import network as _agent_network
+from clusters.hosts._agent import nfqueue as _agent_queue
+from clusters.hosts._agent.nfqueue import ACCEPTED, DROPPED, Stretch, Way, Ways
 
 A, B = "198.18.1.11", "198.18.1.12"
 FROM_A, FROM_B = socket.inet_aton(A), socket.inet_aton(B)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import _damage
-from clusters.hosts._damage import SECTOR, RealFiles
+from clusters.hosts._faults import damage as _damage
+from clusters.hosts._faults.damage import SECTOR, RealFiles
 
 SIZE = 40 * SECTOR
 ALLOCATED = 3 * SIZE

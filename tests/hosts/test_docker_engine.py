@@ -22,7 +22,7 @@ import pytest
 from docker import DockerClient
 from docker_lab import DockerLab
 
-from clusters.hosts import _docker_engine
+from clusters.hosts.docker import engine as _docker_engine
 from harness.errors import BedFailed
 
 pytestmark = pytest.mark.bed

@@ -20,9 +20,10 @@ import docker as sdk
 import pytest
 from docker_lab import DockerLab
 
-from clusters.hosts import _docker_marks, docker
-from harness.rundir import RunDir
-from harness.runs import held, start_run
+from clusters.hosts.docker import hosts as docker
+from clusters.hosts.docker import labels as _docker_marks
+from harness.history.rundir import RunDir
+from harness.history.runs import held, start_run
 from harness.trial import Trial
 
 pytestmark = pytest.mark.bed

@@ -19,7 +19,8 @@ import pytest
 from docker import DockerClient
 from docker_lab import DockerLab
 
-from clusters.hosts import _archive, _docker_image
+from clusters.hosts._agent import archive as _archive
+from clusters.hosts.docker import image as _docker_image
 from clusters.images import local_base
 from harness.errors import BedFailed
 
@@ -180,7 +181,7 @@ def test_a_node_can_do_its_work_with_one_capability(client: Client, node: str) -
 
 def test_our_code_runs_and_is_compiled_already(client: Client, node: str) -> None:
     """A node imports the cluster and the agent as they are, and compiles nothing to start."""
-    started = "import clusters.flotilla.node, clusters.hosts._agent, tomli_w"
+    started = "import clusters.flotilla.node, clusters.hosts._agent.agent, tomli_w"
     argv = f"python3 -S -s -v -c '{started}' 2>&1"
     out = client.run(node, f"cd /opt/seatrial && {argv} | grep -c -E '^# wrote|could not' || true")
     assert out == "0\n"

@@ -25,10 +25,13 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.hosts import _docker_marks, _docker_stream, _homecoming, docker
-from clusters.hosts._docker_options import Options, options
+from clusters.hosts._agent import download as _homecoming
+from clusters.hosts.docker import exec_stream as _docker_stream
+from clusters.hosts.docker import hosts as docker
+from clusters.hosts.docker import labels as _docker_marks
+from clusters.hosts.docker.options import Options, options
 from harness.errors import BadRequest
-from harness.runs import is_over, start_run
+from harness.history.runs import is_over, start_run
 from harness.trial import Trial
 
 
@@ -124,7 +127,7 @@ def test_whose_run_is_over(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 def test_a_run_that_we_may_not_look_at_is_not_ours_to_end(tmp_path: Path) -> None:
     """`Path.is_dir()` would say that there is none, as of Python 3.14."""
-    code = "import os, sys; from pathlib import Path; from harness.runs import is_over\n"
+    code = "import os, sys; from pathlib import Path; from harness.history.runs import is_over\n"
     code += "os.setresuid(65534, 65534, 65534); print(is_over(Path(sys.argv[1])))"
     tmp_path.chmod(0o700)
     argv = [sys.executable, "-c", code, str(tmp_path / "run")]

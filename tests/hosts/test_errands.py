@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import _errands
+from clusters.hosts.ssh import remote_scripts as _errands
 
 OWNER = {"driver": "here", "run": "/runs/it"}
 TIMES = 300

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import _gate, _gate_calls
+from clusters.hosts._faults import syscall_tracer as _gate
+from clusters.hosts._faults import syscalls as _gate_calls
 
 HELD_S = 0.3
 GATE = [sys.executable, "-I", "-S", _gate.__file__]

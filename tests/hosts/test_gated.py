@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from clusters.hosts import _agent, _gate, _gated
-from clusters.hosts._gated import GatedAgent
-from clusters.hosts._pipe import Connection, PipeAgent
+from clusters.hosts._agent import agent as _agent
+from clusters.hosts._agent.driver import Connection, PipeAgent
+from clusters.hosts._faults import syscall_tracer as _gate
+from clusters.hosts._faults import traced_agent as _gated
+from clusters.hosts._faults.traced_agent import GatedAgent
 from harness.contracts import Forgotten, Python
 from harness.errors import BedFailed
 

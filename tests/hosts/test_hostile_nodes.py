@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import _agent_network, _homecoming, _pipe
-from clusters.hosts._pipe import PipeAgent
+from clusters.hosts._agent import download as _homecoming
+from clusters.hosts._agent import driver as _pipe
+from clusters.hosts._agent import network as _agent_network
+from clusters.hosts._agent.driver import PipeAgent
 from harness.contracts import Clock, Node
-from harness.crews import Crew
 from harness.errors import BedFailed, NodeGone
-from harness.row_intake import RowIntake
-from harness.row_stream import integers
-from harness.schema import OPS
+from harness.history.row_receiver import RowIntake
+from harness.history.row_stream import integers
+from harness.history.schema import OPS
+from harness.run.client_pool import Crew
 
 SECRET = b"0123456789abcdef"
 TIMES = 20_000

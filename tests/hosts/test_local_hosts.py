@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import _agent, local
-from harness.rundir import RunDir
+from clusters.hosts._agent import agent as _agent
+from clusters.hosts.local import hosts as local
+from harness.history.rundir import RunDir
 
 pytestmark = pytest.mark.bed
 

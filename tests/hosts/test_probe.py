@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from clusters.hosts import _agent, _probe
+from clusters.hosts._agent import agent as _agent
+from clusters.hosts.local import requirements as _probe
 
 
 def test_missing_programs_are_named_with_their_packages(

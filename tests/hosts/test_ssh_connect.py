@@ -18,12 +18,12 @@ from cryptography.hazmat.primitives import serialization
 from docker_lab import _until
 from ssh_lab import DRIVER, LabHost, SshLab
 
-from clusters.hosts import _ssh_connect
-from clusters.hosts._ssh_connect import Fleet, Machine
-from clusters.hosts._ssh_inventory import Host, load
-from clusters.hosts._ssh_problems import problems
-from clusters.hosts._unready import Unready
-from harness.doctor import refuse_unready
+from clusters.hosts._agent.errors import Unready
+from clusters.hosts.ssh import connections as _ssh_connect
+from clusters.hosts.ssh.connections import Fleet, Machine
+from clusters.hosts.ssh.inventory import Host, load
+from clusters.hosts.ssh.problems import problems
+from harness.cli.doctor import refuse_unready
 from harness.errors import BadRequest, BedFailed
 
 pytestmark = pytest.mark.bed

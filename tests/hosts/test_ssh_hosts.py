@@ -21,11 +21,13 @@ from typing import Any
 import pytest
 from ssh_lab import LabHost, SshLab
 
-from clusters.hosts import _driver, _ssh_taken, ssh
+from clusters.hosts._agent import machine_id as _driver
+from clusters.hosts.ssh import claims as _ssh_taken
+from clusters.hosts.ssh import hosts as ssh
 from harness.contracts import Agent, Clock, LinkRule, Node
 from harness.errors import BadRequest, BedFailed, NodeGone
-from harness.rundir import RunDir
-from harness.runs import held, start_run
+from harness.history.rundir import RunDir
+from harness.history.runs import held, start_run
 from harness.trial import Trial
 
 pytestmark = pytest.mark.bed
@@ -266,7 +268,7 @@ def test_who_looks_at_our_files_is_no_agent(
     run: RunDir, bed: dict[str, Any], three: list[LabHost]
 ) -> None:
     """A pager on a file of that name neither keeps a host from us nor is ended by us."""
-    name = "/tmp/_agent_daemon.py"
+    name = "/tmp/daemon.py"
     pager = f"touch {name}; setsid tail -f {name} /dev/null > /dev/null 2>&1 & echo $!"
     pid = three[0].run("sh", "-c", pager).strip()
     play(run, bed, nothing)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.hosts._ssh_inventory import Host, Inventory, assign, load, with_addresses
-from clusters.hosts._ssh_route import resolved, route
+from clusters.hosts.ssh.config import resolved, route
+from clusters.hosts.ssh.inventory import Host, Inventory, assign, load, with_addresses
 from harness.contracts import Node
 from harness.errors import BadRequest
 

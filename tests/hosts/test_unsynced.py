@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import _unsynced
-from clusters.hosts._power_loss import MOST_WAITING, SECTOR
-from clusters.hosts._unsynced import MOST_FILES, MOST_NAMES_WAITING, Ledger
+from clusters.hosts._faults import unsynced_writes as _unsynced
+from clusters.hosts._faults.power_loss import MOST_WAITING, SECTOR
+from clusters.hosts._faults.unsynced_writes import MOST_FILES, MOST_NAMES_WAITING, Ledger
 
 SEEDS = range(60)
 

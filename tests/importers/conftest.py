@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness import registry
-from harness.importers import _folder
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
+from harness.importers._recording import run_folder as _folder
 
 Import = Callable[..., RunDir]
 

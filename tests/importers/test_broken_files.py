@@ -9,12 +9,12 @@ import pytest
 
 from harness import registry
 from harness.errors import BadRequest
-from harness.history import History
-from harness.importers import _source
-from harness.importers._recording import Slips
-from harness.judge import judge_here
-from harness.rundir import RunDir
-from harness.verdict import Judgement
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.importers._recording.recording import Slips
+from harness.importers._text import source as _source
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Judgement
 
 Import = Callable[..., RunDir]
 
@@ -236,7 +236,8 @@ def test_pieces_are_whole_lines(tmp_path: Path, size: int, packed: bool) -> None
 
 def test_large_files_are_read_by_several_processes(tmp_path: Path) -> None:
     """A file of many pieces gives the same as one of a single piece."""
-    from harness.importers import _jepsen, jepsen_kafka
+    from harness.importers import jepsen_kafka
+    from harness.importers._jepsen import history as _jepsen
 
     path = tmp_path / "large.edn"
     path.write_text("".join(sound(4000)))

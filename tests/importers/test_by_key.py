@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.history import History
+from harness.history.reader import History
+from harness.history.rundir import RunDir
 from harness.importers import jepsen_set
-from harness.importers._jepsen import recording
-from harness.judge import judge_here
-from harness.rundir import RunDir
-from harness.verdict import Judgement
+from harness.importers._jepsen.history import recording
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Judgement
 
 Import = Callable[..., RunDir]
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.importers import _edn
-from harness.importers._edn import Character, Keyword, Malformed, Set, Symbol, Unreadable
+from harness.importers._text import edn as _edn
+from harness.importers._text.edn import Character, Keyword, Malformed, Set, Symbol, Unreadable
 
 words = st.from_regex(r"[a-z][a-z0-9*!_?<>=./-]{0,8}", fullmatch=True).filter(
     lambda word: word not in ("nil", "true", "false")

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.explain import Told, explained
-from harness.history import History
-from harness.judge import judge_here
-from harness.rundir import RunDir
+from harness.explain.story import Told, explained
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.judge.judge import judge_here
 
 Import = Callable[..., RunDir]
 

@@ -8,11 +8,12 @@ import pytest
 
 from harness import registry
 from harness.errors import BadRequest
-from harness.history import History
-from harness.importers import _folder, _jepsen
-from harness.judge import judge_here
-from harness.rundir import RunDir
-from harness.verdict import Judgement, Verdict
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.importers._jepsen import history as _jepsen
+from harness.importers._recording import run_folder as _folder
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Judgement, Verdict
 
 Import = Callable[..., RunDir]
 VALID, INVALID, UNKNOWN = Judgement.VALID, Judgement.INVALID, Judgement.UNKNOWN

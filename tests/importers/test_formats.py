@@ -9,12 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness import registry
-from harness.history import History
-from harness.importers import _jepsen, jepsen_register
-from harness.judge import judge_here
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.importers import jepsen_register
+from harness.importers._jepsen import history as _jepsen
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Judgement
 from harness.operation import F, Type, value_of
-from harness.rundir import RunDir
-from harness.verdict import Judgement
 
 Import = Callable[..., RunDir]
 

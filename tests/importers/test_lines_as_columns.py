@@ -1,6 +1,6 @@
 """Reading thousands of lines at once means the same as reading them one by one.
 
-The reader of `_edn` is the judge: whatever a line looks like, taking it apart by its colons, or
+The reader of `edn` is the judge: whatever a line looks like, taking it apart by its colons, or
 finding the numbers of a poll among its bytes, gives what the reader gives, or leaves it to it.
 """
 
@@ -11,11 +11,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.importers import _heads
-from harness.importers._heads import Heads, heads_of
-from harness.importers._jepsen import Lines, read_piece
-from harness.importers._kafka_columns import columns
-from harness.importers._recording import Slips
+from harness.importers._jepsen import fields as _heads
+from harness.importers._jepsen.fields import Heads, heads_of
+from harness.importers._jepsen.history import Lines, read_piece
+from harness.importers._jepsen.kafka_columns import columns
+from harness.importers._recording.recording import Slips
 from harness.importers.jepsen_kafka import FORMAT, decode, one_by_one
 
 NAMES = (*FORMAT.fs, *FORMAT.silent)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.importers._pairing import NOBODY, Paired, paired
-from harness.importers._recording import UNTIMED, Events, Slips
+from harness.importers._jepsen.pairing import NOBODY, Paired, paired
+from harness.importers._recording.recording import UNTIMED, Events, Slips
 from harness.operation import Type
 
 INVOKE, OK, FAIL, INFO = Type.INVOKE, Type.OK, Type.FAIL, Type.INFO

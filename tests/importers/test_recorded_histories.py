@@ -13,12 +13,12 @@ import pytest
 
 from harness import registry
 from harness.errors import EXIT_BAD_REQUEST
-from harness.history import History
-from harness.importers import _folder
-from harness.judge import judge_here
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.importers._recording import run_folder as _folder
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Judgement, Verdict
 from harness.operation import F, Type
-from harness.rundir import RunDir
-from harness.verdict import Judgement, Verdict
 
 
 def _imported(path: Path, name: str, out: Path) -> RunDir:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.history import History
-from harness.judge import judge_here
-from harness.rundir import RunDir
-from harness.verdict import Judgement, Verdict
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Judgement, Verdict
 
 Import = Callable[..., RunDir]
 VALID, INVALID, UNKNOWN = Judgement.VALID, Judgement.INVALID, Judgement.UNKNOWN

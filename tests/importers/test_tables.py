@@ -9,11 +9,11 @@ import pytest
 
 from harness import registry
 from harness.errors import BadRequest
-from harness.history import History
-from harness.importers import _folder
-from harness.judge import judge_here
-from harness.rundir import RunDir
-from harness.verdict import Judgement
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.importers._recording import run_folder as _folder
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Judgement
 
 Import = Callable[..., RunDir]
 

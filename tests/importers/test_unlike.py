@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.history import History
-from harness.judge import judge_here
-from harness.rundir import RunDir
-from harness.verdict import Judgement
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Judgement
 
 Import = Callable[..., RunDir]
 

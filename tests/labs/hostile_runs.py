@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tomli_w
 
-from harness.journal import table_of
-from harness.schema import TABLES
+from harness.history.journal import table_of
+from harness.history.schema import TABLES
 
 GIANT_BYTES = 6 << 30  # of a file without content, which takes no room on the disk
 LETTERS = (
@@ -31,8 +31,8 @@ CODE = "import os\nopen(os.environ['SEATRIAL_TEST_RAN'], 'w').close()\n"
 CODE_FILES = (
     *(
         "harness/__init__.py",
-        "harness/spark_daemon.py",
-        "harness/runner.py",
+        "harness/spark/worker_daemon.py",
+        "harness/run/runner.py",
         "checkers/__init__.py",
     ),
     *("reports/__init__.py", "clusters/__init__.py", "nemesis/__init__.py", "numpy.py"),

@@ -28,12 +28,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from clusters.flotilla import net
-from clusters.flotilla.divergence import LogShape
-from clusters.flotilla.epochs import EpochTable
-from clusters.flotilla.ha_protocol import Data, Hello, Welcome, pack_ack, unpack_ack
-from clusters.flotilla.raft import messages as raft
-from clusters.flotilla.wire import (
+from clusters.flotilla.net import connection as net
+from clusters.flotilla.net.wire import (
     Message,
     Pull,
     Pulled,
@@ -46,19 +42,23 @@ from clusters.flotilla.wire import (
     to_json,
     understood,
 )
+from clusters.flotilla.raft import messages as raft
+from clusters.flotilla.replication.divergence import LogShape
+from clusters.flotilla.replication.epochs import EpochTable
+from clusters.flotilla.replication.ha_protocol import Data, Hello, Welcome, pack_ack, unpack_ack
 from harness import registry
 from harness.errors import BadRequest, SeatrialError
-from harness.history import History
-from harness.intervals import events, fault_intervals
-from harness.journal import UNREADABLE, read_stream
-from harness.reading import text_of
-from harness.rundir import RunDir
-from harness.schema import LARGE, TABLES
-from harness.stored_verdict import BROKEN, stored
+from harness.history.faults_and_events import events, fault_intervals
+from harness.history.journal import UNREADABLE, read_stream
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.history.schema import LARGE, TABLES
+from harness.judge.stored_verdict import BROKEN, stored
 from harness.suite.cells import read_suite
+from harness.text.parsing import text_of
 from harness.trial import Trial
 from nemesis import load
-from nemesis._ledger import ledger_damage, open_entries
+from nemesis._runner.ledger import ledger_damage, open_entries
 
 HANGS_S = 20  # of CPU
 SPACE = 3 << 30  # beside what the process has mapped before

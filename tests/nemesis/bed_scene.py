@@ -14,9 +14,9 @@ from typing import Any
 
 from fault_stage import LOOK_EVERY_S, PATIENCE_S, Witnesses, played, staged, under
 
-from clusters.hosts import local
-from harness.agent import Agent
+from clusters.hosts.local import hosts as local
 from harness.contracts import Bed, Node, PlannedFault, Standing
+from harness.contracts.agent import Agent
 
 BEACON = Path(__file__).with_name("beacon.py")
 PORT = 7000

@@ -141,9 +141,9 @@ class MemoryAgent:
     async def run(self, argv: Sequence[str], *_: Any, **__: Any) -> Completed:
         await self._do("run")
         match list(argv):
-            case [_, _, _, "/clusters/hosts/_wall_clock.py", verb, pid, *words]:
+            case [_, _, _, "/clusters/hosts/_faults/wall_clock.py", verb, pid, *words]:
                 return self._told(pid, self._clock, verb, words)
-            case [_, _, _, "/clusters/hosts/_limits.py", verb, pid, _, *words]:
+            case [_, _, _, "/clusters/hosts/_faults/rlimits.py", verb, pid, _, *words]:
                 return self._told(pid, self._limits, verb, words)
         letter = "T" if self.process == "stopped" else "S"
         return Completed(0, f"{self.pid} (python3) {letter} 1 {self.pid} {self.pid} 0\n", "")
@@ -156,7 +156,7 @@ class MemoryAgent:
         return Completed(0, json.dumps({pid: tell(verb, words)}), "")
 
     def _clock(self, verb: str, words: Sequence[str]) -> Any:
-        """What _wall_clock.py tells."""
+        """What wall_clock.py tells."""
         now_ns = self.world.bed.now_ns()
         if verb != "read":
             set_to = (int(words[0]), float(words[1])) if verb == "set" else (0, 1.0)
@@ -165,7 +165,7 @@ class MemoryAgent:
         return {"ahead_s": (ahead_ns + (rate - 1) * (now_ns - since_ns)) / 1e9, "rate": rate}
 
     def _limits(self, verb: str, words: Sequence[str]) -> Any:
-        """What _limits.py tells of a process with ten files, or bytes."""
+        """What rlimits.py tells of a process with ten files, or bytes."""
         was = self.limit
         if verb != "look":
             self.limit = int(words[0]) + (10 if verb == "take" else 0)

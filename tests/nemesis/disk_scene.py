@@ -13,9 +13,9 @@ from typing import Any
 from diary import PORT
 from fault_stage import Witnesses, played, staged, under
 
-from clusters.hosts import local
-from harness.agent import Agent
+from clusters.hosts.local import hosts as local
 from harness.contracts import Bed, Node, PlannedFault, Standing
+from harness.contracts.agent import Agent
 
 DIARY = Path(__file__).with_name("diary.py")
 NODES = tuple(Node(f"broker-{n}", "broker") for n in (1, 2, 3))

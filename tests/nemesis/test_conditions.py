@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from harness.contracts import PlannedFault
+from harness.contracts.cluster_view import Standing, Told
 from harness.errors import BadRequest, Unsupported
-from harness.sight import Standing, Told
 from harness.trial import Trial
-from nemesis import _conditions, _plan, _targets, carry_out
-from nemesis._conditions import Acks, Event, State, Until
+from nemesis import carry_out
+from nemesis._plan import plan as _plan
+from nemesis._plan import targets as _targets
+from nemesis._runner import conditions as _conditions
+from nemesis._runner.conditions import Acks, Event, State, Until
 
 S = 1_000_000_000
 CAN = frozenset({"links", "loss", "signal", "restart", "events"})

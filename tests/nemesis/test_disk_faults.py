@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts._disk_faults import merged
+from clusters.hosts._faults.disk_faults import merged
 from harness import registry
-from harness.claims import destroyed_majorities
+from harness.campaign.simulation import Outcome, simulated
 from harness.contracts import DiskFault, DiskSeen, Observation, Scene
 from harness.errors import BedFailed
-from harness.history import History
-from harness.intervals import FaultInterval
-from harness.sealing import seal
-from harness.simulation import Outcome, simulated
+from harness.history.faults_and_events import FaultInterval
+from harness.history.reader import History
+from harness.history.seal import seal
+from harness.judge.claims import destroyed_majorities
 from harness.trial import Trial
-from nemesis._disks import DiskTrouble, as_laid, hidden, patience_s, words
-from nemesis._fabric import Fabric
+from nemesis._network.rules import Fabric
+from nemesis._process.disk_fault import DiskTrouble, as_laid, hidden, patience_s, words
 
 SOUND = DiskFault("")
 KINDS = ("disk-full", "read-only", "fsync", "unsynced", "wipe", "corrupt")

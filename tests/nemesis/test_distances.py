@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from harness.cli.options import Latency
 from harness.contracts import LinkRule, PlannedFault
 from harness.errors import BadRequest, BedFailed, UnknownName
-from harness.options import Latency
 from harness.trial import Trial
 from harness.zones import distances, placed
-from nemesis import _plan, carry_out, set_apart
+from nemesis import carry_out, set_apart
+from nemesis._plan import plan as _plan
 
 ZONES = {"broker-1": "east", "broker-2": "west"}
 FAR = {"delay_s": 0.02, "jitter_s": 0.001}

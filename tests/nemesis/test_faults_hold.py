@@ -12,8 +12,9 @@ import pytest
 
 from harness.contracts import PlannedFault
 from harness.errors import NodeGone
-from nemesis import _plan, carry_out, open_entries
-from nemesis._processes import Hold
+from nemesis import carry_out, open_entries
+from nemesis._plan import plan as _plan
+from nemesis._process.victims import Hold
 
 
 def carried_out(

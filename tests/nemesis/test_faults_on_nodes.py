@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from fault_stage import seen_by
 
-from clusters.hosts.local import LocalHosts
+from clusters.hosts.local.hosts import LocalHosts
 from harness import registry
 
 pytestmark = pytest.mark.bed

@@ -7,14 +7,15 @@ from random import Random
 
 import pytest
 
+from harness.campaign.simulation import Outcome, simulated
 from harness.errors import Unsupported
-from harness.history import History
-from harness.launch import Stage
+from harness.history.reader import History
 from harness.operation import F, Type
-from harness.simulation import Outcome, simulated
+from harness.run.launch import Stage
 from harness.trial import Trial
-from nemesis import _plan, dump, swarm
+from nemesis import dump, swarm
 from nemesis import load as plan_of
+from nemesis._plan import plan as _plan
 
 PLAN = """
 [[fault]]

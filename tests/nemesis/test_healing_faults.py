@@ -131,7 +131,7 @@ def test_a_mistake_of_ours_in_one_healing_does_not_end_the_others(
     assert world.last(0)["healed"]
     alarm = "NOT HEALED: fault 1 (partition on broker-1): Seatrial itself failed at "
     assert world.alarms[0].startswith(alarm)
-    assert "_stopwatch.py:" in world.alarms[0]
+    assert "timing.py:" in world.alarms[0]
     assert "TypeError" in world.alarms[0]
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nemesis import _links
-from nemesis._links import Links
+from nemesis._network import shapes as _links
+from nemesis._network.shapes import Links
 
 SEEDS = st.integers(0, 2**32)
 

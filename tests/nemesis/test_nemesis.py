@@ -12,8 +12,9 @@ from carried import carried_out, planned
 
 from harness.contracts import LinkRule, PlannedFault, Standing
 from harness.errors import BedFailed
-from harness.history import FAULTS
-from nemesis import _plan, carry_out, open_entries
+from harness.history.reader import FAULTS
+from nemesis import carry_out, open_entries
+from nemesis._plan import plan as _plan
 
 S = 1_000_000_000
 ISOLATE_THEN_KILL = Path(__file__).resolve().parents[2] / "suites/plans/isolate-then-kill.toml"

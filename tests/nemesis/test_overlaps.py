@@ -8,7 +8,7 @@ from by_hand import NODES, kill
 from harness.contracts import PlannedFault
 from harness.errors import BadRequest
 from harness.trial import Trial
-from nemesis import _plan
+from nemesis._plan import plan as _plan
 
 
 def checked(*faults: PlannedFault, plan: str = "p.toml") -> None:

@@ -13,8 +13,9 @@ import pytest
 
 from harness.contracts import CUT, Effect, Flight, LinkRule, PlannedFault
 from harness.errors import BadRequest
-from nemesis import _plan, carry_out, lacking
-from nemesis._flights import Measured, per_s
+from nemesis import carry_out, lacking
+from nemesis._network.latency_probe import Measured, per_s
+from nemesis._plan import plan as _plan
 from nemesis.bandwidth import HEADERS_BYTES, probe_bytes, probes
 from nemesis.delay import in_time, is_late
 

@@ -15,9 +15,10 @@ from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.trial import Rhythm, Trial
 from harness.zones import placed
-from nemesis import _plan, membership, swarm
-from nemesis._aliases import ALIASES, JEPSEN, OPENCHAOS, aliases
-from nemesis._kinds import unfit
+from nemesis import membership, swarm
+from nemesis._plan import plan as _plan
+from nemesis._plan.aliases import ALIASES, JEPSEN, OPENCHAOS, aliases
+from nemesis._plan.kinds import unfit
 
 NODES = (
     Node("nameserver-1", "nameserver"),

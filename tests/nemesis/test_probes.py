@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from harness.contracts import CUT, Effect, Node
 from harness.errors import BedFailed
-from nemesis import _network
-from nemesis._fabric import Fabric
-from nemesis._probes import Sighting, loss_probes, plausible
+from nemesis._network import link_fault as _network
+from nemesis._network.drop_probe import Sighting, loss_probes, plausible
+from nemesis._network.rules import Fabric
 from nemesis.pause import thread_states
 
 LINK = ("a", "b")

@@ -15,8 +15,9 @@ from carried import carried_out, planned
 from harness import registry
 from harness.contracts import PlannedFault
 from harness.errors import BadRequest
-from nemesis import _plan, open_entries
-from nemesis._measured import measured
+from nemesis import open_entries
+from nemesis._plan import plan as _plan
+from nemesis._runner.measured import measured
 
 S = 1_000_000_000
 KINDS = ("restart", "clock", "starve-cpu", "starve-descriptors", "starve-memory")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.launch import planned
-from harness.options import request
+from harness.cli.options import request
+from harness.run.launch import planned
 from harness.suite.cells import read_suite
 from harness.suite.expected import Expected
 from harness.trial import Trial

@@ -7,7 +7,7 @@ import pytest
 
 from harness.contracts import Node, Standing
 from harness.errors import BadRequest, UnknownName
-from nemesis import _targets
+from nemesis._plan import targets as _targets
 
 
 def hit(world: Any, selector: str, seed: int = 1) -> list[str]:

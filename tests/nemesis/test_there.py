@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clusters.hosts import _limits
+from clusters.hosts._faults import rlimits as _limits
 
 PROGRAMS = Path(_limits.__file__).parent
 # 5 is the coarse wall clock

@@ -9,7 +9,8 @@ from harness import plans
 from harness.contracts import Node, PlannedFault
 from harness.errors import BadRequest
 from harness.trial import Trial
-from nemesis import _plan, _written
+from nemesis._plan import plan as _plan
+from nemesis._plan import toml as _written
 
 NAMESERVER = Node("nameserver-1", "nameserver")
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from checkers import availability, coverage, recovery
-from checkers._facts import facts
-from harness.history import History
-from harness.journal import Journal
+from checkers._run.run_facts import facts
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.history.schema import FAULTS
+from harness.judge.verdict import Finding, Judgement, Result, Verdict, add_up
 from harness.operation import NONE, F, Type
-from harness.rundir import RunDir
-from harness.schema import FAULTS
 from harness.trial import Trial
-from harness.verdict import Finding, Judgement, Result, Verdict, add_up
 
 S = 1_000_000_000
 RATE = 100

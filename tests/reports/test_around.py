@@ -5,9 +5,9 @@ from random import Random
 
 import pytest
 
-from harness.intervals import Event
-from harness.rundir import RunDir
-from harness.verdict import Finding
+from harness.history.faults_and_events import Event
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Finding
 from reports import page
 from reports._around import MOST, around
 from reports._findings import shown

@@ -1,6 +1,6 @@
 """How far slaves are behind: from what masters tell, to a value in each second."""
 
-from harness.intervals import Event
+from harness.history.faults_and_events import Event
 from reports import _behind
 
 S = 1_000_000_000

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.history import History, batches
-from harness.journal import Journal
+from harness.history.journal import Journal
+from harness.history.reader import History, batches
+from harness.history.rundir import RunDir
 from harness.operation import NONE, F, Type
-from harness.rundir import RunDir
 from reports import _cells
 from reports._cells import BUCKETS, Cells, cells
 

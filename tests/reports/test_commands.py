@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from harness import session
+from harness.cli import session
 from harness.errors import BadRequest
-from harness.explain_subject import asked
-from harness.rundir import RunDir
-from harness.stored_verdict import verdict_of
-from harness.verdict import Finding
+from harness.explain.subject import asked
+from harness.history.rundir import RunDir
+from harness.judge.stored_verdict import verdict_of
+from harness.judge.verdict import Finding
 from reports import _findings, junit, page, summary, terminal
 from reports._run import read
 

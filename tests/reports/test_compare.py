@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import site_lab
 
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
 from reports._run import read
 from reports._site import compare, pages
 from reports._site.compare import compared

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 import sinking
 
-from harness.rundir import RunDir
-from harness.verdict import Finding, Reason, Verdict
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Finding, Reason, Verdict
 from reports import badge, junit
 from reports._run import read
 

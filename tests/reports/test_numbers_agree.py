@@ -11,10 +11,10 @@ import pytest
 
 from checkers import availability
 from harness import registry
-from harness.importers import _folder
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
+from harness.importers._recording import run_folder as _folder
+from harness.judge.verdict import Finding, Judgement, Reason, Result, Verdict
 from harness.suite import figures
-from harness.verdict import Finding, Judgement, Reason, Result, Verdict
 from reports import _recovery, _words, page, summary, terminal
 from reports._run import Told, read
 from reports._site.compare import compared

@@ -13,10 +13,10 @@ import pytest
 import sinking
 
 from harness.errors import BadRequest
-from harness.explain import explained
-from harness.intervals import Event
-from harness.rundir import RunDir
-from harness.verdict import Finding, Reason
+from harness.explain.story import explained
+from harness.history.faults_and_events import Event
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Finding, Reason
 from reports import _recovery, _words, page, summary, terminal
 from reports._advice import ADVICE
 from reports._lanes import Scene, lanes, log

@@ -13,12 +13,12 @@ import pytest
 import site_lab
 from site_lab import SECRET, shelved
 
-from harness.bulletin import FILE, Bulletin
 from harness.errors import BadRequest
-from harness.judging import being_judged
-from harness.rundir import RunDir
-from harness.runs import held
-from harness.verdict import Finding
+from harness.history.rundir import RunDir
+from harness.history.runs import held
+from harness.judge.lock import being_judged
+from harness.judge.verdict import Finding
+from harness.run.status_file import FILE, Bulletin
 from reports import page
 from reports._run import read
 from reports._site import live

@@ -9,10 +9,10 @@ import site_lab
 from page_lab import Reader
 from playwright.sync_api import Page, expect
 
-from harness.bulletin import Bulletin
-from harness.judging import being_judged
-from harness.rundir import RunDir
-from harness.runs import held
+from harness.history.rundir import RunDir
+from harness.history.runs import held
+from harness.judge.lock import being_judged
+from harness.run.status_file import Bulletin
 
 pytestmark = pytest.mark.bed  # a browser is several busy processes
 

@@ -16,9 +16,9 @@ import pytest
 import site_lab
 from site_lab import SECRET, get, said
 
-from harness.bulletin import Bulletin
-from harness.rundir import RunDir
-from harness.runs import held
+from harness.history.rundir import RunDir
+from harness.history.runs import held
+from harness.run.status_file import Bulletin
 from reports._site import MOST_CONNECTIONS, PromptProtocol
 from reports._site.guard import Door
 

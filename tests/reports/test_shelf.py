@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import site_lab
 
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
 from reports._site.shelf import OWN
 
 Written = Callable[..., RunDir]

@@ -8,8 +8,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from harness.rundir import RunDir
-from harness.verdict import Finding
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Finding
 from reports import summary, terminal
 from reports._run import read
 from reports._words import seconds

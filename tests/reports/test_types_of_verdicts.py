@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from harness.endings import ended
+from harness.cli.exit_codes import ended
 from harness.errors import BadRequest
-from harness.explain import explained
-from harness.rundir import RunDir
-from harness.verdict import Finding
+from harness.explain.story import explained
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Finding
 from reports import _words, badge, junit, page, summary, terminal
 from reports._run import read
 from reports._site.compare import _fields, compared

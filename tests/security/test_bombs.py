@@ -18,23 +18,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from harness import registry
+from harness.campaign.simulation import simulated
 from harness.errors import BadRequest
-from harness.history import History
-from harness.importers import _edn
-from harness.journal import MAX_BATCH_BYTES, read_stream, unpacked_bytes
-from harness.reading import MAX_JSON_VALUES, json_in, json_of, parsed
-from harness.rundir import RunDir
-from harness.schema import NOTES, TABLES
-from harness.simulation import simulated
+from harness.history.journal import MAX_BATCH_BYTES, read_stream, unpacked_bytes
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.history.schema import NOTES, TABLES
+from harness.importers._text import edn as _edn
+from harness.text.parsing import MAX_JSON_VALUES, json_in, json_of, parsed
 
 SPACE = 2 << 30
 PAGE = """\
 import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]), int(sys.argv[2])))
-from harness.history import History
-from harness.judge import judge_here
-from harness.rundir import RunDir
+from harness.history.reader import History
+from harness.judge.judge import judge_here
+from harness.history.rundir import RunDir
 from reports import page
 from reports._run import read
 run = RunDir(Path(sys.argv[1]))
@@ -142,9 +142,9 @@ def test_small_tables_are_read_up_to_their_limits(
         pq.write_table(table.cast(NOTES), run.history / f"notes-x-{number:03}.parquet")
     for limit, enough in (("MAX_ROWS", 12), ("MAX_TEXT_BYTES", 36), ("MAX_BRACKETS", 12)):
         with monkeypatch.context() as patch:
-            patch.setattr(f"harness.history.{limit}", enough)
+            patch.setattr(f"harness.history.reader.{limit}", enough)
             assert History.open(run).read("notes").num_rows == 12
-            patch.setattr(f"harness.history.{limit}", enough - 1)
+            patch.setattr(f"harness.history.reader.{limit}", enough - 1)
             history = History.open(run)
             assert history.read("notes").num_rows == 8
             assert [damage.path.name for damage in history.cut] == ["notes-x-002.parquet"]

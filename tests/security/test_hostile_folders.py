@@ -22,8 +22,8 @@ import pytest
 from hostile_runs import KINDS
 from site_lab import get
 
-from harness.sayable import UNSAYABLE
-from harness.simulation import simulated
+from harness.campaign.simulation import simulated
+from harness.text.sanitize import UNSAYABLE
 
 pytestmark = [pytest.mark.bed, pytest.mark.timeout(1800)]  # it measures memory of processes
 

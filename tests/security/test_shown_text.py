@@ -9,13 +9,13 @@ import page_lab
 import pytest
 from hostile_runs import LETTERS
 
-from harness.consoles import message, standard_output
-from harness.history import History
-from harness.judge import judge_here
-from harness.rundir import RunDir
-from harness.runs import begun
-from harness.sayable import UNSAYABLE, masked
-from harness.simulation import simulated
+from harness.campaign.simulation import simulated
+from harness.cli.console import message, standard_output
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.history.runs import begun
+from harness.judge.judge import judge_here
+from harness.text.sanitize import UNSAYABLE, masked
 from harness.trial import Trial
 from reports import page, summary
 from reports._run import read

@@ -11,9 +11,9 @@ import page_lab
 import pytest
 
 import harness
+from harness.campaign.simulation import simulated
 from harness.errors import BadRequest
-from harness.openable import stored_run
-from harness.simulation import simulated
+from harness.history.run_files import stored_run
 
 ROOT = str(Path(harness.__file__).parents[1])
 
@@ -90,8 +90,8 @@ def test_a_run_does_not_set_options(
 def test_settings_of_the_compiler_are_not_read(tmp_path: Path) -> None:
     """numba reads .numba_config.yaml of the working directory, and unpickles what it names."""
     (tmp_path / ".numba_config.yaml").write_text("cache_dir: /nowhere\nopt: 0\nboundscheck: 1\n")
-    words = "import os; import checkers._compiled as c; c.ready(); from numba.core import config; "
-    words += "config.reload_config(); print(config.CACHE_DIR, config.OPT, config.BOUNDSCHECK)"
+    words = "import os; import checkers._spark.compiled as c; c.ready(); "
+    words += "from numba.core import config; config.reload_config(); print(config.CACHE_DIR, config.OPT, config.BOUNDSCHECK)"
     plain = started(tmp_path, sys.executable, "-P", "-c", words, PYTHONPATH=ROOT).stdout.split()
     assert plain[0].endswith("seatrial/kernels")
     assert plain[1:] == ["_OptLevel(3)", "None"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from clusters.flotilla.client.admin import Admin
-from clusters.hosts import local
+from clusters.hosts.local import hosts as local
 from clusters.systems import flotilla
 from harness.contracts import Bed
 from harness.errors import BedFailed

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import launch
-from harness.simulation import Outcome, simulated
+from harness.campaign.simulation import Outcome, simulated
+from harness.run import launch
 from harness.trial import Trial
 
 TRIAL = Trial(

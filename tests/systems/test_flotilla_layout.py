@@ -12,8 +12,8 @@ from clusters.systems._flotilla_layout import Layout, broker_sets, laid_out
 from clusters.systems._flotilla_profiles import profiles, settings
 from clusters.systems.flotilla import system
 from harness.contracts import Node
-from harness.dealing import Dealt
 from harness.errors import BadRequest
+from harness.run.broker_sets import Dealt
 from harness.suite.cells import read_suite
 from harness.trial import Trial
 

@@ -20,7 +20,7 @@ from clusters.systems._redis_told import (
 )
 from harness.contracts import CLIENT, Node
 from harness.errors import BadRequest, BedFailed, UnknownName
-from harness.launch import planned
+from harness.run.launch import planned
 from harness.trial import Trial
 
 NODES = (

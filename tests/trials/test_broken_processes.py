@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from harness.campaign.simulation import Outcome, simulated
 from harness.errors import Unsupported
-from harness.history import History
-from harness.intervals import fault_intervals
+from harness.history.faults_and_events import fault_intervals
+from harness.history.reader import History
+from harness.history.rundir import RunDir
 from harness.operation import F, Type
 from harness.registry import load
-from harness.rundir import RunDir
-from harness.simulation import Outcome, simulated
 from harness.trial import Trial
 from nemesis import dump, planned
 from nemesis import load as plan_of

@@ -20,11 +20,11 @@ from clusters.flotilla.rules import RULES, Rules
 from clusters.hosts._simulated import machine
 from clusters.hosts._simulated.ports import ports_of
 from clusters.hosts._simulated.process import Process
-from harness.history import History
-from harness.simulation import Outcome, simulated
+from harness.campaign.simulation import Outcome, simulated
+from harness.history.reader import History
 from harness.trial import Trial
 from nemesis import dump, load
-from nemesis._conditions import event_of
+from nemesis._runner.conditions import event_of
 
 DIRECTED = sorted(
     path.stem for path in sailing.PLANS.glob("*.toml") if '"event ' in path.read_text()

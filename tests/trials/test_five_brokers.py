@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import sailing
 
-from harness.history import History
+from harness.campaign.simulation import Outcome, simulated
+from harness.history.reader import History
 from harness.operation import F, Type
-from harness.simulation import Outcome, simulated
 from harness.trial import Trial
 from nemesis import dump, load
 

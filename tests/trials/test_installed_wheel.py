@@ -70,7 +70,7 @@ def words(ran: "subprocess.CompletedProcess[str]") -> str:
 
 def test_the_wheel_holds_every_trial_plan_and_suite(root: Path, wheel: Path) -> None:
     """What stands below suites/ is package data, and no node is sent any of it."""
-    from clusters.hosts._archive import archive
+    from clusters.hosts._agent.archive import archive
 
     inside = set(zipfile.ZipFile(wheel).namelist())
     bundled = {path.relative_to(root).as_posix() for path in (root / "suites").rglob("*.toml")}

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from checkers import objects
+from harness.campaign.simulation import Outcome, simulated
 from harness.errors import BadRequest
-from harness.history import History
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.history.schema import OPS
 from harness.operation import F, Type
 from harness.registry import load
-from harness.rundir import RunDir
-from harness.schema import OPS
-from harness.selftest import CAUGHT, STORIES, cases, in_worlds
-from harness.simulation import Outcome, simulated
+from harness.selftest.mutants import CAUGHT, STORIES, cases, in_worlds
 from harness.trial import Trial
 from nemesis import dump
 from nemesis import load as plan_of

@@ -9,7 +9,7 @@ import pytest
 import sailing
 
 from clusters.systems._flotilla_profiles import profiles
-from harness.simulation import simulated
+from harness.campaign.simulation import simulated
 from harness.trial import Trial
 from nemesis import dump, load
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import sailing
 
-from harness.simulation import Outcome, simulated
+from harness.campaign.simulation import Outcome, simulated
 from harness.trial import Trial
 from nemesis import dump
 from nemesis import load as plan_of

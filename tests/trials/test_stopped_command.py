@@ -28,9 +28,7 @@ def cut_off(tmp_path) -> Iterator[Callable[[], sailing.Sailing]]:
     (tmp_path / "cut.toml").write_text(CUT)
     mark = {leftovers.MARK: uuid.uuid4().hex}
     plan = ("--plan", tmp_path / "cut.toml", "--duration", "60s")
-    ours = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` would be inherited
     command = sailing.Sailing("run", "messages", *plan, runs=tmp_path / "runs", **mark)
-    signal.signal(signal.SIGHUP, ours)
     command.until("fault 0: partition on .*: observed")
     belongings = leftovers.Belongings(command.process.pid, mark[leftovers.MARK])
     belongings.look()

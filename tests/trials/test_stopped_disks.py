@@ -39,7 +39,7 @@ def spoilt(tmp_path: Path) -> Iterator[Spoilt]:
             command.until("fault [012]: .*: observed")
         belongings.look()
         commands = [leftovers.command(pid) for pid, _ in belongings.seen]
-        wardens = [command for command in commands if "_gate.py watch" in command]
+        wardens = [command for command in commands if "syscall_tracer.py watch" in command]
         assert wardens
         assert not any("/store" in command for command in wardens), "no fault wants a ledger"
         yield command, belongings

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import sailing
 
+from harness.campaign.simulation import Outcome, simulated
 from harness.errors import BadRequest
-from harness.history import History
-from harness.judge import judge_here
+from harness.history.reader import History
+from harness.judge.judge import judge_here
 from harness.registry import load
-from harness.simulation import Outcome, simulated
 from harness.trial import Trial
 from nemesis import dump
 from nemesis import load as plan_of

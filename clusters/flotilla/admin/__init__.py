@@ -15,9 +15,9 @@ import asyncio
 from collections.abc import Sequence
 
 from clusters.flotilla.client.calls import Refused
-from clusters.flotilla.net import CallTimeout, ConnectionLost, Unreachable
-from clusters.flotilla.ports import Process, real
-from clusters.flotilla.wire import NONSENSE
+from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Unreachable
+from clusters.flotilla.net.wire import NONSENSE
+from clusters.flotilla.world.ports import Process, real
 
 from .answer import refused_json
 from .command_line import Help, Misused, Order, understand

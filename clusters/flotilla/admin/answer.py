@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from clusters.flotilla.wire import Json, Status
+from clusters.flotilla.net.wire import Json, Status
 
 Rows = Sequence[Mapping[str, Any]]
 GAP = "  "

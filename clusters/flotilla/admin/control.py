@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping
 
-from clusters.flotilla.wire import Json, Op
+from clusters.flotilla.net.wire import Json, Op
 
 from .answer import Answer
 from .command import Command, Options, argument

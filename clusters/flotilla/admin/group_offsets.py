@@ -8,7 +8,7 @@ refused with nothing done.
 import argparse
 
 from clusters.flotilla.client.calls import Refused
-from clusters.flotilla.wire import Json, Op, Status
+from clusters.flotilla.net.wire import Json, Op, Status
 
 from .answer import Answer
 from .command import Command, Options, argument

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from clusters.flotilla.client.calls import Refused
-from clusters.flotilla.wire import Json, Status
+from clusters.flotilla.net.wire import Json, Status
 
 from .answer import Answer
 from .command import Command, Options, argument

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from clusters.flotilla.client import Client, Settings
 from clusters.flotilla.client.admin import Admin
 from clusters.flotilla.client.calls import Refused
-from clusters.flotilla.net import CallTimeout, ConnectionLost, Unreachable
-from clusters.flotilla.wire import Json, Op, Status
+from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Unreachable
+from clusters.flotilla.net.wire import Json, Op, Status
 
 NODE_SHARE = 0.3  # of the time: one node that hangs must not use up all of it
 LOST = (Unreachable, ConnectionLost, CallTimeout)

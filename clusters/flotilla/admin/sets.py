@@ -6,7 +6,7 @@ The controllers know who belongs to a set; what a broker has, it says itself.
 
 from collections.abc import Mapping
 
-from clusters.flotilla.wire import Json, Op, Status
+from clusters.flotilla.net.wire import Json, Op, Status
 
 from .answer import Answer, master_row
 from .command import Command, Options, argument

@@ -7,8 +7,8 @@ once: what got no answer may have been carried out, and is not repeated here.
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from clusters.flotilla.net import CallTimeout, ConnectionLost, Pool, Unreachable
-from clusters.flotilla.wire import Json, Op, Status
+from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Pool, Unreachable
+from clusters.flotilla.net.wire import Json, Op, Status
 
 LOOK_AGAIN_S = 0.1
 

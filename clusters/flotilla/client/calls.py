@@ -9,9 +9,9 @@ fresh route, because a route that is wrong is only found out by using it.
 import asyncio
 from collections.abc import Mapping
 
-from clusters.flotilla.net import CallTimeout, ConnectionLost, Unreachable
-from clusters.flotilla.pace import Signal
-from clusters.flotilla.wire import Json, Op, Status, from_json, to_json
+from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Unreachable
+from clusters.flotilla.net.wire import Json, Op, Status, from_json, to_json
+from clusters.flotilla.world.timers import Signal
 
 from .links import Links
 from .outcomes import Outcome, of_error, of_status

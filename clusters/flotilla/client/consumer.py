@@ -12,7 +12,7 @@ import asyncio
 import struct
 from typing import NamedTuple
 
-from clusters.flotilla.wire import Op, Pull, Pulled, Status
+from clusters.flotilla.net.wire import Op, Pull, Pulled, Status
 
 from .calls import Calls, Refused, malformed
 from .routes import Routes

@@ -6,9 +6,9 @@ that could not be reached is passed over until a probe reaches it. RocketMQ's `s
 
 import asyncio
 
-from clusters.flotilla.net import CallTimeout, ConnectionLost, Tasks, Unreachable
-from clusters.flotilla.pace import Every
-from clusters.flotilla.wire import Op, to_json
+from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Tasks, Unreachable
+from clusters.flotilla.net.wire import Op, to_json
+from clusters.flotilla.world.timers import Every
 
 from .faults import Faults
 from .links import Links

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from clusters.flotilla.net import Tasks
-from clusters.flotilla.wire import Json, Op
+from clusters.flotilla.net.connection import Tasks
+from clusters.flotilla.net.wire import Json, Op
 
 from .calls import ERRORS, Calls
 from .settings import Settings

@@ -11,8 +11,8 @@ tried a second time here, because a compare-and-set that happened would refuse i
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clusters.flotilla.controllers import Controllers, NoLeader, Uncertain
-from clusters.flotilla.wire import NONSENSE, Json, Op, Status
+from clusters.flotilla.net.controller_client import Controllers, NoLeader, Uncertain
+from clusters.flotilla.net.wire import NONSENSE, Json, Op, Status
 
 from .outcomes import Outcome
 

@@ -9,7 +9,7 @@ partition lasted.
 import asyncio
 from collections.abc import Callable
 
-from clusters.flotilla.net import CallTimeout, Connection, Silent, Unreachable, dial
+from clusters.flotilla.net.connection import CallTimeout, Connection, Silent, Unreachable, dial
 
 
 class Link:

@@ -7,7 +7,7 @@ warehouse reads as fast as the brokers easily give, and steps back when they do 
 import asyncio
 
 from clusters.flotilla.capacity.window import Window
-from clusters.flotilla.wire import Pulled
+from clusters.flotilla.net.wire import Pulled
 
 from .consumer import Consumer
 from .settings import Settings

@@ -12,8 +12,8 @@ refused: the first may still be in a log.
 
 from enum import Enum
 
-from clusters.flotilla.net import CallTimeout, ConnectionLost, Unreachable
-from clusters.flotilla.wire import Status
+from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Unreachable
+from clusters.flotilla.net.wire import Status
 
 
 class Outcome(Enum):

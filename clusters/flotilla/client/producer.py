@@ -24,8 +24,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from clusters.flotilla.capacity.breaker import Breaker
-from clusters.flotilla.net import CallTimeout, ConnectionLost
-from clusters.flotilla.wire import Op, Send, Sent
+from clusters.flotilla.net.connection import CallTimeout, ConnectionLost
+from clusters.flotilla.net.wire import Op, Send, Sent
 
 from .detector import Detector
 from .faults import Faults, choose

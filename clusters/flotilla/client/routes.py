@@ -24,8 +24,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from clusters.flotilla.net import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
-from clusters.flotilla.wire import Json, Op, Status
+from clusters.flotilla.net.connection import CallTimeout, ConnectionLost, Pool, Tasks, Unreachable
+from clusters.flotilla.net.wire import Json, Op, Status
 
 from .place import Place
 from .settings import Settings

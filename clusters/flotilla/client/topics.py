@@ -7,7 +7,7 @@ ends as one whose outcome is unknown: whoever orders, orders again, and what sta
 
 from collections.abc import Mapping
 
-from clusters.flotilla.wire import Json, Op, Status
+from clusters.flotilla.net.wire import Json, Op, Status
 
 from .calls import ERRORS, Calls, Refused
 

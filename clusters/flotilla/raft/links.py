@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from ..net import Connection, Tasks, Unreachable, dial
-from ..wire import Op, Senseless
+from ..net.connection import Connection, Tasks, Unreachable, dial
+from ..net.wire import Op, Senseless
 
 QUEUE = 8
 BACKLOG_BYTES = 4 * 1024 * 1024

@@ -25,10 +25,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..net import Connection, Tasks
-from ..ports import Ports
+from ..net.connection import Connection, Tasks
+from ..net.wire import Op, Senseless, understood
 from ..rules import Rules
-from ..wire import Op, Senseless, understood
+from ..world.ports import Ports
 from .core import Raft, Timing
 from .effects import Effects, Role, State
 from .journal import Journal, RaftBroken

@@ -11,7 +11,7 @@ is refused, as in a log of today; a file that begins with no sound record is nob
 
 import struct
 
-from ..ports import Files
+from ..world.ports import Files
 from .log import START
 from .wal import Recovered, head, pack, record_at, replay
 

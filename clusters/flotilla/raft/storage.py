@@ -15,7 +15,7 @@ snapshot, has lost what it promised: it refuses to start.
 
 from dataclasses import dataclass
 
-from ..ports import Files, patiently
+from ..world.ports import Files, patiently
 from . import older
 from .effects import Written
 from .log import Log, Place

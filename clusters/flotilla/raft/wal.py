@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..ports import File, Files, patiently
+from ..world.ports import File, Files, patiently
 from .log import START, Log, Place
 from .messages import Entry
 from .votes import Vote

@@ -18,7 +18,7 @@ import struct
 from typing import NamedTuple, NoReturn
 from zlib import crc32
 
-from ..ports import File, Ports, no_room
+from ..world.ports import File, Ports, no_room
 
 _SLOT = struct.Struct(">QQQQI")
 _OLDER = struct.Struct(">QQI")

@@ -23,8 +23,8 @@ import asyncio
 from collections.abc import Callable
 from typing import NoReturn
 
-from ..net import Tasks
-from ..ports import AGAIN_S, File, Ports, no_room, out_of_files, patiently
+from ..net.connection import Tasks
+from ..world.ports import AGAIN_S, File, Ports, no_room, out_of_files, patiently
 from . import record
 from .flushing import flushed_by_write
 

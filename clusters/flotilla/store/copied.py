@@ -10,7 +10,7 @@ ledger that can not be read.
 import struct
 from collections.abc import Sequence
 
-from ..wire import Senseless
+from ..net.wire import Senseless
 from . import ledger, record
 from .consume_queue import Key, QueueIndex
 

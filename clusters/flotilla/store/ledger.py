@@ -12,7 +12,7 @@ of a segment knows all of them. Retention never makes a log begin where no ledge
 import struct
 from collections.abc import Iterable, Iterator
 
-from ..wire import MAX_FRAME
+from ..net.wire import MAX_FRAME
 from .record import HEAD_SIZE
 
 Standing = tuple[bytes, int, int]  # topic, queue, next queue offset

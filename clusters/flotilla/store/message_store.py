@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
-from ..net import Tasks
-from ..ports import Ports, patiently
-from ..wire import MAX_FRAME, Senseless
+from ..net.connection import Tasks
+from ..net.wire import MAX_FRAME, Senseless
+from ..world.ports import Ports, patiently
 from . import copied, key_index, ledger, record
 from .checkpoint import Checkpoint, Marks
 from .commit_log import CommitLog, Window, nothing

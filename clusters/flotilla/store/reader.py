@@ -9,7 +9,7 @@ segment size is not needed: each file ends where the next one's name begins.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..ports import Files, RealFiles
+from ..world.ports import Files, RealFiles
 from .record import entries, payload
 
 

@@ -23,8 +23,8 @@ A file `abort` marks a store in use; one that is found at start tells of an uncl
 
 from dataclasses import dataclass
 
-from ..epochs import EpochFile, EpochTable, from_log
-from ..ports import Ports
+from ..replication.epochs import EpochFile, EpochTable, from_log
+from ..world.ports import Ports
 from .checkpoint import Checkpoint, Marks
 from .commit_log import CommitLog, StoreError
 from .consume_queue import QueueIndex

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ..ports import Space
+from ..world.ports import Space
 
 PLENTY_SEGMENTS = 32
 ALWAYS = "always"

@@ -3,7 +3,7 @@
 They only save time. One that can not be written is left out, one that can not be read is ignored.
 """
 
-from ..ports import Files, out_of_files, patiently
+from ..world.ports import Files, out_of_files, patiently
 from .commit_log import NAME_DIGITS
 from .segment_index import SegmentIndex, pack, unpack
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from clusters.hosts._disk_faults import merged
-from clusters.hosts._pipe import NoAnswer
+from clusters.hosts._agent.driver import NoAnswer
+from clusters.hosts._faults.disk_faults import merged
 from harness.contracts import (
     Completed,
     DiskFault,

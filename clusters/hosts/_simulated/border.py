@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-MAY = frozenset({"harness.journal", "harness.rundir", "linecache"})
+MAY = frozenset({"harness.history.journal", "harness.history.rundir", "linecache"})
 GUARDED: tuple[tuple[Any, str], ...] = (
     *((time, f"{clock}{unit}") for unit in ("", "_ns") for clock in (
         "time", "monotonic", "perf_counter", "process_time", "thread_time")),

@@ -1,13 +1,13 @@
 """The bytes of one virtual file: what is read now, and what a power cut would leave of them.
 
-What of it a sync has not covered, and how a cut takes that, is `clusters/hosts/_power_loss.py`;
-there too, what becomes of bytes whose sync failed.
+What of it a sync has not covered, and how a cut takes that, is
+`clusters/hosts/_faults/power_loss.py`; there too, what becomes of bytes whose sync failed.
 Zeros behind the last byte ever written cost no memory, so preallocated segments are free.
 """
 
 import random
 
-from clusters.hosts._power_loss import MOST_WAITING, Change, Stranded, at_stake, lose
+from clusters.hosts._faults.power_loss import MOST_WAITING, Change, Stranded, at_stake, lose
 
 
 class Content:

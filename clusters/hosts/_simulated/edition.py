@@ -14,7 +14,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("clusters", "harness", "nemesis", "checkers")
-BEGINNINGS = ("harness/simulation.py", "harness/swarm.py", "clusters/hosts/simulated.py")
+BEGINNINGS = (
+    "harness/campaign/simulation.py",
+    "harness/campaign/swarm.py",
+    "clusters/hosts/simulated.py",
+)
 PLUGINS = ("clusters/systems", "harness/workloads", "nemesis", "checkers")  # imported by name
 PROGRAMS = ("clusters/flotilla", "clusters/flotilla_mutants")
 SUFFIXES = (".py", ".toml")

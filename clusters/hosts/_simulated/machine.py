@@ -16,12 +16,12 @@ from typing import Any
 from clusters.flotilla import node as flotilla
 from clusters.flotilla.rules import RULES, Rules
 from clusters.flotilla_mutants import MUTANTS
-from clusters.hosts import _damage
+from clusters.hosts._faults import damage as _damage
 from clusters.systems import _flotilla_dump
-from harness import crew
 from harness.contracts import Completed, Forgotten, Node
 from harness.errors import BedFailed
-from harness.rundir import RunDir
+from harness.history.rundir import RunDir
+from harness.run import client_process as crew
 
 from .content import Content
 from .disk import Disk, Folder, Pace
@@ -137,7 +137,7 @@ def _crew(machine: Machine, arguments: Sequence[str]) -> Main:
 PROGRAMS: dict[str, Callable[[Machine, Sequence[str]], Main]] = {
     "clusters.flotilla": _flotilla,
     "clusters.flotilla_mutants": _mutant,
-    "harness.crew": _crew,
+    "harness.run.client_process": _crew,
 }
 
 
@@ -158,7 +158,7 @@ def command(machine: Machine, argv: Sequence[str]) -> Completed:
                 return _clock(machine.host, verb, int(group), words)
             case [*_, script, store, out] if script.endswith("/_flotilla_dump.py"):
                 return _dumped(machine, store, out)
-            case [*_, script, order] if script.endswith("/_damage.py"):
+            case [*_, script, order] if script.endswith("/damage.py"):
                 return _damaged(machine, json.loads(order))
     except OSError as e:
         return Completed(1, "", str(e))
@@ -189,7 +189,7 @@ def _is(script: str, name: str) -> bool:
 
 
 def _clock(host: Host, verb: str, group: int, words: Sequence[str]) -> Completed:
-    """What _wall_clock.py does; here all processes of a host have one clock."""
+    """What wall_clock.py does; here all processes of a host have one clock."""
     if group not in (process.pid for process in host.processes.values()):
         return Completed(1, "", f"no process of group {group} lives")
     if verb != "read":

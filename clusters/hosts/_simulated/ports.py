@@ -16,7 +16,7 @@ import signal
 from collections.abc import Callable
 from typing import NoReturn
 
-from clusters.flotilla.ports import Buffer, File, Ports, Space
+from clusters.flotilla.world.ports import Buffer, File, Ports, Space
 
 from .content import Content
 from .disk import Disk, Pace, SyncDone, error_of
@@ -26,7 +26,7 @@ SOFTWARE = 70
 
 
 class VirtualFile:
-    """`clusters.flotilla.ports.File` on a virtual disk."""
+    """`clusters.flotilla.world.ports.File` on a virtual disk."""
 
     __slots__ = ("_content", "_files")
 
@@ -69,7 +69,7 @@ class VirtualFile:
 
 
 class VirtualFiles:
-    """`clusters.flotilla.ports.Files`: what one process does with its host's disk."""
+    """`clusters.flotilla.world.ports.Files`: what one process does with its host's disk."""
 
     def __init__(self, process: Process, disk: Disk) -> None:
         self._process, self._disk = process, disk

@@ -2,7 +2,7 @@
 
 It follows `asyncio.selector_events` word for word where a protocol can tell: which callbacks come,
 in which order, with which errno; when writing pauses and resumes; what `close`, `abort` and
-`write_eof` mean. `tests/simulated/test_network_parity.py` holds it against the real thing.
+`write_eof` mean. `tests/simulated/world/test_network_parity.py` holds it against the real thing.
 """
 
 import asyncio

@@ -19,10 +19,10 @@ from checkers._cycles.gathered import gathered_here
 from checkers._cycles.rows import COLUMNS, Rows, _column, of_rows
 from checkers._cycles.ways import Hop
 from checkers._cycles.witness import Story
-from harness.history import History
-from harness.judge import permitted
+from harness.history.reader import History
+from harness.judge.judge import permitted
+from harness.judge.verdict import Finding, Judgement, Result
 from harness.trial import DEMANDS, ISOLATION, Trial
-from harness.verdict import Finding, Judgement, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,8 +22,8 @@ from checkers._linear.batch import (
 )
 from checkers._linear.encoding import Rule, columns_of, encode
 from checkers._linear.judge import judge
+from harness.history.schema import OPS
 from harness.operation import F, Type
-from harness.schema import OPS
 
 PUT, GET, CAS = F.PUT, F.GET, F.CAS
 CALLED, DONE, FAILED, LOST = Type.INVOKE, Type.OK, Type.FAIL, Type.INFO

@@ -13,11 +13,11 @@ from ops_run import ops_run
 from checkers import objects
 from checkers._linear.objects import COLUMNS
 from harness import registry
-from harness.history import History
-from harness.importers import _folder
+from harness.history.reader import History
+from harness.importers._recording import run_folder as _folder
+from harness.judge.verdict import Judgement, Result
 from harness.operation import F
 from harness.trial import Trial
-from harness.verdict import Judgement, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

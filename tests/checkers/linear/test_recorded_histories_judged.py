@@ -7,10 +7,10 @@ from pathlib import Path
 import histories
 import pytest
 
-from harness.history import History
-from harness.judge import judge_here
-from harness.rundir import RunDir
-from harness.verdict import Verdict
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Verdict
 
 SOME = ("etcd_000.log", "etcd_002.log", "etcd_016.log", "c01-bad.txt", "c10-ok.txt")
 

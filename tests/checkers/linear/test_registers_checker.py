@@ -15,15 +15,15 @@ from ops_run import ops_run
 from checkers import linearizable, objects, registers
 from checkers._linear import registers as kernel
 from harness import registry
-from harness.history import History
-from harness.importers import _folder
-from harness.importers._kinds import KINDS
-from harness.journal import Journal
-from harness.judge import judge_here
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.history.schema import OPS
+from harness.importers._recording import run_folder as _folder
+from harness.importers._recording.kinds import KINDS
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Judgement, Result
 from harness.operation import F, Type
-from harness.schema import OPS
 from harness.trial import Trial
-from harness.verdict import Judgement, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

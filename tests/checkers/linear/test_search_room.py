@@ -6,9 +6,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from checkers._compiled import kernel
 from checkers._linear import room
 from checkers._linear.room import FIRST, HORIZON, SECOND, USED, Room, dice, room_for
+from checkers._spark.compiled import kernel
 
 OPS, FAILURES = 12, 400
 LONG = 80  # used operations: more than a comparison may take

@@ -24,11 +24,12 @@ from typing import Any
 
 import pytest
 
-from harness.history import History
-from harness.importers import _folder, jepsen_kafka
-from harness.journal import Journal
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.importers import jepsen_kafka
+from harness.importers._recording import run_folder as _folder
 from harness.operation import NONE, F, Type, value_of
-from harness.rundir import RunDir
 from harness.trial import Trial
 
 MS = 1_000_000

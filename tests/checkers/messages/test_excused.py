@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkers import loss
-from checkers._blocks import members
-from checkers._excused import Holders, acknowledged, built, decided
-from harness.claims import Unclaimed
-from harness.history import History
-from harness.intervals import Event, FaultInterval
-from harness.journal import Journal
-from harness.judge import concluded
+from checkers._messages.blocks import members
+from checkers._messages.excused_rows import Holders, acknowledged, built, decided
+from harness.history.faults_and_events import Event, FaultInterval
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.judge.claims import Unclaimed
+from harness.judge.judge import concluded
+from harness.judge.verdict import Judgement
 from harness.operation import NONE, F, Type
 from harness.trial import Trial
-from harness.verdict import Judgement
 
 END = 24
 BROKERS = ("broker-1", "broker-2", "broker-3")
@@ -155,7 +155,7 @@ def test_the_kernel_pairs_invocations_with_answers(
             columns_ = np.array(some, np.int64).T
             yield dict(zip(names, columns_, strict=True))
 
-    monkeypatch.setattr("checkers._excused.arrays", batches)
+    monkeypatch.setattr("checkers._messages.excused_rows.arrays", batches)
     lost, kept = members(np.array([7, 8, 9])), members(np.array([9]))
     found = acknowledged(("ops", ()), lost, kept, lambda t: t // 3)
     assert found[:, :5].tolist() == [[8, 0, 1, 0, 1], [7, 0, 2, 0, 2]]

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from harness import registry
-from harness.claims import unclaimed_faults
-from harness.history import History
-from harness.journal import Journal
-from harness.judge import excused
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.judge.claims import unclaimed_faults
+from harness.judge.judge import excused
 from harness.trial import Trial
 
 MS = 1_000_000
 # without events of sets a cluster is whole again after recover_within_s
 NOTHING_CLAIMED = Trial(claims={"*": "none"}, recover_within_s=1e-9)
 
-# by the nodes that held a message (checkers._excused): they have no times
+# by the nodes that held a message (checkers._messages.excused_rows): they have no times
 BY_HOLDERS = {"LOST_ACKED", "PHANTOM_VANISHED", "UNREAD_ACKED"}
 # the moment at which it was seen, by an event, an answer or the final look
 MOMENTS = {

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from harness.explain import explained
-from harness.judge import judge_here
-from harness.rundir import RunDir
-from harness.verdict import Verdict
+from harness.explain.story import explained
+from harness.history.rundir import RunDir
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Verdict
 
 HISTORIES = {
     "LOST_ACKED": """

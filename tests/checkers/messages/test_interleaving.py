@@ -11,12 +11,12 @@ import pytest
 from checkers import interleaving
 from checkers._cycles import logs, peel, telling
 from checkers._cycles.rows import FAIL, OK
-from harness.explain import explained
-from harness.history import History
-from harness.judge import judge_here
-from harness.rundir import RunDir
+from harness.explain.story import explained
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Finding, Result
 from harness.trial import DEMANDS, ISOLATION, Trial
-from harness.verdict import Finding, Result
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from harness import judge, registry
-from harness.history import History
-from harness.journal import Journal
+from harness import registry
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.judge import judge
+from harness.judge.verdict import Finding, Judgement, Reason, Result, Verdict
 from harness.operation import NONE
 from harness.trial import DEMANDS, Trial
-from harness.verdict import Finding, Judgement, Reason, Result, Verdict
 
 LOST = Finding("LOST_ACKED", 3, "3 acknowledged messages were lost", "no-loss")
 UNREAD = Finding("UNREAD_ACKED", 2, "2 more were never delivered to group-0", "at-least-once")

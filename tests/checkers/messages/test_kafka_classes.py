@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.history import History
-from harness.importers import _folder
-from harness.judge import judge_here
-from harness.rundir import RunDir
-from harness.verdict import Judgement, Verdict
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.importers._recording import run_folder as _folder
+from harness.judge.judge import judge_here
+from harness.judge.verdict import Judgement, Verdict
 
 Import = Callable[..., RunDir]
 SENT = "".join(f"0 send ok [[:send 7 [{at} {at + 1}]]]\n" for at in range(6))

@@ -13,7 +13,7 @@ from typing import Any
 import kafka_table
 import pytest
 
-from harness.importers import _folder
+from harness.importers._recording import run_folder as _folder
 
 BATCHES, BATCH, EACH = 3, 1_670, 200
 

@@ -9,11 +9,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkers._blocks import BLOCK, Blocks, Members, bits, empty, pack, unpack
-from checkers._log import LOG_FIELDS, Bounds, Known, Sweep
-from checkers._log import absorb as absorb_log
-from checkers._messages import COLUMNS, MESSAGE_FIELDS, Rows, Scope, absorb, observe
-from checkers._survey import Extent, _extent, _where, report_on
+from checkers._messages.blocks import BLOCK, Blocks, Members, bits, empty, pack, unpack
+from checkers._messages.log_bounds import LOG_FIELDS, Bounds, Known, Sweep
+from checkers._messages.log_bounds import absorb as absorb_log
+from checkers._messages.message_census import Extent, _extent, _where, report_on
+from checkers._messages.messages import COLUMNS, MESSAGE_FIELDS, Rows, Scope, absorb, observe
 from harness.operation import F, Type
 
 NOTHING = Known(Members({}), (np.zeros(0, np.int64), np.zeros(0, np.int64)))

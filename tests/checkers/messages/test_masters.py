@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from checkers import _units, masters
-from checkers._reigns import headless, needless, outside, stretches, went_back
-from checkers._writers import Writer, writers
-from harness.history import History
-from harness.intervals import Event, FaultInterval, Window
-from harness.journal import Journal
+from checkers import masters
+from checkers._run.epoch_writers import Writer, writers
+from checkers._run.leader_terms import headless, needless, outside, stretches, went_back
+from checkers._spark import spark_stages as _units
+from harness.history.faults_and_events import Event, FaultInterval, Window
+from harness.history.journal import Journal
+from harness.history.reader import History
 from harness.operation import NONE, F, Type
 from harness.trial import Trial
 
@@ -299,7 +300,7 @@ def test_spark_and_the_kernel_agree_on_writers(
     written: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three files, a task each: the same writers, each once."""
-    from harness.spark import session
+    from harness.spark.session import session
 
     monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
     history = acked(written, SOUND, files=3)

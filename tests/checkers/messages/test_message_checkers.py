@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from checkers import duplicates, linearizable, loss, offsets, order, phantom
-from harness.history import History
-from harness.journal import Journal
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.judge.verdict import Judgement, Result
 from harness.operation import NONE
 from harness.trial import Trial
-from harness.verdict import Judgement, Result
 
 SOUND = """
     send 1 ok@0

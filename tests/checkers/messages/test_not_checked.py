@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from harness import judge
-from harness.history import History
+from harness.history.reader import History
+from harness.judge import judge
+from harness.judge.verdict import Judgement, Result, Verdict
 from harness.trial import DEMANDS, Trial
-from harness.verdict import Judgement, Result, Verdict
 
 # a message that is lost, and one that is duplicated by nobody
 LOSING = "send 1 ok@0\nsend 2 ok@1\nread 2@1\npoll 2@1\nstored 2@1\ndrained"

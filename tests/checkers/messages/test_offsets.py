@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from checkers import _units, offsets, replicas
-from harness.history import History
-from harness.journal import Journal
+from checkers import offsets, replicas
+from checkers._spark import spark_stages as _units
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.judge.verdict import Judgement, Result
 from harness.trial import Trial
-from harness.verdict import Judgement, Result
 
 ROW = tuple[int, int, int, int, int, int]  # node, key, offset, value, epoch, crc
 SENT = "\n".join(f"send {at} ok@{at}" for at in range(5)) + "\nread 0@0 1@1 2@2 3@3 4@4\ndrained"
@@ -117,7 +118,7 @@ def test_spark_and_the_kernel_agree_on_offsets(
     written: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three files, a task each."""
-    from harness.spark import session
+    from harness.spark.session import session
 
     monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
     history = stored(written, [*SAME, entry(0, 4, 99), entry(1, 9)], files=3)

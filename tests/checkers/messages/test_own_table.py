@@ -9,7 +9,7 @@ import kafka_table
 import own_table
 import pytest
 
-from checkers import _units
+from checkers._spark import spark_stages as _units
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

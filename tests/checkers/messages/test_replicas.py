@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from checkers import _units, replicas
-from harness.history import History
-from harness.journal import Journal
+from checkers import replicas
+from checkers._spark import spark_stages as _units
+from harness.history.journal import Journal
+from harness.history.reader import History
+from harness.judge.verdict import Result
 from harness.trial import Trial
-from harness.verdict import Result
 
 BACK = (5, "", "recovery", '{"redundant": true, "took_s": 1.0}')
 NOT_BACK = (5, "", "recovery", '{"redundant": false, "took_s": 1.0}')
@@ -115,7 +116,7 @@ def test_replicas_that_nobody_looked_at_in_between_prove_nothing(
 @pytest.mark.spark
 def test_spark_and_the_kernel_agree(written: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three files, a task each: the same result, evidence too."""
-    from harness.spark import session
+    from harness.spark.session import session
 
     monkeypatch.setattr(_units, "ONE_TASK_BYTES", 0)
     rows = [*SAME, (0, 0, 5, 15, 1, 77), (1, 0, 5, 99, 1, 77), (0, 1, 9, 5, 1, 1)]

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from checkers import _compiled, _survey, _units
-from checkers._blocks import BLOCK, Blocks, among, members
-from checkers._log import Bounds, Known
-from checkers._messages import (
+from checkers._messages import message_census as _survey
+from checkers._messages.blocks import BLOCK, Blocks, among, members
+from checkers._messages.log_bounds import Bounds, Known
+from checkers._messages.messages import (
     COLUMNS,
     GROUP_BIT,
     MESSAGE_FIELDS,
@@ -20,9 +20,11 @@ from checkers._messages import (
     Seen,
     observe,
 )
-from checkers._polls import FIRST_ROOM, KEY_BITS, Polls
+from checkers._messages.poll_order import FIRST_ROOM, KEY_BITS, Polls
+from checkers._spark import compiled as _compiled
+from checkers._spark import spark_stages as _units
+from harness.history.schema import OPS
 from harness.operation import F, Type
-from harness.schema import OPS
 
 ROWS = 3_000
 

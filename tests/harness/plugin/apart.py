@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from clusters.hosts import local
-from clusters.hosts._archive import archive
-from clusters.hosts.local import LocalHosts
+from clusters.hosts._agent.archive import archive
+from clusters.hosts.local import hosts as local
+from clusters.hosts.local.hosts import LocalHosts
 from harness.contracts import Agent, Clock, HostsPlugin, Node, Python
 from harness.errors import BedFailed
 from harness.trial import Trial

@@ -5,9 +5,7 @@ Run with the first edition's code: see README.md beside it.
 
 import json
 
-from clusters.flotilla.divergence import LogShape
-from clusters.flotilla.epochs import EpochTable
-from clusters.flotilla.ha_protocol import Hello, Welcome
+from clusters.flotilla.net.wire import Message, Pulled, Status
 from clusters.flotilla.raft.messages import (
     Append,
     AppendReply,
@@ -16,7 +14,9 @@ from clusters.flotilla.raft.messages import (
     VoteRequest,
     pack,
 )
-from clusters.flotilla.wire import Message, Pulled, Status
+from clusters.flotilla.replication.divergence import LogShape
+from clusters.flotilla.replication.epochs import EpochTable
+from clusters.flotilla.replication.ha_protocol import Hello, Welcome
 
 SHAPE = LogShape(4096, 9000, EpochTable(((1, 4096), (3, 8000))))
 FRAMES = {

@@ -1,0 +1,1 @@
+"""What a run was: its timeline, faults, leader terms and epochs."""

@@ -1,0 +1,402 @@
+"""One pass over the operations that answers *how many, when and how fast*.
+
+Coverage, recovery and availability ask the same kind of question, so they share one pass, and the
+report draws its lanes from the same numbers. Each file of operations is reduced to *cells*: rows
+of a few integers whose keys are small (a bin of time, a latency bucket, a window, a mark). Cells
+merge by adding counts and taking the least `lo` and the greatest `hi`, in any order, so files are
+read in parallel and nothing of the size of the history ever travels.
+
+    OPS       set, f, type, bin            operations invoked and completed
+    MESSAGES  set, f, bin                  messages that polls returned
+    LATENCY   set, bin, bucket             acknowledged sends, sixteen buckets an octave
+    WITHIN    set, span, bucket            the same, of those acknowledged within some windows
+    ACKED     set, fine bin                first and last acknowledgement: gaps are exact
+    WINDOW    set, f, type, window         operations in a stretch of the run
+    FLIGHT    set, f, window               operations open at some moment of it; a poll only if it
+                                           failed or brought a message, for one that waits at the
+                                           end of a queue is not served meanwhile
+    LEFT      set, f, window               operations open at its end
+    ANSWER    set, f, mark                 `lo`: first success among those invoked after the mark;
+                                           of polls, the first message
+    SENT      set                          first and last invocation of a send
+    IN_VAIN   set, fine bin                sends that ended there and were not acknowledged, or
+                                           never ended: first and last invocation
+    FAILURE   set, mark, start             `lo`: first unsuccessful send after the mark, and when
+                                           it had been invoked
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from checkers._spark.spark_stages import Batches, Unit, reduced, units_of
+from harness.history.journal import writer_of
+from harness.history.reader import History
+from harness.history.reader import batches as read
+from harness.operation import F, Type
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+CHUNK_ROWS = 1 << 18
+OCTAVE_BUCKETS = 16  # a quantile is within 4.5 % of the truth
+LEAST_NS = 1_000
+KEYS = ("what", "set", "f", "type", "slot", "slot2")
+COLUMNS = ("t", "op", "type", "f", "key", "pos")  # of ops
+NO_SET = -1  # of a key that lives in no broker set
+IDLING = (F.POLL, F.READ)  # may wait for what is not there
+SCHEMA = pa.schema([(name, pa.int64()) for name in (*KEYS, "n", "lo", "hi")])
+NEVER = np.iinfo(np.int64).max  # the bin of what did not end
+NOTHING_LO, NOTHING_HI = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+
+
+class What(IntEnum):
+    OPS = 0
+    MESSAGES = 1
+    LATENCY = 2
+    ACKED = 3
+    WINDOW = 4
+    ANSWER = 5
+    FAILURE = 6
+    SENT = 7
+    FLIGHT = 8
+    LEFT = 9
+    IN_VAIN = 10
+    WITHIN = 11
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What to measure. `set_of_key[k]` is the number of the broker set that key k lives in; empty:
+    there is one set, and everything lives in it. A span is some of the windows, by their numbers;
+    where they overlap, latencies count once."""
+
+    bin_ns: int
+    fine_ns: int
+    windows: tuple[tuple[int, int], ...] = ()
+    spans: tuple[range, ...] = ()
+    marks: tuple[int, ...] = ()
+    set_of_key: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Columns of some rows of ops, when each row's operation was invoked (-1: not known), of the
+    completions of polls, which ones had brought messages, and which completions are answers of a
+    cluster that serves."""
+
+    t: Ints
+    op: Ints
+    type: Ints
+    f: Ints
+    set: Ints
+    single: Bools  # not a message of a batch
+    invoked: Ints
+    brought: Bools
+    answered: Bools  # a success, or refused by what was found there
+
+    def where(self, mask: Bools) -> "Rows":
+        return self.at(np.flatnonzero(mask))
+
+    def at(self, rows: Ints | slice) -> "Rows":
+        return Rows(*(getattr(self, name)[rows] for name in self.__slots__))
+
+
+def _nothing() -> Ints:
+    return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """Of the operations that are still open: numbers, times of invocation, kinds and broker sets,
+    and the numbers of those that have brought messages."""
+
+    op: Ints = field(default_factory=_nothing)
+    t: Ints = field(default_factory=_nothing)
+    f: Ints = field(default_factory=_nothing)
+    set: Ints = field(default_factory=_nothing)
+    brought: Ints = field(default_factory=_nothing)
+
+
+def cells(batches: Iterable[pa.RecordBatch], ask: Ask, spread_ns: int = 0) -> pa.Table:
+    """One writer's operations, in their order, as cells. Each looks `spread_ns` longer than it
+    was."""
+    carry = Carry()
+    tables: list[pa.Table] = [SCHEMA.empty_table()]
+    for table in _chunks(batches):
+        rows, carry = _paired(table, ask, carry)
+        tables.append(merge(_measured(rows, ask, spread_ns)))
+    return merge([*tables, _never_ended(carry)])
+
+
+def merge(tables: Iterable[pa.Table]) -> pa.Table:
+    """Cells of all: counts added, least `lo`, greatest `hi`; in the order of their keys."""
+    together = pa.concat_tables([SCHEMA.empty_table(), *tables])
+    summed = together.group_by(list(KEYS), use_threads=False).aggregate(
+        [("n", "sum"), ("lo", "min"), ("hi", "max")]
+    )
+    renamed = summed.select([*KEYS, "n_sum", "lo_min", "hi_max"]).rename_columns(SCHEMA.names)
+    return renamed.cast(SCHEMA).sort_by([(name, "ascending") for name in KEYS])
+
+
+def measure(history: History, ask: Ask, spark: "SparkSession | None") -> pa.Table:
+    """Cells of all operations, merged where Spark brings equal keys together."""
+
+    spreads = {writer: history.spread_ns(writer) for writer in history.writers("ops")}
+
+    def scan(unit: Unit) -> Batches:
+        _, paths = unit
+        rows = (batch for path in paths for batch in read(path, COLUMNS))
+        yield from cells(rows, ask, spreads[writer_of(paths[0])]).to_batches()
+
+    def together(parts: Batches) -> Batches:
+        yield from merge([pa.Table.from_batches(parts, SCHEMA)]).to_batches()
+
+    units = units_of(history, "ops")
+    return merge([reduced(spark, units, scan, SCHEMA, together, SCHEMA, ("what", "slot"), KEYS)])
+
+
+def bucket_of(latency_ns: Ints) -> Ints:
+    """The latency bucket: sixteen an octave, from one microsecond."""
+    ratio = np.maximum(latency_ns, LEAST_NS) / LEAST_NS
+    buckets: Ints = np.floor(np.log2(ratio) * OCTAVE_BUCKETS).astype(np.int64)
+    return buckets
+
+
+def latency_ms(bucket: int) -> float:
+    """The middle of a bucket, in milliseconds."""
+    return float(LEAST_NS * 2 ** ((bucket + 0.5) / OCTAVE_BUCKETS) / 1e6)
+
+
+# ------------------------------------------------------------------------------------- kernel
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches put together until a chunk is worth a pass of numpy."""
+    pending: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        pending.append(batch)
+        count += batch.num_rows
+        if count >= CHUNK_ROWS:
+            yield pa.Table.from_batches(pending)
+            pending, count = [], 0
+    if count:
+        yield pa.Table.from_batches(pending)
+
+
+def _paired(table: pa.Table, ask: Ask, carry: Carry) -> tuple[Rows, Carry]:
+    """Rows with the times of their invocations; and the operations that are still open."""
+    t, op, kind, f = (_column(table, name) for name in ("t", "op", "type", "f"))
+    pos = _column(table, "pos")
+    single = (pos < 0) | (kind != Type.OK)
+    answered = single & ((kind == Type.OK) | ((kind == Type.FAIL) & (pos == 0)))
+    starts = kind == Type.INVOKE
+    sets = _sets(table, ask)
+    open_op = np.concatenate([carry.op, op[starts]])
+    order = np.argsort(open_op, kind="stable")
+    open_op = open_op[order]
+    open_t, open_f, open_set = (
+        np.concatenate([mine, column[starts]])[order]
+        for mine, column in ((carry.t, t), (carry.f, f), (carry.set, sets))
+    )
+    given = np.unique(np.concatenate([carry.brought, op[~single]]))
+    brought = np.zeros(len(op), np.bool_)
+    ended = np.flatnonzero(single & ~starts & np.isin(f, IDLING))
+    brought[ended] = _looked_up(op[ended], given, given) >= 0
+    invoked = _looked_up(op, open_op, open_t)
+    rows = Rows(t, op, kind, f, sets, single, invoked, brought, answered)
+    closed = np.sort(op[~starts & single])
+    still = _looked_up(open_op, closed, closed) < 0
+    given = given[_looked_up(given, closed, closed) < 0]
+    return rows, Carry(open_op[still], open_t[still], open_f[still], open_set[still], given)
+
+
+def _measured(rows: Rows, ask: Ask, spread_ns: int) -> list[pa.Table]:
+    single = rows.where(rows.single)
+    messages = rows.where(~rows.single)
+    sends = single.where(single.f == F.SEND)
+    sent = sends.where(sends.type == Type.INVOKE)
+    sends = sends.where(sends.type != Type.INVOKE)
+    acked, in_vain = sends.where(sends.type == Type.OK), sends.where(sends.type != Type.OK)
+    return [
+        _counted(What.OPS, single, single.t // ask.bin_ns),
+        _counted(What.MESSAGES, messages, messages.t // ask.bin_ns),
+        *_latencies(acked.where(acked.invoked >= 0), ask, spread_ns),
+        _extremes(What.ACKED, acked, acked.t // ask.fine_ns),
+        _extremes(What.SENT, sent, np.zeros(len(sent.t), np.int64)),
+        *_windows(single, ask),
+        *_flights(single, ask),
+        *_answers(single.where(single.answered & ~np.isin(single.f, IDLING)), ask),
+        *_answers(messages, ask),
+        *_failures(in_vain, ask),
+        _in_vain(in_vain.set, in_vain.t // ask.fine_ns, in_vain.invoked),
+    ]
+
+
+def _in_vain(group: Ints, slot: Ints, invoked: Ints) -> pa.Table:
+    zero = np.zeros(len(group), np.int64)
+    return _cells(What.IN_VAIN, group, zero + F.SEND, zero, slot, lo=invoked, hi=invoked)
+
+
+def _never_ended(carry: Carry) -> pa.Table:
+    """Sends that nobody heard of again."""
+    sends = np.flatnonzero(carry.f == F.SEND)
+    return _in_vain(carry.set[sends], np.full(len(sends), NEVER, np.int64), carry.t[sends])
+
+
+def _counted(what: What, rows: Rows, slot: Ints, slot2: Ints | None = None) -> pa.Table:
+    return _cells(what, rows.set, rows.f, rows.type, slot, slot2)
+
+
+def _latencies(acked: Rows, ask: Ask, spread_ns: int) -> Iterator[pa.Table]:
+    """Latency belongs to the moment of the acknowledgement; `hi` keeps the exact worst."""
+    took = acked.t - acked.invoked - spread_ns
+    bucket = bucket_of(took)
+    where = (acked.set, acked.f, acked.type)
+    yield _cells(What.LATENCY, *where, acked.t // ask.bin_ns, bucket, lo=took, hi=took)
+    for number, span in enumerate(ask.spans):
+        inside = np.flatnonzero(_within(acked.t, [ask.windows[window] for window in span]))
+        slot = np.full(len(inside), number, np.int64)
+        group, f, kind = (column[inside] for column in where)
+        worst = took[inside]
+        yield _cells(What.WITHIN, group, f, kind, slot, bucket[inside], lo=worst, hi=worst)
+
+
+def _within(t: Ints, windows: Iterable[tuple[int, int]]) -> Bools:
+    """Which moments are in any of the windows: more of them had begun than ended."""
+    begins, ends = np.sort(np.array(list(windows), np.int64).reshape(-1, 2), axis=0).T
+    mask: Bools = np.searchsorted(begins, t, "right") > np.searchsorted(ends, t, "right")
+    return mask
+
+
+def _extremes(what: What, rows: Rows, slot: Ints) -> pa.Table:
+    return _cells(what, rows.set, rows.f, rows.type, slot, lo=rows.t, hi=rows.t)
+
+
+def _windows(single: Rows, ask: Ask) -> Iterator[pa.Table]:
+    """Rows come in time order, so a window is a slice."""
+    if len(single.t) and (np.diff(single.t) < 0).any():
+        single = single.at(np.argsort(single.t, kind="stable"))
+    for number, window in enumerate(ask.windows):
+        low, high = np.searchsorted(single.t, window)
+        if high > low:
+            inside = single.at(slice(low, high))
+            yield _counted(What.WINDOW, inside, np.full(high - low, number, np.int64))
+
+
+def _flights(single: Rows, ask: Ask) -> Iterator[pa.Table]:
+    """For each window, those invoked before its end less those completed before its begin; and
+    less those completed before its end."""
+    if not ask.windows:
+        return
+    begins, ends = np.asarray(ask.windows, np.int64).T
+    for mine in _groups(single):
+        group, f = mine.set[0], mine.f[0]
+        starts = mine.type == Type.INVOKE
+        invoked, completed = np.sort(mine.t[starts]), np.sort(mine.t[~starts])
+        begun, done = np.searchsorted(invoked, ends), np.searchsorted(completed, ends)
+        yield _in_windows(What.LEFT, group, f, begun - done)
+        if f in IDLING:
+            served = mine.where(
+                ~starts & (mine.invoked >= 0) & (mine.brought | (mine.type != Type.OK))
+            )
+            begun = np.searchsorted(np.sort(served.invoked), ends)
+            completed = np.sort(served.t)
+        yield _in_windows(What.FLIGHT, group, f, begun - np.searchsorted(completed, begins))
+
+
+def _in_windows(what: What, group: int, f: int, count: Ints) -> pa.Table:
+    zero = np.zeros(len(count), np.int64)
+    return _cells(what, zero + group, zero + f, zero, np.arange(len(count)), n=count)
+
+
+def _answers(successes: Rows, ask: Ask) -> Iterator[pa.Table]:
+    """For each mark, the first success among the operations invoked after it."""
+    marks = np.asarray(ask.marks, np.int64)
+    for rows in _groups(successes):
+        rows = rows.at(np.argsort(rows.invoked, kind="stable"))
+        first = np.minimum.accumulate(rows.t[::-1])[::-1]
+        at = np.searchsorted(rows.invoked, marks)
+        some = np.flatnonzero(at < len(first))
+        found = rows.at(at[some])
+        t = first[at[some]]
+        yield _cells(What.ANSWER, found.set, found.f, found.type, some, lo=t, hi=t)
+
+
+def _failures(failures: Rows, ask: Ask) -> Iterator[pa.Table]:
+    """For each mark, the first unsuccessful send after it, and when that was invoked."""
+    marks = np.asarray(ask.marks, np.int64)
+    for rows in _groups(failures):
+        rows = rows.at(np.argsort(rows.t, kind="stable"))
+        at = np.searchsorted(rows.t, marks)
+        some = np.flatnonzero(at < len(rows.t))
+        found = rows.at(at[some])
+        kind = np.zeros(len(some), np.int64)
+        yield _cells(
+            What.FAILURE, found.set, found.f, kind, some, found.invoked, lo=found.t, hi=found.t
+        )
+
+
+def _groups(rows: Rows) -> Iterator[Rows]:
+    """The rows of each broker set and kind of operation."""
+    kind = rows.set * 128 + rows.f
+    for one in np.unique(kind):
+        yield rows.where(kind == one)
+
+
+def _cells(
+    what: What,
+    group: Ints,
+    f: Ints,
+    kind: Ints,
+    slot: Ints,
+    slot2: Ints | None = None,
+    lo: Ints | None = None,
+    hi: Ints | None = None,
+    n: Ints | None = None,
+) -> pa.Table:
+    """One row for each distinct key, already merged."""
+    count = len(group)
+    columns: Mapping[str, Any] = {
+        "what": np.full(count, int(what), np.int64),
+        "set": group,
+        "f": f,
+        "type": kind,
+        "slot": slot,
+        "slot2": np.zeros(count, np.int64) if slot2 is None else slot2,
+        "n": np.ones(count, np.int64) if n is None else n,
+        "lo": np.full(count, NOTHING_LO, np.int64) if lo is None else lo,
+        "hi": np.full(count, NOTHING_HI, np.int64) if hi is None else hi,
+    }
+    return pa.table(dict(columns), schema=SCHEMA)
+
+
+def _column(table: pa.Table, name: str) -> Ints:
+    """An integer column as int64, absent as -1."""
+    values: Ints = table.column(name).cast(pa.int64()).fill_null(-1).to_numpy()
+    return values
+
+
+def _sets(table: pa.Table, ask: Ask) -> Ints:
+    key = _column(table, "key")
+    if not ask.set_of_key:
+        return np.zeros(len(key), np.int64)
+    known = np.asarray((*ask.set_of_key, NO_SET), np.int64)
+    return known[np.where((key >= 0) & (key < len(known) - 1), key, len(known) - 1)]
+
+
+def _looked_up(wanted: Ints, keys: Ints, values: Ints) -> Ints:
+    """`values` at the places of `wanted` in the sorted `keys`; -1 where it is not."""
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, values[at], -1)

@@ -1,0 +1,238 @@
+"""Questions to the cells of a timeline, answered exactly.
+
+Cells (see `timeline`) are what is left of the operations after one pass. Here they become counts
+in a window, quantiles, the first acknowledgement after a fault, and the longest silence. `None`
+is always "it never happened", never zero.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from checkers._run.timeline import NEVER, Ask, Bools, Ints, What, latency_ms
+from harness.history.faults_and_events import Window
+from harness.operation import F, Type
+
+
+@dataclass(frozen=True)
+class Outage:
+    """The published meaning of an outage: from the first failure to the next success."""
+
+    begin: int  # the failed operation's invocation
+    seen: int  # its completion
+    end: int | None  # the first success after `seen`
+
+
+class Answers:
+    """The cells of one history, with the question they answer."""
+
+    def __init__(self, table: pa.Table, ask: Ask) -> None:
+        self.ask = ask
+        self._columns = {name: table.column(name).to_numpy() for name in table.column_names}
+
+    def total(self, f: F, kind: Type, group: int | None = None) -> int:
+        return self._sum(self._where(What.OPS, f=f, type=kind, set=group))
+
+    def messages(self, f: F) -> int:
+        """Messages that polls of this kind returned."""
+        return self._sum(self._where(What.MESSAGES, f=f))
+
+    def in_window(
+        self,
+        number: int,
+        f: F | None = None,
+        kind: Type | None = None,
+        group: int | None = None,
+    ) -> int:
+        return sum(
+            n
+            for its_set, its_f, its_kind, n in self._in_windows.get(number, ())
+            if f in (None, its_f) and kind in (None, its_kind) and group in (None, its_set)
+        )
+
+    @cached_property
+    def _in_windows(self) -> Mapping[int, Sequence[tuple[int, int, int, int]]]:
+        """Of each window (set, f, type, how many)."""
+        mask = self._where(What.WINDOW)
+        columns = (self._of(name, mask).tolist() for name in ("slot", "set", "f", "type", "n"))
+        found: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+        for slot, *cell in zip(*columns, strict=True):
+            found[slot].append((cell[0], cell[1], cell[2], cell[3]))
+        return found
+
+    @cached_property
+    def in_flight(self) -> Mapping[int, int]:
+        """For each window, the operations that were open at some moment of it; of polls, those that
+        failed or brought a message."""
+        mask = self._where(What.FLIGHT)
+        counts: Counter[int] = Counter()
+        for window, n in zip(self._of("slot", mask), self._of("n", mask), strict=True):
+            counts[int(window)] += int(n)
+        return counts
+
+    def left_open(self, number: int, f: F, group: int | None = None) -> int:
+        """Operations that were open at the end of a window."""
+        return self._sum(self._where(What.LEFT, f=f, slot=number, set=group))
+
+    def answer(self, mark: int, fs: Iterable[F], group: int | None = None) -> int | None:
+        """When the first success came among operations invoked after the mark."""
+        times = [self._least(self._where(What.ANSWER, f=f, slot=mark, set=group)) for f in fs]
+        known = [t for t in times if t is not None]
+        return min(known) if known else None
+
+    def outage(self, mark: int, group: int | None = None) -> Outage | None:
+        """The first failure after the mark and the success that ends it."""
+        mask = self._where(What.FAILURE, slot=mark, set=group)
+        if not mask.any():
+            return None
+        seen = self._of("lo", mask)
+        at = int(np.argmin(seen))
+        failed = int(seen[at])
+        start = int(self._of("slot2", mask)[at])
+        return Outage(start if start >= 0 else failed, failed, self.acked_after(failed, group))
+
+    def acked_after(self, t: int, group: int | None = None) -> int | None:
+        """The first acknowledgement after `t`: exact unless its fine bin began before `t`, and
+        then no more than one fine bin late."""
+        firsts, lasts = self._acked(group)
+        at = int(np.searchsorted(lasts, t, side="right"))
+        if at == len(lasts):
+            return None
+        return int(firsts[at] if firsts[at] > t else lasts[at])
+
+    def silences(self, window: Window, group: int | None = None) -> list[Window]:
+        """The stretches between acknowledgements within the window, its ends included.
+
+        Exact for all that are longer than a fine bin.
+        """
+        firsts, lasts = self._acked(group)
+        inside = (lasts >= window.begin) & (firsts < window.end)
+        begins = np.concatenate([[window.begin], np.minimum(lasts[inside], window.end)])
+        ends = np.concatenate([np.maximum(firsts[inside], window.begin), [window.end]])
+        return [Window(int(b), int(max(b, e))) for b, e in zip(begins, ends, strict=True)]
+
+    def idle(self, window: Window, fs: Iterable[F]) -> list[Window]:
+        """Return the stretches of a window without a success of these kinds, to the width of a
+        bin."""
+        mask = self._where(What.OPS, type=Type.OK) & np.isin(self._columns["f"], [*fs])
+        slots = np.unique(self._of("slot", mask)) * self.ask.bin_ns
+        begins = [window.begin, *(slots + self.ask.bin_ns).tolist()]
+        ends = [*slots.tolist(), window.end]
+        return [
+            Window(max(b, window.begin), min(e, window.end))
+            for b, e in zip(begins, ends, strict=True)
+            if min(e, window.end) > max(b, window.begin)
+        ]
+
+    @property
+    def sending(self) -> Window | None:
+        """From the first send's invocation to the last one's."""
+        mask = self._where(What.SENT)
+        if not mask.any():
+            return None
+        return Window(int(self._of("lo", mask).min()), int(self._of("hi", mask).max()))
+
+    def in_vain(self, *, never: bool) -> int | None:
+        """When the last send ended that was invoked after the last acknowledgement and not
+        acknowledged: no more than one fine bin late. Of those that `never` ended, if they are
+        looked at, it is the end of time."""
+        acked = self._where(What.ACKED)
+        last = int(self._of("hi", acked).max()) if acked.any() else -1
+        mask = self._where(What.IN_VAIN) & (self._columns["hi"] > last)
+        if not never:
+            mask &= self._columns["slot"] != NEVER
+        if not mask.any():
+            return None
+        slot = int(self._of("slot", mask).max())
+        return slot if slot == NEVER else (slot + 1) * self.ask.fine_ns
+
+    def quantiles_ms(
+        self, quantiles: Iterable[float], span: int | None = None
+    ) -> list[float | None]:
+        """Latencies of acknowledged sends: of all, or of those acknowledged in a span. None is
+        more than the worst of them, which is known exactly."""
+        mask = self._where(What.LATENCY) if span is None else self._where(What.WITHIN, slot=span)
+        buckets, counts = _summed(self._of("slot2", mask), self._of("n", mask))
+        worst = float(self._of("hi", mask).max(initial=0)) / 1e6
+        found = (_quantile(buckets, counts, q) for q in quantiles)
+        return [None if value is None else min(value, worst) for value in found]
+
+    def worst_ms(self) -> float | None:
+        mask = self._where(What.LATENCY)
+        return float(self._of("hi", mask).max()) / 1e6 if mask.any() else None
+
+    @cached_property
+    def bins(self) -> range:
+        """The bins in which anything happened, first to last."""
+        mask = self._where(What.OPS) | self._where(What.MESSAGES)
+        slots = self._of("slot", mask)
+        return range(int(slots.min()), int(slots.max()) + 1) if len(slots) else range(0)
+
+    def lane(self, what: What, f: F, kind: Type) -> list[int]:
+        """Counts by bin."""
+        mask = self._where(what, f=f, type=kind)
+        counts = np.zeros(len(self.bins), np.int64)
+        if len(counts):
+            np.add.at(counts, self._of("slot", mask) - self.bins.start, self._of("n", mask))
+        return [int(n) for n in counts]
+
+    def latency_lane(self, quantile: float) -> list[float | None]:
+        """A latency quantile by bin."""
+        mask = self._where(What.LATENCY)
+        slots, buckets, counts = (self._of(name, mask) for name in ("slot", "slot2", "n"))
+        order = np.argsort(slots, kind="stable")
+        slots, buckets, counts = slots[order], buckets[order], counts[order]
+        lane: list[float | None] = []
+        for slot in self.bins:
+            low, high = np.searchsorted(slots, [slot, slot + 1])
+            lane.append(_quantile(*_summed(buckets[low:high], counts[low:high]), quantile))
+        return lane
+
+    def _acked(self, group: int | None) -> tuple[Ints, Ints]:
+        """First and last acknowledgement of each fine bin that has one, in time order."""
+        mask = self._where(What.ACKED, set=group)
+        slots, firsts, lasts = (self._of(name, mask) for name in ("slot", "lo", "hi"))
+        order = np.lexsort((firsts, slots))
+        slots, firsts, lasts = slots[order], firsts[order], lasts[order]
+        if group is None and len(slots):
+            heads = np.flatnonzero(np.concatenate([[True], slots[1:] != slots[:-1]]))
+            return np.minimum.reduceat(firsts, heads), np.maximum.reduceat(lasts, heads)
+        return firsts, lasts
+
+    def _where(self, what: What, **keys: int | None) -> Bools:
+        mask: Bools = self._columns["what"] == what
+        for name, wanted in keys.items():
+            if wanted is not None:
+                mask = mask & (self._columns[name] == wanted)
+        return mask
+
+    def _of(self, name: str, mask: Bools) -> Ints:
+        column: Ints = self._columns[name][mask]
+        return column
+
+    def _sum(self, mask: Bools) -> int:
+        return int(self._of("n", mask).sum())
+
+    def _least(self, mask: Bools) -> int | None:
+        return int(self._of("lo", mask).min()) if mask.any() else None
+
+
+def _summed(buckets: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Distinct buckets in order, with their counts added."""
+    distinct, at = np.unique(buckets, return_inverse=True)
+    total = np.zeros(len(distinct), np.int64)
+    np.add.at(total, at, counts)
+    return distinct, total
+
+
+def _quantile(buckets: Ints, counts: Ints, quantile: float) -> float | None:
+    """The latency that `quantile` of the operations did not exceed."""
+    if not len(buckets):
+        return None
+    reached = np.cumsum(counts)
+    at = int(np.searchsorted(reached, quantile * reached[-1], side="left"))
+    return latency_ms(int(buckets[min(at, len(buckets) - 1)]))

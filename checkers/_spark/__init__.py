@@ -1,0 +1,1 @@
+"""How the work of a checker is spread and compiled."""

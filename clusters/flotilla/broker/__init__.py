@@ -1,0 +1,1 @@
+"""A broker: it stores messages, serves clients, and replicates its log."""

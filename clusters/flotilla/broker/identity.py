@@ -1,0 +1,145 @@
+"""A broker's permanent id: given by the controllers once, kept on the broker's disk (spec 5.3).
+
+First a temporary file remembers what is asked for, with a check code that makes asking again after
+a lost answer succeed; then the controllers' consent makes it `broker.meta`. Each file is replaced
+atomically and none is removed before its successor is on disk: the original deletes first, and a
+crash in between costs the broker its identity while its old id stays in the set for ever.
+
+Each file carries a checksum: with one digit wrong a broker would go about under another's id. (A
+file without one is of an earlier edition.) A damaged file is not guessed at, and not replaced by a
+new id either: the node says which byte makes no sense and stops.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NoReturn
+from zlib import crc32
+
+from ..config import Config
+from ..net.wire import Json, Op, Status, from_json, to_json
+from ..world.ports import Ports, patiently
+
+Ask = Callable[[Op, Json], Awaitable[Json]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An id, asked for or given."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    check_code: str
+
+    def fields(self) -> Json:
+        return {
+            "cluster": self.cluster,
+            "brokerName": self.broker_name,
+            "brokerId": self.broker_id,
+            "checkCode": self.check_code,
+        }
+
+    @classmethod
+    def of(cls, fields: Json) -> "Claim":
+        return cls(
+            str(fields["cluster"]),
+            str(fields["brokerName"]),
+            int(fields["brokerId"]),
+            str(fields["checkCode"]),
+        )
+
+    def packed(self) -> bytes:
+        """As a file."""
+        return to_json(self.fields() | {"crc": crc32(to_json(self.fields()))})
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> "Claim":
+        """ValueError: what is wrong, and where."""
+        try:
+            fields = from_json(data)
+            claim = cls.of(fields)
+        except json.JSONDecodeError as e:
+            raise ValueError(f"byte {e.pos}: {e.msg}") from e
+        except (KeyError, TypeError, ValueError) as e:
+            raise ValueError(f"byte 0: {type(e).__name__}: {e}") from e
+        if fields.get("crc", (own := crc32(to_json(claim.fields())))) != own:
+            raise ValueError(f"byte 0 to {len(data)}: the checksum is {fields['crc']}, not {own}")
+        return claim
+
+
+class Identity:
+    """The files `broker.meta` and `broker.meta.claim` in the store."""
+
+    def __init__(self, config: Config, ports: Ports) -> None:
+        self._config = config
+        self._files = ports.files
+        self._ports = ports
+        self._path = f"{config.store}/broker.meta"
+        self._claim_path = f"{config.store}/broker.meta.claim"
+        self._given: Claim | None = None
+
+    async def obtain(self, ask: Ask) -> int | None:
+        """Our id; None when the controllers gave the one we asked for to somebody else."""
+        claim = await self._load(self._path)
+        if claim is None:
+            claim = await self._load(self._claim_path) or await self._choose(ask)
+            if not await self._apply(ask, claim):
+                self._remove_claim()
+                return None
+            await patiently(lambda: self._files.replace(self._path, claim.packed()))
+        self._remove_claim()
+        self._given = claim
+        return claim.broker_id
+
+    def check_code(self) -> str:
+        """What proves that the id is ours; empty before it is obtained."""
+        return self._given.check_code if self._given else ""
+
+    async def apply_again(self, ask: Ask) -> None:
+        """The controllers lost their memory of us; ask for the id that we have."""
+        if self._given is not None:
+            await self._apply(ask, self._given)
+
+    async def _choose(self, ask: Ask) -> Claim:
+        config = self._config
+        who: Json = {"cluster": config.cluster, "brokerName": config.broker_name}
+        reply = await ask(Op.NEXT_BROKER_ID, who)
+        code = f"{config.address};{self._ports.clock.wall_ms()}"
+        claim = Claim(config.cluster, config.broker_name, int(reply["brokerId"]), code)
+        await patiently(lambda: self._files.replace(self._claim_path, claim.packed()))
+        return claim
+
+    async def _apply(self, ask: Ask, claim: Claim) -> bool:
+        where: Json = {"addr": self._config.address, "haAddr": self._config.ha_address}
+        reply = await ask(Op.APPLY_BROKER_ID, claim.fields() | where)
+        return bool(reply["code"] == Status.SUCCESS)
+
+    def _remove_claim(self) -> None:
+        if self._files.exists(self._claim_path):
+            self._files.remove(self._claim_path)
+
+    async def _load(self, path: str) -> Claim | None:
+        if not self._files.exists(path):
+            return None
+        data = await patiently(lambda: self._read(path))
+        try:
+            claim = Claim.unpacked(data)
+        except ValueError as e:
+            self._ports.exit.fatal(
+                f"{path} is damaged at {e}; bring it back from a copy, or remove the store and "
+                "clean this broker's old id at the controllers"
+            )
+        expected = (self._config.cluster, self._config.broker_name)
+        if (claim.cluster, claim.broker_name) != expected:
+            self._refuse(path, claim)
+        return claim
+
+    async def _read(self, path: str) -> bytes:
+        return self._files.read(path)
+
+    def _refuse(self, path: str, claim: Claim) -> NoReturn:
+        self._ports.exit.fatal(
+            f"{path} belongs to {claim.cluster}/{claim.broker_name}, but the configuration says "
+            f"{self._config.cluster}/{self._config.broker_name}; give this broker its own storePath"
+        )

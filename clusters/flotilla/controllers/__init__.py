@@ -1,0 +1,1 @@
+"""The controllers: what they agree on, and who is elected."""

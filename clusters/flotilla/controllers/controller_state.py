@@ -1,0 +1,217 @@
+"""What the controllers agree on (spec 4.1): each broker set's members, master and SyncStateSet.
+
+Events in, state out. An event in the Raft log is a JSON object with its `kind`; a Raft entry holds
+a list of them, applied together. Everything is a value: `apply` returns a new state.
+
+    masterEpoch   0: never elected; +1 for every change of master, "no master" included
+    setEpoch      +1 for every new SyncStateSet, the one of an election included
+
+An election makes the set exactly {new master}; members come back one by one. When nobody can be
+elected the set is kept, so that a former member that returns may still be.
+
+A set without members is one that was cleaned away. Of it stay the ids and epochs that it has used:
+a forgotten broker may come back with its disk, and must not meet another of its id or its epoch.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ..net.wire import Json
+from .registers import PutValue
+
+
+@dataclass(frozen=True)
+class Member:
+    """A broker with a place in the set, for ever or until it is cleaned away."""
+
+    addr: str
+    ha_addr: str
+    check_code: str
+
+
+@dataclass(frozen=True)
+class BrokerSet:
+    """`joined`: with which set epoch each of the SyncStateSet came in. `founded_epoch`: the master
+    epoch in which the set began, 0 unless an earlier one of its name was cleaned away."""
+
+    cluster: str
+    next_id: int = 1
+    members: Mapping[int, Member] = field(default_factory=dict)
+    master_id: int | None = None
+    master_epoch: int = 0
+    sync_set: tuple[int, ...] = ()
+    set_epoch: int = 0
+    joined: Mapping[int, int] = field(default_factory=dict)
+    founded_epoch: int = 0
+
+    @property
+    def reigns(self) -> int:
+        """How often the set has changed its master since it began."""
+        return self.master_epoch - self.founded_epoch
+
+
+State = Mapping[str, BrokerSet]
+
+
+@dataclass(frozen=True)
+class AlterSyncStateSet:
+    name: str
+    new_set: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ApplyBrokerId:
+    cluster: str
+    name: str
+    broker_id: int
+    addr: str
+    ha_addr: str
+    check_code: str
+
+
+@dataclass(frozen=True)
+class ElectMaster:
+    """`winner` null: the master is gone and nobody can follow it. `trigger` is for the record."""
+
+    name: str
+    winner: int | None
+    trigger: str
+
+
+@dataclass(frozen=True)
+class UpdateBrokerAddress:
+    name: str
+    broker_id: int
+    addr: str
+    ha_addr: str
+
+
+@dataclass(frozen=True)
+class CleanBrokerData:
+    """No ids: the whole broker set."""
+
+    name: str
+    broker_ids: tuple[int, ...]
+
+
+SetEvent = AlterSyncStateSet | ApplyBrokerId | ElectMaster | UpdateBrokerAddress | CleanBrokerData
+Event = SetEvent | PutValue
+_KINDS: dict[str, type[Event]] = {
+    kind.__name__: kind
+    for kind in (
+        AlterSyncStateSet,
+        ApplyBrokerId,
+        ElectMaster,
+        UpdateBrokerAddress,
+        CleanBrokerData,
+        PutValue,
+    )
+}
+
+
+def encode(events: Sequence[Event]) -> bytes:
+    rows = [{"kind": type(event).__name__, **asdict(event)} for event in events]
+    return json.dumps(rows, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> list[Event]:
+    return decode_rows(json.loads(data))
+
+
+def decode_rows(rows: Sequence[dict[str, Any]]) -> list[Event]:
+    return [_KINDS[row.pop("kind")](**_tuples(row)) for row in rows]
+
+
+def _tuples(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+
+
+def apply(state: State, event: Event) -> State:
+    """The state after an event. Events about an unknown broker set or member change nothing."""
+    match event:
+        case PutValue():
+            return state
+        case ApplyBrokerId():
+            return {**state, event.name: _with_member(state.get(event.name), event)}
+        case _ if event.name not in state:
+            return state
+        case _:
+            return {**state, event.name: _changed(state[event.name], event)}
+
+
+def apply_all(state: State, events: Sequence[Event]) -> State:
+    for event in events:
+        state = apply(state, event)
+    return state
+
+
+def _changed(row: BrokerSet, event: SetEvent) -> BrokerSet:
+    match event:
+        case AlterSyncStateSet(new_set=new_set):
+            return _with_set(row, new_set)
+        case ElectMaster(winner=None):
+            return replace(row, master_id=None, master_epoch=row.master_epoch + 1)
+        case ElectMaster(winner=int(winner)):
+            row = replace(row, master_id=winner, master_epoch=row.master_epoch + 1)
+            return _with_set(row, (winner,))
+        case UpdateBrokerAddress(broker_id=broker_id) if broker_id in row.members:
+            member = replace(row.members[broker_id], addr=event.addr, ha_addr=event.ha_addr)
+            return replace(row, members={**row.members, broker_id: member})
+        case CleanBrokerData(broker_ids=broker_ids):
+            return _without(row, broker_ids or tuple(row.members))
+    return row
+
+
+def _with_set(row: BrokerSet, members: Sequence[int]) -> BrokerSet:
+    """The SyncStateSet is another one now. Who stays keeps the time at which it came."""
+    epoch = row.set_epoch + 1
+    joined = {i: row.joined.get(i, epoch) for i in sorted(members)}
+    return replace(row, sync_set=tuple(joined), set_epoch=epoch, joined=joined)
+
+
+def _with_member(row: BrokerSet | None, event: ApplyBrokerId) -> BrokerSet:
+    row = row or BrokerSet(event.cluster)
+    if event.broker_id in row.members:
+        return row
+    member = Member(event.addr, event.ha_addr, event.check_code)
+    return replace(
+        row,
+        members=dict(sorted({**row.members, event.broker_id: member}.items())),
+        next_id=max(row.next_id, event.broker_id) + 1,
+    )
+
+
+def _without(row: BrokerSet, broker_ids: Sequence[int]) -> BrokerSet:
+    members = {i: m for i, m in row.members.items() if i not in broker_ids}
+    row = replace(row, members=members)
+    sync_set = tuple(i for i in row.sync_set if i in members)
+    if sync_set != row.sync_set:
+        row = _with_set(row, sync_set)
+    if row.master_id is not None and row.master_id not in members:
+        row = replace(row, master_id=None, master_epoch=row.master_epoch + 1)
+    return row if members else replace(row, founded_epoch=row.master_epoch)
+
+
+def set_in_snapshot(row: BrokerSet) -> BrokerSet:
+    """Return the row of a broker set as a snapshot of the controllers' log keeps it: all of it."""
+    return row
+
+
+def replica_info(name: str, row: BrokerSet, alive: Mapping[int, bool]) -> Json:
+    """What brokers and operators are told about a set."""
+    master = row.members.get(row.master_id) if row.master_id is not None else None
+    return {
+        "brokerName": name,
+        "masterId": row.master_id,
+        "masterAddr": master.addr if master else None,
+        "masterHaAddr": master.ha_addr if master else None,
+        "masterEpoch": row.master_epoch,
+        "set": list(row.sync_set),
+        "setEpoch": row.set_epoch,
+        "members": {
+            str(i): {"addr": m.addr, "haAddr": m.ha_addr, "alive": alive[i]}
+            for i, m in row.members.items()
+        },
+    }

@@ -1,0 +1,1 @@
+"""Connections, frames and request schemas."""

@@ -1,0 +1,369 @@
+"""Frames over TCP: connections that ask, answer and tell, on asyncio Protocols.
+
+A `Connection` parses frames and joins everything written in one turn of the event loop into one
+write. `call` sends a request and returns a future for its reply; a lost connection fails every open
+call with ConnectionLost, a late reply fails it with CallTimeout: in both cases the request may or
+may not have been carried out. `Pool` keeps one connection per address and dials on demand.
+
+A `Handler` receives (connection, op, request id, body) and answers, now or later, with
+`connection.reply`. `JsonHandler` turns a table {op: async function from fields to fields} into one.
+
+Whatever a peer sends, the node goes on: it raises Senseless where it is taken apart, and the peer
+is refused. Any other exception of a handler is a fault of this node. It goes to the event loop's
+exception handler, which ends the process, for nobody would hear of a fault that was only answered.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Protocol, cast
+
+from ..world.ports import close_for_the_vanished
+from .schemas import misshapen
+from .wire import (
+    HEADER,
+    MAX_FRAME,
+    REPLY,
+    Json,
+    Senseless,
+    Status,
+    frame,
+    from_json,
+    to_json,
+    understood,
+)
+
+
+class ConnectionLost(Exception):
+    """The connection ended before the reply: the request's fate is unknown unless it never left."""
+
+
+class CallTimeout(Exception):
+    """No reply in time: the request's fate is unknown."""
+
+
+class Unreachable(Exception):
+    """The connection could not be made: the request certainly was not carried out."""
+
+
+class Handler(Protocol):
+    def opened(self, connection: "Connection") -> None: ...
+
+    def frame(self, connection: "Connection", op: int, request: int, body: bytes) -> None:
+        """A request. Senseless: the peer is dropped. Whatever else is raised stops the node."""
+        ...
+
+    def senseless(self, connection: "Connection", why: str) -> None:
+        """The first time that the peer sent what makes no sense."""
+        ...
+
+    def closed(self, connection: "Connection", why: str) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """One TCP connection, either side."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.peer = ""
+        self.refused: str | None = None
+        self._handler = handler
+        self._was_senseless = False
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._inbox = bytearray()
+        self._outbox: list[bytes] = []
+        self._calls: dict[int, tuple[asyncio.Future[bytes], asyncio.TimerHandle]] = {}
+        self._next = 1
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    # what asyncio tells us
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self._handler.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._inbox += data
+        try:
+            self._parse()
+        except Senseless as e:  # a malformed peer must never stop the node
+            self.refused = str(e)
+            self.abort()
+            self.is_senseless(self.refused)
+        except Exception as e:  # ours, or our disk's; asyncio would end the connection, and go on
+            context = {"message": f"a frame from {self.peer} was not served", "exception": e}
+            self._loop.call_exception_handler(context)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        why = self.refused or (str(exc) if exc else "closed by the peer")
+        calls, self._calls = self._calls, {}
+        for future, timer in calls.values():
+            timer.cancel()
+            if not future.done():
+                future.set_exception(ConnectionLost(f"{self.peer}: {why}"))
+        self._handler.closed(self, why)
+
+    # what we tell the peer
+
+    def call(self, op: int, body: bytes, timeout_s: float) -> "asyncio.Future[bytes]":
+        """Send a request; the future gives the reply's body, CallTimeout or ConnectionLost."""
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        if not self.is_open:
+            future.set_exception(ConnectionLost(f"{self.peer}: not open"))
+            return future
+        request = self._next
+        self._next = request % 0xFFFFFFFF + 1
+        timer = self._loop.call_later(timeout_s, self._expire, request)
+        self._calls[request] = (future, timer)
+        self.write(frame(op, request, body))
+        return future
+
+    def tell(self, op: int, body: bytes) -> None:
+        """Send a one-way frame."""
+        self.write(frame(op, 0, body))
+
+    def reply(self, op: int, request: int, body: bytes) -> None:
+        if request:
+            self.write(frame(op | REPLY, request, body))
+
+    def write(self, data: bytes) -> None:
+        if not self.is_open:
+            return
+        if not self._outbox:
+            self._loop.call_soon(self._flush)
+        self._outbox.append(data)
+
+    @property
+    def backlog(self) -> int:
+        """Bytes accepted for writing that the kernel has not taken yet."""
+        waiting = sum(map(len, self._outbox))
+        return waiting + (self._transport.get_write_buffer_size() if self._transport else 0)
+
+    def close(self) -> None:
+        """Write what is queued, then close."""
+        self._flush()
+        if self._transport:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once and drop what is queued."""
+        if self._transport:
+            self._transport.abort()
+
+    def is_senseless(self, why: str) -> None:
+        """The peer sent what makes no sense; of each connection that is told once."""
+        if not self._was_senseless:
+            self._was_senseless = True
+            self._handler.senseless(self, why)
+
+    # inside
+
+    def _flush(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        if outbox and self.is_open and self._transport:
+            self._transport.write(b"".join(outbox))
+
+    def _parse(self) -> None:
+        inbox, at = self._inbox, 0
+        while len(inbox) - at >= HEADER.size:
+            length, op, request = HEADER.unpack_from(inbox, at)
+            if not 5 <= length <= MAX_FRAME:
+                raise Senseless(f"a frame of {length} bytes")
+            end = at + 4 + length
+            if end > len(inbox):
+                break
+            self._deliver(op, request, bytes(inbox[at + HEADER.size : end]))
+            at = end
+        if at:
+            del inbox[:at]
+
+    def _deliver(self, op: int, request: int, body: bytes) -> None:
+        if op & REPLY:
+            call = self._calls.pop(request, None)
+            if call:
+                future, timer = call
+                timer.cancel()
+                if not future.done():
+                    future.set_result(body)
+        else:
+            self._handler.frame(self, op, request, body)
+
+    def _expire(self, request: int) -> None:
+        call = self._calls.pop(request, None)
+        if call and not call[0].done():
+            call[0].set_exception(CallTimeout(f"{self.peer}: no reply in time"))
+
+
+class Silent:
+    """The handler of a connection that only asks."""
+
+    def opened(self, connection: Connection) -> None: ...
+
+    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+        raise Senseless(f"an unexpected request {op}")
+
+    def senseless(self, connection: Connection, why: str) -> None:
+        """Whoever asked learns it: the connection is lost."""
+
+    def closed(self, connection: Connection, why: str) -> None: ...
+
+
+class JsonHandler:
+    """Serves JSON operations from a table; other frames go to `other`."""
+
+    def __init__(
+        self,
+        table: Mapping[int, Callable[[Connection, Json], Awaitable[Json]]],
+        other: Callable[[Connection, int, int, bytes], None] | None = None,
+        on_closed: Callable[[Connection, str], None] | None = None,
+        on_senseless: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self._table = table
+        self._other = other
+        self._on_closed = on_closed
+        self._on_senseless = on_senseless
+        self._tasks = Tasks()
+        self.connections: dict[Connection, None] = {}
+
+    def opened(self, connection: Connection) -> None:
+        self.connections[connection] = None
+
+    def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
+        serve = self._table.get(op)
+        if serve is None:
+            if self._other is None:
+                raise Senseless(f"an unknown operation {op}")
+            self._other(connection, op, request, body)
+            return
+        fields = understood(from_json, body)
+        if why := misshapen(op, fields):
+            self._refuse(connection, op, request, why)
+        else:
+            self._tasks.start(self._serve(connection, op, request, serve(connection, fields)))
+
+    def senseless(self, connection: Connection, why: str) -> None:
+        if self._on_senseless:
+            self._on_senseless(connection.peer, why)
+
+    def closed(self, connection: Connection, why: str) -> None:
+        self.connections.pop(connection, None)
+        if self._on_closed:
+            self._on_closed(connection, why)
+
+    async def _serve(
+        self, connection: Connection, op: int, request: int, work: Awaitable[Json]
+    ) -> None:
+        try:
+            fields = await work
+        except Senseless as e:
+            self._refuse(connection, op, request, str(e))
+        else:
+            connection.reply(op, request, to_json({"code": Status.SUCCESS, **fields}))
+
+    def _refuse(self, connection: Connection, op: int, request: int, why: str) -> None:
+        connection.reply(op, request, to_json(refusal(Status.INVALID_REQUEST, why)))
+        connection.is_senseless(f"operation {op}: {why}")
+
+
+class Tasks:
+    """Background tasks of a node, kept alive, their failures never silent."""
+
+    def __init__(self) -> None:
+        self._running: dict[asyncio.Task[Any], None] = {}
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._running[task] = None
+        task.add_done_callback(self._done)
+        return task
+
+    def cancel(self) -> None:
+        for task in list(self._running):
+            task.cancel()
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._running.pop(task, None)
+        if not task.cancelled() and task.exception():
+            loop = asyncio.get_running_loop()
+            message = "a background task failed"
+            loop.call_exception_handler(
+                {"message": message, "exception": task.exception(), "task": task}
+            )
+
+
+class Pool:
+    """Connections to other nodes, one for each address, dialled on demand."""
+
+    def __init__(self, connect_timeout_s: float) -> None:
+        self._timeout_s = connect_timeout_s
+        self._open: dict[str, Connection] = {}
+        self._dialling: dict[str, asyncio.Future[Connection]] = {}
+
+    async def get(self, address: str) -> Connection:
+        """An open connection. Unreachable when it can not be made in time."""
+        connection = self._open.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        if address not in self._dialling:
+            dialling = asyncio.ensure_future(dial(address, Silent(), self._timeout_s))
+            self._dialling[address] = dialling
+            dialling.add_done_callback(partial(self._dialled, address))
+        return await asyncio.shield(self._dialling[address])
+
+    def _dialled(self, address: str, dialling: "asyncio.Future[Connection]") -> None:
+        """Whoever asked may have gone meanwhile: what came of it is of this moment."""
+        del self._dialling[address]
+        if not dialling.cancelled() and not dialling.exception():
+            self._open[address] = dialling.result()
+
+    async def ask(self, address: str, op: int, fields: Json, timeout_s: float) -> Json:
+        """A JSON request and its reply. Unreachable, ConnectionLost, CallTimeout."""
+        connection = await self.get(address)
+        return from_json(await connection.call(op, to_json(fields), timeout_s))
+
+    def drop(self, address: str) -> None:
+        connection = self._open.pop(address, None)
+        if connection:
+            connection.abort()
+
+    def close(self) -> None:
+        """Whoever waits for a dial is cancelled."""
+        for dialling in self._dialling.values():
+            dialling.cancel()
+        for address in list(self._open):
+            self.drop(address)
+
+
+async def dial(address: str, handler: Handler, timeout_s: float) -> Connection:
+    """A new connection to "ip:port". Unreachable when it can not be made in time, or never can."""
+    loop = asyncio.get_running_loop()
+    try:
+        host, port = split(address)
+        async with asyncio.timeout(timeout_s):
+            _, connection = await loop.create_connection(lambda: Connection(handler), host, port)
+    except (OSError, ValueError, OverflowError) as e:  # the latter two: nobody can have it
+        raise Unreachable(f"{address}: {e or 'no answer in time'}") from e
+    return connection
+
+
+async def serve(host: str, port: int, handler: Handler) -> asyncio.Server:
+    """Listen; every connection shares the handler."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Connection(handler), host, port, reuse_address=True)
+    close_for_the_vanished(server)
+    return server
+
+
+def split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def refusal(code: Status, remark: str) -> Json:
+    return {"code": code, "remark": remark}

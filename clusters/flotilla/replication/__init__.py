@@ -1,0 +1,1 @@
+"""Replication of a log: quorums, epochs, SyncStateSets, and both ends of an HA link."""

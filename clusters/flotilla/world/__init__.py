@@ -1,0 +1,1 @@
+"""What a node needs of the world: files, clocks, timers."""

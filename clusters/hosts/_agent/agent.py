@@ -1,0 +1,434 @@
+"""The node agent: our hands on one node, in files that lie together and need nothing but Python.
+
+A driver starts it on a node as `python3 -I -S agent.py ADDRESS` and speaks JSON lines with it: on
+standard input `{"id": 7, "do": "signal", "name": "broker", "number": 9}`, on standard output the
+answer `{"id": 7, "is": {...}}` or `{"id": 7, "error": "a sentence", "kind": "failed"}`, and,
+unasked, `{"line": "crew", "text": "..."}` for each line a started process prints. Bytes travel as
+base64. A command costs about a millisecond, where a `docker exec` costs forty; what carries the
+lines (a socket pair, a docker exec, an ssh channel) is no concern of this file. What it does to the
+network is in `network`.
+
+Answers come in any order, because commands run beside each other: asking a paused node does not
+hold up the command that resumes it.
+
+*Dead-man rule.* When standard input ends, the driver is gone: the agent heals its links, resumes
+and kills what it started, and leaves.
+
+*Processes.* Each has a session of its own, so a signal reaches its whole group, and a Ctrl-C at
+somebody's terminal reaches none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or __package__:
+    from clusters.hosts._agent import network as _agent_network
+else:  # the folder of a program is not searched by itself when it is started as ours is
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import network as _agent_network
+
+LINE_LIMIT_BYTES = 64 * 1024 * 1024
+SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # often not in an ordinary user's PATH
+
+Json = dict[str, Any]  # what a line holds
+Refused = _agent_network.Refused
+NoAnswer = _agent_network.NoAnswer
+
+
+class Child:
+    """A process we started, and its pipes if it has any."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.stdin: asyncio.WriteTransport | None = None
+        self.before_end: Callable[[], None] = lambda: None
+
+    def end(self, code: int) -> None:
+        self.before_end()
+        if self.stdin:
+            self.stdin.close()
+        self.ended.set_result(code)
+
+    def signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile: `state` says so
+            os.killpg(self.pid, number)
+
+
+class Children:
+    """Starts processes and reaps them."""
+
+    def __init__(self) -> None:
+        self.alive: dict[int, Child] = {}
+
+    def spawn(
+        self, argv: list[str], files: tuple[int, int, int], env: Json | None, cwd: str
+    ) -> Child:
+        """Start `argv` with standard input, output and error from `files`."""
+        actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(files)]
+        os.chdir(cwd or "/")  # posix_spawn has no folder of its own, and we have one thread
+        pid = os.posix_spawnp(
+            argv[0],
+            argv,
+            {**os.environ, **(env or {})},
+            file_actions=actions,
+            setsid=True,
+            setsigdef=[signal.SIGPIPE],
+        )
+        child = self.alive[pid] = Child(pid)
+        return child
+
+    def reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if child := self.alive.pop(pid, None):
+                    child.end(os.waitstatus_to_exitcode(status))
+
+    def kill(self) -> None:
+        """End every group we started; the stopped ones wake up to die."""
+        for child in self.alive.values():
+            child.signal(signal.SIGKILL)
+            child.signal(signal.SIGCONT)
+
+    async def run(self, argv: list[str], stdin: bytes, timeout_s: float) -> tuple[int, str, str]:
+        """Run a command to its end. Its files are memory, so no pipe can fill up and block."""
+        files = os.memfd_create("in"), os.memfd_create("out"), os.memfd_create("err")
+        try:
+            _fill(files[0], stdin)
+            child = self.spawn(argv, files, None, "")
+            code = await self._within(child, argv[0], timeout_s)
+            return code, _text(files[1]), _text(files[2])
+        except FileNotFoundError:
+            return 127, "", f"{argv[0]}: no such program on this node"
+        except PermissionError:
+            return 126, "", f"{argv[0]}: not allowed to run this"
+        finally:
+            for fd in files:
+                os.close(fd)
+
+    async def _within(self, child: Child, what: str, timeout_s: float) -> int:
+        try:
+            return await asyncio.wait_for(asyncio.shield(child.ended), timeout_s)
+        except TimeoutError:
+            child.signal(signal.SIGKILL)
+            raise Refused(f"{what} took longer than {timeout_s:g} s") from None
+
+
+class Agent:
+    """The verbs; each `do_` method is one, its parameters are the fields of the request."""
+
+    def __init__(
+        self,
+        address: str,
+        say: Callable[[Json], None],
+        probe_port: int = _agent_network.PROBE_PORT,
+    ) -> None:
+        self.address = address
+        self.say = say
+        self.children = Children()
+        self.links = _agent_network.Links(self.children.run, self._helper)
+        self.probes = _agent_network.Probes(probe_port)
+        self.named: dict[str, Child] = {}
+
+    async def answer(self, request: Json) -> None:
+        number, verb = request.pop("id", None), request.pop("do", "")
+        try:
+            method: Callable[..., Awaitable[Json | None]] | None = getattr(self, f"do_{verb}", None)
+            if method is None:
+                raise Refused(f"this agent knows no verb {verb!r}")
+            self.say({"id": number, "is": await method(**request) or {}})
+        except Refused as e:
+            self.say({"id": number, "error": str(e), "kind": e.kind})
+        except OSError as e:
+            self.say({"id": number, "error": f"{verb}: {e}", "kind": "failed"})
+        except (TypeError, ValueError) as e:
+            self.say({"id": number, "error": f"{verb}: bad request: {e}", "kind": "failed"})
+
+    async def leave(self) -> None:
+        self.children.kill()
+        with contextlib.suppress(Refused, OSError):
+            await self.links.remove()
+
+    async def do_hello(self, secret: str = "") -> Json:
+        """`secret`: of the run; datagrams without it are ignored."""
+        self.probes.secret = secret.encode()
+        return {
+            "pid": os.getpid(),
+            "python": sys.version.split()[0],
+            "address": self.address,
+            "clock": clock(),
+        }
+
+    async def do_clock(self) -> Json:
+        return {"mono_ns": time.monotonic_ns()}
+
+    # ------------------------------------------------------------------------ files, commands
+
+    async def do_run(self, argv: list[str], stdin: str, timeout_s: float) -> Json:
+        code, out, err = await self.children.run(argv, base64.b64decode(stdin), timeout_s)
+        return {"code": code, "out": out, "err": err}
+
+    async def do_put(self, path: str, data: str, append: bool) -> None:
+        os.makedirs(os.path.dirname(path) or "/", exist_ok=True)
+        with open(path, "ab" if append else "wb") as file:
+            file.write(base64.b64decode(data))
+
+    async def do_get(self, path: str, offset: int, size: int) -> Json:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return {"data": base64.b64encode(file.read(size)).decode()}
+
+    # ------------------------------------------------------------------------------ processes
+
+    async def do_start(
+        self, name: str, argv: list[str], env: Json | None, cwd: str, log: str, lines: bool
+    ) -> Json:
+        if name in self.named and not self.named[name].ended.done():
+            raise Refused(f"{name} is running already; stop it before it is started again")
+        start = self._start_talking if lines else self._start_silent
+        with _log(log) as error_fd:
+            try:
+                child = self.named[name] = await start(name, argv, env, cwd, error_fd)
+            except OSError as e:
+                raise Refused(f"{name} did not start: {argv[0]}: {e.strerror}") from e
+        return {"pid": child.pid}
+
+    async def _start_silent(
+        self, name: str, argv: list[str], env: Json | None, cwd: str, error_fd: int
+    ) -> Child:
+        with open(os.devnull, "rb") as nothing:
+            return self.children.spawn(argv, (nothing.fileno(), error_fd, error_fd), env, cwd)
+
+    async def _start_talking(
+        self, name: str, argv: list[str], env: Json | None, cwd: str, error_fd: int
+    ) -> Child:
+        """Its lines become events, `tell` writes to it."""
+        say = self.say
+        return await self._talking(
+            argv, env, cwd, error_fd, lambda text: say({"line": name, "text": text})
+        )
+
+    async def _helper(self, argv: list[str], on_line: Callable[[str], None]) -> Child:
+        """A process of the agent's own."""
+        return await self._talking(argv, None, "", sys.stderr.fileno(), on_line)
+
+    async def _talking(
+        self,
+        argv: list[str],
+        env: Json | None,
+        cwd: str,
+        error_fd: int,
+        on_line: Callable[[str], None],
+    ) -> Child:
+        """Keep both ends of its pipes."""
+        loop = asyncio.get_running_loop()
+        theirs_in, ours_out = os.pipe()
+        ours_in, theirs_out = os.pipe()
+        try:
+            child = self.children.spawn(argv, (theirs_in, theirs_out, error_fd), env, cwd)
+        except OSError:
+            os.close(ours_in)
+            os.close(ours_out)
+            raise
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+        lines = Lines(ours_in, on_line)
+        child.before_end = lines.finish
+        child.stdin, _ = await loop.connect_write_pipe(
+            asyncio.BaseProtocol, os.fdopen(ours_out, "wb", buffering=0)
+        )
+        return child
+
+    async def do_tell(self, name: str, line: str) -> None:
+        child = self._child(name)
+        if not child.stdin or child.stdin.is_closing():
+            raise Refused(f"{name} does not listen: it ended, or was started without a pipe")
+        child.stdin.write(line.encode() + b"\n")
+
+    async def do_signal(self, name: str, number: int) -> None:
+        self._child(name).signal(number)
+
+    async def do_state(self, name: str) -> Json:
+        child = self.named.get(name)
+        if child is None:
+            return {"state": "absent", "pid": 0, "code": 0}
+        if child.ended.done():
+            return {"state": "exited", "pid": child.pid, "code": child.ended.result()}
+        return {"state": _state(child.pid), "pid": child.pid, "code": 0}
+
+    async def do_exited(self, name: str) -> Json:
+        return {"code": await asyncio.shield(self._child(name).ended)}
+
+    def _child(self, name: str) -> Child:
+        if name not in self.named:
+            raise Refused(f"no process {name!r} was started on this node")
+        return self.named[name]
+
+    # ------------------------------------------------------------------------------------ net
+
+    async def do_links(self, rules: list[Json]) -> None:
+        await self.links.make(rules)
+
+    async def do_dropped(self) -> Json:
+        return {"packets": await self.links.dropped()}
+
+    async def do_probe(self, target: str, token: str, count: int) -> None:
+        await self.probes.send(target, token, count)
+
+    async def do_probed(self, token: str) -> Json:
+        return {"count": self.probes.counts.get(token, 0)}
+
+    async def do_fly(self, target: str, token: str, count: int, size_bytes: int) -> None:
+        await self.probes.fly(target, token, count, size_bytes)
+
+    async def do_flown(self, token: str) -> Json:
+        return {"flights": self.probes.flights.get(token, [])}
+
+    async def do_lacks(self, ability: str) -> Json:
+        return {"why": await self.links.lacks_pace() if ability == "pace" else "it is unknown"}
+
+    async def do_ask(self, port: int, frame: str, timeout_s: float) -> Json:
+        try:
+            answer = await asyncio.wait_for(self._ask(port, base64.b64decode(frame)), timeout_s)
+        except TimeoutError:
+            raise NoAnswer(f"port {port} gave no answer within {timeout_s:g} s") from None
+        except (OSError, EOFError) as e:
+            raise NoAnswer(f"port {port} gave no answer: {e}") from e
+        return {"frame": base64.b64encode(answer).decode()}
+
+    async def _ask(self, port: int, frame: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection(self.address, port, limit=LINE_LIMIT_BYTES)
+        try:
+            writer.write(frame)
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            return await reader.readexactly(size)
+        finally:
+            writer.close()
+
+
+class Lines:
+    """Lines from a pipe, told one by one."""
+
+    def __init__(self, fd: int, tell: Callable[[str], None]) -> None:
+        self.fd = fd
+        self.tell = tell
+        self.rest = b""
+        os.set_blocking(fd, False)
+        asyncio.get_running_loop().add_reader(fd, self.read)
+
+    def read(self) -> bool:
+        """Take what is there; whether there may be more."""
+        try:
+            data = os.read(self.fd, 65536)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._close()
+            return False
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self.tell(line.decode(errors="replace"))
+        return True
+
+    def finish(self) -> None:
+        """The process ended: what it wrote last comes before the news of its end."""
+        while self.fd >= 0 and self.read():
+            pass
+        if self.rest:
+            self.tell(self.rest.decode(errors="replace"))
+            self.rest = b""
+        self._close()
+
+    def _close(self) -> None:
+        if self.fd >= 0:
+            asyncio.get_running_loop().remove_reader(self.fd)
+            os.close(self.fd)
+            self.fd = -1
+
+
+@contextlib.contextmanager
+def _log(path: str) -> Any:
+    """A file to append to; nowhere if there is no path."""
+    if path:
+        os.makedirs(os.path.dirname(path) or "/", exist_ok=True)
+    fd = os.open(path or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _state(pid: int) -> str:
+    """What /proc says of a process of ours that was not reaped yet."""
+    with open(f"/proc/{pid}/stat") as file:
+        letter = file.read().rpartition(")")[2].split()[0]
+    return "stopped" if letter in "Tt" else "running"
+
+
+def _fill(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+
+
+def _text(fd: int) -> str:
+    return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
+
+
+def clock() -> str:
+    """Names the monotonic clock that this process reads: of which boot, in which time namespace."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        boot = file.read().strip()
+    try:
+        namespace = os.readlink("/proc/self/ns/time")
+    except OSError:
+        namespace = ""  # a kernel without them
+    return f"{boot} {namespace}"
+
+
+async def serve(address: str) -> None:
+    """Answer the driver until it is gone."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=LINE_LIMIT_BYTES)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    out, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, sys.stdout)
+    agent = Agent(address, lambda message: out.write(json.dumps(message).encode() + b"\n"))
+    loop.add_signal_handler(signal.SIGCHLD, agent.children.reap)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, reader.feed_eof)
+    await agent.probes.listen()
+    tasks: set[asyncio.Task[None]] = set()
+    while line := await reader.readline():
+        task = loop.create_task(agent.answer(json.loads(line)))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    await agent.leave()
+
+
+def widen_path() -> None:
+    folders = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin").split(os.pathsep)
+    os.environ["PATH"] = os.pathsep.join([*folders, *SYSTEM_FOLDERS])
+
+
+def main() -> None:
+    widen_path()
+    asyncio.run(serve(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1"))
+
+
+if __name__ == "__main__":
+    main()

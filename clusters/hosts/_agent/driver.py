@@ -1,0 +1,309 @@
+"""The driver's side of the agent protocol: `harness.contracts.Agent` over two byte streams.
+
+Whatever carries the lines (pipes to a process in a namespace, a docker exec, an ssh channel), this
+turns calls into requests and answers into results. Every call has a deadline of its own, because
+an agent that is stopped or cut off does not say so; when the stream ends, every open call fails at
+once with the same sentence.
+
+Where a stream may break and be replaced by another (`reconnecting_agent`), `last` and `unanswered`
+are what the two sides must tell each other to go on where they were.
+"""
+
+import asyncio
+import base64
+import json
+import math
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from harness.contracts import Completed, Flight, LinkRule, ProcessState
+from harness.errors import BedFailed, NodeGone
+
+CHUNK_BYTES = 256 * 1024
+MAX_LINE_BYTES = 64 << 20  # as much as an agent reads
+MALFORMED = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
+SECRET = secrets.token_hex(16)  # of the runs of this process, for the probes between their nodes
+PATIENCE_S = 20.0  # for an answer that should take a millisecond
+
+
+Result = TypeVar("Result")
+
+
+class NoAnswer(BedFailed, ConnectionError):
+    """The node's own process did not answer `ask`: a fact about the node, for its driver to use."""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A line that was written, and who waits for its answer."""
+
+    line: bytes
+    answer: "asyncio.Future[dict[str, Any]]"
+
+
+class PipeAgent:
+    """An agent that is spoken to over a stream: `feed` takes its lines, `write` sends ours."""
+
+    def __init__(
+        self, node: str, write: Callable[[bytes], Any], patience_s: float = PATIENCE_S
+    ) -> None:
+        self.node = node
+        self.gone = ""  # why nothing will be answered any more
+        self.last = 0  # the number of the agent's last message, where it numbers them
+        self._write = write
+        self._patience_s = patience_s
+        self._waiting: dict[int, _Request] = {}
+        self._listeners: dict[str, Callable[[str], None]] = {}
+        self._asked = 0
+        self._rest = b""
+        self._heard = False  # a line of an agent, over this stream
+
+    # ------------------------------------------------------------------------------- the verbs
+
+    async def hello(self) -> Mapping[str, Any]:
+        """Who answers there; waits until the agent is up."""
+        identity: Mapping[str, Any] = await self._call("hello", dict, secret=SECRET)
+        return identity
+
+    async def monotonic_ns(self) -> int:
+        """What the node's monotonic clock reads."""
+        return await self._call("clock", lambda found: int(found["mono_ns"]))
+
+    async def run(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float = 10.0
+    ) -> Completed:
+        return await self._call(
+            "run",
+            lambda done: Completed(int(done["code"]), str(done["out"]), str(done["err"])),
+            within_s=timeout_s + self._patience_s,
+            argv=list(argv),
+            stdin=_encoded(stdin),
+            timeout_s=timeout_s,
+        )
+
+    async def put(self, path: str, data: bytes) -> None:
+        for start in range(0, max(len(data), 1), CHUNK_BYTES):
+            piece = _encoded(data[start : start + CHUNK_BYTES])
+            await self._call("put", dict, path=path, data=piece, append=start > 0)
+
+    async def get(self, path: str) -> bytes:
+        pieces: list[bytes] = []
+        while not pieces or len(pieces[-1]) == CHUNK_BYTES:
+            offset = len(pieces) * CHUNK_BYTES
+            where: dict[str, Any] = {"path": path, "offset": offset, "size": CHUNK_BYTES}
+            pieces.append(await self._call("get", lambda got: _decoded(got["data"]), **where))
+        return b"".join(pieces)
+
+    async def start(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "",
+        log: str = "",
+        on_line: Callable[[str], None] | None = None,
+    ) -> int:
+        if on_line:
+            self._listeners[name] = on_line
+        return await self._call(
+            "start",
+            lambda started: int(started["pid"]),
+            name=name,
+            argv=list(argv),
+            env=dict(env or {}),
+            cwd=cwd,
+            log=log,
+            lines=on_line is not None,
+        )
+
+    async def tell(self, name: str, line: str) -> None:
+        await self._call("tell", dict, name=name, line=line)
+
+    async def signal(self, name: str, number: int) -> None:
+        await self._call("signal", dict, name=name, number=int(number))
+
+    async def state(self, name: str) -> ProcessState:
+        return await self._call("state", lambda found: ProcessState(**found), name=name)
+
+    async def exited(self, name: str) -> int:
+        return await self._call(
+            "exited", lambda found: int(found["code"]), within_s=math.inf, name=name
+        )
+
+    async def links(self, rules: Sequence[LinkRule]) -> None:
+        await self._call("links", dict, rules=[rule._asdict() for rule in rules])
+
+    async def dropped(self) -> Mapping[str, int]:
+        return await self._call(
+            "dropped", lambda found: {str(k): int(n) for k, n in found["packets"].items()}
+        )
+
+    async def probe(self, target: str, token: str, count: int) -> None:
+        await self._call("probe", dict, target=target, token=token, count=count)
+
+    async def probed(self, token: str) -> int:
+        return await self._call("probed", lambda found: int(found["count"]), token=token)
+
+    async def fly(self, target: str, token: str, count: int, size_bytes: int) -> None:
+        where: dict[str, Any] = {"target": target, "token": token}
+        await self._call("fly", dict, count=count, size_bytes=size_bytes, **where)
+
+    async def flown(self, token: str) -> Sequence[Flight]:
+        return await self._call(
+            "flown",
+            lambda found: [Flight(*map(int, each)) for each in found["flights"]],
+            token=token,
+        )
+
+    async def lacks(self, ability: str) -> str:
+        why = await self._call("lacks", lambda found: str(found["why"]), ability=ability)
+        return f"{self.node}: {why}" if why else ""
+
+    async def ask(self, port: int, frame: bytes, timeout_s: float) -> bytes:
+        return await self._call(
+            "ask",
+            lambda found: _decoded(found["frame"]),
+            within_s=timeout_s + self._patience_s,
+            port=port,
+            frame=_encoded(frame),
+            timeout_s=timeout_s,
+        )
+
+    # ------------------------------------------------------------------------------ the stream
+
+    def feed(self, data: bytes) -> None:
+        """Bytes from the agent, in any portions. A node may be hostile, or broken: one that sends
+        what no agent does is gone."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_LINE_BYTES:
+            self._rest = b""
+            self.lost(f"it sent more than {MAX_LINE_BYTES >> 20} MB in one line")
+        for line in lines:
+            if line.startswith(b"{"):
+                try:
+                    self._take(json.loads(line))
+                    self._heard = True
+                except (*MALFORMED, RecursionError):
+                    if self._heard:  # before that a login shell may have something to say
+                        self.lost("it sent a line that no agent sends")
+
+    def renew(self) -> None:
+        """Another stream takes over: half a line of the old one is none."""
+        self._rest, self._heard = b"", False
+
+    def unanswered(self) -> list[bytes]:
+        """The lines of all open calls, in the order of their ids."""
+        return [request.line for request in self._waiting.values()]
+
+    def lost(self, why: str = "its agent ended") -> None:
+        """The stream ended: nothing will be answered any more."""
+        self.gone = self.gone or f"{self.node} is gone: {why}"
+        for request in self._waiting.values():
+            if not request.answer.done():
+                request.answer.set_exception(NodeGone(self.gone))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if self.gone:
+            return
+        self.last = int(message.get("n", self.last))
+        if "line" in message:
+            listener = self._listeners.get(message["line"])
+            if listener:
+                asyncio.get_running_loop().call_soon(listener, str(message["text"]))
+        elif "gone" in message:
+            self.lost(str(message["gone"]))
+        elif request := self._waiting.get(message.get("id", 0)):
+            self._answer(request.answer, message)
+
+    def _answer(self, answer: "asyncio.Future[dict[str, Any]]", message: dict[str, Any]) -> None:
+        if answer.done():
+            return
+        if "error" in message:
+            kind = NoAnswer if message["kind"] == "no-answer" else BedFailed
+            answer.set_exception(kind(f"{self.node}: {message['error']}"))
+        else:
+            answer.set_result(dict(message["is"]))
+
+    async def _call(
+        self,
+        verb: str,
+        read: Callable[[dict[str, Any]], Result],
+        *,
+        within_s: float | None = None,
+        **fields: Any,
+    ) -> Result:
+        """Ask, and wait for the answer, by default as long as patience lasts; what `read` makes of
+        it. Raises BedFailed if there is none, or `read` can make nothing of it."""
+        if self.gone:
+            raise NodeGone(self.gone)
+        limit_s = self._patience_s if within_s is None else within_s
+        self._asked = number = self._asked + 1
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        line = json.dumps({"id": number, "do": verb, **fields}).encode() + b"\n"
+        self._waiting[number] = _Request(line, answer)
+        try:
+            self._write(line)
+            async with asyncio.timeout(limit_s):
+                found = await answer
+        except TimeoutError:
+            raise BedFailed(
+                f"the agent of {self.node} did not answer {verb!r} within {limit_s:g} s"
+            ) from None
+        finally:
+            del self._waiting[number]
+        try:
+            return read(found)
+        except MALFORMED:
+            raise BedFailed(f"{self.node} answered {verb!r} with what no agent answers") from None
+
+
+class Connection(asyncio.Protocol):
+    """The two pipes to an agent."""
+
+    def __init__(self, node: str, from_agent: int, to_agent: int) -> None:
+        self._out, self._back = os.fdopen(to_agent, "wb", 0), os.fdopen(from_agent, "rb", 0)
+        self._closed = asyncio.Event()
+        self._reader: asyncio.ReadTransport | None = None
+        self._writer: asyncio.WriteTransport | None = None
+        self.agent = PipeAgent(node, self._write)
+
+    async def open(self) -> None:
+        """Wait until the agent answers."""
+        loop = asyncio.get_running_loop()
+        self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, self._out)
+        self._reader, _ = await loop.connect_read_pipe(lambda: self, self._back)
+        await self.agent.hello()
+
+    async def hang_up(self, within_s: float) -> bool:
+        """Close our end; whether the agent closed its own, having ended all that it started."""
+        (self._writer or self._out).close()
+        if self._reader:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await self._closed.wait()
+        (self._reader or self._back).close()
+        return self._closed.is_set()
+
+    def data_received(self, data: bytes) -> None:
+        self.agent.feed(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed.set()
+        self.agent.lost()
+
+    def _write(self, data: bytes) -> None:
+        if self._writer:
+            self._writer.write(data)
+
+
+def _encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text)

@@ -1,0 +1,300 @@
+"""Holds packets back: the node agent's helper for links that are late or narrow.
+
+    python3 -I -S nfqueue.py NUMBER
+
+It is given the packets of the kernel's queue NUMBER (NFQUEUE) in this network namespace, tells the
+kernel of each when it may go on, and never changes one. On standard input it takes tables, one JSON
+line each: `[{"source": "198.18.1.11", "delay_s": 0.1, ...}]`, the rules of `LinkRule` for what
+waits; it answers `done`. What is held of a source whose rule changed or went is let go at once, in
+order. When standard input ends it leaves, and what it held is lost. So is what comes faster than it
+can be looked at: a packet may be lost here, but is never early.
+
+*When is a packet due?* First it passes the narrow stretches, one packet after another, each taking
+its size at the stretch's rate; what finds more than a second's worth waiting there is lost. Then it
+is late by the delay and by lot, but never due before one that came earlier on its link. A share is
+not late at all, and so overtakes.
+
+The kernel hands over packets of up to 64 KB that a network card would cut up, which is cheap. Where
+a link is narrow it has to cut them up before, or a single one would take seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+import os
+import random
+import select
+import socket
+import struct
+import sys
+import time
+from typing import Any
+
+NETLINK_NETFILTER, SOL_NETLINK, NETLINK_NO_ENOBUFS = 12, 270, 5
+SO_RCVBUFFORCE = 33
+BUFFER_BYTES = 8 << 20
+HEAD = struct.Struct("=IHHII")  # nlmsghdr: length, type, flags, sequence, port
+FAMILY = struct.Struct("!BBH")  # nfgenmsg: family, version, queue
+REQUEST, ACK = 1, 4
+ERROR, DONE = 2, 3  # types of netlink's own messages
+PACKET, VERDICT, CONFIG = 0x300, 0x301, 0x302
+COMMAND, PARAMETERS, LONGEST, MASK, FLAGS = 1, 2, 3, 4, 5  # attributes of a CONFIG
+BIND = struct.pack("!BBH", 1, 0, socket.AF_INET)
+COPIED_BYTES = 20  # of each packet: its IP header
+WHOLE = 4  # a flag: large packets are not cut up
+LONGEST_QUEUE = 1 << 16
+PACKET_HEAD, VERDICT_HEAD, PAYLOAD, FULL_SIZE = 1, 2, 10, 13  # attributes of a PACKET
+DROPPED, ACCEPTED = 0, 1
+AT_ONCE = 200  # verdicts in one message to the kernel, packets taken in a row
+FULL_S, LEAST_FULL_BYTES = 1.0, 16_384
+
+Rule = dict[str, Any]
+
+
+class Stretch:
+    """A part of a way that carries one packet after the other."""
+
+    def __init__(self) -> None:
+        self.free_s = 0.0
+
+    def full(self, now_s: float, rate: float) -> bool:
+        return (self.free_s - now_s) * rate > max(FULL_S * rate, LEAST_FULL_BYTES)
+
+    def passed_s(self, at_s: float, size: int, rate: float) -> float:
+        """When the last byte of a packet that comes then is through."""
+        self.free_s = max(self.free_s, at_s) + size / rate
+        return self.free_s
+
+
+class Way:
+    """The way from one source, by its rule. `shared`: the stretch that all ways here end with."""
+
+    def __init__(self, rule: Rule, shared: Stretch, luck: random.Random) -> None:
+        self.rule, self.luck = rule, luck
+        stretches = ((Stretch(), rule["bytes_per_s"]), (shared, rule["node_bytes_per_s"]))
+        self.stretches = [(stretch, rate) for stretch, rate in stretches if rate]
+        self.last_s = 0.0
+
+    def due_s(self, now_s: float, size: int) -> float | None:
+        """When a packet that comes now may go on; None: never."""
+        if any(stretch.full(now_s, rate) for stretch, rate in self.stretches):
+            return None
+        at_s = now_s
+        for stretch, rate in self.stretches:
+            at_s = stretch.passed_s(at_s, size, rate)
+        rule, luck = self.rule, self.luck
+        if rule["reorder"] and luck.random() < rule["reorder"]:
+            return at_s
+        at_s += rule["delay_s"] + (luck.random() * rule["jitter_s"] if rule["jitter_s"] else 0.0)
+        self.last_s = max(self.last_s, at_s)
+        return self.last_s
+
+
+class Ways:
+    """All ways into this node, and the packets on them."""
+
+    def __init__(self) -> None:
+        self.shared = Stretch()
+        self.luck = random.Random()
+        self.ways: dict[bytes, Way] = {}
+        self.held: list[tuple[float, int, int, bytes]] = []  # due, turn, packet, source
+        self.turns = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether packets may come in one piece, however large."""
+        return not any(way.stretches for way in self.ways.values())
+
+    def keep(self, rules: list[Rule]) -> list[int]:
+        """From now on these rules; the packets that need not wait any more, in their order."""
+        wanted = {socket.inet_aton(rule["source"]): rule for rule in rules}
+        same = {s: way for s, way in self.ways.items() if wanted.get(s) == way.rule}
+        self.ways = {
+            source: same.get(source) or Way(rule, self.shared, self.luck)
+            for source, rule in wanted.items()
+        }
+        free = [packet for packet in sorted(self.held) if packet[3] not in same]
+        self.held = [packet for packet in self.held if packet[3] in same]
+        heapq.heapify(self.held)
+        return [number for _, _, number, _ in free]
+
+    def take(self, number: int, source: bytes, size: int, now_s: float) -> int | None:
+        """A packet has come; its verdict, if there is one yet."""
+        way = self.ways.get(source)
+        due_s = way.due_s(now_s, size) if way else now_s
+        if due_s is None:
+            return DROPPED
+        if due_s <= now_s:
+            return ACCEPTED
+        self.turns += 1
+        heapq.heappush(self.held, (due_s, self.turns, number, source))
+        return None
+
+    def due(self, now_s: float) -> list[int]:
+        """The packets that may go on now."""
+        numbers = []
+        while self.held and self.held[0][0] <= now_s:
+            numbers.append(heapq.heappop(self.held)[2])
+        return numbers
+
+    def wait_s(self, now_s: float) -> float | None:
+        return max(0.0, self.held[0][0] - now_s) if self.held else None
+
+
+class Queue:
+    """The kernel's queue, over netlink."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER)
+        self.socket.bind((0, 0))
+        for option in (socket.SO_RCVBUF, SO_RCVBUFFORCE):  # the second is for root alone
+            with contextlib.suppress(OSError):
+                self.socket.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        with contextlib.suppress(OSError):
+            self.socket.setsockopt(SOL_NETLINK, NETLINK_NO_ENOBUFS, 1)
+        self._configure(attribute(COMMAND, BIND))
+        self._configure(
+            attribute(PARAMETERS, struct.pack("!IB", COPIED_BYTES, 2))
+            + attribute(LONGEST, struct.pack("!I", LONGEST_QUEUE))
+        )
+        self.whole(True)
+        self.socket.setblocking(False)
+
+    def whole(self, wanted: bool) -> None:
+        """Whether large packets come in one piece."""
+        flags, mask = (struct.pack("!I", bits) for bits in (WHOLE if wanted else 0, WHOLE))
+        self._send(CONFIG, attribute(FLAGS, flags) + attribute(MASK, mask))
+
+    def tell(self, verdict: int, numbers: list[int]) -> None:
+        """What becomes of these packets."""
+        for first in range(0, len(numbers), AT_ONCE):
+            some = numbers[first : first + AT_ONCE]
+            said = (struct.pack("!II", verdict, number) for number in some)
+            self.socket.send(
+                b"".join(self._message(VERDICT, attribute(VERDICT_HEAD, text)) for text in said)
+            )
+
+    def packets(self) -> list[tuple[int, bytes, int]]:
+        """Those that have come: number, source, size."""
+        found: list[tuple[int, bytes, int]] = []
+        for _ in range(AT_ONCE):
+            try:
+                found += packets_in(self.socket.recv(1 << 16))
+            except OSError:  # nothing more just now
+                break
+        return found
+
+    def _configure(self, attributes: bytes) -> None:
+        """OSError when the kernel refuses."""
+        self._send(CONFIG, attributes, ACK)
+        while True:
+            for kind, body in messages(self.socket.recv(1 << 16)):
+                if kind == ERROR:
+                    (code,) = struct.unpack_from("=i", body)
+                    if code:
+                        raise OSError(-code, os.strerror(-code))
+                    return
+
+    def _send(self, kind: int, attributes: bytes, flags: int = 0) -> None:
+        self.socket.send(self._message(kind, attributes, flags))
+
+    def _message(self, kind: int, attributes: bytes, flags: int = 0) -> bytes:
+        size = HEAD.size + FAMILY.size + len(attributes)
+        head = HEAD.pack(size, kind, REQUEST | flags, 0, 0)
+        return head + FAMILY.pack(socket.AF_UNSPEC, 0, self.number) + attributes
+
+
+def attribute(kind: int, value: bytes) -> bytes:
+    size = 4 + len(value)
+    return struct.pack("=HH", size, kind) + value + bytes(-size % 4)
+
+
+def messages(data: bytes) -> list[tuple[int, bytes]]:
+    """Types and bodies of netlink messages."""
+    found: list[tuple[int, bytes]] = []
+    at = 0
+    while at + HEAD.size <= len(data):
+        size, kind, *_ = HEAD.unpack_from(data, at)
+        if size < HEAD.size:
+            break
+        found.append((kind, data[at + HEAD.size : at + size]))
+        at += size + (-size % 4)
+    return found
+
+
+def attributes_in(data: bytes) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    at = 0
+    while at + 4 <= len(data):
+        size, kind = struct.unpack_from("=HH", data, at)
+        if size < 4:
+            break
+        found[kind & 0x3FFF] = data[at + 4 : at + size]
+        at += size + (-size % 4)
+    return found
+
+
+def packets_in(data: bytes) -> list[tuple[int, bytes, int]]:
+    """Number, source and size of the packets that the kernel tells of."""
+    found = []
+    for kind, body in messages(data):
+        if kind != PACKET:
+            continue
+        told = attributes_in(body[FAMILY.size :])
+        (number,) = struct.unpack_from("!I", told[PACKET_HEAD])
+        header = told.get(PAYLOAD, b"")
+        if FULL_SIZE in told:
+            (size,) = struct.unpack("!I", told[FULL_SIZE])
+        else:
+            size = len(header)
+        found.append((number, header[12:16], size))
+    return found
+
+
+def serve(queue: Queue, orders: int) -> None:
+    """Until the orders end."""
+    ways, rest = Ways(), b""
+    watched: list[Any] = [queue.socket, orders]
+    while True:
+        now_s = time.monotonic()
+        ready, _, _ = select.select(watched, [], [], ways.wait_s(now_s))
+        if orders in ready:
+            data = os.read(orders, 1 << 16)
+            if not data:
+                return
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                queue.tell(ACCEPTED, ways.keep(json.loads(line)))
+                queue.whole(ways.whole)
+                print("done", flush=True)
+        if queue.socket in ready:
+            _take_all(queue, ways)
+        queue.tell(ACCEPTED, ways.due(time.monotonic()))
+
+
+def _take_all(queue: Queue, ways: Ways) -> None:
+    said: dict[int, list[int]] = {ACCEPTED: [], DROPPED: []}
+    now_s = time.monotonic()
+    for number, source, size in queue.packets():
+        verdict = ways.take(number, source, size, now_s)
+        if verdict is not None:
+            said[verdict].append(number)
+    for verdict, numbers in said.items():
+        queue.tell(verdict, numbers)
+
+
+def main() -> None:
+    try:
+        queue = Queue(int(sys.argv[1]))
+    except OSError as e:
+        print(f"the kernel refuses its queue: {e.strerror or e}", flush=True)
+        sys.exit(1)
+    print("ready", flush=True)
+    serve(queue, sys.stdin.fileno())
+
+
+if __name__ == "__main__":
+    main()

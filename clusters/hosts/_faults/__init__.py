@@ -1,0 +1,1 @@
+"""Programs on nodes that break disks, processes and clocks."""

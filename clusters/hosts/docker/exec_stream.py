@@ -1,0 +1,135 @@
+"""The input and output of a program that was started by `docker exec`, as a stream of bytes.
+
+The engine answers the request with "101 Switching Protocols" and from then on the connection is the
+program's: what we write is its standard input, and its output arrives in frames, each with eight
+bytes before it that say which of the two outputs it is and how long it is. What carries the
+connection (a unix socket, TCP, TLS, an ssh channel) differs a little in how it is half closed, and
+TLS in that two threads must not use it at the same time.
+"""
+
+import select
+import socket
+import ssl
+import struct
+from contextlib import suppress
+from threading import Lock
+from typing import Any
+
+STDOUT = 1
+HEADER = struct.Struct(">BxxxL")
+LAST_WORDS_BYTES = 4096
+KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 4}  # seconds, seconds, times
+
+
+class ExecStream:
+    """A `clusters.hosts._agent.stream_agent.Stream`. `found`: what the SDK's
+    `exec_start(socket=True)` gave.
+
+    `errors`: the last the program wrote to its standard error.
+    """
+
+    def __init__(self, found: Any) -> None:
+        self._kept = found  # it holds the response, whose end would close the connection
+        self._channel = getattr(found, "_sock", found)
+        self._channel.settimeout(None)
+        if isinstance(self._channel, ssl.SSLSocket):
+            self._channel = _Turns(self._channel)
+        self._frame, self._left = 0, 0
+        self.errors = b""
+        _notice_silence(found)
+
+    def recv(self, size: int) -> bytes:
+        while data := self._portion(size):
+            if self._frame == STDOUT:
+                return data
+            self.errors = (self.errors + data)[-LAST_WORDS_BYTES:]
+        return b""
+
+    def sendall(self, data: bytes) -> None:
+        self._channel.sendall(data)
+
+    def shutdown(self) -> None:
+        if hasattr(self._channel, "shutdown_write"):  # an ssh channel
+            self._channel.shutdown_write()
+        elif isinstance(self._channel, _Turns):  # TLS can not be closed by half
+            self.close()
+        else:
+            self._channel.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)  # wakes up who waits in recv
+        self._channel.close()
+        self._kept.close()
+
+    def _portion(self, size: int) -> bytes:
+        """Some bytes of the frame that is arriving; nothing at the end."""
+        while not self._left:
+            header = self._exactly(HEADER.size)
+            if not header:
+                return b""
+            self._frame, self._left = HEADER.unpack(header)
+        data: bytes = self._channel.recv(min(size, self._left))
+        self._left -= len(data)
+        return data
+
+    def _exactly(self, size: int) -> bytes:
+        pieces = b""
+        while len(pieces) < size:
+            piece = self._channel.recv(size - len(pieces))
+            if not piece:
+                return b""
+            pieces += piece
+        return pieces
+
+
+class _Turns:
+    """A TLS connection for two threads. OpenSSL serves one at a time, so nobody waits within it."""
+
+    def __init__(self, tls: ssl.SSLSocket) -> None:
+        tls.setblocking(False)
+        self._tls, self._turn = tls, Lock()
+
+    def recv(self, size: int) -> bytes:
+        while True:
+            try:
+                with self._turn:
+                    return self._tls.recv(size)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as e:
+                self._wait(e)
+            except ValueError:  # closed meanwhile
+                return b""
+
+    def sendall(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                with self._turn:
+                    view = view[self._tls.send(view) :]
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as e:
+                self._wait(e)
+
+    def shutdown(self, how: int) -> None:
+        with self._turn:
+            self._tls.shutdown(how)
+
+    def close(self) -> None:
+        with self._turn:
+            self._tls.close()
+
+    def _wait(self, e: ssl.SSLError) -> None:
+        poll = select.poll()
+        with suppress(ValueError):  # closed: the next attempt says so
+            reads = isinstance(e, ssl.SSLWantReadError)
+            poll.register(self._tls, select.POLLIN if reads else select.POLLOUT)
+            poll.poll()
+
+
+def _notice_silence(found: Any) -> None:
+    """An engine that is lost without a word counts as lost after a quarter of a minute."""
+    channel = getattr(found, "_sock", found)
+    if isinstance(channel, socket.socket) and channel.family != socket.AF_UNIX:
+        channel.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE.items():
+            if hasattr(socket, name):
+                channel.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,284 @@
+"""Nodes as network namespaces of this machine. No root is needed, and nothing outlives the run.
+
+The runner enters its own user, network, mount and pid namespaces and is process 1 there. Each node
+is one more network namespace inside, joined to a bridge by a pair of virtual links, with a real
+address, real TCP and real `iptables`. All of it hangs on process 1: when that dies, by whatever
+signal, the kernel kills every process of the run and takes the namespaces, links, mounts and rules
+away. The machine's own network, rules and mounts are never touched.
+
+Three things tie process 1 to the command that started it: the kernel's death signal to the process
+that waits outside, the same from there to process 1, and standard input, whose end means the same.
+"""
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import clusters
+from clusters.hosts._agent import agent as _agent
+from clusters.hosts._agent.driver import Connection, PipeAgent
+from clusters.hosts._faults.traced_agent import behind_gates
+from clusters.hosts.local import namespaces as _namespaces
+from clusters.hosts.local import requirements as _probe
+from clusters.hosts.local.addresses import address
+from clusters.hosts.local.capabilities import clocks
+from harness.contracts import Agent, Clock, HostsPlugin, Node, Python
+from harness.errors import BadRequest, BedFailed
+from harness.history.rundir import RunDir
+from harness.trial import Trial
+
+PACKAGES = Path(clusters.__file__).resolve().parents[2]
+BRIDGE = "seatrial0"
+NETWORK_BITS = 16
+BRIDGE_ADDRESS = "198.18.0.1"
+RAISE_WITHIN_S = 30.0
+LEAVE_WITHIN_S = 3.0
+
+NEEDS = (  # what `problems` tries, for the doctor's table
+    "user namespaces",
+    "iproute2: bridge, virtual links",
+    "iptables: drop packets",
+    "iptables: drop by chance",
+)
+
+
+def hosts(trial: Trial, folder: Path) -> "LocalHosts":
+    _check(trial.bed)
+    return LocalHosts(Path(folder).resolve())
+
+
+def problems(bed: Mapping[str, Any]) -> list[_probe.Problem]:
+    _check(bed)
+    return _probe.problems()
+
+
+def shell(run: RunDir, node: str, command: Sequence[str]) -> list[str]:
+    """What runs a command on a node of a run in progress, from outside its namespaces."""
+    pid = _outside_pid(run.names()["addresses"][node], run.state()["keeper"])
+    enter = ["nsenter", "-t", str(pid), "--net", "--mount", "--pid"]
+    if os.readlink(f"/proc/{pid}/ns/user") != os.readlink("/proc/self/ns/user"):
+        enter += ["--user", "--preserve-credentials"]
+    return [*enter, "--wd=/", "--", *command]
+
+
+PLUGIN = HostsPlugin(hosts=hosts, problems=problems, needs=NEEDS, shell=shell)
+
+
+def _outside_pid(node_address: str, keeper: int) -> int:
+    """The agent of an address below the keeper, as processes are numbered outside."""
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = cmdline.read_bytes().split(b"\0")
+            if words[-2:-1] == [node_address.encode()] and _agent.__file__.encode() in words:
+                pid = int(cmdline.parent.name)
+                if keeper in _ancestors(pid):
+                    return pid
+    raise BedFailed(f"the agent of {node_address} is gone")
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while pid:
+        yield pid
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def _check(bed: Mapping[str, Any]) -> None:
+    if bed:
+        raise BadRequest(f"local hosts have no options, so bed.{min(bed)} means nothing to them")
+
+
+class LocalHosts:
+    """The namespaces of one run, whose files are below `folder`."""
+
+    can = frozenset(
+        {
+            *("links", "loss", "delay", "bandwidth", "signal", "restart"),
+            *("files", "disk", "unsynced", "limits"),
+        }
+    ) | clocks(as_root=True)
+    shares_files = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def enter(self) -> None:
+        """Go on as process 1 of the run's own namespaces; the caller must have one thread."""
+        os.environ["PATH"] = _probe.search_path()
+        parent = os.getppid()
+        try:
+            _namespaces.enter(_namespaces.NEWNET | _namespaces.NEWNS | _namespaces.NEWPID)
+        except OSError as e:
+            raise BedFailed(_probe.explain(e)) from e
+        _namespaces.die_with_parent()
+        if os.getppid() != parent:
+            os._exit(1)  # it ended before the kernel was asked to tell us
+        _go_on_as_process_1()
+        _make_mounts(self._folder)
+        _disable_ipv6()
+
+    def check(self, nodes: Sequence[Node]) -> None:
+        """There is room for more than anybody wants."""
+
+    def run(self, main: Coroutine[Any, Any, int]) -> int:
+        return asyncio.run(main)
+
+    @asynccontextmanager
+    async def raised(
+        self, nodes: Sequence[Node]
+    ) -> AsyncIterator[tuple[Sequence[Node], Mapping[str, Agent]]]:
+        addressed = [replace(node, address=address(at)) for at, node in enumerate(nodes)]
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, _reap)
+        carriers = [_Carrier(node) for node in addressed]
+        try:
+            _join_all([carrier.pid for carrier in carriers])
+            async with asyncio.timeout(RAISE_WITHIN_S):
+                agents = await asyncio.gather(*(carrier.raised() for carrier in carriers))
+            yield addressed, {agent.node: agent for agent in agents}
+        except TimeoutError:
+            raise BedFailed(
+                f"raising {len(nodes)} nodes took longer than {RAISE_WITHIN_S:g} s; "
+                "is this machine overloaded?"
+            ) from None
+        finally:
+            await asyncio.gather(*(carrier.left() for carrier in carriers))
+            _leave_all()
+
+    async def gated(
+        self, nodes: Sequence[Node], agents: Mapping[str, Agent], unsynced: str = ""
+    ) -> Mapping[str, Agent]:
+        return await behind_gates(self, nodes, agents, unsynced)
+
+    def folder(self, node: str) -> str:
+        return str(self._folder / "nodes" / node)
+
+    def python(self, node: str) -> Python:
+        return Python(sys.executable, str(PACKAGES))
+
+    def clock(self, node: str) -> Clock:
+        return Clock()
+
+
+class _Carrier:
+    """An agent in a network namespace of its own, and the pipes to it."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        theirs_in, to_agent = os.pipe()
+        from_agent, theirs_out = os.pipe()
+        with _namespaces.elsewhere(_namespaces.NEWNET, "net"):
+            _disable_ipv6()
+            self.pid = _spawn_agent(node.address, theirs_in, theirs_out)
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._connection = Connection(node.name, from_agent, to_agent)
+
+    async def raised(self) -> PipeAgent:
+        """The agent, when it answers and its node is on the network."""
+        agent = self._connection.agent
+        await self._connection.open()
+        own = f"link set lo up\naddr add {self.node.address}/{NETWORK_BITS} dev eth0\n"
+        done = await agent.run(["ip", "-batch", "-"], f"{own}link set eth0 up\n".encode())
+        if done.code != 0:
+            raise BedFailed(f"{self.node.name} has no network: ip says {done.err.strip()}")
+        await agent.links(())  # so that the first fault finds its chain
+        return agent
+
+    async def left(self) -> None:
+        """Hang up: the agent ends what it started, and itself."""
+        if not await self._connection.hang_up(LEAVE_WITHIN_S):
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+def _spawn_agent(node_address: str, stdin: int, stdout: int) -> int:
+    argv = [sys.executable, "-I", "-S", "-X", "frozen_modules=on", _agent.__file__, node_address]
+    files = [(os.POSIX_SPAWN_DUP2, stdin, 0), (os.POSIX_SPAWN_DUP2, stdout, 1)]
+    default = [signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD]
+    return os.posix_spawn(
+        argv[0], argv, os.environ, file_actions=files, setsid=True, setsigdef=default
+    )
+
+
+def _join_all(pids: Sequence[int]) -> None:
+    """One bridge, and a pair of links from it into each node's namespace, in one batch."""
+    script = [
+        "link set lo up",
+        f"link add {BRIDGE} type bridge forward_delay 0",
+        f"addr add {BRIDGE_ADDRESS}/{NETWORK_BITS} dev {BRIDGE}",
+        f"link set {BRIDGE} up",
+    ]
+    for at, pid in enumerate(pids):
+        script.append(f"link add node{at} type veth peer name eth0 netns {pid}")
+        script.append(f"link set node{at} master {BRIDGE} up")
+    _ip(script)
+
+
+def _leave_all() -> None:
+    with suppress(BedFailed):
+        _ip([f"link del {BRIDGE}"])
+    asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
+
+
+def _ip(script: Sequence[str]) -> None:
+    text = "\n".join([*script, ""])
+    done = subprocess.run(["ip", "-batch", "-"], input=text, text=True, capture_output=True)
+    if done.returncode != 0:
+        raise BedFailed(
+            f"the network of the trial could not be made: ip says {done.stderr.strip()}"
+        )
+
+
+def _reap() -> None:
+    """Process 1 inherits every orphan of its namespace, and buries it."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _go_on_as_process_1() -> None:
+    """Return in a child, which a new pid namespace calls 1; this process waits for it outside."""
+    alive, held = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(alive)
+        _wait_outside(child)
+    os.close(held)
+    _namespaces.die_with_parent()
+    if select.select([alive], [], [], 0)[0]:
+        os._exit(1)  # the one outside ended before the kernel was asked to tell us
+    os.close(alive)
+
+
+def _wait_outside(child: int) -> NoReturn:
+    def pass_on(number: int, _frame: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, pass_on)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _make_mounts(folder: Path) -> None:
+    """Our own /proc, and an empty /run for the locks of iptables and ip."""
+    _namespaces.make_mounts_private()
+    _namespaces.mount("proc", "/proc")
+    needed = (folder, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve())
+    if not any(path.is_relative_to("/run") for path in needed):
+        _namespaces.mount("tmpfs", "/run")
+
+
+def _disable_ipv6() -> None:
+    """Links are cut by IPv4 address, so there must be no other way round."""
+    for scope in ("all", "default"):
+        with suppress(FileNotFoundError):  # a kernel without IPv6
+            Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6").write_text("1")

@@ -1,0 +1,256 @@
+"""Can this machine raise local nodes? If not: what is missing, why it matters, and the one cure.
+
+The question is answered by trying, in a process of its own: namespaces, mounts, a bridge with a
+pair of links, and a rule that drops packets by chance. What fails is then explained from the few
+known causes (distributions that restrict user namespaces, containers, missing programs or kernel
+modules).
+"""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from clusters.hosts._agent import agent as _agent
+from clusters.hosts.local import namespaces as _namespaces
+
+PROBE_WITHIN_S = 20.0
+_KERNEL = Path("/proc/sys/kernel")
+_NAMESPACES_MATTER = (
+    "local nodes live in namespaces of their own, so that a trial needs no root and leaves "
+    "nothing behind"
+)
+_DOCKER_OPTIONS = (
+    "docker run --security-opt seccomp=unconfined --security-opt systempaths=unconfined ..."
+)
+_LINKS = (
+    "link add probe0 type bridge\n"
+    "link add probe1 type veth peer name probe2\n"
+    "link set probe1 master probe0\n"
+)
+_RULES = (
+    "*filter\n:SEATRIAL - [0:0]\n-I INPUT -j SEATRIAL\n-A SEATRIAL -s 198.18.1.1 -j DROP\nCOMMIT\n"
+)
+_LOSS = (
+    "*filter\n:SEATRIAL - [0:0]\n"
+    "-A SEATRIAL -s 198.18.1.1 -m statistic --mode random --probability 0.5 -j DROP\nCOMMIT\n"
+)
+
+
+class Problem(NamedTuple):
+    """Why local trials cannot run here."""
+
+    what: str
+    why: str
+    fix: str
+
+    def sentence(self) -> str:
+        return f"{self.what}: {self.why}; to fix it: {self.fix}"
+
+    def advice(self) -> str:
+        """The sentence for somebody who does not have to be told why it matters."""
+        return f"{self.what}; to fix it: {self.fix}"
+
+
+def problems() -> list[Problem]:
+    """Everything that keeps a local trial from running; nothing: it will run."""
+    missing = list(_missing_programs())
+    if missing:
+        return missing
+    failed = _try_it()
+    return [_explained(failed)] if failed else []
+
+
+def search_path() -> str:
+    """PATH, and where administrators' programs are."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), *_agent.SYSTEM_FOLDERS])
+
+
+def explain(error: OSError) -> str:
+    """A refused entry into namespaces, in a sentence."""
+    return _refused_namespaces(error.errno or 0).sentence()
+
+
+def _missing_programs() -> list[Problem]:
+    wanted = {
+        "ip": ("iproute2", "it joins the nodes of a trial to one network"),
+        "iptables": ("iptables", "it cuts the links between nodes"),
+        "iptables-restore": ("iptables", "it cuts the links of a node in one step"),
+        "iptables-save": ("iptables", "its counters prove that a link is cut"),
+    }
+    found: dict[str, Problem] = {}
+    for program, (package, why) in wanted.items():
+        if not shutil.which(program, path=search_path()):
+            problem = Problem(f"the program {program} is missing", why, _install(package))
+            found.setdefault(package, problem)
+    return list(found.values())
+
+
+def _install(package: str) -> str:
+    if shutil.which("dnf"):
+        return f"sudo dnf install -y {'iproute' if package == 'iproute2' else package}"
+    return f"sudo apt-get install -y {package}"
+
+
+# -------------------------------------------------------------------------- trying it, in a child
+
+
+def _try_it() -> dict[str, object] | None:
+    """The step that failed, as the child told it."""
+    root = str(Path(__file__).resolve().parents[3])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "clusters.hosts.local.requirements"],
+            env={**os.environ, "PATH": search_path(), "PYTHONPATH": root},
+            capture_output=True,
+            text=True,
+            timeout=PROBE_WITHIN_S,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return {"step": "time", "number": 0, "text": f"no answer within {PROBE_WITHIN_S:g} s"}
+    if done.returncode == 0:
+        return None
+    if done.stdout.strip():
+        told: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
+        return told
+    return {"step": "unknown", "number": 0, "text": done.stderr.strip()[-300:]}
+
+
+def _attempt() -> int:
+    """In the child: do once what a trial does. Says which step failed."""
+    try:
+        _namespaces.enter(_namespaces.NEWNET | _namespaces.NEWNS | _namespaces.NEWPID)
+    except OSError as e:
+        return _failed("namespaces", e.errno or 0, str(e))
+    inside = os.fork()
+    if inside:
+        return os.waitstatus_to_exitcode(os.waitpid(inside, 0)[1])
+    for step, attempt in _STEPS.items():
+        try:
+            attempt()
+        except OSError as e:
+            return _failed(step, e.errno or 0, str(e))
+        except subprocess.CalledProcessError as e:
+            return _failed(step, 0, " ".join(str(e.stderr).split()))
+    return 0
+
+
+def _failed(step: str, number: int, text: str) -> int:
+    print(json.dumps({"step": step, "number": number, "text": text}), flush=True)
+    return 1
+
+
+def _mount() -> None:
+    _namespaces.make_mounts_private()
+    _namespaces.mount("proc", "/proc")
+
+
+def _feed(argv: list[str], text: str) -> None:
+    subprocess.run(argv, input=text, text=True, capture_output=True, check=True)
+
+
+_STEPS: Mapping[str, Callable[[], None]] = {
+    "mounts": _mount,
+    "links": lambda: _feed(["ip", "-batch", "-"], _LINKS),
+    "rules": lambda: _feed(["iptables-restore", "-w", "--noflush"], _RULES),
+    "statistic": lambda: _feed(["iptables-restore", "-w", "--noflush"], _LOSS),
+}
+
+
+# -------------------------------------------------------------------------------- explaining it
+
+
+def _explained(failed: dict[str, object]) -> Problem:
+    text = str(failed["text"])
+    match failed["step"]:
+        case "namespaces":
+            return _refused_namespaces(int(str(failed["number"])))
+        case "mounts" if _in_container():
+            return Problem(
+                "this container may not mount /proc", _NAMESPACES_MATTER, _DOCKER_OPTIONS
+            )
+        case "mounts":
+            return _refused_namespaces(int(str(failed["number"])))
+        case "links":
+            return Problem(
+                f"the kernel refused a bridge or a pair of virtual links ({text})",
+                "they are the network between nodes",
+                "sudo modprobe -a bridge veth",
+            )
+        case "rules":
+            return Problem(
+                f"iptables does not work in a namespace ({text})",
+                "it cuts the links between nodes",
+                "sudo modprobe -a nf_tables nft_compat ip_tables iptable_filter",
+            )
+        case "statistic":
+            return Problem(
+                f"iptables has no statistic match ({text})",
+                "it drops packets by chance for the fault `loss`",
+                "sudo modprobe xt_statistic",
+            )
+        case _:
+            return Problem(
+                f"raising a test network did not work ({text})", _NAMESPACES_MATTER, _by_hand()
+            )
+
+
+def _refused_namespaces(number: int) -> Problem:
+    """The known places where user namespaces are blocked, told apart."""
+    if _reads(_KERNEL / "apparmor_restrict_unprivileged_userns") == "1" and os.geteuid() != 0:
+        what = "AppArmor keeps ordinary users from user namespaces"
+        fix = "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
+    elif _reads(_KERNEL / "unprivileged_userns_clone") == "0" and os.geteuid() != 0:
+        what = "the kernel keeps ordinary users from user namespaces"
+        fix = "sudo sysctl -w kernel.unprivileged_userns_clone=1"
+    elif number == errno.ENOSPC or _reads("/proc/sys/user/max_user_namespaces") == "0":
+        what = "the limit of user namespaces is reached"
+        fix = "sudo sysctl -w user.max_user_namespaces=15000"
+    elif number == errno.EINVAL:
+        what = "this process had started threads before it entered its namespaces"
+        fix = "run the `seatrial` command itself, not a trial inside a program of yours"
+    elif _in_container():
+        what = "this container may not make user namespaces"
+        fix = _DOCKER_OPTIONS
+    elif _in_chroot():
+        what = "user namespaces cannot be made in a chroot"
+        fix = "run seatrial outside the chroot"
+    else:
+        what = f"user namespaces are refused ({os.strerror(number)})"
+        fix = _by_hand()
+    return Problem(what, _NAMESPACES_MATTER, fix)
+
+
+def _by_hand() -> str:
+    return "see what `unshare --user --map-root-user --net --mount --pid --fork true` says"
+
+
+def _reads(path: str | Path) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _in_container() -> bool:
+    marks = ("/.dockerenv", "/run/.containerenv")
+    return any(Path(mark).exists() for mark in marks) or "Seccomp:\t2" in _reads(
+        "/proc/self/status"
+    )
+
+
+def _in_chroot() -> bool:
+    try:
+        return not Path("/proc/1/root").samefile("/")
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(_attempt())

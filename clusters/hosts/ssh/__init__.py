@@ -1,0 +1,5 @@
+"""Nodes as machines that are reached by SSH: one node a machine, chosen from an inventory."""
+
+from clusters.hosts.ssh.hosts import PLUGIN
+
+__all__ = ["PLUGIN"]

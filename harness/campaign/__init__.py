@@ -1,0 +1,1 @@
+"""Many simulated seeds: drawn, carried out, counted."""

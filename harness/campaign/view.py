@@ -1,0 +1,376 @@
+"""A campaign as people see it: while it goes on, and what came of it.
+
+In a terminal a panel is redrawn twice a second; anywhere else there is a line now and then, and one
+for each seed that failed or was lost.
+"""
+
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live as Redrawn
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from harness.campaign.run import DOUBTS, KEPT, Course
+from harness.campaign.tally import Tally, many, ranges
+from harness.cli.console import standard_error, standard_output
+from harness.cli.prog_name import seatrial
+from harness.errors import BadRequest, BedFailed
+from harness.judge.campaign_evidence import Total
+
+DRAW_EVERY_S, TELL_EVERY_S = 0.5, 30.0
+SEEDS_SHOWN = 60  # characters of a list of seeds
+NARROW = 60  # characters of a terminal
+
+
+class Watched:
+    """`with Watched() as watch: conduct(..., watch)`."""
+
+    def __init__(
+        self, console: Console | None = None, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = console or standard_error()
+        self._now_s = now_s
+        self._next_s = 0.0
+        self._told: set[int] = set()
+        self._began = False
+        self._screen: Redrawn | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._screen = Redrawn(console=self._console, auto_refresh=False, transient=True)
+            self._screen.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._screen:
+            self._screen.stop()
+
+    def __call__(self, course: Course) -> None:
+        if course.resumed and not self._began:
+            self._say(_resumed(course))
+        self._began = True
+        for line in self._news(course):
+            self._say(line)
+        now_s = self._now_s()
+        if now_s < self._next_s or not (self._screen or course.rows):
+            return
+        self._next_s = now_s + (DRAW_EVERY_S if self._screen else TELL_EVERY_S)
+        if self._screen:
+            self._screen.update(draw(course), refresh=True)
+        else:
+            self._say(f"{course.took_s:7.1f} s  {headline(course)}")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _news(self, course: Course) -> Iterator[str]:
+        if len(course.runs) + len(course.unkept) + len(course.lost) == len(self._told):
+            return
+        for row in course.rows:
+            kept = course.runs.get(row.seed) or course.unkept.get(row.seed)
+            if kept and row.seed not in self._told:
+                self._told.add(row.seed)
+                word = "not kept" if row.seed in course.unkept else "kept"
+                yield f"seed {row.seed}: {row.words}: {row.why}; {word}: {kept}"
+        for seed, why in course.lost.items():
+            if seed not in self._told:
+                self._told.add(seed)
+                yield f"seed {seed} was lost: {why}"
+
+
+def headline(course: Course) -> str:
+    tally = course.tally
+    unproven = tally.doubtful - tally.excused
+    return (
+        f"{tally.seeds:,} of {many(len(course.campaign.seeds), 'seed')}, "
+        f"{many(tally.faults, 'fault')}, "
+        f"{tally.faults_per_minute:,.0f} a minute and core, {tally.seconds / 3600:.2f} simulated "
+        f"hours, {tally.failed:,} failed"
+        + (f", {tally.excused:,} excused" * bool(tally.excused))
+        + (f", {unproven:,} unproven" * bool(unproven))
+        + (f", {len(course.lost):,} lost" * bool(course.lost))
+    )
+
+
+def _resumed(course: Course) -> str:
+    return (
+        f"{many(len(course.resumed), 'seed')} had been finished when a campaign like this was "
+        "killed, and not done again"
+    )
+
+
+def draw(course: Course) -> Panel:
+    """The panel as it should look now."""
+    campaign, tally = course.campaign, course.tally
+    rows = _grid()
+    rows.add_row("seeds", _bar(course))
+    rows.add_row("faults", f"{tally.faults:,}  ·  {tally.faults_per_minute:,.0f} a minute and core")
+    rows.add_row("simulated", f"{tally.seconds / 3600:.2f} h  ·  {tally.pace:.0f} s a CPU second")
+    rows.add_row("failures", _failures(tally))
+    words = f"profile {campaign.profile}" + (f", mutant {campaign.mutant}" * bool(campaign.mutant))
+    return Panel(rows, title="campaign", subtitle=words, title_align="left", border_style="cyan")
+
+
+def _bar(course: Course) -> Table:
+    done, total = len(course.rows) + len(course.lost), len(course.campaign.seeds)
+    share = done / total
+    if course.campaign.within_s:
+        share = max(share, min(1.0, course.took_s / course.campaign.within_s))
+    row = Table.grid(padding=(0, 1))
+    row.add_row(ProgressBar(100, 100 * share, width=40), f"{done:,} of {total:,}")
+    return row
+
+
+def _failures(tally: Tally) -> Text:
+    if not tally.failures:
+        return Text("none", style="green")
+    lines = [f"{words}: {_shown(seeds)}" for words, seeds in tally.failures.items()]
+    return Text("\n".join(lines), style="red")
+
+
+# ------------------------------------------------------------------------------- what came of it
+
+
+def show(course: Course, total: Total, console: Console | None = None) -> None:
+    """The summary, on standard output."""
+    console = console or standard_output()
+    tally = course.tally
+    console.print(_seeds(course, tally))
+    console.print(_faults(tally))
+    _print_rows(console, [*_figures(course, tally), *_kinds(tally)])
+    for line in _conclusions(course, tally, total):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+Append = Callable[[Course, Total], None]
+
+
+@contextmanager
+def appended(path: Path | None) -> Iterator[Append]:
+    """A file that is there from the beginning, for summaries. BadRequest when it can not be."""
+    if path is None:
+        yield lambda course, total: None
+        return
+    try:
+        file = path.open("a")
+    except OSError as e:
+        raise BadRequest(
+            f"no summary can be written to {path}: {e.strerror or e}; name another file in a "
+            "folder that is there"
+        ) from e
+
+    def append(course: Course, total: Total) -> None:
+        try:
+            file.write(markdown(course, total))
+            file.flush()
+        except OSError as e:
+            raise BedFailed(f"the summary cannot be written to {path}: {e.strerror or e}") from e
+
+    with file:
+        yield append
+
+
+def markdown(course: Course, total: Total) -> str:
+    """The summary for a job's page."""
+    out = StringIO()
+    show(course, total, Console(file=out, width=100, highlight=False))
+    heading, _, text = out.getvalue().partition("\n")
+    return f"## {heading}\n\n```\n{text}```\n\n"
+
+
+def _seeds(course: Course, tally: Tally) -> str:
+    campaign = course.campaign
+    mutant = f", mutant {campaign.mutant}" if campaign.mutant else ""
+    early = ", stopped by request" if course.interrupted else ""
+    late = ", as many as fitted into the time" if course.late else ""
+    return (
+        f"{tally.seeds:,} of {many(len(campaign.seeds), 'seed')} of {campaign.base.system}, "
+        f"profile {campaign.profile}{mutant}{early}{late}"
+    )
+
+
+def _faults(tally: Tally) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("faults")
+    table.add_column("planned", justify="right")
+    table.add_column("counted", justify="right")
+    for kind, planned in tally.planned.items():
+        table.add_row(kind, f"{planned:,}", f"{tally.counted.get(kind, 0):,}")
+    table.add_row("all", f"{sum(tally.planned.values()):,}", f"{tally.faults:,}", style="bold")
+    return table
+
+
+def _figures(course: Course, tally: Tally) -> Iterator[tuple[str, str]]:
+    not_begun = f", {course.not_begun:,} not begun" * bool(course.not_begun)
+    came_to = _came_to(tally, len(course.lost), len(course.abandoned))
+    yield "seeds", f"{came_to}{not_begun}"
+    yield "simulated", f"{tally.seconds / 3600:.2f} hours, {tally.pace:.1f} s in a CPU second"
+    yield "operations", f"{tally.operations:,}, {tally.acknowledged:,} messages acknowledged"
+    yield "per 1,000 faults", _rates(tally.per_thousand())
+    yield "per 1,000 seeds", _rates(tally.per_thousand_seeds())
+    yield from _looks(tally)
+    yield "pace", f"{tally.faults_per_minute:,.0f} faults a minute and core"
+    yield (
+        "cost",
+        (
+            f"{tally.cpu_s:,.0f} s of CPU in {course.took_s:,.0f} s, "
+            f"at most {course.peak_bytes / 1e6:,.0f} MB in a worker"
+        ),
+    )
+
+
+def _came_to(tally: Tally, lost: int, abandoned: int) -> str:
+    """What each seed that was begun came to: nothing is dropped."""
+    return (
+        f"{tally.failed:,} failed, {tally.excused:,} excused, "
+        f"{tally.doubtful - tally.excused:,} unproven, {lost:,} lost, "
+        f"{abandoned:,} abandoned, {tally.clean:,} clean"
+    )
+
+
+def _rates(rates: Mapping[str, float]) -> str:
+    return ", ".join(f"{_short(number)} {word}" for word, number in rates.items())
+
+
+def _looks(tally: Tally) -> Iterator[tuple[str, str]]:
+    """How often each law had something to look at; one that never had has not been tested."""
+    if tally.looks:
+        yield "invariant checks", ", ".join(f"{n:,} {law}" for law, n in tally.looks.items())
+    if never := [law for law, n in tally.looks.items() if not n]:
+        yield "never checked", ", ".join(never)
+    if tally.unseen:
+        yield "unseen", f"{many(tally.unseen, 'event')} that no invariant could check"
+
+
+def _kinds(tally: Tally) -> Iterator[tuple[str, Text]]:
+    yield "failures", _failures(tally)
+    if tally.unproven:
+        counts = (f"{code}: {many(seeds, 'seed')}" for code, seeds in tally.unproven.items())
+        yield "unproven", Text("\n".join(counts))
+
+
+def _print_rows(console: Console, rows: Sequence[tuple[str, str | Text]]) -> None:
+    """Side by side, or on a narrow terminal one below the other."""
+    if console.width < NARROW:
+        for words, text in rows:
+            console.print(Text.assemble((words, "dim"), "\n", text))
+        return
+    grid = _grid()
+    for words, text in rows:
+        grid.add_row(words, text)
+    console.print(grid)
+
+
+def _short(number: float) -> str:
+    return f"{number:,.1f}".removesuffix(".0")
+
+
+def _conclusions(course: Course, tally: Tally, total: Total) -> Iterator[str]:
+    if course.resumed:
+        yield _resumed(course)
+    for seed, why in sorted(course.lost.items()):
+        yield f"seed {seed} was lost: {why}"
+    if course.abandoned:
+        yield (
+            f"abandoned, because the campaign ended while they were running: "
+            f"{ranges(course.abandoned)}; their results are unknown"
+        )
+    if course.unsaved:
+        yield f"finished seeds could not be recorded at once: {course.unsaved}"
+    yield from _early(course)
+    yield from _caught(course, tally)
+    if course.runs:
+        yield _kept(course, tally)
+    for seed, why in sorted(course.unkept.items()):
+        yield f"seed {seed} failed and is not kept: {why}"
+    if course.too_doubtful:
+        yield (
+            f"{many(tally.doubtful, 'seed')} of {tally.seeds:,} proved nothing, which is more than "
+            f"{DOUBTS:.0%}: nothing is decided"
+        )
+    yield from _all_of_its_like(course, tally, total)
+
+
+def _early(course: Course) -> Iterator[str]:
+    if course.changed:
+        yield (
+            "the code was changed meanwhile, so the campaign was ended; what is counted is of the "
+            "code it began with"
+        )
+    if course.hopeless:
+        yield (
+            f"the first {len(course.lost)} seeds were all lost, so the campaign was given up; do "
+            "what the reason above asks for, and start it again"
+        )
+
+
+def _caught(course: Course, tally: Tally) -> Iterator[str]:
+    mutant = course.campaign.mutant
+    if not mutant or not course.rows:
+        return
+    if course.caught:
+        yield (
+            f"the mutant {mutant} was caught by seed {course.caught.seed} within "
+            f"{many(course.faults_to_catch, 'counted fault')}: {course.caught.why}"
+        )
+        return
+    yield f"the mutant {mutant} was not caught in {many(tally.faults, 'fault')}"
+    if course.inconclusive:
+        own = course.campaign.own_finding
+        without = f"without {own}, the finding that convicts this mutant" if own else "to end"
+        yield f"{many(course.inconclusive, 'seed')} failed {without}: nothing is decided"
+
+
+def _all_of_its_like(course: Course, tally: Tally, total: Total) -> Iterator[str]:
+    if not course.campaign.in_full:
+        yield (
+            "it was judged by a part of the contract or by other checkers than the workload's, so "
+            "it is not added to the evidence"
+        )
+    every = total.tally
+    if total.seeds > tally.seeds + len(course.lost) + len(course.abandoned):
+        failed = ranges({seed for seeds in every.failures.values() for seed in seeds})
+        yield (
+            f"all campaigns of this kind (the same code, options, profile, mutant and plan): "
+            f"{many(total.seeds, 'seed')}, "
+            f"{_came_to(every, len(total.lost), len(total.abandoned))}; "
+            f"{many(every.faults, 'fault')}, {every.seconds / 3600:,.1f} simulated hours; "
+            f"failed: {failed or 'none'}"
+        )
+
+
+def _kept(course: Course, tally: Tally) -> str:
+    first = course.runs[min(course.runs)]
+    kept = "all of them are" if tally.failed > 1 else "it is"
+    if len(course.runs) < tally.failed:
+        kept = f"{len(course.runs)} are" if course.unkept else f"{KEPT} of a class are"
+    failed = many(tally.failed, "seed")
+    look = f"{seatrial()} report {shlex.quote(str(first))}"
+    return f"{failed} failed, {kept} kept; look into one: {look}"
+
+
+def _shown(seeds: tuple[int, ...]) -> str:
+    text = ranges(seeds)
+    return text if len(text) <= SEEDS_SHOWN else f"{text[:SEEDS_SHOWN]}... ({len(seeds):,} seeds)"
+
+
+def _grid() -> Table:
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="dim", justify="right", min_width=16)
+    rows.add_column()
+    return rows

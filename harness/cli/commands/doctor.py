@@ -1,0 +1,43 @@
+"""`seatrial doctor`: can this machine run a trial, and if not, what fixes it?"""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.cli.options import Pairs, merged, runs_option
+
+HOSTS, RUNS = "local", Path("runs")
+
+
+@click.command("doctor", short_help="Check this machine; print commands that fix it.")
+@click.option("--hosts", default=HOSTS, help="The kind of hosts to ask about.")
+@click.option(
+    "--bed", type=Pairs(), multiple=True, show_default="none", help="An option of the hosts."
+)
+@runs_option()
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(hosts: str, bed: tuple[dict[str, Any], ...], runs: Path, as_json: bool) -> int:
+    """Probe what trials need. Exit code 0 when a trial on these hosts can run, 255 when not."""
+    from harness.cli.doctor import ending, examine, show
+
+    options = merged(bed)
+    found = examine(hosts, options, runs)
+    if as_json:
+        print(json.dumps([{**asdict(one), "ready": one.ready} for one in found], indent=2))
+        return ending(found)
+    return show(found, shlex.join(_as_typed(hosts, options, runs)))
+
+
+def _as_typed(hosts: str, bed: Mapping[str, Any], runs: Path) -> Iterator[str]:
+    """The same options for `seatrial run`."""
+    if hosts != HOSTS:
+        yield from ("--hosts", hosts)
+    for key, value in bed.items():
+        yield from ("--bed", f"{key}={value if isinstance(value, str) else json.dumps(value)}")
+    if runs != RUNS:
+        yield from ("--runs", str(runs))

@@ -1,0 +1,32 @@
+"""`seatrial explain`: the story of one message, or of the operations that contradict each other."""
+
+import json
+
+import click
+
+
+@click.command("explain", short_help="Explain a finding, event by event.")
+@click.argument("folder", type=click.Path(), metavar="RUN")
+@click.argument("finding", required=False, metavar="[FINDING]")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(folder: str, finding: str | None, as_json: bool) -> int:
+    """Print the timeline of a message or an object that violates the contract in RUN.
+
+    FINDING is a code, such as LOST_ACKED, or a code and the number of an example, LOST_ACKED:2.
+    The default is the first finding. The run is not checked again: the verdict is the stored one.
+    """
+    from harness.cli.console import wrapped
+    from harness.explain.story import STEPS_INDENT, explained, nothing
+    from harness.history.run_files import limit_memory, stored_run
+    from harness.text.sanitize import sayable
+
+    limit_memory()
+    with stored_run(folder) as run:
+        told = explained(run, finding)
+        if as_json:
+            plain = told.plain() if told else {"explainable": []}
+            print(json.dumps(plain, indent=2, sort_keys=True))
+        else:
+            said = sayable("\n".join(told.lines() if told else [nothing(run)])).split("\n")
+            print("\n".join(wrapped(said, STEPS_INDENT)))
+    return 0

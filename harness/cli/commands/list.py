@@ -1,0 +1,161 @@
+"""`seatrial list`: what there is to name, and whether faults do what they say."""
+
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness import registry
+from harness.cli.options import Pairs, Words, merged, request, runs_option
+from harness.errors import BadRequest, UnknownName
+from harness.suite import bundled
+
+FAULT = "fault"
+WIDEST = 34  # columns of names
+KINDS = (*registry.KINDS, *bundled.KINDS)
+
+
+def kind_named(word: str) -> str:
+    """`fault` or `faults`. UnknownName lists the kinds."""
+    for kind in KINDS:
+        if word in (kind, f"{kind}s"):
+            return kind
+    raise UnknownName("kind", word, [_plural(kind) for kind in KINDS])
+
+
+@click.command("list", short_help="List plug-ins, trials, plans and suites.")
+@click.argument("kinds", nargs=-1)
+@click.option("--verify", is_flag=True, help="Faults: inject and heal each, on a small cluster.")
+@click.option("--faults", type=Words(), show_default="all", help="With --verify: only these.")
+@click.option("--hosts", default="local", help="With --verify: where nodes run.")
+@click.option(
+    "--bed", type=Pairs(), multiple=True, show_default="none", help="An option of the hosts."
+)
+@click.option("--system", default="flotilla", help="System under test.")
+@click.option(
+    "--set",
+    "settings",
+    type=Pairs(),
+    multiple=True,
+    show_default="none",
+    help="A setting of the system.",
+)
+@runs_option()
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def command(kinds: tuple[str, ...], verify: bool, as_json: bool, **flags: Any) -> int:
+    """List the names of KINDS (default: all), each with one sentence.
+
+    KINDS are plug-ins (`systems`, `hosts`, `workloads`, `faults`, `checkers`, `reports`,
+    `importers`), and the `trials`, `plans` and `suites` that come with Seatrial.
+
+    `seatrial list faults --verify --hosts docker` starts a small cluster, injects every fault, and
+    prints what was observed of each: when it was applied, in effect and healed, and what was
+    measured. Exit code 1 when a fault that these hosts support was not observed in effect, or not
+    observed healed; 2 when the command was stopped early, 255 when the test bed failed.
+    """
+    named = [kind_named(word) for word in kinds]
+    if verify:
+        if named != [FAULT]:
+            raise BadRequest("only faults can be verified: seatrial list faults --verify")
+        return _verify(as_json=as_json, **flags)
+    if flags["faults"]:
+        raise BadRequest("--faults is for seatrial list faults --verify")
+    chosen = named or list(KINDS)
+    if as_json:
+        click.echo(json.dumps({kind: list(_plain(kind)) for kind in chosen}, indent=2))
+        return 0
+    for kind in chosen:
+        click.secho(_plural(kind), bold=True)
+        entries = list(_entries(kind))
+        width = min(WIDEST, max((len(name) for name, _ in entries), default=0))
+        for name, about in entries:
+            _print_entry(f"{name:<{width}}  ", about, width + 2)
+    return 0
+
+
+def _plural(kind: str) -> str:
+    return kind if kind == "hosts" else f"{kind}s"
+
+
+def _entries(kind: str) -> Iterator[tuple[str, str]]:
+    """Yield the indented names of a kind, and of what belongs to each, with a sentence."""
+    for name, sentence in described(kind):
+        yield f"  {name}", sentence
+        yield from ((f"    {profile}", about) for profile, about in profiles(kind, name))
+        yield from ((f"    mutant={mutant}", about) for mutant, about in mutants(kind, name))
+
+
+def described(kind: str) -> Iterator[tuple[str, str]]:
+    """Yield each name of a kind, with a sentence about it."""
+    if kind not in bundled.KINDS:
+        yield from registry.described(kind)
+        return
+    for name, about in bundled.described(kind):
+        means_workload = kind == "trial" and name in registry.names("workload")
+        yield f"suites/trials/{name}.toml" if means_workload else name, about
+
+
+def _print_entry(name: str, about: str, width: int) -> None:
+    """A name and what it is; a terminal's lines break between words, below each other."""
+    if not sys.stdout.isatty():
+        click.echo(f"{name}{about}")
+        return
+    columns = shutil.get_terminal_size().columns
+    indent = " " * min(width, columns // 3)
+    lines = textwrap.fill(
+        f"{name}{about}",
+        columns,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    click.echo(lines)
+
+
+def _plain(kind: str) -> Iterator[dict[str, Any]]:
+    """The plug-ins of a kind, as JSON takes them."""
+    for name, sentence in described(kind):
+        below = {"profiles": dict(profiles(kind, name)), "mutants": dict(mutants(kind, name))}
+        yield {"name": name, "about": sentence, **{key: at for key, at in below.items() if at}}
+
+
+def _verify(faults: tuple[str, ...] | None, runs: Path, as_json: bool, **flags: Any) -> int:
+    if faults is not None and not faults:
+        raise BadRequest("--faults names no fault; name some, or leave it out to verify all")
+    from harness.cli.console import announce
+    from harness.cli.live_view import Live
+    from harness.cli.session import likely_s
+    from harness.selftest.faults import planned, verified
+    from harness.selftest.faults_view import show
+
+    tables = {name: merged(flags.pop(name)) for name in ("bed", "settings")}
+    trial = request("", {"name": "verify", **flags, **tables}).trial
+    asked, _ = planned(trial, faults or ())  # refused before anything is shown
+    announce(likely_s(asked.trial))
+    with Live(trial) as live:
+        seen = verified(trial, faults or (), runs, live.update)
+    if as_json:
+        click.echo(json.dumps(seen.plain(), indent=2))
+    else:
+        show(seen)
+    return seen.exit_code
+
+
+def profiles(kind: str, name: str) -> Iterator[tuple[str, str]]:
+    """A system's named configurations."""
+    return _named(registry.system(name).profiles if kind == "system" else dict)
+
+
+def mutants(kind: str, name: str) -> Iterator[tuple[str, str]]:
+    """A system's known-bad variants."""
+    return _named(registry.system(name).mutants if kind == "system" else dict)
+
+
+def _named(of: Callable[[], Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    for each in of().values():
+        yield each.name, each.about

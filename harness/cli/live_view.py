@@ -1,0 +1,252 @@
+"""The live view of a running trial.
+
+In a terminal it is one small panel, redrawn four times a second: the phase, the load's clock,
+operations per second by outcome, latencies, the faults in force and who is master. Anywhere else
+(a pipe, a CI log, or with -v) it is one plain line for each phase, fault and change of master, with
+the seconds since the load began. It is only ever
+told what the runner says, and whatever happens here cannot change a run: what a full disk or a
+terminal refuses is not shown. The panel is drawn by a thread of its own, and never while something
+is told.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live as Redrawn
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from harness.cli.console import output, standard_error
+from harness.run.progress import ActiveFault, Progress
+from harness.text.sanitize import printable
+from harness.trial import Trial
+
+STORY = (
+    ("starting", "raise"),
+    ("raised", "start"),
+    ("load", "load"),
+    ("healed", "recover"),
+    ("drain", "drain"),
+    ("collected", "take down"),
+    ("checking", "check"),
+)
+BARS = " ▁▂▃▄▅▆▇█"
+STAGE_WORDS = {
+    "begin": "being applied",
+    "applied": "applied",
+    "observed": "observed",
+    "heal": "being healed",
+}
+
+
+class Live:
+    """`with Live(trial) as live: live.update(status)`."""
+
+    def __init__(
+        self,
+        trial: Trial,
+        console: Console | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._trial = trial
+        self._console = console or standard_error()
+        self._now_s = now_s
+        self.progress = Progress(began_s=now_s())
+        self._telling = threading.Lock()  # of progress
+        self._screen: Redrawn | None = None
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal and not output().verbose:
+            with _unheard(self._console):
+                screen = _Panel(
+                    get_renderable=self.panel,
+                    console=self._console,
+                    refresh_per_second=4,
+                    transient=True,
+                )
+                screen.start()
+                self._screen = screen
+        else:
+            self._say(f"trial {self._trial.name}: {headline(self._trial)}")
+            self._say("times are seconds since the load began")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._screen is not None:
+            with _unheard(self._console):
+                self._screen.stop()
+            self._screen = None
+
+    def update(self, status: Mapping[str, Any]) -> None:
+        """Take one status line of the runner."""
+        with self._telling:
+            lines = self.progress.take(printable(status), self._now_s())
+        for line in lines:
+            if self._screen is None or status.get("alarm"):
+                self._say(line)
+
+    def _say(self, line: str) -> None:
+        began_s = self.progress.load_began_s
+        since = f"{self._now_s() - began_s:7.1f} s" if began_s is not None else f"{'-':>7} s"
+        with _unheard(self._console):
+            self._console.print(f"{since}  {line}", highlight=False, markup=False, soft_wrap=True)
+
+    def panel(self) -> RenderableType:
+        """As it should look now; from any thread."""
+        with self._telling:
+            return draw(self._trial, self.progress, self._now_s())
+
+
+class _Panel(Redrawn):
+    """Goes on being redrawn where it could not be once."""
+
+    def refresh(self) -> None:
+        with _unheard(self.console):
+            super().refresh()
+
+
+@contextmanager
+def _unheard(console: Console) -> Iterator[None]:
+    """What can not be written is dropped; a console would keep it, and say it again next time."""
+    try:
+        yield
+    except OSError:
+        with suppress(OSError), console.capture():
+            pass
+
+
+def headline(trial: Trial) -> str:
+    """What is being tried, in a few words."""
+    profile = f", profile {trial.profile}" if trial.profile else ""
+    return f"{trial.workload} on {trial.system} ({trial.hosts}){profile}, seed {trial.seed}"
+
+
+def draw(trial: Trial, progress: Progress, now_s: float) -> Panel:
+    """The panel as it should look now."""
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(style="dim", justify="right", min_width=8)
+    rows.add_column()
+    rows.add_row("phase", _phases(progress))
+    rows.add_row("load", _clock(trial, progress, now_s))
+    rows.add_row("sends", _sends(progress))
+    rows.add_row("", _spark(progress.rates("ok", 60)))
+    rows.add_row("faults", _faults(progress, now_s))
+    rows.add_row("cluster", _cluster(progress))
+    if progress.failed:
+        rows.add_row("failed", Text(progress.failed, style="bold red"))
+    return Panel(
+        rows,
+        title=Text(f" {trial.name} ", style="bold"),
+        title_align="left",
+        subtitle=Text(f" {headline(trial)} ", style="dim"),
+        subtitle_align="left",
+        border_style="red" if progress.failed else "cyan",
+        padding=(1, 1),
+    )
+
+
+def _phases(progress: Progress) -> Text:
+    names = [phase for phase, _ in STORY]
+    here = names.index(progress.phase) if progress.phase in names else -1
+    text = Text()
+    for index, (_, word) in enumerate(STORY):
+        style = "bold" if index == here else ("green" if index < here else "dim")
+        mark = "▸ " if index == here else ("✓ " if index < here else "")
+        text.append(f"{mark}{word}", style=style).append("   ")
+    if progress.checker and progress.phase == "checking":
+        text.append(progress.checker, style="dim")
+    if here < 0:
+        text.append(progress.phase, style="bold yellow")
+    return text
+
+
+def _clock(trial: Trial, progress: Progress, now_s: float) -> RenderableType:
+    done_s = progress.load_s(now_s)
+    if done_s is None:
+        return Text(f"begins when the cluster is healthy; {trial.duration_s:.0f} s", style="dim")
+    bar = ProgressBar(total=trial.duration_s, completed=min(done_s, trial.duration_s), width=36)
+    left_s = max(0.0, trial.duration_s - done_s)
+    words = f"{done_s:.0f} s of {trial.duration_s:.0f} s"
+    line = Table.grid(padding=(0, 2))
+    line.add_row(bar, Text(words), Text(f"{left_s:.0f} s left" if left_s else "over", style="dim"))
+    return line
+
+
+def _sends(progress: Progress) -> Text:
+    if not progress.samples:
+        return Text("none yet", style="dim")
+    text = Text().append(f"{progress.rate('ok'):,.0f}/s  ", style="bold")
+    for name, word, style in (
+        ("ok", "acknowledged", "green"),
+        ("fail", "refused", "yellow"),
+        ("info", "unknown", "magenta"),
+        ("polled", "delivered", "cyan"),
+    ):
+        text.append(f"{progress.latest(name) or 0:,.0f} ", style=style).append(f"{word}  ", "dim")
+    for name in ("p50_ms", "p99_ms"):
+        value = progress.latest(name)
+        if value is not None:
+            text.append(f"{name[:3]} ", style="dim").append(f"{value:,.1f} ms  ")
+    return text
+
+
+def _spark(rates: list[float]) -> Text:
+    top = max(rates, default=0.0)
+    if top <= 0:
+        return Text("")
+    steps = len(BARS) - 1
+    bars = "".join(BARS[min(steps, round(rate / top * steps))] for rate in rates)
+    return Text().append(bars, style="green").append(f"  {top:,.0f}/s", style="dim")
+
+
+def _faults(progress: Progress, now_s: float) -> RenderableType:
+    lines = [_fault(fault, now_s) for fault in progress.faults.values()]
+    if progress.done:
+        word = "healed"
+        lines.append(
+            Text(f"{len(progress.done)} {word}, last {progress.done[-1].words}", style="dim")
+        )
+    return Group(*lines) if lines else Text("none yet", style="dim")
+
+
+def _fault(fault: ActiveFault, now_s: float) -> Text:
+    style = "red" if fault.state != "failed" else "yellow"
+    words = STAGE_WORDS.get(fault.stage, fault.stage)
+    doubt = f", {fault.state}" if fault.state in ("partial", "failed") else ""
+    text = Text().append("■ ", style=style).append(fault.words, style="bold")
+    return text.append(f"  {words}{doubt}, {now_s - fault.since_s:.1f} s", style="dim")
+
+
+def _cluster(progress: Progress) -> RenderableType:
+    lines = [
+        Text(f"{name}  ")
+        .append("master ", style="dim")
+        .append(progress.masters[name] or "none", style="bold")
+        .append("  epoch ", style="dim")
+        .append(str(progress.epochs.get(name, "?")))
+        for name in sorted(progress.masters)
+    ] or [Text("not known yet", style="dim")]
+    if progress.in_set:
+        lines.append(
+            Text()
+            .append("SyncStateSet ", style="dim")
+            .append(str(len(progress.in_set)))
+            .append(f" ({', '.join(progress.in_set)})")
+        )
+    if progress.controller_leader:
+        lines.append(
+            Text().append("controller leader ", style="dim").append(progress.controller_leader)
+        )
+    return Group(*lines)

@@ -1,0 +1,381 @@
+"""From a command line to a trial: flags and TOML files make the same object.
+
+A trial is layered, weakest first: the defaults, the `[trial]` table that a plan file may carry, the
+trial file, the flags. Tables (`bed`, `nodes`, `settings`, `load`) merge by key, all else replaces.
+Every field of a trial has a flag, so whatever a file can say can be tried by hand first.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from os.path import isfile as is_file
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import click
+
+from harness import registry
+from harness.cli.prog_name import seatrial
+from harness.errors import BadRequest, UnknownName
+from harness.plans import joined
+from harness.spark.master import DEFAULT, Master
+from harness.suite import bundled
+from harness.text.parsing import MOST_S, NotTOML, is_number, parsed, shown, text_of, whole
+from harness.text.toml_lines import line
+from harness.text.trial_lines import Written
+from harness.trial import ZONE_COUNT, Trial, claims_over, in_claims
+
+Command = Callable[..., Any]
+
+RUNS_VARIABLE = "SEATRIAL_RUNS"
+UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+MAX_SEEDS = 10_000
+COMMAND_LINE = "the command line"
+AND = ", "  # between the plan files of a trial
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
+UNITS_BYTES = {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "": 1.0}
+SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(kB|MB|GB|TB|)")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A trial, and the text of the plan file it names; without one, its seed draws the plan."""
+
+    trial: Trial
+    plan_text: str | None = None
+    written: tuple[Written, ...] = ()  # where its fields stand, what lies on top first
+
+
+class Duration(click.ParamType[float]):
+    """`60s`, `2m`, `1m30s`, `500ms`, or a plain number of seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        parts = DURATION.findall(value)
+        if not value or "".join(number + unit for number, unit in parts) != value:
+            self.fail(f"{value!r} is not a duration; write 60s, 2m or 1m30s", param, ctx)
+        seconds = sum(float(number) * UNITS_S[unit] for number, unit in parts)
+        if seconds <= 0:
+            self.fail(f"{value!r} is not longer than 0 s; write 60s, 2m or 1m30s", param, ctx)
+        if seconds > MOST_S:
+            self.fail(f"{shown(value)} is longer than a time can be, {MOST_S:g} s", param, ctx)
+        return seconds
+
+
+class Size(click.ParamType[float]):
+    """`2GB`, `500MB`, or a plain number of bytes."""
+
+    name = "size"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, int | float):
+            return float(value)
+        match = SIZE.fullmatch(value.strip())
+        if not match or float(match[1]) <= 0:
+            self.fail(f"{value!r} is not a size; write 2GB or 500MB", param, ctx)
+        return float(match[1]) * UNITS_BYTES[match[2]]
+
+
+class Real(click.FloatRange):
+    """A number within bounds that one can reckon with: neither nan nor infinite."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not is_number(number):
+            self.fail(f"{value!r} is not a number to multiply with", param, ctx)
+        return number
+
+
+class Words(click.ParamType[tuple[str, ...]]):
+    """Names separated by commas."""
+
+    name = "names"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        return tuple(word.strip() for word in value.split(",") if word.strip())
+
+
+class Pairs(click.ParamType[dict[str, Any]]):
+    """`key=value,key=value`; a value is read as TOML, and as a string when it is none."""
+
+    name = "key=value"
+    form = "key=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        pairs = [pair.partition("=") for pair in _split(value)]
+        for key, equals, _ in pairs:
+            if not key.strip() or not equals:
+                self.fail(f"{value!r} is not {self.form}", param, ctx)
+        return {key.strip(): toml_value(raw.strip(), key.strip()) for key, _, raw in pairs}
+
+
+class Zones(Pairs):
+    """A number of zones, or `node=zone,node=zone`."""
+
+    name = "zones"
+    form = "a number of zones or node=zone,node=zone"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        if isinstance(value, str) and value.strip().isdecimal():
+            return {ZONE_COUNT: whole(value)}
+        return super().convert(value, param, ctx)
+
+
+class Latency(click.ParamType[dict[str, Any]]):
+    """`5ms`, or with jitter `5ms+1ms`."""
+
+    name = "latency"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        delay, plus, jitter = value.partition("+")
+        table = {"delay_s": Duration().convert(delay, param, ctx)}
+        return {**table, "jitter_s": Duration().convert(jitter, param, ctx)} if plus else table
+
+
+class Seeds(click.ParamType[tuple[int, ...]]):
+    """`1..10`, `1,4,9`, or both mixed."""
+
+    name = "seeds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        seeds: list[int] = []
+        for part in value.split(","):
+            first, dots, last = part.strip().partition("..")
+            if not first.isdecimal() or (dots and not last.isdecimal()):
+                self.fail(f"{value!r} is not a list of seeds; write 1..10 or 1,4,9", param, ctx)
+            try:
+                begin, end = whole(first), whole(last or first)
+            except BadRequest as e:
+                self.fail(str(e), param, ctx)
+            if end - begin >= MAX_SEEDS:
+                self.fail(f"{value!r} is more than {MAX_SEEDS:,} seeds", param, ctx)
+            seeds.extend(range(begin, end + 1))
+        if not seeds:
+            self.fail(
+                f"{value!r} has no seed: the first number must not be larger than the last",
+                param,
+                ctx,
+            )
+        return tuple(seeds)
+
+
+def _master(context: click.Context, option: click.Parameter, text: str) -> str:
+    """Refused before anything is begun."""
+    return Master.of(text).url
+
+
+def runs_option(about: str = "The folder for runs.") -> Callable[[Command], Command]:
+    """`--runs DIR`, else SEATRIAL_RUNS, else `runs`."""
+    return click.option(
+        "--runs",
+        type=click.Path(path_type=Path),
+        default=Path("runs"),
+        envvar=RUNS_VARIABLE,
+        show_envvar=True,
+        help=about,
+    )
+
+
+SPARK = click.option(
+    "--spark",
+    metavar="MASTER",
+    default=DEFAULT,
+    callback=_master,
+    help="Where checkers run: local[N], spark://HOST:PORT, yarn, k8s://..., sc://HOST.",
+)
+
+
+def trusting(function: Command) -> Command:
+    """`--bed` and `--trust-run`: which options of the hosts of a stored run are obeyed."""
+    bed = click.option(
+        "--bed",
+        type=Pairs(),
+        multiple=True,
+        show_default="none",
+        help="An option of the hosts: inventory=FILE.",
+    )
+    trust = click.option(
+        "--trust-run", is_flag=True, help="Obey the options of the hosts that the run in DIR has."
+    )
+    return bed(trust(function))
+
+
+def toml_value(text: str, name: str = "a value") -> Any:
+    """`3` is a number, `true` a boolean, `[1, 2]` a list, anything else the string itself."""
+    try:
+        return parsed(f"value = {text}", name)["value"]
+    except NotTOML:
+        return text
+
+
+def _split(text: str) -> list[str]:
+    """At commas that are followed by another `key=`, so that lists survive."""
+    return re.split(r",(?=\s*[\w.-]+\s*=)", text)
+
+
+def merged(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Tables one upon another, the last on top; tables within them merge by key."""
+    result: dict[str, Any] = {}
+    for table in tables:
+        for key, value in table.items():
+            below = result.get(key)
+            both = isinstance(below, Mapping) and isinstance(value, Mapping)
+            result[key] = {**below, **value} if both else value  # type: ignore[dict-item]
+    return result
+
+
+def request(
+    what: str,
+    flags: Mapping[str, Any],
+    source: str = COMMAND_LINE,
+    defaults: Written | None = None,
+) -> Request:
+    """The trial that `what` (a trial file, a bundled trial or a workload) and the flags ask for.
+    `source`: where the flags stand, for whoever has to correct one. `defaults`: of seatrial.toml,
+    beneath everything else."""
+    defaults = defaults or Written({})
+    file = _trial_path(what)
+    own = _trial_file(file) if file else Written({"workload": what} if what else {})
+    table = own.table
+    Trial().with_(flags, source=source)
+    plans = _plan_paths(flags, {**defaults.table, **table}, file)
+    if plans:
+        _refuse_drawn(flags, own, source)
+        drawn = {key: value for key, value in defaults.table.items() if key != "faults"}
+        defaults = replace(defaults, table=drawn)
+    plan_text, beneath = _plan(plans) if plans else (None, [])
+    first = plans[0] if plans else Path(str(table.get("workload", "trial")))
+    named = {"name": (file or first).stem}
+    top = {"plan": AND.join(map(str, plans))} if plans else {}
+    below = [written.table for written in beneath]
+    trial = Trial().with_(_layered((defaults.table, named, *below, table, flags, top)))
+    return Request(trial, plan_text, (Written(flags), own, *reversed(beneath), defaults))
+
+
+def _trial_path(what: str) -> Path | None:
+    """Return the trial file that is meant; none if it is a workload's name."""
+    if looks_like_file(what):
+        return Path(what)
+    workloads = registry.names("workload")
+    if not what or what in workloads:
+        return None
+    try:
+        return bundled.path_of("trial", what)
+    except UnknownName as e:
+        raise UnknownName("workload or trial", what, {*workloads, *e.known}) from None
+
+
+def _layered(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the tables of one trial merged; claims that are complete replace all below them."""
+    modern = [in_claims(table) for table in tables]
+    claims = [table["claims"] for table in modern if "claims" in table]
+    return merged(modern) | ({"claims": reduce(claims_over, claims)} if claims else {})
+
+
+def looks_like_file(what: str) -> bool:
+    return what.endswith(".toml") or "/" in what
+
+
+def _trial_file(path: Path) -> Written:
+    """A trial file's own fields, each checked where its line is known."""
+    text = text_of(path, "the trial file")
+    _refuse_other_files(parsed(text, str(path)), path)
+    Trial.from_toml(text, str(path))
+    return Written(parsed(text, str(path)), text, str(path))
+
+
+def _refuse_other_files(table: Mapping[str, Any], path: Path) -> None:
+    """BadRequest names the right command if the file is a suite or a plan."""
+    if isinstance(table.get("trial"), list):
+        raise BadRequest(f"{path} is a suite; run it with: {seatrial()} suite {quote(str(path))}")
+    if "fault" in table:
+        plan = quote(str(path))
+        raise BadRequest(f"{path} is a plan; run it with: {seatrial()} run --plan {plan}")
+
+
+def _plan_paths(
+    flags: Mapping[str, Any], table: Mapping[str, Any], file: Path | None
+) -> list[Path]:
+    """Where the plans are: from here, or, when a trial file names them, from beside that file."""
+    if "plan" in flags:
+        if not (names := _names(flags["plan"])):
+            raise BadRequest("plan: it names no plan file; name one, or leave it out")
+        return [bundled.path_of("plan", name) for name in names]
+    paths = []
+    for name in _names(table.get("plan", "")):
+        beside = file.parent / name if file else Path(name)
+        is_beside = is_file(bundled.located(beside)) and not is_file(name)
+        paths.append(beside if is_beside else bundled.path_of("plan", name))
+    return paths
+
+
+def _refuse_drawn(flags: Mapping[str, Any], own: Written, source: str) -> None:
+    """Raise BadRequest if a plan and kinds of fault to draw one from are named in one place, or the
+    flags name kinds where the trial file has its plan: one of the two would be ignored."""
+    dashes = "--" if source == COMMAND_LINE else ""
+    if flags.get("faults"):
+        plan = f"{dashes}plan" if "plan" in flags else f"the plan of {own.source}"
+        raise BadRequest(
+            f"{plan} and {dashes}faults exclude each other: {dashes}faults names the kinds that a"
+            " plan is drawn from; leave one of them out"
+        )
+    if "plan" not in flags and own.table.get("faults"):
+        where = line(own.text, "faults")
+        raise BadRequest(
+            f"{own.source}{where}: faults: the trial has a plan, so none is drawn from faults;"
+            " leave one of them out"
+        )
+
+
+def _names(plan: str) -> list[str]:
+    """What is named with commas between."""
+    return [name.strip() for name in plan.split(",") if name.strip()]
+
+
+def _plan(paths: Sequence[Path]) -> tuple[str, Sequence[Written]]:
+    """The plan of these files, as if they were one, and what their `[trial]` tables set."""
+    nemesis = registry.nemesis()
+    texts = [text_of(path, "the plan file") for path in paths]
+    loaded = [nemesis.load(text, str(path)) for text, path in zip(texts, paths, strict=True)]
+    for path, (_, faults) in zip(paths, loaded, strict=True):
+        if not faults:
+            raise BadRequest(
+                f"{path} has no [[fault]], so nothing would be injected; add one, or leave the plan"
+                " out"
+            )
+    beneath = []
+    for text, path, (overrides, _) in zip(texts, paths, loaded, strict=True):
+        Trial().with_(overrides, text, str(path))
+        beneath.append(Written(overrides, text, str(path)))
+    if len(texts) == 1:
+        return texts[0], beneath
+    return nemesis.dump(joined(faults for _, faults in loaded)), beneath

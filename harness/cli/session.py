@@ -1,0 +1,500 @@
+"""What a command does with trials from end to end: refuse, run, judge, show, add up.
+
+The JVM starts while a trial runs, so nobody waits for it. A report that fails to render is said
+and changes no verdict. Of several runs the worst decides the exit code: invalid, then a failed
+test bed, then unknown, then valid.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness import registry
+from harness.campaign.swarm import HOSTS as SIMULATED
+from harness.cli.console import about, announce, message, standard_output, working
+from harness.cli.hints import check_command, naming, report_command
+from harness.cli.options import Request
+from harness.errors import (
+    EXIT_BED_FAILED,
+    EXIT_INVALID,
+    EXIT_UNKNOWN,
+    EXIT_VALID,
+    BadRequest,
+    BedFailed,
+    SparkDown,
+)
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Judgement, Verdict
+from harness.spark.master import DEFAULT
+from harness.text.sanitize import sayable
+from harness.trial import Trial
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    from harness.spark.session import Sessions
+
+EXIT_CODES = {
+    Judgement.VALID: EXIT_VALID,
+    Judgement.INVALID: EXIT_INVALID,
+    Judgement.UNKNOWN: EXIT_UNKNOWN,
+}
+AROUND_S = 15.0  # of a real run: raising, final read, judging
+SIMULATED_START_S, SIMULATED_PACE = 4.0, 0.3  # of a simulated one: once, and for each second
+WORST_FIRST = (EXIT_INVALID, EXIT_BED_FAILED, EXIT_UNKNOWN, EXIT_VALID)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What to show of a verdict: for people, or for programs; with a page, or without."""
+
+    as_json: bool = False
+    page: bool = True
+    junit: Path | None = None
+
+
+@dataclass(frozen=True)
+class Several:
+    """How often a trial is run: once for each seed, `repeat` times. `fail_fast`: the first that is
+    not valid is the last."""
+
+    seeds: Sequence[int]
+    repeat: int = 1
+    fail_fast: bool = False
+
+    @property
+    def number(self) -> int:
+        return len(self.seeds) * self.repeat
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How one run ended. `error`: the test bed failed, so a missing verdict is no verdict.
+    `stopped`: somebody did not wait for its verdict, or its page. `checked_s`: how long judging
+    took."""
+
+    seed: int
+    run: RunDir | None = None
+    verdict: Verdict | None = None
+    error: str = ""
+    checked_s: float = 0.0
+    stopped: str = ""
+
+    @property
+    def word(self) -> str:
+        return self.verdict.verdict if self.verdict else "no verdict"
+
+    @property
+    def why(self) -> str:
+        """Why there is no verdict, or none that can be relied on; empty when there is one."""
+        return self.error or self.stopped
+
+    @property
+    def interrupted(self) -> bool:
+        if self.stopped:
+            return True
+        return self.run is not None and bool(self.run.state().get("interrupted"))
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Codes of the findings that convict."""
+        return self.verdict.convicting if self.verdict else ()
+
+    @property
+    def exit_code(self) -> int:
+        if self.verdict and self.verdict.verdict is Judgement.INVALID:
+            return EXIT_INVALID
+        if self.stopped and not self.error:
+            return EXIT_UNKNOWN
+        if self.error or not self.verdict:
+            return EXIT_BED_FAILED
+        return EXIT_CODES[self.verdict.verdict]
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit code of several endings."""
+    seen = set(codes)
+    return next(code for code in WORST_FIRST if code in seen)
+
+
+def run_all(
+    asked: Request,
+    several: Several,
+    runs: Path,
+    shown: Shown,
+    master: str = DEFAULT,
+) -> int:
+    """Run the trial for each seed, so many times each; show all; the worst exit code."""
+    from harness.run.preflight import refuse_any
+
+    requests = [replace(asked, trial=replace(asked.trial, seed=seed)) for seed in several.seeds]
+    if shown.junit:
+        _refuse_unwritable(shown.junit)
+    each_s = likely_s(asked.trial)
+    if several.number == 1:
+        return _run_single(requests[0], runs, shown, master).exit_code
+    refuse_any(requests, runs)
+    announce(several.number * each_s, f"{several.number:,} runs of about {about(each_s)}")
+    requests = [request for request in requests for _ in range(several.repeat)]
+    with closing(Engines(master, needs_java(asked.trial, master))) as engines:
+        return series(requests, runs, engines, shown, several.fail_fast)
+
+
+def likely_s(trial: Trial) -> float:
+    """About how long a run takes: its load, and what is around it."""
+    if trial.hosts == SIMULATED:
+        return SIMULATED_START_S + SIMULATED_PACE * trial.duration_s
+    return trial.duration_s + AROUND_S
+
+
+def series(
+    requests: Iterable[Request],
+    runs: Path,
+    engines: "Engines",
+    shown: Shown,
+    fail_fast: bool = False,
+) -> int:
+    """Several runs, and what they came to: the worst exit code."""
+    endings: list[Ending] = []
+    for ending in _until_stopped(requests, runs, engines, shown):
+        endings.append(ending)
+        if fail_fast and ending.exit_code != EXIT_VALID:
+            say("ended early, since --fail-fast was given and this run is not valid")
+            break
+    _show_many(endings, shown)
+    _write_junit(endings, shown)
+    return worst(ending.exit_code for ending in endings)
+
+
+def _run_single(request: Request, runs: Path, shown: Shown, master: str = DEFAULT) -> Ending:
+    """One run, with its whole summary."""
+    from harness.run.preflight import refuse
+
+    refuse(request, runs)
+    announce(likely_s(request.trial))
+    with engine(request.trial, master) as spark:
+        ending = _show(run_one(request, runs, spark), shown)
+    _write_junit([ending], shown)
+    return ending
+
+
+def needs_java(trial: Trial, master: str = DEFAULT) -> bool:
+    """Whether Spark judges: always, except simulated runs, which are small and many."""
+    return trial.hosts != SIMULATED or master != DEFAULT
+
+
+@contextmanager
+def engine(trial: Trial, master: str = DEFAULT) -> Iterator["Sessions"]:
+    """Spark, on its way up while trials run."""
+    from harness.spark import session as spark
+
+    begun = spark.prepare(master) if needs_java(trial, master) else spark.Later(master)
+    with closing(begun) as sessions:
+        yield sessions
+
+
+class Engines:
+    """Spark for many runs, one after another, on its way up from the first moment. One that did not
+    start, or died, costs a run its verdict and not all that come after it."""
+
+    def __init__(self, master: str = DEFAULT, at_once: bool = True) -> None:
+        from harness.spark import session as spark
+
+        self._prepare = partial(spark.prepare if at_once else spark.Later, master)
+        self._spark = self._prepare()
+
+    def ready(self) -> "Sessions":
+        """The one for the next run."""
+        if getattr(self._spark, "lost", False):
+            say("Spark is started again, because it did not start or has exited")
+            self.close()
+            self._spark = self._prepare()
+        return self._spark
+
+    def close(self) -> None:
+        self._spark.close()
+
+
+def run_one(asked: Request, runs: Path, spark: "Sessions") -> Ending:
+    """Run and judge one trial. A bed that failed ends it too: what was recorded is judged."""
+    from harness.cli.live_view import Live
+    from harness.run import launch
+
+    seed, run = asked.trial.seed, None
+    try:
+        with Live(asked.trial) as live:
+            run = launch.run(asked.trial, asked.plan_text, live.update, runs)
+            live.update({"phase": "checking"})
+            ending = judged(
+                run, seed, spark, on_progress=lambda name: live.update({"checker": name})
+            )
+    except BedFailed as e:
+        return Ending(seed, run, error=str(e))
+    if left := run.state().get("left"):
+        say(f"not everything could be taken down: {left}")
+    return ending
+
+
+def judged(
+    run: RunDir,
+    seed: int,
+    spark: "Sessions | None" = None,
+    master: str = DEFAULT,
+    on_progress: Callable[[str], None] = lambda checker: None,
+) -> Ending:
+    """The verdict on what a run recorded."""
+    from harness.judge.lock import being_judged
+
+    began_s = time.monotonic()
+    with naming(run), being_judged(run):
+        verdict = _verdict(run, spark, master, on_progress)
+    error = str(run.state().get("error") or "")
+    return Ending(seed, run, verdict, error, time.monotonic() - began_s)
+
+
+def _verdict(
+    run: RunDir, spark: "Sessions | None", master: str, on_progress: Callable[[str], None]
+) -> Verdict:
+    """By Spark. A simulated run, and one for which Java does not start, is judged by the same
+    checkers in this process if its history is small."""
+    from harness.judge.judge import IN_PROCESS_BYTES, history_bytes, judge, judge_in_process
+
+    size, limit = history_bytes(run), f"{IN_PROCESS_BYTES >> 20} MiB"
+    if size <= IN_PROCESS_BYTES and not needs_java(run.trial(), master):
+        return judge_in_process(run, on_progress)
+    try:
+        return judge(run, spark.session() if spark else None, on_progress, master)
+    except SparkDown as e:
+        history = f"its history of {size / (1 << 20):,.1f} MiB"
+        if size > IN_PROCESS_BYTES:
+            more = f"{history} is larger than the {limit} that are judged without Spark"
+            raise SparkDown(f"{e}; {more}") from e
+        say(f"{e}; judging without Spark, with the same checkers, since {history} is below {limit}")
+        return judge_in_process(run, on_progress)
+
+
+def check(run: RunDir, shown: Shown, master: str = DEFAULT) -> int:
+    """Judge a stored run again."""
+    run.plan_text()  # one that can not be read is told before anything is judged
+    with working(f"checking {run.path.name}") as step:
+        ending = judged(run, run.trial().seed, master=master, on_progress=step)
+    ending = replace(ending, error="")  # its bed failed then, not now
+    return _show(ending, shown).exit_code
+
+
+def report(run: RunDir, formats: Iterable[str]) -> int:
+    """Render a stored verdict; each path that was written is printed."""
+    names = tuple(formats)
+    renderers = [registry.load("report", name) for name in formats]
+    if not run.verdict_file.is_file():
+        raise BadRequest(f"{run.name} has no verdict yet: {check_command(run)} makes one")
+    for name, render in zip(names, renderers, strict=True):
+        with working(f"reporting {run.path.name}: {name}") if name != "terminal" else nullcontext():
+            written = render(run)
+        if written is not None:
+            print(sayable(run.called(written)))
+    return EXIT_VALID
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """What of a stored run may be obeyed: options of hosts (`bed`) are those of the command line,
+    unless the user says that the run is to be trusted."""
+
+    bed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    run: bool = False
+
+    def trial(self, run: RunDir) -> Trial:
+        """Return the trial of a stored run, with hosts' options that the user has named.
+
+        Raises BadRequest if the run has others. An inventory says which machines are reached with
+        the user's keys, and what is run there as root; an image is run as it is.
+        """
+        trial = run.trial()
+        must_name = registry.hosts(trial.hosts).must_name
+        unnamed = {*trial.bed, *(must_name or ())} - self.bed.keys()
+        if unnamed and must_name is not None and not self.run:
+            options = " ".join(f"--bed {key}=..." for key in sorted(unnamed))
+            raise BadRequest(
+                f"the run in {run.path} is not trusted to choose options of {trial.hosts} hosts; "
+                f"name them yourself, {options}, or add --trust-run if the run is yours"
+            )
+        return trial.with_({"bed": {**trial.bed, **self.bed}}) if self.bed else trial
+
+
+NOT_TRUSTED = Trusted()
+
+
+def replay(run: RunDir, runs: Path, shown: Shown, trusted: Trusted) -> int:
+    """A stored run's trial with its plan, once more. Where a run is a function of its seed, say
+    whether it went the same way."""
+    ending = _run_single(replayed(run, trusted), runs, shown)
+    again = ending.run.state().get("digest") if ending.run else None
+    before = run.state().get("digest")
+    if again and before and not (ending.interrupted or run.state().get("interrupted")):
+        same = "event by event the same run" if again == before else f"another run than {before}"
+        say(f"digest {again}: {same}")
+    return ending.exit_code
+
+
+def replayed(run: RunDir, trusted: Trusted = NOT_TRUSTED) -> Request:
+    """A stored run's trial and the plan it carried out. BadRequest when that is not to be had."""
+    if run.state().get("imported"):
+        raise BadRequest(f"{run.path} was imported: what happened elsewhere cannot be run again")
+    if not run.plan_file.is_file():
+        raise BadRequest(f"{run.path} has no plan.toml: it ended before its plan was made")
+    trial = trusted.trial(run)
+    if check := registry.hosts(trial.hosts).replayable:
+        check(run)
+    return Request(trial, run.plan_text())
+
+
+def _until_stopped(
+    requests: Iterable[Request], runs: Path, engines: "Engines", shown: Shown
+) -> Iterator[Ending]:
+    """Several runs, with a line about each instead of its whole summary. Ctrl-C ends the series,
+    and takes away nothing of what came before it."""
+    for request in requests:
+        ending = Ending(request.trial.seed)
+        try:
+            ending = run_one(request, runs, engines.ready())
+            render(ending, shown)
+        except KeyboardInterrupt as e:
+            before = "its page was made" if ending.verdict else "there was a verdict"
+            ending = replace(ending, stopped=f"stopped before {before}{e}")
+        say(f"seed {ending.seed}: {ending.word}{f' ({ending.why})' if ending.why else ''}")
+        yield ending
+        if ending.interrupted:
+            return
+
+
+def _show(ending: Ending, shown: Shown) -> Ending:
+    """Show one verdict: JSON alone, or the summary and the page. Ctrl-C takes no verdict away."""
+    if ending.error:
+        say(ending.error)
+    if ending.run is None or ending.verdict is None:
+        return ending
+    try:
+        if shown.as_json:
+            print(ending.run.verdict_file.read_text(), end="")
+        render(ending, shown)
+        if not shown.as_json:
+            _attempt("terminal", ending.run)
+    except KeyboardInterrupt:
+        stopped = f"stopped before its page was made; to make it: {report_command(ending.run)}"
+        say(f"{ending.word}; {stopped}")
+        return replace(ending, stopped=stopped)
+    return ending
+
+
+def render(ending: Ending, shown: Shown) -> None:
+    """The page, when it is wanted and there is a verdict."""
+    if ending.run is not None and ending.verdict is not None and shown.page:
+        _attempt("page", ending.run)
+
+
+def _attempt(name: str, run: RunDir) -> None:
+    """A renderer's failure is said; it changes nothing else."""
+    try:
+        registry.load("report", name)(run)
+    except Exception as e:
+        say(f"the {name} report of {run.name} could not be made: {registry.blamed(e)}")
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """BadRequest if no file can be written there; known before anything is run."""
+    try:
+        path.open("ab").close()
+    except OSError as e:
+        raise BadRequest(
+            f"--junit: {path} cannot be written: {e.strerror or e}; name a file in a folder that "
+            "exists"
+        ) from e
+
+
+def _write_junit(endings: Sequence[Ending], shown: Shown) -> None:
+    """One JUnit file with a test suite for each run; a run without a verdict is an error."""
+    if shown.junit is None:
+        return
+    from xml.etree import ElementTree as Xml
+
+    render = registry.load("report", "junit")
+    root = Xml.Element("testsuites", name="seatrial")
+    for ending in endings:
+        if ending.run is not None and ending.verdict is not None:
+            for suite in Xml.parse(render(ending.run)).getroot():
+                suite.set("name", f"{suite.get('name')}, seed {ending.seed}")
+                root.append(suite)
+        else:
+            root.append(_junit_error(ending))
+    for count in ("tests", "failures", "errors"):
+        root.set(count, str(sum(int(suite.get(count, 0)) for suite in root)))
+    Xml.indent(root)
+    try:
+        Xml.ElementTree(root).write(shown.junit, encoding="utf-8", xml_declaration=True)
+    except OSError as e:
+        raise BedFailed(f"{shown.junit} cannot be written: {e.strerror or e}") from e
+
+
+def _junit_error(ending: Ending) -> "Element":
+    from xml.etree import ElementTree as Xml
+
+    name = f"seed {ending.seed}"
+    suite = Xml.Element("testsuite", name=name, tests="1", failures="0", errors="1")
+    case = Xml.SubElement(suite, "testcase", name="the run", classname=name)
+    Xml.SubElement(case, "error", message=sayable(ending.why or "no verdict"))
+    return suite
+
+
+def _show_many(endings: Sequence[Ending], shown: Shown) -> None:
+    if shown.as_json:
+        print(json.dumps([_row(ending) for ending in endings], indent=2))
+    else:
+        _table(endings)
+
+
+def _row(ending: Ending) -> dict[str, object]:
+    verdict = json.loads(ending.verdict.to_json()) if ending.verdict else None
+    run = str(ending.run.path) if ending.run else None
+    return {"seed": ending.seed, "run": run, "error": ending.why or None, "verdict": verdict}
+
+
+def _table(endings: Sequence[Ending]) -> None:
+    """The last thing several runs print."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from harness.campaign.tally import many
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("seed", "verdict", "findings and reasons", "run"):
+        table.add_column(heading, overflow="fold")
+    for ending in endings:
+        run = ending.run.path.name if ending.run else ""
+        table.add_row(*map(Text, (str(ending.seed), ending.word, _codes(ending), run)))
+    console = standard_output()
+    console.print(table)
+    words = [ending.word for ending in endings]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+    console.print(f"{many(len(endings), 'run')}: {counts}")
+
+
+def _codes(ending: Ending) -> str:
+    if ending.verdict is None:
+        return ending.why
+    found = [
+        f"{f.code} x{f.count}" for r in ending.verdict.checkers for f in r.findings if f.demand
+    ]
+    return ", ".join([*found, *(reason.code for reason in ending.verdict.reasons)])
+
+
+def say(sentence: str) -> None:
+    """On standard error, as far as that takes it."""
+    with suppress(OSError):
+        print(message(f"seatrial: {sentence}"), file=sys.stderr)

@@ -1,0 +1,1 @@
+"""The story of one finding, from the run's recorded facts."""

@@ -1,0 +1,442 @@
+"""The history of one run, as checkers and reports read it.
+
+What was recorded lies in files, one writer each: Arrow streams in `journal/` as long as nobody has
+sealed them, Parquet in `history/` afterwards; a reader takes whichever there is. The tables and
+their conventions are in `harness/history/schema.py`. Large tables (ops, replicas) are never
+collected: checkers hand `files` to Spark. Small ones are read whole.
+
+A file that is torn or foreign is read up to the damage, and one may be missing altogether; `damage`
+says so: a checker's "never sent" may be a record that was lost.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from harness.contracts import CLIENT
+from harness.errors import Unfetched
+from harness.history.faults_and_events import FaultInterval, fault_intervals
+from harness.history.journal import (
+    UNREADABLE,
+    Damage,
+    counted,
+    read_stream,
+    table_of,
+    torn,
+    writer_of,
+)
+from harness.history.notes import (
+    CORRUPTED,
+    DISK_FULL,
+    DRAINED,
+    FULL,
+    GONE,
+    NODE_GONE,
+    NOT_DRAINED,
+    PHASES,
+)
+from harness.history.object_store import Stored
+from harness.history.rundir import RunDir
+from harness.history.schema import (
+    EVENTS,
+    FAULTS,
+    LARGE,
+    NOTES,
+    OPS,
+    REPLICAS,
+    SCHEMA_VERSION,
+    TABLES,
+)
+from harness.judge.verdict import Reason
+
+__all__ = [
+    "CORRUPTED",
+    "DRAINED",
+    "EVENTS",
+    "FAULTS",
+    "NOTES",
+    "NOT_DRAINED",
+    "OPS",
+    "PHASES",
+    "REPLICAS",
+    "SCHEMA_VERSION",
+    "TABLES",
+    "Count",
+    "History",
+    "Note",
+    "batches",
+    "pieces",
+]
+
+READ_ROWS = 1 << 17
+MAX_GROUP_ROWS, MAX_GROUP_BYTES = 1 << 20, 256 << 20  # of a sealed file's row groups
+MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS = 2_000_000, 128 << 20, 4_000_000  # of a small table
+
+
+@dataclass(frozen=True)
+class Count:
+    """Events in one file, and what its writer counted; equal unless something was damaged."""
+
+    file: str
+    rows: int
+    counted: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A remark in the history; `process` and `op` say whose, if anybody's."""
+
+    t: int
+    process: int | None
+    op: int | None
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """One run's history. `shared`: what one checker computed and others use too."""
+
+    run: RunDir
+    names: Mapping[str, Any]
+    state: Mapping[str, Any]
+    shared: dict[str, Any] = field(default_factory=dict)
+    cut: list[Damage] = field(default_factory=list)  # small tables that `read` did not return whole
+
+    @classmethod
+    def open(cls, run: RunDir) -> "History":
+        return cls(run, run.names(), run.state())
+
+    def files(self, table: str) -> tuple[Path, ...]:
+        """A table's files, in the order of their writers and numbers; sealed ones win."""
+        found = {path.stem: path for path in self.run.found("journal", f"{table}-*.arrows")}
+        found |= {path.stem: path for path in self.run.found("history", f"{table}-*.parquet")}
+        return tuple(found[stem] for stem in sorted(found))
+
+    def writers(self, table: str) -> Mapping[str, tuple[Path, ...]]:
+        """A table's files by writer: one process's rows, in time order."""
+        by_writer: dict[str, tuple[Path, ...]] = {}
+        for path in self.files(table):
+            name = writer_of(path)
+            by_writer[name] = (*by_writer.get(name, ()), path)
+        return by_writer
+
+    def spread_ns(self, writer: str) -> int:
+        """How much longer than they took this writer's operations look: where its clock may be off,
+        they are stamped early and late by the error (`harness.run.client_process`)."""
+        clocks = self.state.get("clocks")
+        told = clocks.get(writer) if isinstance(clocks, dict) else None
+        error_ns = told.get("error_ns") if isinstance(told, dict) else None
+        return 2 * error_ns if isinstance(error_ns, int) and 0 < error_ns < 1 << 60 else 0
+
+    def read(self, table: str) -> pa.Table:
+        """A small table, whole; up to the limits of one."""
+        every = (batch for path in self.files(table) for batch in batches(path))
+        parts = every if table in LARGE else self._small(table, self.cut)
+        return pa.Table.from_batches(parts, TABLES[table])
+
+    def _small(
+        self, table: str, damage: list[Damage], afar: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches of a small table. What exceeds its limits is left out, and is `damage`.
+        `afar`: files in storage are not kept."""
+        size = np.zeros(3, np.int64)
+        for path in self.files(table):
+            rows = 0
+            try:
+                for batch in batches(path, afar=afar, shared=True):
+                    size += size_of(batch)
+                    if (size > (MAX_ROWS, MAX_TEXT_BYTES, MAX_BRACKETS)).any():
+                        damage.append(Damage(path, rows, _too_large(table)))
+                        return
+                    yield from pa.table(batch).cast(TABLES[table]).to_batches()
+                    rows += batch.num_rows
+            except UNREADABLE as e:
+                if afar and isinstance(path, Stored):  # that storage is silent is no damage
+                    raise Unfetched(f"{path.name} cannot be read in storage: {e}") from e
+                damage.append(Damage(path, rows, torn(e)))
+
+    @cached_property
+    def faults(self) -> tuple[FaultInterval, ...]:
+        """What became of each fault, in order of ids."""
+        return fault_intervals(self.read("faults"))
+
+    def phases(self) -> Mapping[str, int]:
+        """When each phase began; a phase that was never reached is absent."""
+        return {note.text: note.t for note in self._notes if note.text in PHASES}
+
+    def notes(self, *first_words: str) -> tuple["Note", ...]:
+        """The notes that begin with one of these words, in time order."""
+        return tuple(n for n in self._notes if n.text.split(" ", 1)[0] in first_words)
+
+    @cached_property
+    def _notes(self) -> tuple["Note", ...]:
+        notes = [
+            Note(row["t"], row["process"], row["op"], row["text"] or "")
+            for batch in self.read("notes").to_batches(READ_ROWS)
+            for row in batch.to_pylist()
+        ]
+        return tuple(sorted(notes, key=lambda n: (n.t, n.text, str(n.process), str(n.op))))
+
+    @property
+    def ended(self) -> bool:
+        """The run came to its end, and every writer closed its journal."""
+        return bool(self.state.get("ended", False))
+
+    @property
+    def complete(self) -> bool:
+        """Everything that was recorded is here, so that what is not here did not happen."""
+        return not self.gaps
+
+    @cached_property
+    def gaps(self) -> frozenset[str]:
+        """Tables of which something that was recorded may be missing.
+
+        A client node that died for good may have taken with it what its crew did last; a file that
+        was imported may have had lines that could not be read.
+        """
+        if not self.ended or self.state.get("gaps"):
+            return frozenset(TABLES)
+        roles = self.names.get("roles", {})
+        crew_gone = any(roles.get(node) == CLIENT for node in self._lost(GONE))
+        torn = {table_of(damage.path) for damage in self._inspected[1]}
+        return frozenset(torn | ({"ops", "notes"} if crew_gone else set()))
+
+    @property
+    def interrupted(self) -> bool:
+        """It ended early: asked to, because the bed failed it, or nobody knows why."""
+        asked = bool(self.state.get("interrupted", False))
+        return asked or bool(self.cut_short) or not self.ended
+
+    @property
+    def cut_short(self) -> tuple[Reason, ...]:
+        """Nodes that the test bed lost, for which the run was ended early."""
+        gone = (
+            Reason(
+                NODE_GONE,
+                f"{node} is gone for good ({why}), so the run was ended early and proves nothing; "
+                "see that its host is up and can be reached, and run it again",
+            )
+            for node, why in sorted(self._lost(GONE).items())
+        )
+        full = (
+            Reason(
+                DISK_FULL,
+                f"no space was left for {node} ({why}), so the run was ended early and proves "
+                "nothing; free space there, or choose another folder, and run it again",
+            )
+            for node, why in sorted(self._lost(FULL).items())
+        )
+        return (*gone, *full)
+
+    def _lost(self, how: str) -> Mapping[str, str]:
+        lost = self.state.get(how)
+        return lost if isinstance(lost, dict) else {}
+
+    def counts(self) -> tuple[Count, ...]:
+        """Rows of every file, and what the writers counted."""
+        return tuple(self._inspected[0])
+
+    def events(self) -> Mapping[str, int]:
+        """How many rows each table holds."""
+        rows = dict.fromkeys(TABLES, 0)
+        for count in self.counts():
+            rows[table_of(Path(count.file))] += count.rows
+        return rows
+
+    @cached_property
+    def damage(self) -> tuple[Reason, ...]:
+        """Why the history is not all that was recorded."""
+        return tuple(
+            Reason("JOURNAL_DAMAGED", f"{d}; what comes after is missing from every check")
+            for d in self._inspected[1]
+        )
+
+    @cached_property
+    def _inspected(self) -> tuple[list[Count], list[Damage]]:
+        counts: list[Count] = []
+        damage: list[Damage] = []
+        for table in TABLES:
+            written = self._announced(table)  # first: a file that is new has its counter later
+            files = self.files(table)
+            damage += _missing(written, files)
+            for path in files:
+                announced = counted(self.run.journal / f"{path.stem}.arrows")
+                footer = _footer(path)
+                rows = _rows(path, damage, footer)
+                counts.append(Count(path.name, rows, announced))
+                if path.suffix == ".parquet" and (why := _foreign(path, footer)):
+                    damage.append(Damage(path, rows, why))
+                elif path.suffix == ".parquet" and announced is not None and rows < announced:
+                    damage.append(Damage(path, rows, f"its writer counted {announced} rows"))
+            if table not in LARGE:
+                deque(self._small(table, damage, afar=True), maxlen=0)
+        return counts, damage
+
+    def _announced(self, table: str) -> Mapping[str, int]:
+        """What the writers say that they wrote, by the stem of the file."""
+        found = self.run.journal.glob(f"{table}-*.count")
+        return {path.stem: counted(path) or 0 for path in found}
+
+
+def _missing(announced: Mapping[str, int], files: Sequence[Path]) -> Iterator[Damage]:
+    """Files that were written and are gone: their counters stayed, or later files of the writer."""
+    there = {path.stem for path in files}
+    for stem, rows in sorted(announced.items()):
+        if rows and stem not in there:
+            yield _gone(stem, f"its writer counted {rows} rows")
+    numbers: dict[str, set[int]] = {}
+    for writer, _, number in (stem.rpartition("-") for stem in there | announced.keys()):
+        if number.isdecimal():
+            numbers.setdefault(writer, {-1}).add(int(number))
+    for writer, known in sorted(numbers.items()):
+        for before, after in pairwise(sorted(known)):
+            if after > before + 1:
+                yield _gone(f"{writer}-{before + 1:03}", "a later one of its writer is there")
+
+
+def _gone(stem: str, why: str) -> Damage:
+    return Damage(Path(f"{stem}.arrows"), 0, f"it is missing, and {why}")
+
+
+class Size(NamedTuple):
+    """Rows, bytes of text, and brackets in the text: as many lists and objects, if it is JSON."""
+
+    rows: int
+    text: int
+    brackets: int
+
+
+def size_of(batch: pa.RecordBatch) -> Size:
+    """The size of a batch when each row has texts of its own."""
+    text = brackets = 0
+    for column in batch.columns:
+        values, index = column, None
+        if pa.types.is_dictionary(column.type):
+            values, index = column.dictionary, column.indices
+        if is_text(values.type):
+            lengths = pc.binary_length(values)
+            opened = pc.add(*(pc.count_substring(values, mark) for mark in "[{"))
+            counts = (each if index is None else each.take(index) for each in (lengths, opened))
+            more = [pc.sum(count.cast(pa.int64())).as_py() or 0 for count in counts]
+            text, brackets = text + more[0], brackets + more[1]
+    return Size(batch.num_rows, text, brackets)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type has values of any length."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    plain = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(plain or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _too_large(table: str) -> str:
+    return (
+        f"{table} are read up to {MAX_ROWS:,} rows, {MAX_TEXT_BYTES >> 20} MB of text and "
+        f"{MAX_BRACKETS:,} lists or objects"
+    )
+
+
+def batches(
+    path: Path, columns: Sequence[str] | None = None, afar: bool = False, shared: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """A file's rows in order, sealed or not; a torn one up to the damage. `afar`: of a sealed file
+    in storage these columns are read where it lies, and it is not fetched. `shared`: equal texts of
+    a sealed file are one, in dictionaries, so that none is unpacked."""
+    if path.suffix == ".parquet":
+        if not _foreign(path, _footer(path) if afar else None):
+            texts = [field.name for field in TABLES[table_of(path)] if is_text(field.type)]
+            place = _afar(path) if afar else path
+            with pq.ParquetFile(place, read_dictionary=texts if shared else None) as file:
+                yield from file.iter_batches(READ_ROWS, columns=columns, use_threads=False)
+    else:
+        for batch in _gathered(read_stream(path)):
+            yield batch.select(columns) if columns else batch
+
+
+def pieces(path: Path) -> Iterator[Callable[[Sequence[str]], pa.RecordBatch]]:
+    """A file's rows in order, a piece at a time, each as what reads some of its columns; of a
+    sealed file nothing else is read."""
+    if path.suffix == ".parquet":
+        if not _foreign(path):
+            with pq.ParquetFile(path) as file:
+                for group in range(file.num_row_groups):
+                    if file.metadata.row_group(group).num_rows:
+                        yield partial(_read_group, file, group)
+    else:
+        for batch in _gathered(read_stream(path)):
+            yield batch.select
+
+
+def _read_group(file: pq.ParquetFile, group: int, columns: Sequence[str]) -> pa.RecordBatch:
+    table = file.read_row_group(group, list(columns), use_threads=False)
+    return pa.concat_batches(table.to_batches())
+
+
+def _gathered(small: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches of a useful size: journals of slow runs have a few rows in each."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in small:
+        waiting.append(batch)
+        rows += batch.num_rows
+        if rows >= READ_ROWS:
+            yield pa.concat_batches(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _rows(path: Path, damage: list[Damage], footer: pa.Buffer | None) -> int:
+    if path.suffix == ".parquet":
+        if _foreign(path, footer):
+            return 0
+        return int(pq.read_metadata(_either(footer, path)).num_rows)
+    return sum(batch.num_rows for batch in read_stream(path, damage))
+
+
+def _footer(path: Path) -> pa.Buffer | None:
+    """The end of a sealed file in storage, which is not fetched for it."""
+    if path.suffix == ".parquet" and isinstance(path, Stored) and not path.fetched:
+        return pa.py_buffer(path.footer())
+    return None
+
+
+def _either(footer: pa.Buffer | None, path: Path) -> Any:
+    return path if footer is None else pa.BufferReader(footer)
+
+
+def _afar(path: Path) -> Any:
+    return path.afar() if isinstance(path, Stored) and not path.fetched else path
+
+
+def _foreign(path: Path, footer: pa.Buffer | None = None) -> str:
+    """Why a sealed file can not be read at all; its list of contents is at its end."""
+    try:
+        known = pq.read_metadata(_either(footer, path))
+        schema = known.schema.to_arrow_schema()
+    except UNREADABLE as e:
+        return torn(e)
+    if not schema.equals(TABLES[table_of(path)]):
+        return "its columns are not those of the table"
+    for group in map(known.row_group, range(known.num_row_groups)):
+        if group.num_rows > MAX_GROUP_ROWS or _unpacked(group) > MAX_GROUP_BYTES:
+            return (
+                f"a row group of {group.num_rows:,} rows and {_unpacked(group):,} bytes; at most "
+                f"{MAX_GROUP_ROWS:,} rows and {MAX_GROUP_BYTES:,} bytes are read"
+            )
+    return ""
+
+
+def _unpacked(group: pq.RowGroupMetaData) -> int:
+    """The size of a row group without compression, by the file's list of contents."""
+    columns = map(group.column, range(group.num_columns))
+    return int(max(group.total_byte_size, sum(one.total_uncompressed_size for one in columns)))

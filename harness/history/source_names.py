@@ -1,0 +1,77 @@
+"""What evidence of an imported history was called in the file it came from.
+
+Importers number messages, keys and values anew, and an operation by the line of its invocation.
+A row of evidence that names one of them is given its original and its line beside it, so that a
+reader finds it in the file without a table of ours. What is not in the folder is left out.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from harness.history.rundir import RunDir
+from harness.judge.verdict import Finding, Result
+
+SUFFIX = "value"  # `value`, `lower_value` ...: a column of evidence that holds one
+
+
+def with_originals(
+    results: Sequence[Result], run: RunDir, names: Mapping[str, Any]
+) -> tuple[Result, ...]:
+    """The results with originals and lines in their evidence."""
+    found = [finding for result in results for finding in result.findings]
+    known = _Known(run, names, {v for finding in found for v in _values(finding)})
+    return tuple(
+        replace(result, findings=tuple(known.named(finding) for finding in result.findings))
+        for result in results
+    )
+
+
+def _values(finding: Finding) -> Iterable[int]:
+    for row in finding.evidence:
+        for name, cell in row.items():
+            if name.endswith(SUFFIX) and isinstance(cell, int):
+                yield cell
+
+
+def messages_of(run: RunDir, values: set[int]) -> Mapping[int, tuple[Any, int]]:
+    """Of messages of an imported history: what the file calls them, and on which line they are."""
+    found = run.found("origin", "messages.parquet")
+    if not values or not found:
+        return {}
+    table = pq.read_table(found[0])
+    wanted = pa.array(sorted(values), pa.int64())
+    rows = table.filter(pc.is_in(table.column("value"), value_set=wanted)).to_pylist()
+    return {row["value"]: (row["original"], row["line"]) for row in rows}
+
+
+class _Known:
+    """The originals of some values."""
+
+    def __init__(self, run: RunDir, names: Mapping[str, Any], values: set[int]) -> None:
+        self._texts: Sequence[str] = names.get("values", ())
+        self._messages = messages_of(run, values)
+
+    def named(self, finding: Finding) -> Finding:
+        return replace(finding, evidence=tuple(self._row(row) for row in finding.evidence))
+
+    def _row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        told = dict(row)
+        for name, cell in row.items():
+            if name.endswith(SUFFIX) and isinstance(cell, int):
+                told |= self._original(name.removesuffix(SUFFIX), cell)
+        if isinstance(row.get("op"), int):
+            told["line"] = row["op"]
+        return told
+
+    def _original(self, prefix: str, value: int) -> dict[str, Any]:
+        if value in self._messages:
+            original, line = self._messages[value]
+            return {f"{prefix}original": original, f"{prefix}line": line}
+        if 0 <= value < len(self._texts):
+            return {f"{prefix}original": self._texts[value]}
+        return {}

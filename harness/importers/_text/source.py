@@ -1,0 +1,159 @@
+"""A history file as pieces of whole lines, plain or gzipped, with what is broken about it.
+
+Compression is recognized by the file's first bytes, not by its name. UTF-16 with a byte order
+mark, as PowerShell writes it, is converted to UTF-8. A gzip file that breaks off gives
+what can be unpacked, and a slip.
+"""
+
+import zlib
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
+from collections.abc import Iterator
+from contextlib import suppress
+from contextvars import ContextVar
+from itertools import chain
+from pathlib import Path
+
+from harness.errors import BadRequest
+from harness.importers._recording.recording import Slip, Slips
+
+PIECE_BYTES = 2 << 20  # columns of a piece this size stay in the cache of a processor
+MAX_UNPACKED_MB = ContextVar("MAX_UNPACKED_MB", default=512)  # of what a compressed file holds
+_FED = 1 << 14  # bytes that are unpacked at once
+_GZIP = b"\x1f\x8b"
+_STEP = 64
+_AUTOMATIC = 47  # zlib's word for: gzip or zlib, as the header says
+
+
+def pieces(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[tuple[int, bytes]]:
+    """The number of each piece's first line, from 1, and its bytes: whole lines.
+
+    Raises BadRequest if a line is longer than `MAX_UNPACKED_MB`.
+    """
+    line, rest, long = 1, list[bytes](), 0
+    for block in blocks(path, slips, size):
+        lines, newline, rest_of_it = block.rpartition(b"\n")
+        if not newline:
+            rest.append(block)
+            long += len(block)
+            if long > most_bytes():
+                raise too_large()
+            continue
+        piece = b"".join((*rest, lines, newline))
+        yield line, piece
+        line += piece.count(b"\n")
+        rest, long = [rest_of_it], len(rest_of_it)
+    if long:
+        yield line, b"".join(rest)
+
+
+def whole(path: Path, slips: Slips) -> bytes:
+    """A whole file, unpacked. Raises BadRequest if it is more than `MAX_UNPACKED_MB`."""
+    found, left = list[bytes](), most_bytes()
+    for block in blocks(path, slips):
+        left -= len(block)
+        if left < 0:
+            raise too_large()
+        found.append(block)
+    return b"".join(found)
+
+
+def blocks(path: Path, slips: Slips, size: int = PIECE_BYTES) -> Iterator[bytes]:
+    """The unpacked bytes of a file. BadRequest when it can not be read, or holds nothing."""
+    refuse_pipe(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(2)
+            file.seek(0)
+            raw = iter(lambda: file.read(size), b"")
+            found = False
+            for block in _utf8(_unpacked(raw, slips) if head == _GZIP else raw):
+                found = found or bool(block.strip())
+                yield block
+    except OSError as e:
+        raise BadRequest(f"{path} cannot be read: {e.strerror}") from e
+    if not found:
+        why = f"cannot be unpacked: {slips.first[0]}" if slips else "is empty"
+        raise BadRequest(f"{path} {why}: there is no history in it")
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raises BadRequest if it is neither a file nor a folder: a pipe or a device has no end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise BadRequest(f"{path} cannot be read: it is not a regular file; write it to one")
+
+
+def _utf8(raw: Iterator[bytes]) -> Iterator[bytes]:
+    """Bytes without their byte order mark, converted to UTF-8 if it is that of UTF-16."""
+    first = next((block for block in raw if block), b"")
+    if first.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        decoder = getincrementaldecoder("utf-16")(errors="replace")
+        yield from (decoder.decode(block).encode() for block in chain((first,), raw))
+        yield decoder.decode(b"", final=True).encode()
+        return
+    yield first.removeprefix(BOM_UTF8)
+    yield from raw
+
+
+def _unpacked(raw: Iterator[bytes], slips: Slips) -> Iterator[bytes]:
+    """Pieces of the unpacked data. Raises BadRequest if it is more than `MAX_UNPACKED_MB`."""
+    stream = zlib.decompressobj(_AUTOMATIC)
+    left = most_bytes()
+    for packed in raw:
+        at = 0
+        while at < len(packed) or stream.unconsumed_tail:
+            if stream.eof:
+                stream = zlib.decompressobj(_AUTOMATIC)  # a file may hold several members
+            some = stream.unconsumed_tail or packed[at : at + _FED]
+            at += 0 if stream.unconsumed_tail else len(some)
+            before = stream.copy()
+            try:
+                piece = stream.decompress(some, PIECE_BYTES)
+            except zlib.error as e:
+                yield from _until_damage(before, some)
+                slips.add(Slip("BROKEN_GZIP", 0, f"the gzip data is damaged ({e})", gap=True))
+                return
+            at -= len(stream.unused_data)
+            left -= len(piece)
+            if left < 0:
+                raise too_large()
+            yield piece
+    if not stream.eof:
+        slips.add(Slip("BROKEN_GZIP", 0, "the gzip data breaks off before its end", gap=True))
+
+
+def most_bytes() -> int:
+    """How large a compressed file may be when it is unpacked."""
+    return MAX_UNPACKED_MB.get() << 20
+
+
+def too_large() -> BadRequest:
+    most = MAX_UNPACKED_MB.get()
+    return BadRequest(
+        f"the file, or a line of it, has more than {most:,} MB when it is unpacked; if that is what"
+        " you expect, raise the limit with --max-unpacked-mb"
+    )
+
+
+def _until_damage(stream: "zlib._Decompress", packed: bytes) -> Iterator[bytes]:
+    """What can be unpacked in front of the damage, in small steps."""
+    with suppress(zlib.error):
+        for at in range(0, len(packed), _STEP):
+            yield stream.decompress(packed[at : at + _STEP])
+
+
+def text_of(path: Path, slips: Slips) -> str:
+    """A whole file as text; what is not UTF-8 shows as the replacement character, and is a slip."""
+    data = whole(path, slips)
+    text, sound = decoded(data)
+    if not sound:
+        line = next(n for n, raw in enumerate(data.split(b"\n"), start=1) if not decoded(raw)[1])
+        slips.add(Slip("NOT_EDN", line, "not UTF-8", gap=True))
+    return text
+
+
+def decoded(raw: bytes) -> tuple[str, bool]:
+    """Bytes as text, and whether all of it is UTF-8."""
+    try:
+        return raw.decode(), True
+    except UnicodeDecodeError:
+        return raw.decode(errors="replace"), False

@@ -1,0 +1,1 @@
+"""From what checkers found to a verdict."""

@@ -1,0 +1,128 @@
+"""Evidence adds up: all campaigns of exactly one kind, each seed once.
+
+Each campaign adds a line to `campaigns.jsonl` in the folder of runs: what it was, of which edition
+of the code, a row for each seed, and the seeds that came to nothing. Only campaigns that do the
+same for the same seed are summed, as far as they were judged in full: the same code, options,
+profile, mutant and plan. A seed is a failure if it ever was one, and lost only if no campaign
+finished it.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.campaign.checkpoint import Checkpoint
+from harness.campaign.run import Course, in_full
+from harness.campaign.tally import Row, Tally
+from harness.errors import BedFailed
+from harness.text.parsing import json_of
+
+LOG = "campaigns.jsonl"
+
+
+@dataclass(frozen=True)
+class Total:
+    """What all campaigns of a kind came to. `lost`: seeds whose worker died; `abandoned`: seeds
+    that were under way when their campaign ended."""
+
+    tally: Tally = field(default_factory=Tally)
+    lost: frozenset[int] = frozenset()
+    abandoned: frozenset[int] = frozenset()
+
+    @property
+    def seeds(self) -> int:
+        """All that were begun."""
+        return self.tally.seeds + len(self.lost) + len(self.abandoned)
+
+    def plain(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            **self.tally.plain(),
+            "seeds_lost": len(self.lost),
+            "seeds_abandoned": len(self.abandoned),
+        }
+
+
+def summed(course: Course, runs: Path) -> Total:
+    """This campaign and all that are noted of its kind; nothing, if it is not judged in full."""
+    kind, rows = course.kind, dict[int, Row]()
+    lost, abandoned = set[int](), set[int]()
+    for line in (*_noted(runs / LOG), _line(course)):
+        try:
+            if {key: line[key] for key in kind} == kind and in_full(line["base"]):
+                _add(rows, [Row.read(row) for row in line["rows"]])
+                lost |= set(map(int, line.get("lost", ())))
+                abandoned |= set(map(int, line.get("abandoned", ())))
+        except (KeyError, TypeError, AttributeError, ValueError):
+            continue  # of an older Seatrial
+    lost -= rows.keys()
+    abandoned -= rows.keys() | lost
+    return Total(Tally.of(rows.values()), frozenset(lost), frozenset(abandoned))
+
+
+def _add(rows: dict[int, Row], more: Iterable[Row]) -> None:
+    """A failure outweighs what is clean, and that what proves nothing."""
+    for row in more:
+        before = rows.get(row.seed)
+        if before is None or _weight(row) > _weight(before):
+            rows[row.seed] = row
+
+
+def _weight(row: Row) -> int:
+    return 2 if row.failure else int(not row.doubtful)
+
+
+def _noted(file: Path) -> Iterator[Any]:
+    """The campaigns of a file; not one that was cut short while it was written."""
+    try:
+        lines = file.read_bytes().decode(errors="replace").splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            yield json_of(line)
+        except ValueError:
+            continue
+
+
+def noted(course: Course, runs: Path, checkpoint: Checkpoint | None = None) -> None:
+    """Add a line about the campaign to those of the others."""
+    file = runs / LOG
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        _append(file, json.dumps(_line(course)).encode())
+    except OSError as e:
+        why = e.strerror or e
+        raise BedFailed(f"this campaign cannot be added to {file}: {why}; free space") from e
+    if checkpoint:
+        checkpoint.discard()
+
+
+def _append(file: Path, line: bytes) -> None:
+    """In one piece, and on a line of its own whatever the last one came to."""
+    log = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    try:
+        size = os.fstat(log).st_size
+        torn = size > 0 and os.pread(log, 1, size - 1) != b"\n"
+        text = b"\n" * torn + line + b"\n"
+        if os.write(log, text) < len(text):
+            raise OSError("it was cut short, for the disk is full")
+    finally:
+        os.close(log)
+
+
+def _line(course: Course) -> Mapping[str, Any]:
+    return {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        **course.kind,
+        "base": tomllib.loads(course.campaign.base.to_toml()),
+        "took_s": round(course.took_s, 1),
+        "rows": [row.plain() for row in (*course.rows, *course.beside)],
+        "lost": course.lost,
+        "abandoned": course.abandoned,
+    }

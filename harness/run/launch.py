@@ -1,0 +1,172 @@
+"""The command's side of a run: make its folder, start the runner, watch it, and survive it.
+
+The runner is a process of its own in a session of its own, so the terminal's Ctrl-C reaches only
+this one: the first asks the runner for an early end, the second ends it at once. If this process
+dies, by whatever signal, the runner's standard input ends and the kernel kills it too, so nothing
+is left behind. The kernel ties it to the *thread* that started it: call `run` from one that lives
+on.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import harness
+from harness import registry
+from harness.cli.hints import recorded
+from harness.cli.prog_name import seatrial
+from harness.contracts import Hosts, Node, System
+from harness.errors import BedFailed, Unsupported
+from harness.history.rundir import RunDir
+from harness.history.runs import start_run
+from harness.run.status_file import Bulletin
+from harness.trial import Trial
+from harness.zones import distances, placed
+
+Status = Mapping[str, Any]
+
+
+def planned(trial: Trial, plan_text: str | None = None) -> str:
+    """The trial's plan as TOML, explicit: from the text of a plan file, else from its seed.
+
+    BadRequest or Unsupported when it makes no sense for this system on these hosts.
+    """
+    nemesis = registry.nemesis()
+    stage = Stage.of(trial)
+    plan = nemesis.planned(trial, plan_text, stage.detection_s, stage.nodes, stage.can)
+    text: str = nemesis.dump(plan)
+    return text
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a plan has to fit: the nodes, and what can be done to them."""
+
+    nodes: Sequence[Node]
+    detection_s: float
+    can: frozenset[str]
+
+    @classmethod
+    def of(cls, trial: Trial) -> "Stage":
+        """BadRequest when the hosts have no place for such a cluster."""
+        system: System = registry.load("system", trial.system)(trial)
+        hosts: Hosts = registry.load("hosts", trial.hosts)(trial, Path())
+        nodes = placed(system.nodes(), trial.zones)
+        hosts.check(nodes)
+        if distances(nodes, trial.zone_latency) and "delay" not in hosts.can:
+            raise Unsupported(
+                f"{trial.hosts} hosts cannot delay packets, which zone_latency needs; choose "
+                "other hosts"
+            )
+        return cls(nodes, system.detection_s, hosts.can | getattr(system, "can", frozenset()))
+
+
+def run(
+    trial: Trial,
+    plan_text: str | None = None,
+    on_status: Callable[[Status], None] = lambda status: None,
+    runs: Path = Path("runs"),
+) -> RunDir:
+    """Run a trial to its end; the folder with what it recorded.
+
+    BedFailed when it ended before its load began, so that there is nothing to judge. When the bed
+    failed later, `state()["error"]` of the run says why.
+    """
+    plan = planned(trial, plan_text)
+    with start_run(trial, plan, runs) as folder, Bulletin(folder) as bulletin:
+        running = Running(folder)
+        with running.interruptible():
+            for status in running:
+                bulletin.take(status)
+                on_status(status)
+            running.check()
+    return folder
+
+
+class Running:
+    """A runner that was started: iterate over what it says until it has ended."""
+
+    def __init__(self, run: RunDir) -> None:
+        self.run = run
+        self._stops = 0
+        with run.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "harness.run.runner", str(run.path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": packages_path()},
+                start_new_session=True,
+            )
+
+    def __iter__(self) -> Iterator[Status]:
+        """Status lines, until there is nobody left who could say one."""
+        with self._process as process:
+            for line in process.stdout or ():
+                with suppress(ValueError):  # cut short because nobody had read for long
+                    yield json.loads(line)
+
+    def stop(self) -> None:
+        """Ask for an early end; asked twice, end it at once."""
+        self._stops += 1
+        if self._stops > 1:
+            self._process.kill()
+        elif self._process.stdin:
+            with suppress(OSError):
+                self._process.stdin.write(b"stop\n")
+                self._process.stdin.flush()
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Ctrl-C, SIGTERM and the end of the terminal stop the run while this lasts; however it is
+        left, the run is over."""
+        previous = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                    previous[number] = signal.signal(number, lambda *_: self.stop())
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            self._process.kill()
+            self._process.wait()
+
+    def _what_stays(self) -> str:
+        """After an end that took nothing down: what does, where hosts outlive the driver."""
+        hosts = self.run.trial().hosts
+        if self._stops < 2 or not registry.hosts(hosts).heal:
+            return ""
+        return f"; what is left on its hosts is removed by: {seatrial()} heal {self.run.path}"
+
+    def check(self) -> None:
+        """After the end: KeyboardInterrupt or BedFailed when there is nothing to judge."""
+        code = self._process.wait()
+        state = self.run.state()
+        stopped = self._stops > 0
+        if not stopped and not state.get("ended") and not state.get("error"):
+            why = f"the runner ended by itself (exit code {code}); see {self.run.log}"
+            self.run.update_state(error=why)
+            state = self.run.state()
+        if self._stops > 1 or (stopped and "load_began_ns" not in state):
+            unloaded = f"the load had not begun, so {self.run.path} has nothing to judge"
+            judgeable = recorded(self.run) if "load_began_ns" in state else unloaded
+            raise KeyboardInterrupt(f"; {judgeable}{self._what_stays()}")
+        if "load_began_ns" not in state:
+            raise BedFailed(state["error"])
+
+
+def packages_path() -> str:
+    """Where our packages are, and whatever else this process imports from; for any folder."""
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    root = str(Path(harness.__file__).parents[2])
+    return os.pathsep.join(os.path.abspath(folder) for folder in (root, *given))

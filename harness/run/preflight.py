@@ -1,0 +1,95 @@
+"""Refusing a trial that can not be, before anything is started.
+
+Every name is looked up, every option is checked by who owns it, the plan is drawn and thrown away,
+and the machine is asked whether it can. A trial that gets past this fails only for reasons that
+nobody could know beforehand.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness import registry
+from harness.cli.doctor import refuse_unready
+from harness.cli.options import Request
+from harness.contracts.cluster_view import Overseen
+from harness.errors import BadRequest, UnknownName
+from harness.run.launch import planned
+from harness.run.replica_comparison import Comparing
+from harness.text.trial_lines import place_of
+from harness.trial import ANY_KIND, DEMANDS, ISOLATION, Trial
+
+
+def refuse(asked: Request, runs: Path) -> None:
+    """BadRequest or BedFailed when the trial can not be run as asked for."""
+    refuse_impossible(asked)
+    refuse_unready(asked.trial.hosts, asked.trial.bed, runs)
+
+
+def refuse_any(asked: Sequence[Request], runs: Path) -> None:
+    """The same for trials that differ in their seeds: the machine is asked once."""
+    for one in asked:
+        refuse_impossible(one)
+    refuse_unready(asked[0].trial.hosts, asked[0].trial.bed, runs)
+
+
+def refuse_impossible(asked: Request) -> None:
+    """What makes no sense on any machine, with the place where it is written."""
+    try:
+        _refuse_impossible(asked)
+    except BadRequest as e:
+        if place := place_of(e, asked.written):
+            raise BadRequest(f"{place}: {e}") from e
+        raise
+
+
+def _refuse_impossible(asked: Request) -> None:
+    trial = asked.trial
+    refuse_unknown(trial)
+    registry.nemesis().check_kinds(trial.faults)
+    workload = registry.load("workload", trial.workload)(trial)
+    workload.check_options()
+    _refuse_unknown("checker", workload.checkers)
+    _refuse_unseen(trial, trial.checkers or workload.checkers)
+    planned(trial, asked.plan_text)
+
+
+def refuse_unknown(trial: Trial) -> None:
+    """UnknownName for the first name in the trial that nobody registered."""
+    for kind, names in (
+        ("system", (trial.system,)),
+        ("hosts", (trial.hosts,)),
+        ("workload", (trial.workload,)),
+        ("fault", tuple(kind for kind in trial.claims if kind != ANY_KIND)),
+        ("checker", trial.checkers),
+    ):
+        _refuse_unknown(kind, names)
+    for demand in trial.contract:
+        if demand not in (*DEMANDS, *ISOLATION):
+            raise UnknownName("demand of the contract", demand, (*DEMANDS, *ISOLATION))
+
+
+def _refuse_unseen(trial: Trial, checkers: Sequence[str]) -> None:
+    """BadRequest when replicas are to be compared between faults, and nobody can, or will judge."""
+    if not trial.compare_replicas:
+        return
+    if not isinstance(registry.load("system", trial.system)(trial), Comparing):
+        raise BadRequest(
+            f"compare_replicas: {trial.system} cannot compare its replicas while it serves;"
+            " leave it out"
+        )
+    if "replicas" not in checkers:
+        raise BadRequest(
+            "compare_replicas: the trial does not name the checker replicas, which needs it; "
+            "add it to checkers, or leave compare_replicas out"
+        )
+    if isinstance(registry.load("hosts", trial.hosts)(trial, Path()), Overseen):
+        raise BadRequest(
+            f"compare_replicas: on {trial.hosts} hosts replicas are not compared between faults,"
+            " because internal invariants are monitored all the time; leave it out"
+        )
+
+
+def _refuse_unknown(kind: str, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in registry.names(kind):
+            raise UnknownName(kind, name, registry.names(kind))

@@ -1,0 +1,1 @@
+"""Known-bad variants and faults, tried to see whether they are noticed."""

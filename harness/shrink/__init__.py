@@ -1,0 +1,1 @@
+"""Shrink a failing trial to a small one."""

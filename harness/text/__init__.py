@@ -1,0 +1,1 @@
+"""Reading and writing of text: TOML lines, sanitized names, digests of code."""

@@ -1,0 +1,1 @@
+"""Faults of links: shapes, rules and probes."""

@@ -1,0 +1,1 @@
+"""Plans: drawn, read, checked, written."""

@@ -1,0 +1,1 @@
+"""Faults of processes and their disks."""

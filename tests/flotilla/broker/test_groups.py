@@ -1,0 +1,60 @@
+"""Who owns which queue: the members' rule of dealing, and leases (spec 10.3)."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusters.flotilla.client.group import allocate
+from clusters.flotilla.controllers.leases import Leases
+
+NAMES = st.sets(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=6)
+
+
+@given(st.integers(0, 20), NAMES)
+def test_every_queue_falls_to_exactly_one_member(count: int, names: set[str]) -> None:
+    """Whoever asks, in whatever order he heard of the others; shares differ by one at most."""
+    queues = [("t", number) for number in range(count)]
+    members = sorted(names)
+    shares = [allocate(queues, members, me) for me in members]
+    assert shares == [allocate(queues[::-1], members[::-1], me) for me in members]
+    assert sorted(queue for share in shares for queue in share) == queues
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_who_is_not_a_member_owns_nothing() -> None:
+    """The broker has not heard of him yet."""
+    assert allocate([("t", 0)], ["a"], "b") == ()
+
+
+def test_a_lease_ends_unless_it_is_taken_again() -> None:
+    """60 s at the broker; only its holder gives it back."""
+    leases, place = Leases(60.0), ("g", "t", 0)
+    assert leases.take(place, "a", 0.0)
+    assert not leases.take(place, "b", 59.0)
+    assert leases.take(("g", "t", 1), "b", 59.0)
+    assert leases.take(place, "a", 59.0)
+    assert not leases.take(place, "b", 60.0)
+    leases.give_back(place, "b")
+    assert not leases.take(place, "b", 118.0)
+    assert leases.take(place, "b", 119.0)
+    leases.give_back(place, "b")
+    assert leases.take(place, "a", 120.0)
+    leases.give_back(("g", "t", 9), "")  # nobody has it, and nobody's name is that
+
+
+def test_leases_that_ran_out_are_forgotten() -> None:
+    """However many there were; those in force stay whoever comes."""
+    leases, kept = Leases(60.0), ("g", "t", 0)
+    for number in range(5_000):
+        now = number * 30.0
+        assert leases.take(kept, "a", now)
+        assert leases.take((f"g{number}", "t", 0), "b", now)
+        assert not leases.take(kept, "b", now)
+    assert len(leases) < 2_000
+
+
+def test_no_lease_in_force_is_forgotten() -> None:
+    """Many at one time."""
+    leases = Leases(60.0)
+    for number in range(5_000):
+        assert leases.take(("g", "t", number), "a", 0.0)
+    assert not any(leases.take(("g", "t", number), "b", 59.0) for number in range(5_000))

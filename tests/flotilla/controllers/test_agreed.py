@@ -1,0 +1,246 @@
+"""What controllers make of their log's entries, in both flavours (spec 4.1 to 4.4)."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusters.flotilla.controllers.controller_requests import DECISIONS
+from clusters.flotilla.controllers.controller_snapshot import pack, unpack
+from clusters.flotilla.controllers.controller_state import encode
+from clusters.flotilla.controllers.elect import Standing
+from clusters.flotilla.controllers.liveness import Heartbeat
+from clusters.flotilla.controllers.state_machine import (
+    Agreed,
+    Command,
+    Taken,
+    Terms,
+    decide,
+    scene,
+    take,
+)
+from clusters.flotilla.net.wire import Json, Op, Status
+from clusters.flotilla.rules import RULES
+
+TERMS = Terms(unclean=False, policy="water-level", grace_s=10)
+TIMEOUT_S = 10.0
+
+
+def beat(broker_id: int, number: int = 1, *, life: int = 1, max_offset: int = 0) -> Json:
+    return asdict(Heartbeat(("b", broker_id), "ip:1", TIMEOUT_S, 1, max_offset, 0, 9, life, number))
+
+
+def told(agreed: Agreed, kind: str, at: float, content: Any = None, why: str = "") -> Taken:
+    return take(agreed, Command(kind, at, TERMS, content, why).pack(), RULES)
+
+
+def asked(agreed: Agreed, at: float, op: Op, **fields: Any) -> Taken:
+    return told(agreed, "request", at, [int(op), fields])
+
+
+def standing(agreed: Agreed, broker_id: int, at: float) -> Standing:
+    return scene(agreed, at, TERMS, RULES).standing("b", broker_id)
+
+
+def fleet(count: int = 3) -> Agreed:
+    """A leader since 0, brokers heard at 0, broker 1 the master of a full set."""
+    agreed = told(Agreed(), "lead", 0).agreed
+    agreed = told(agreed, "hear", 0, [beat(i, max_offset=i) for i in range(1, count + 1)]).agreed
+    for i in range(1, count + 1):
+        fields = identity(i)
+        agreed = asked(agreed, 0, Op.APPLY_BROKER_ID, **fields, checkCode=f"c{i}").agreed
+    agreed = asked(agreed, 0, Op.ELECT_MASTER, brokerName="b", brokerId=1).agreed
+    change = {"masterId": 1, "masterEpoch": 1, "setEpoch": 1, "set": list(range(1, count + 1))}
+    return asked(agreed, 0, Op.ALTER_SYNC_STATE_SET, brokerName="b", **change).agreed
+
+
+def identity(broker_id: int) -> Json:
+    return {
+        "cluster": "f",
+        "brokerName": "b",
+        "brokerId": broker_id,
+        "addr": f"ip:{broker_id}",
+        "haAddr": "ha",
+    }
+
+
+def test_a_request_is_decided_where_it_is_applied() -> None:
+    """Spec 4.3: the entry is what was asked; the answer and its effect come of applying it."""
+    agreed = fleet()
+    row = agreed.sets["b"]
+    assert (row.master_id, row.sync_set, row.set_epoch) == (1, (1, 2, 3), 2)
+    agreed = told(agreed, "gone", 1, [["b", 1]], "closed").agreed
+    taken = told(agreed, "replace", 1, "b", "closed")
+    assert taken.agreed.sets["b"].master_id == 3
+    assert [event.trigger for event in taken.events] == ["closed"]  # type: ignore[union-attr]
+
+
+def test_silence_is_measured_by_the_leader_who_asks() -> None:
+    """Spec 4.3, bugs 10 and 11: late after the timeout, not before; the living are left alone."""
+    agreed = told(fleet(2), "hear", 9, [beat(2, 2)]).agreed
+    both = [["b", 1], ["b", 2]]
+    assert told(agreed, "check", 10, both).gone == []
+    taken = told(agreed, "check", 10.1, both, "expired")
+    assert (taken.gone, taken.why) == ([("b", 1)], "expired")
+    assert standing(taken.agreed, 1, 10.1) is Standing.DEAD
+    assert standing(taken.agreed, 2, 10.1) is Standing.ALIVE
+    assert told(taken.agreed, "hear", 11, [beat(1, 2)]).fresh == [("b", 1)]
+
+
+def test_clocks_of_two_leaders_have_nothing_to_do_with_each_other() -> None:
+    """Spec 4.3: in the original a skew between machines kills the living, or nobody."""
+    for clock in (1e6, -1e6):
+        agreed = told(fleet(2), "lead", clock).agreed
+        suspects = [["b", 1], ["b", 2]]
+        assert told(agreed, "check", clock + 9, suspects).gone == []
+        assert len(told(agreed, "check", clock + 11, suspects).gone) == 2
+        assert standing(agreed, 7, clock + 9) is Standing.UNKNOWN
+        assert standing(agreed, 7, clock + 11) is Standing.DEAD
+
+
+def test_a_heartbeat_that_comes_late_changes_nothing() -> None:
+    """Spec 4.4: the newest is the truth, also when an older one is logged after it."""
+    agreed = told(fleet(1), "hear", 1, [beat(1, 5, max_offset=50)]).agreed
+    assert told(agreed, "hear", 2, [beat(1, 4, max_offset=90)]).agreed == agreed
+
+
+def test_what_makes_no_sense_is_refused_by_everybody() -> None:
+    """Malformed requests are in the log as well; they must stop no controller."""
+    taken = asked(fleet(), 1, Op.ALTER_SYNC_STATE_SET, brokerName="b")
+    assert taken.reply["code"] == Status.INVALID_REQUEST
+    assert taken.agreed == fleet()
+
+
+REQUESTS = st.builds(
+    lambda op, at, i, members: Command("request", at, TERMS, [int(op), fields(i, members)]),
+    st.sampled_from(
+        [
+            Op.APPLY_BROKER_ID,
+            Op.REGISTER_TO_CONTROLLER,
+            Op.ELECT_MASTER,
+            Op.ALTER_SYNC_STATE_SET,
+            Op.CLEAN_BROKER_DATA,
+            Op.KV_PUT,
+            Op.KV_CAS,
+        ]
+    ),
+    st.integers(0, 50),
+    st.integers(1, 3),
+    st.lists(st.integers(1, 3), max_size=3),
+)
+COMMANDS = st.one_of(
+    st.builds(
+        lambda at: Command("lead", at, TERMS),
+        st.integers(-50, 50),
+    ),
+    st.builds(
+        lambda at, beats: Command("hear", at, TERMS, [beat(*b) for b in beats]),
+        st.integers(0, 50),
+        st.lists(st.tuples(st.integers(1, 3), st.integers(1, 5)), max_size=3),
+    ),
+    st.builds(
+        lambda kind, at, i: Command(kind, at, TERMS, [["b", i]], "x"),
+        st.sampled_from(["gone", "check"]),
+        st.integers(0, 50),
+        st.integers(1, 3),
+    ),
+    st.builds(
+        lambda at, unclean: Command("replace", at, replace(TERMS, unclean=unclean), "b", "scan"),
+        st.integers(0, 50),
+        st.booleans(),
+    ),
+    REQUESTS,
+)
+
+
+def fields(i: int, members: list[int]) -> Json:
+    at = {"masterId": i, "masterEpoch": 1, "setEpoch": 1, "set": members, "brokerIds": members}
+    registers = {"namespace": "n", "key": f"k{i}", "expected": None, "value": str(members)}
+    return {**identity(i), "checkCode": f"c{i}", **at, **registers}
+
+
+@given(st.lists(COMMANDS, max_size=25), st.integers(0, 25))
+def test_every_controller_comes_to_the_same(commands: list[Command], cut: int) -> None:
+    """Spec 4.3: whoever has applied the same entries has the same state and the same answers; a
+    snapshot between two entries is as good as the entries before it (Raft 7)."""
+    here = there = fleet()
+    for number, command in enumerate(commands):
+        if number == cut:
+            there = unpack(pack(there))
+        entry = command.pack()
+        ours, theirs = take(here, entry, RULES), take(there, entry, RULES)
+        assert ours == theirs
+        here, there = ours.agreed, theirs.agreed
+    assert unpack(pack(here)) == here
+
+
+@given(st.lists(REQUESTS, max_size=15))
+def test_both_flavours_agree(commands: list[Command]) -> None:
+    """Spec 4.2 and 4.3: what the leader computes and logs is what everybody would compute."""
+    jraft = dledger = fleet()
+    for command in commands:
+        op, request = command.content
+        decision = decide(op, request, scene(dledger, command.at, command.terms, RULES))
+        if decision.events:
+            dledger = take(dledger, encode(decision.events), RULES).agreed
+        taken = take(jraft, command.pack(), RULES)
+        jraft = taken.agreed
+        assert (taken.reply, jraft) == (decision.reply, dledger)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+KEYS = st.sampled_from(sorted(fields(1, [1])))
+
+
+@given(
+    st.sampled_from(sorted(DECISIONS)),
+    st.dictionaries(KEYS, VALUES, max_size=3),
+    st.booleans(),
+)
+def test_no_request_stops_a_controller(op: Op, nonsense: Json, whole: bool) -> None:
+    """An entry that could not be applied would stop every controller, again after each start."""
+    request = (fields(1, [1, 2]) if whole else {}) | nonsense
+    taken = asked(fleet(), 1, op, **request)
+    assert take(fleet(), encode(taken.events), RULES).agreed == taken.agreed
+    assert unpack(pack(taken.agreed)) == taken.agreed
+
+
+# registers
+
+
+def cas(agreed: Agreed, expected: str | None, value: str | None) -> Taken:
+    return asked(agreed, 0, Op.KV_CAS, namespace="n", key="k", expected=expected, value=value)
+
+
+def value(agreed: Agreed) -> str | None:
+    at = scene(agreed, 0, TERMS, RULES)
+    reply: Mapping[str, Any] = decide(Op.KV_GET, {"namespace": "n", "key": "k"}, at).reply
+    found: str | None = reply["value"]
+    return found
+
+
+def test_a_register_changes_only_from_what_was_expected() -> None:
+    """Compare and set: absent is null; a refusal tells the present value and changes nothing."""
+    first = cas(Agreed(), None, "a")
+    assert (first.reply["value"], value(first.agreed)) == ("a", "a")
+    refused = cas(first.agreed, None, "b")
+    assert (refused.reply["code"], refused.reply["value"]) == (Status.KV_VALUE_DIFFERS, "a")
+    assert refused.agreed == first.agreed
+    assert value(cas(first.agreed, "a", "c").agreed) == "c"
+    assert cas(first.agreed, "a", None).agreed == Agreed()
+
+
+def test_a_put_register_holds_its_value() -> None:
+    """Put, and put away."""
+    put = asked(Agreed(), 0, Op.KV_PUT, namespace="n", key="k", value="x")
+    assert value(put.agreed) == "x"
+    again = asked(put.agreed, 0, Op.KV_PUT, namespace="n", key="k", value=None)
+    assert value(again.agreed) is None
+    wrong = asked(put.agreed, 0, Op.KV_PUT, namespace="n", key="k", value=3)
+    assert (wrong.reply["code"], wrong.agreed) == (Status.INVALID_REQUEST, put.agreed)

@@ -1,0 +1,162 @@
+"""A broker's way to the controllers and its pacing: what is certain, and what wakes whom."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from played_node import PlayedNode
+
+from clusters.flotilla.net.connection import Connection, refusal
+from clusters.flotilla.net.controller_client import Controllers, NoLeader, Uncertain
+from clusters.flotilla.net.wire import Json, Op, Status
+from clusters.flotilla.world.timers import Bell, Every
+
+
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(scenario)
+
+
+ASKED = {"brokerName": "b"}
+
+
+class Controller(PlayedNode):
+    """Answers, refers to another, or hangs up. `asked` counts.
+
+    `stuck`: what it says instead of an answer because its majority does not follow.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({Op.REPLICA_INFO: self._serve})
+        self.asked = 0
+        self.hangs_up = False
+        self.stuck: Status | None = None
+        self.leader: str | None = None
+
+    async def _serve(self, connection: Connection, fields: Json) -> Json:
+        self.asked += 1
+        if self.hangs_up:
+            connection.abort()
+        if self.leader != self.address:
+            return refusal(Status.NOT_LEADER, "") | {"leaderAddr": self.leader}
+        if self.stuck:
+            return refusal(self.stuck, "no majority in time")
+        return {"masterId": 7}
+
+
+async def group(count: int) -> tuple[list[Controller], Controllers]:
+    controllers = [Controller() for _ in range(count)]
+    for controller in controllers:
+        await controller.listen()
+    link = Controllers(tuple(c.address for c in controllers), 2)
+    return controllers, link
+
+
+def leave(controllers: list[Controller], link: Controllers) -> None:
+    link.close()
+    for controller in controllers:
+        controller.leave()
+
+
+def test_a_follower_names_the_leader_and_it_is_remembered() -> None:
+    """Asked once of each on the way there, and directly from then on."""
+
+    async def scenario() -> None:
+        controllers, link = await group(3)
+        for controller in controllers:
+            controller.leader = controllers[2].address
+        for _ in range(2):
+            assert (await link.ask(Op.REPLICA_INFO, ASKED))["masterId"] == 7
+        assert [c.asked for c in controllers] == [1, 0, 2]
+        leave(controllers, link)
+
+    run(scenario())
+
+
+def test_without_a_leader_nothing_was_done() -> None:
+    """Followers that know no leader, and nobody there at all: certainly not carried out."""
+
+    async def scenario() -> None:
+        controllers, link = await group(2)
+        with pytest.raises(NoLeader):
+            await link.ask(Op.REPLICA_INFO, ASKED)
+        leave(controllers, link)
+        with pytest.raises(NoLeader):
+            await link.ask(Op.REPLICA_INFO, ASKED)
+        link.close()
+
+    run(scenario())
+
+
+def test_a_lost_answer_is_uncertain_and_another_is_asked_next() -> None:
+    """It may have been carried out; the next attempt does not begin with the one that failed."""
+
+    async def scenario() -> None:
+        controllers, link = await group(2)
+        first, second = controllers
+        first.hangs_up, second.leader = True, second.address
+        with pytest.raises(Uncertain):
+            await link.ask(Op.REPLICA_INFO, ASKED)
+        assert (await link.ask(Op.REPLICA_INFO, ASKED))["masterId"] == 7
+        assert [c.asked for c in controllers] == [1, 1]
+        leave(controllers, link)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("stuck", "concluded"), [(Status.SYSTEM_ERROR, Uncertain), (Status.SYSTEM_BUSY, NoLeader)]
+)
+def test_a_leader_without_a_majority_decides_nothing(
+    stuck: Status, concluded: type[Exception]
+) -> None:
+    """What was under way may yet be carried out by the next leader; what was in line is not."""
+
+    async def scenario() -> None:
+        controllers, link = await group(1)
+        controllers[0].leader, controllers[0].stuck = controllers[0].address, stuck
+        with pytest.raises(concluded):
+            await link.ask(Op.REPLICA_INFO, ASKED)
+        controllers[0].stuck = None
+        assert (await link.ask(Op.REPLICA_INFO, ASKED))["masterId"] == 7
+        leave(controllers, link)
+
+    run(scenario())
+
+
+def test_a_ring_is_never_lost() -> None:
+    """Before the wait, during it, or not at all: then the time ends it."""
+
+    async def scenario() -> None:
+        bell = Bell()
+        bell.ring()
+        assert await bell.wait(60)
+        waiting = asyncio.ensure_future(bell.wait(60))
+        asyncio.get_running_loop().call_soon(bell.ring)
+        assert await waiting
+        assert not await bell.wait(0.001)
+
+    run(scenario())
+
+
+def test_what_repeats_can_be_stopped_from_within() -> None:
+    """Called again and again, and not once more after stop."""
+
+    async def scenario() -> None:
+        done = asyncio.get_running_loop().create_future()
+        calls: list[float] = []
+
+        def call() -> None:
+            calls.append(every.late_s)
+            if len(calls) == 3:
+                every.stop()
+                done.set_result(None)
+
+        every = Every(0.001, call)
+        await done
+        another = asyncio.get_running_loop().create_future()
+        Every(0.01, lambda: another.done() or another.set_result(None))
+        await another
+        assert len(calls) == 3
+
+    run(scenario())

@@ -1,0 +1,300 @@
+"""The elect policy (spec 4.6) and liveness (spec 4.4)."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clusters.flotilla.controllers.elect import (
+    POLICIES,
+    Ballot,
+    Candidate,
+    Standing,
+    elect,
+    may_hand_over,
+    needs_election,
+)
+from clusters.flotilla.controllers.liveness import Heartbeat, Key, Liveness, heartbeat_expired
+
+ALIVE, UNKNOWN, DEAD = Standing.ALIVE, Standing.UNKNOWN, Standing.DEAD
+KEY = ("b", 1)
+
+candidates = st.lists(
+    st.builds(
+        Candidate,
+        st.integers(1, 9),
+        st.sampled_from(Standing),
+        st.integers(-1, 3),
+        st.integers(-1, 2**40),
+        st.integers(0, 2),
+        st.integers(0, 3),
+        st.sampled_from(["", "east", "west"]),
+        st.integers(0, 3),
+        st.booleans(),
+    ),
+    max_size=5,
+    unique_by=lambda c: c.broker_id,
+)
+
+
+def alive(broker_id: int, epoch: int = 1, offset: int = 0, priority: int = 0) -> Candidate:
+    return Candidate(broker_id, ALIVE, epoch, offset, priority)
+
+
+def choose(*in_set: Candidate, old: int | None = None) -> int | None:
+    return elect(Ballot(in_set, (), old))
+
+
+def test_the_longest_log_of_the_last_epoch_wins() -> None:
+    """Spec 4.6: epoch, then offset, then the smaller priority, then the smaller id."""
+    assert choose(alive(1, 1, 900), alive(2, 2, 100)) == 2
+    assert choose(alive(1, 2, 100), alive(2, 2, 101)) == 2
+    assert choose(alive(1, 2, 100, priority=5), alive(2, 2, 100, priority=4)) == 2
+    assert choose(alive(2, 2, 100), alive(1, 2, 100)) == 1
+
+
+def test_offsets_further_apart_than_32_bits_are_compared_rightly() -> None:
+    """Spec 4.6 [A]: the original narrows the difference to an int."""
+    assert choose(alive(1, 1, 0), alive(2, 1, 2**31 + 1)) == 2
+    assert choose(alive(1, 1, 2**33), alive(2, 1, 1)) == 1
+
+
+@given(
+    candidates,
+    candidates,
+    st.none() | st.integers(1, 9),
+    st.none() | st.integers(1, 9),
+    st.sampled_from(sorted(POLICIES)),
+)
+def test_no_election_leaves_the_set_or_picks_the_dead(
+    in_set: list[Candidate],
+    others: list[Candidate],
+    old: int | None,
+    prefer: int | None,
+    policy: str,
+) -> None:
+    """Spec 4.6: whatever the policy, a clean winner is alive and of the set, and no learner
+    (rocketmq#10013); only the old master may be unknown."""
+    winner = elect(Ballot(in_set, others, old, prefer, policy=policy, zone="east"))
+    if winner is not None:
+        [chosen] = [c for c in in_set if c.broker_id == winner]
+        assert chosen.standing is ALIVE or (winner == old and chosen.standing is UNKNOWN)
+        assert not chosen.learner or winner == old
+        assert prefer in (None, winner)
+    elif prefer is None:
+        assert not any(c.standing is ALIVE and not c.learner for c in in_set)
+
+
+@given(candidates, candidates)
+def test_unclean_elects_somebody_if_anybody_lives(
+    in_set: list[Candidate], others: list[Candidate]
+) -> None:
+    """Spec 4.6: availability before safety, on request, once nobody of the set can come."""
+    others = [c for c in others if c.broker_id not in {s.broker_id for s in in_set}]
+    winner = elect(Ballot(in_set, others, None, unclean=True))
+    living = [c for c in (*in_set, *others) if c.standing is ALIVE and not c.learner]
+    if living and not any(c.standing is UNKNOWN for c in in_set):
+        assert winner in {c.broker_id for c in living}
+    if any(c in living for c in in_set):
+        assert winner in {c.broker_id for c in in_set}
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("water-level", 1),
+        ("join-time", 2),
+        ("priority", 3),
+        ("zone", 4),
+        ("node-resources", 5),
+    ],
+)
+def test_each_policy_has_its_own_favourite(policy: str, expected: int) -> None:
+    """`electPolicy`: one candidate is the best of each kind, and the policy finds it."""
+    plain = Candidate(0, ALIVE, 1, 100, 5, joined=9, zone="west", resources=1)
+    row = [
+        replace(plain, broker_id=1, max_offset=101),
+        replace(plain, broker_id=2, joined=3),
+        replace(plain, broker_id=3, priority=4),
+        replace(plain, broker_id=4, zone="east"),
+        replace(plain, broker_id=5, resources=2),
+    ]
+    assert elect(Ballot(row, (), None, policy=policy, zone="east")) == expected
+    dead = [replace(c, standing=DEAD) if c.broker_id == expected else c for c in row]
+    fallback = elect(Ballot(dead, (), None, policy=policy, zone="east"))
+    assert fallback == (3 if expected == 1 else 1), "among equals the water level decides"
+
+
+def test_a_successor_is_ready_when_nothing_is_missing() -> None:
+    """Planned handover: it has the whole log, and nobody waits for an answer."""
+    assert may_hand_over(100, 100, 0)
+    assert not may_hand_over(99, 100, 0)
+    assert not may_hand_over(100, 100, 1)
+    assert not may_hand_over(None, 0, 0)
+
+
+def test_a_set_that_had_a_master_needs_one() -> None:
+    """Spec 5.1: no master or a dead one; the first election is not the controllers'."""
+    assert needs_election(1, None)
+    assert needs_election(1, DEAD)
+    assert not needs_election(1, ALIVE)
+    assert not needs_election(1, UNKNOWN)
+    assert not needs_election(0, None)
+
+
+# liveness
+
+
+MATE, STRANGER = (KEY[0], 2), ("another set", 1)
+
+
+def heartbeat(max_offset: int = 0, *, life: int = 7, beat: int = 1, key: Key = KEY) -> Heartbeat:
+    return Heartbeat(key, "ip:1", 10, 2, max_offset, 0, 0, life, beat)
+
+
+def table() -> Liveness:
+    return Liveness(grace_s=10, expired=heartbeat_expired)
+
+
+def test_a_broker_is_late_when_silent_for_longer_than_it_announced() -> None:
+    """Spec 4.4 and bug 11: late after the timeout, not before."""
+    liveness = table()
+    assert liveness.heard(heartbeat(), 1, now=0)
+    liveness.heard(heartbeat(key=MATE), 2, now=4)
+    liveness.heard(heartbeat(beat=2, key=MATE), 2, now=8)
+    assert liveness.late(now=10) == []
+    assert liveness.late(now=10.1) == [KEY]
+    assert liveness.candidate(*KEY, now=10.1).standing is ALIVE
+    assert liveness.gone(KEY)
+    assert not liveness.gone(KEY)
+    assert liveness.candidate(*KEY, now=10.1).standing is DEAD
+    assert liveness.heard(heartbeat(), 1, now=11)
+    assert liveness.candidate(*KEY, now=11).standing is ALIVE
+
+
+def test_the_last_heartbeat_is_the_truth() -> None:
+    """Spec 4.4 [A]: after a truncation the offset goes back; an older heartbeat's does not."""
+    liveness = table()
+    liveness.heard(heartbeat(900, beat=1), 1, now=0)
+    liveness.heard(heartbeat(500, beat=3), 2, now=1)
+    liveness.heard(heartbeat(800, beat=2), 1, now=2)
+    assert liveness.candidate(*KEY, now=2).max_offset == 500
+
+
+def test_a_connection_that_was_given_up_may_speak_last_and_silences_nobody() -> None:
+    """A kernel delivers what it took, however late, and first of all heartbeats of long ago."""
+    liveness = table()
+    liveness.heard(heartbeat(900, beat=30), 1, now=0)
+    liveness.heard(heartbeat(100, beat=20), 2, now=1)  # dialled first, heard of for the first time
+    liveness.heard(heartbeat(901, beat=31), 1, now=9)
+    assert liveness.by_connection(2) == {}
+    assert liveness.candidate(*KEY, now=9).max_offset == 901
+    assert liveness.late(now=19) == []
+
+
+def test_what_comes_late_of_a_former_life_is_forgotten_with_the_next_heartbeat() -> None:
+    """A restarted broker counts anew, and neither of its lives can silence the other for good."""
+    liveness = table()
+    liveness.heard(heartbeat(900, life=7, beat=400), 1, now=0)
+    liveness.heard(heartbeat(300, life=8, beat=1), 2, now=1)
+    assert liveness.candidate(*KEY, now=1).max_offset == 300
+    liveness.heard(heartbeat(900, life=7, beat=401), 3, now=2)
+    liveness.heard(heartbeat(301, life=8, beat=2), 2, now=3)
+    assert liveness.candidate(*KEY, now=3).max_offset == 301
+
+
+def test_only_the_newest_connection_speaks_for_a_broker() -> None:
+    """A reconnected broker is not dead because its old connection closes."""
+    liveness = table()
+    liveness.heard(heartbeat(), 1, now=0)
+    assert liveness.by_connection(1) == {KEY: "ip:1"}
+    liveness.heard(heartbeat(beat=2), 2, now=1)
+    assert liveness.by_connection(1) == {}
+    assert liveness.by_connection(2) == {KEY: "ip:1"}
+
+
+def test_a_new_leader_has_patience_for_one_timeout() -> None:
+    """Spec 15.1: unknown, then dead; a follower decides nothing and knows of no patience."""
+    liveness = table()
+    assert liveness.candidate(*KEY, now=5).standing is DEAD
+    liveness.leading_since(5)
+    liveness.heard(heartbeat(key=MATE), 1, now=4)
+    assert liveness.candidate(*KEY, now=14.9).standing is UNKNOWN
+    assert liveness.candidate(*KEY, now=15).standing is DEAD
+    liveness.leading_since(None)
+    assert liveness.candidate(*KEY, now=6).standing is DEAD
+
+
+def test_who_is_silent_with_its_whole_set_is_not_late_for_a_long_time() -> None:
+    """It may be the controllers that are cut off. Another set is none of its concern."""
+    liveness = table()
+    liveness.heard(heartbeat(), 1, now=0)
+    liveness.heard(heartbeat(key=MATE), 2, now=1)
+    for now in range(5, 120, 5):
+        liveness.heard(heartbeat(beat=now, key=STRANGER), 3, now=now)
+        assert liveness.late(now=now) == []
+    assert liveness.late(now=120.1) == [KEY]
+    assert liveness.late(now=121.1) == [KEY, MATE]
+
+
+def test_a_lone_broker_is_late_after_a_long_time_too_and_gone_at_once() -> None:
+    """There is nobody to elect in its place; a closed connection is no silence."""
+    liveness = table()
+    liveness.heard(heartbeat(), 1, now=0)
+    assert liveness.late(now=120) == []
+    assert liveness.late(now=120.1) == [KEY]
+    assert liveness.gone(KEY)
+    assert liveness.late(now=120.1) == []
+
+
+@pytest.mark.parametrize("known_gone", [False, True])
+def test_the_first_heartbeat_after_a_silence_of_all_renews_the_others_time(
+    known_gone: bool,
+) -> None:
+    """The master may have served all the while. If it died meanwhile, one timeout shows it. Whose
+    end is known stays dead, and who comes back from it renews the others' time as well."""
+    liveness = table()
+    third = (KEY[0], 3)
+    for connection, key in enumerate([KEY, MATE, third]):
+        liveness.heard(heartbeat(key=key), connection, now=0)
+    if known_gone:
+        liveness.gone(MATE)
+    liveness.heard(heartbeat(beat=2, key=MATE), 1, now=30)
+    assert liveness.late(now=40) == []
+    liveness.heard(heartbeat(beat=3, key=MATE), 1, now=35)
+    liveness.heard(heartbeat(beat=4, key=MATE), 1, now=39)
+    assert liveness.late(now=40.1) == [KEY, third]
+    assert liveness.by_connection(0) == {KEY: "ip:1"}
+    liveness.gone(third)
+    liveness.heard(heartbeat(beat=5, key=MATE), 1, now=70)
+    assert liveness.candidate(*third, now=70).standing is DEAD
+
+
+def test_nobody_lives_on_by_the_heartbeats_of_others() -> None:
+    """Even where these come so seldom that each might be the first one after a silence of all."""
+    liveness = table()
+    liveness.heard(heartbeat(), 1, now=0)
+    for beat in range(1, 4):
+        liveness.heard(heartbeat(beat=beat, key=MATE), 2, now=9 * beat)
+    assert liveness.late(now=27) == [KEY]
+
+
+def test_what_a_kernel_delivers_late_is_no_sign_of_life_for_anybody() -> None:
+    liveness = table()
+    liveness.heard(heartbeat(), 1, now=0)
+    liveness.heard(heartbeat(beat=9, key=MATE), 2, now=0)
+    liveness.heard(heartbeat(beat=8, key=MATE), 3, now=100)
+    assert liveness.late(now=120.1) == [KEY, MATE]
+
+
+def test_a_new_leader_that_hears_nobody_of_a_set_is_patient_until_it_does() -> None:
+    """One that started while it was cut off knows nobody: the master has a timeout from then on."""
+    liveness = table()
+    liveness.leading_since(5)
+    liveness.heard(heartbeat(key=STRANGER), 1, now=5)
+    assert liveness.candidate(*KEY, now=124.9).standing is UNKNOWN
+    assert liveness.candidate(*KEY, now=125).standing is DEAD
+    liveness.heard(heartbeat(key=MATE), 2, now=60)
+    assert liveness.candidate(*KEY, now=69.9).standing is UNKNOWN
+    assert liveness.candidate(*KEY, now=70).standing is DEAD

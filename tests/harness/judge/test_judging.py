@@ -1,0 +1,87 @@
+"""A run that is being judged says so, and keeps nothing else from anybody."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.cli import session
+from harness.history.rundir import RunDir
+from harness.history.runs import begun, is_running
+from harness.judge import judge
+from harness.judge.lock import being_judged, is_being_judged
+from harness.judge.verdict import Judgement, Verdict
+from harness.trial import Trial
+
+VERDICT = Verdict(Judgement.VALID, "Valid: all of it.", (), ())
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return begun(Trial(), "", tmp_path)
+
+
+def test_whoever_judges_says_so(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From before its engine is there until the verdict is; the run itself is over, and may be
+    healed."""
+    seen: list[tuple[bool, bool]] = []
+
+    def slowly(judged: RunDir, *_: object, **__: object) -> Verdict:
+        seen.append((is_being_judged(judged.path), is_running(judged.path)))
+        return VERDICT
+
+    monkeypatch.setattr(judge, "judge", slowly)
+    before = sorted(run.path.iterdir())
+    assert session.judged(run, 1).verdict == VERDICT
+    assert seen == [(True, False)]
+    assert not is_being_judged(run.path)
+    assert sorted(run.path.iterdir()) == before
+
+
+def test_two_may_judge_at_once(run: RunDir) -> None:
+    """Nobody waits for the other."""
+    with being_judged(run):
+        with being_judged(run):
+            assert is_being_judged(run.path)
+        assert is_being_judged(run.path)
+    assert not is_being_judged(run.path)
+
+
+def test_a_judge_that_was_killed_judges_no_more(run: RunDir) -> None:
+    """However it died."""
+    program = f"""
+import signal
+from pathlib import Path
+from harness.judge.lock import being_judged
+from harness.history.rundir import RunDir
+
+with being_judged(RunDir(Path({str(run.path)!r}))):
+    print("begun", flush=True)
+    signal.pause()
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"begun\n"
+        assert is_being_judged(run.path)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not is_being_judged(run.path)
+    with being_judged(run):
+        assert is_being_judged(run.path)
+
+
+def test_where_nothing_can_be_written_it_goes_unsaid(run: RunDir) -> None:
+    """That is no reason not to judge; nor is a link there one to go elsewhere."""
+    elsewhere = run.path / "elsewhere"
+    elsewhere.mkdir()
+    os.symlink(elsewhere, run.path / ".judging")
+    with being_judged(run):
+        assert not is_being_judged(run.path)
+    assert not list(elsewhere.iterdir())
+    (run.path / ".judging").unlink()
+    (run.path / ".judging").write_text("")
+    with being_judged(run):
+        assert not is_being_judged(run.path)

@@ -1,0 +1,152 @@
+"""A crew as the runner sees it: what its lives counted, at every moment."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.contracts import CLIENT, Clock, Node
+from harness.errors import BedFailed
+from harness.history.reader import History
+from harness.history.rundir import RunDir
+from harness.run import client_pool as crews
+from harness.run.client_pool import Crew, Crews
+
+WORDS = {"load": "loading", "crash": "crashing"}
+
+
+class Agent:
+    """Starts a process that answers each order with its word, and dies when it is told to."""
+
+    async def start(
+        self, name: str, command: list[str], *, on_line: Callable[[str], None], **how: Any
+    ) -> None:
+        self.said, self._dead, self._code = on_line, asyncio.Event(), -9
+        self.started()
+
+    def started(self) -> None:
+        self.said('{"is": "ready"}')
+
+    async def state(self, name: str) -> Any:
+        return SimpleNamespace(pid=7, state="running")
+
+    async def tell(self, name: str, line: str) -> None:
+        what = json.loads(line)["do"]
+        self.said(json.dumps({"is": WORDS[what], "first": 4}))
+        if what == "crash":
+            self._dead.set()
+
+    async def exited(self, name: str) -> int:
+        dead = self._dead
+        await dead.wait()
+        return self._code
+
+    def die(self, code: int) -> None:
+        self._code = code
+        self._dead.set()
+
+    def acknowledge(self, count: int) -> None:
+        self.said(json.dumps({"stats": {"ok": count}}))
+
+
+def told(story: Callable[[Crew, Agent], Awaitable[list[float]]], run: Path) -> list[float]:
+    async def all_of_it() -> list[float]:
+        agent = Agent()
+        hosts = SimpleNamespace(shares_files=True, clock=lambda name: Clock())
+        bed: Any = SimpleNamespace(agents={"client-1": agent}, hosts=hosts)
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        crew = Crew(bed, Node("client-1", CLIENT, ""), RunDir(run), failed)
+        await crew.start()
+        await crew.load(0)
+        return await story(crew, agent)
+
+    return asyncio.run(all_of_it())
+
+
+def test_what_a_life_counted_is_counted_once(tmp_path: Path) -> None:
+    """Before the crash, between the crash and the new life, and after: `after 150 acks` of a plan
+    must not come true because somebody died."""
+
+    async def story(crew: Crew, agent: Agent) -> list[float]:
+        counted = []
+        agent.acknowledge(100)
+        counted.append(crew.counted()["ok"])
+        await crew.crash()
+        counted.append(crew.counted()["ok"])
+        await crew.begin_again()
+        counted.append(crew.counted()["ok"])
+        agent.acknowledge(10)
+        return [*counted, crew.counted()["ok"]]
+
+    assert told(story, tmp_path) == [100, 100, 100, 110]
+
+
+def test_a_new_life_that_dies_without_a_word_is_noticed(tmp_path: Path) -> None:
+    """Nobody waits for it until the plan's time is over."""
+
+    async def story(crew: Crew, agent: Agent) -> list[float]:
+        await crew.crash()
+        agent.started = lambda: agent.die(1)  # type: ignore[method-assign]
+        async with asyncio.timeout(20):
+            with pytest.raises(BedFailed, match="ended by itself"):
+                await crew.begin_again()
+        return []
+
+    told(story, tmp_path)
+
+
+class Leaving(Agent):
+    """Told to quit, it ends with this code; None: it is busy, and has to be killed. A deaf one
+    ended a moment before."""
+
+    def __init__(self, code: int | None, word: str = "", *, deaf: bool = False) -> None:
+        self._ends, self._word, self._deaf = code, word, deaf
+
+    async def tell(self, name: str, line: str) -> None:
+        if self._word:
+            self.said(self._word)
+        if self._ends is not None:
+            self.die(self._ends)
+        if self._deaf:
+            raise BedFailed(f"{name} does not listen: it ended")
+
+    async def signal(self, name: str, number: int) -> None:
+        self.die(-number)
+
+
+@pytest.mark.parametrize(
+    ("agent", "complete"),
+    [
+        (Leaving(0), True),
+        (Leaving(None), False),
+        (Leaving(255, '{"is": "failed", "why": "no space"}'), False),
+        (Leaving(1), False),
+        (Leaving(-9, deaf=True), False),
+    ],
+    ids=["by itself", "killed", "failed", "without a word", "before it was told to"],
+)
+def test_a_crew_that_did_not_close_its_journal_leaves_gaps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent: Leaving, complete: bool
+) -> None:
+    """Rows that were not written may be missing, so nobody is convicted by what is not there."""
+    monkeypatch.setattr(crews, "QUIT_WITHIN_S", 0.01)
+    run = RunDir(tmp_path)
+    hosts = SimpleNamespace(shares_files=True, clock=lambda name: Clock())
+    nodes = [Node("client-1", CLIENT, "")]
+    bed: Any = SimpleNamespace(agents={"client-1": agent}, hosts=hosts, of_role=lambda role: nodes)
+
+    async def story() -> None:
+        aboard = Crews(bed, run)
+        async with aboard.aboard():
+            await aboard.open()
+            aboard.failed.cancel()  # as when nobody waits for a failure any more
+
+    asyncio.run(story())
+    run.update_state(ended=True)
+    run.write_names({"roles": {}})
+    assert History.open(run).complete == complete
+    assert bool(run.state().get("reasons")) != complete

@@ -1,0 +1,84 @@
+"""The operator's tool in a simulated cluster: command lines, exit codes, what it says."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from simulated_fleet import Fleet, Sailor
+
+from clusters.flotilla.admin import DONE, REFUSED, operate
+from clusters.flotilla.net.wire import Json
+
+CONTROLLERS = [f"controller-{n}" for n in (1, 2, 3)]
+
+
+class Ears:
+    """A `ports.Process` that hears."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.complained: list[str] = []
+
+    def pid(self) -> int:
+        return 1
+
+    def on_stop_request(self, stop: Callable[[], object]) -> None: ...
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+
+    def complain(self, line: str) -> None:
+        self.complained.append(line)
+
+
+async def run(*words: str) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    ears = Ears()
+    code = await operate(words, ears)
+    return code, "\n".join(ears.said), "\n".join(ears.complained)
+
+
+class Tool:
+    """The tool in a simulated cluster."""
+
+    def __init__(self, sailor: Sailor) -> None:
+        self.sailor = sailor
+
+    def at(self, *names: str) -> str:
+        return ",".join(self.sailor.fleet.address(name) for name in names)
+
+    @property
+    def controllers(self) -> tuple[str, str]:
+        return "--controllers", self.at(*CONTROLLERS)
+
+    @property
+    def nameservers(self) -> tuple[str, str]:
+        return "--namesrv", self.at("nameserver-1")
+
+    async def ask(self, words: str, *more: str) -> Json:
+        """What a command that works answers, as JSON."""
+        where = more or (*self.controllers, *self.nameservers)
+        code, said, complained = await run(*words.split(), *where, "--json")
+        assert (code, complained) == (DONE, ""), words
+        answer: Json = json.loads(said)
+        assert (answer["code"], answer["status"]) == (0, "SUCCESS")
+        return answer
+
+    async def refusal(self, words: str, *more: str) -> str:
+        """The sentence of a command that is refused; the same status is told to machines."""
+        where = more or (*self.controllers, *self.nameservers)
+        code, said, complained = await run(*words.split(), *where, "--json")
+        assert code == REFUSED, (said, complained)
+        assert complained.startswith(json.loads(said)["status"] + ": ")
+        assert "\n" not in complained
+        return complained
+
+
+def sail(scenario: Callable[[Tool], Awaitable[None]], seed: int = 1, **settings: Any) -> Fleet:
+    async def story(sailor: Sailor) -> None:
+        await sailor.healthy()
+        await scenario(Tool(sailor))
+
+    fleet = Fleet(seed, "allack-min2", settings)
+    fleet.sail(story)
+    return fleet

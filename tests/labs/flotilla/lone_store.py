@@ -1,0 +1,135 @@
+"""A store alone on a virtual disk: opened, used, and left by a kill, by a power cut or in order.
+
+    lone = LoneStore()
+    lone.live(story)          # a life: `await story(life)`, then the process is killed
+    lone.power_cut()
+    lone.live(other_story)    # what is found now
+
+A process that stopped itself is told by `Life.complaint`; anything else that ends a story early
+fails the test.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from clusters.flotilla.rules import RULES, Rules
+from clusters.flotilla.store import recovery
+from clusters.flotilla.store.commit_log import StoreError
+from clusters.flotilla.store.message_store import MessageStore
+from clusters.flotilla.world.ports import Ports
+from clusters.hosts._simulated.network import Network
+from clusters.hosts._simulated.ports import disk_of, ports_of
+from clusters.hosts._simulated.process import Host, Process
+from clusters.hosts._simulated.world import SECOND, World
+
+SEGMENT = 4096
+PLACE = recovery.Place("/store", SEGMENT, 1024)
+KEY = (b"t", 0)
+
+
+@dataclass
+class Life:
+    """One process and its store."""
+
+    found: recovery.Recovered
+    ports: Ports
+
+    @property
+    def store(self) -> MessageStore:
+        return self.found.store
+
+    def fill(self, count: int, epoch: int = 1, size: int = 40, queue: int = 0) -> list[int]:
+        """Messages with recognisable bodies, written; where they begin."""
+        starts = []
+        for _ in range(count):
+            number = self.store.index.queue((b"t", queue)).end
+            body = f"{epoch}-{number}-".encode().ljust(size, b".")
+            key = b"k%d" % number
+            starts.append(self.store.append((b"t", queue), key, body, epoch).start)
+        self.store.log.write_out()
+        return starts
+
+    def bodies(self, queue: int = 0) -> list[bytes]:
+        """What consumers may see of a queue."""
+        low, high = self.store.range((b"t", queue))
+        found = self.store.fetch((b"t", queue), low, high - low, 1 << 30)
+        return [payload.body.rstrip(b".") for payload in found]
+
+    async def settle(self) -> None:
+        """Everything confirmed, on disk, and full segments' files written."""
+        self.store.confirm(self.store.log.max_offset)
+        await self.store.flush()
+        await self.store.seal()
+
+
+Story = Callable[[Life], Awaitable[None]]
+
+
+class LoneStore:
+    """The host and its disk; they outlive the processes."""
+
+    def __init__(self, seed: int = 1, place: recovery.Place = PLACE, rules: Rules = RULES) -> None:
+        self.world = World(seed)
+        self.host = Host(self.world, Network(self.world), "a", "10.0.0.1")
+        self.disk = disk_of(self.host)
+        self.place, self.rules = place, rules
+        self.refusal = ""
+
+    def live(self, story: Story, seconds: float = 60.0) -> str:
+        """What the process complained of; empty when it came to the end of its story."""
+        self.refusal = ""
+
+        async def whole(process: Process) -> int:
+            ports = ports_of(process, self.disk)
+            try:
+                found = await recovery.recover(self.place, ports, self.rules)
+            except StoreError as e:
+                self.refusal = str(e)
+                ports.exit.fatal(str(e))
+            await story(Life(found, ports))
+            self.world.after(0, process.kill)
+            await asyncio.get_running_loop().create_future()
+            return 0
+
+        process = self.host.start("p", whole)
+        self.world.run(until_ns=self.world.now_ns + int(seconds * SECOND))
+        assert not process.alive, "the story did not end in time"
+        return "\n".join(process.complained)
+
+    def power_cut(self) -> None:
+        self.host.power_cut()
+        self.host.power_on()
+
+    def image(self, path: str) -> bytes:
+        content = self.disk.file(path)
+        return content.read(content.size, 0)
+
+    def files(self, folder: str = "/store") -> dict[str, bytes]:
+        """Everything in the store, by path."""
+        found: dict[str, bytes] = {}
+        for name, node in self.disk.folder(folder).entries.items():
+            path = f"{folder}/{name}"
+            if hasattr(node, "entries"):
+                found |= self.files(path)
+            else:
+                found[path] = self.image(path)
+        return found
+
+    def with_files(self, files: dict[str, bytes]) -> "LoneStore":
+        """A fresh host whose disk holds these."""
+        other = LoneStore(place=self.place, rules=self.rules)
+        for path, data in files.items():
+            other.disk.put(path, data)
+        return other
+
+    def close(self) -> None:
+        self.world.close()
+
+
+def with_flushing(place: recovery.Place, **flushing: float | bool) -> recovery.Place:
+    return replace(place, flushing=replace(place.flushing, **flushing))  # type: ignore[arg-type]
+
+
+def segment_path(base: int) -> str:
+    return f"/store/commitlog/{base:020d}"

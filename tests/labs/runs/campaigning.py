@@ -1,0 +1,51 @@
+"""Campaigns of rows without a world, for tests: asked for, carried out, and shown."""
+
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+from seedlings import Sow
+
+from harness.campaign.run import Campaign, Course, conduct
+from harness.campaign.view import Watched, show
+from harness.judge.campaign_evidence import Total, noted, summed
+from harness.campaign.tally import Row, Tally
+from harness.trial import Trial
+
+BASE = Trial(profile="sync-flush")
+MUTANT = Trial(profile="sync-flush", settings={"mutant": "one-ack"})
+
+
+def campaign(last: int = 6, base: Trial = BASE, jobs: int = 2, **more: object) -> Campaign:
+    return Campaign(base, tuple(range(1, last + 1)), jobs, **more)  # type: ignore[arg-type]
+
+
+def conducted(asked: Campaign, runs: Path, work: Sow) -> Course:
+    return conduct(asked, runs, lambda course: None, work)
+
+
+def shown(course: Course, runs: Path, width: int = 200) -> str:
+    out = StringIO()
+    show(course, summed(course, runs), Console(file=out, width=width, highlight=False))
+    return out.getvalue()
+
+
+def noted_and_summed(asked: Campaign, runs: Path, work: Sow) -> Total:
+    course = conducted(asked, runs, work)
+    noted(course, runs)
+    return summed(course, runs)
+
+
+def course_of(asked: Campaign) -> Course:
+    """One that is done, without anybody who did it."""
+    course = Course(asked, 0.0, begun=list(asked.seeds), edition="now")
+    course.rows = [Row(seed, digest=f"{asked.key}{seed}") for seed in asked.seeds]
+    course.tally = Tally.of(course.rows)
+    return course
+
+
+def watched(course: Course) -> str:
+    out = StringIO()
+    with Watched(Console(file=out, width=200)) as watch:
+        watch(course)
+    return out.getvalue()

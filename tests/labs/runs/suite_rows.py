@@ -1,0 +1,32 @@
+"""Rows and courses of suites that nobody ran."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.cli.options import Request
+from harness.suite.course import Course, Turn, turns
+from harness.suite.expected import AS_EXPECTED, Expected
+from harness.suite.row import Row
+from harness.trial import Trial
+from harness.judge.verdict import Judgement
+
+VALID = Row("calm", 1, 1, "valid", AS_EXPECTED, "valid", took_s=30.0, around_s=3.0)
+
+
+def turn(name: str = "calm", seed: int = 1, number: int = 1) -> Turn:
+    """A run that is asked for."""
+    asked = Request(Trial(name=name, seed=seed))
+    return Turn(Expected(asked, Judgement.VALID, (), name), number)
+
+
+def row(name: str = "calm", **fields: Any) -> Row:
+    """What a run came to: as was expected, unless told otherwise."""
+    return replace(VALID, name=name, **fields)
+
+
+def course(*rows: Row, **fields: Any) -> Course:
+    """A suite with these rows, in their order."""
+    asked = turns([turn(one.name, one.seed).cell for one in rows], 1)
+    done = {each.key: one for each, one in zip(asked, rows, strict=True)}
+    return Course(Path("suites/night.toml"), asked, done, **fields)

@@ -1,0 +1,103 @@
+"""A failing seed fails again from its run folder alone: elsewhere, for somebody else, with nothing
+in the environment.
+"""
+
+import json
+import shutil
+import subprocess
+import sysconfig
+import venv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sailing
+
+from harness.campaign.simulation import Outcome, simulated
+from harness.history.rundir import RunDir
+from harness.trial import Trial
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGES = ("harness", "nemesis", "checkers", "clusters", "reports")
+NOBODY = "65534"
+COMMAND = "from harness.cli.main import main; main()"  # as the console script has it
+PLAN = """\
+[[fault]]
+kind = "power"
+at_s = 1.0
+for_s = 1.0
+target = "all broker"
+"""
+FORGETFUL = Trial(
+    name="seed-1",
+    hosts="simulated",
+    profile="sync-flush",
+    duration_s=3.0,
+    short_faults=True,
+    settings={"timeScale": 0.1, "mutant": "no-fsync"},
+    load={"rate": 60.0},
+)
+
+
+def failed(folder: Path) -> Outcome:
+    """A seed whose cluster forgot, as a campaign keeps it; where it was made it is no more."""
+    made = simulated(FORGETFUL, PLAN, folder / "made" / "seed-1")
+    shutil.move(folder / "made" / "seed-1", folder / "received")
+    (folder / "made").rmdir()
+    return made
+
+
+def clone(folder: Path) -> Path:
+    """Our files at another path, installed in an interpreter that knows no other copy of them."""
+    for package in PACKAGES:
+        unmade = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, folder / package, ignore=unmade)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    venv.create(folder / ".venv", symlinks=True)
+    python = folder / ".venv" / "bin" / "python"
+    (site,) = (folder / ".venv" / "lib").glob("python*/site-packages")
+    theirs = sysconfig.get_path("purelib")  # what others made; links in there are not followed
+    (site / "seatrial.pth").write_text(f"{folder}\n{theirs}\n")
+    found = _by_nobody(python, "import harness; print(harness.__file__)")
+    assert found.stdout == f"{folder}/harness/__init__.py\n", found.stderr
+    return python
+
+
+def _by_nobody(python: Path, command: str, *words: object) -> "subprocess.CompletedProcess[str]":
+    """Run this as another user, without a single variable: no HOME, no PATH, no hash seed."""
+    unshare = shutil.which("unshare")
+    assert unshare, "util-linux is not installed"
+    argv = (unshare, "--user", f"--map-user={NOBODY}", python, "-c", command, *words)
+    return subprocess.run(
+        [str(word) for word in argv],
+        cwd="/",
+        env={},
+        capture_output=True,
+        text=True,
+        timeout=sailing.LONGEST_S,
+        check=False,
+    )
+
+
+@pytest.mark.bed
+@pytest.mark.spark
+def test_a_failing_seed_fails_again_from_its_folder_alone(tmp_path: Path) -> None:
+    """In a clone at another path, as another user, with an empty environment: the same findings,
+    event by event the same run."""
+    before = failed(tmp_path)
+    assert before.failure
+    python = clone(tmp_path / "elsewhere" / "clone")
+    asked = ("--runs", tmp_path / "runs", "--json", "--no-report")
+    again = _by_nobody(python, COMMAND, "replay", tmp_path / "received", *asked)
+    words = again.stdout + again.stderr
+    assert again.returncode == 1, words
+    assert f"digest {before.digest}: event by event the same run" in words
+    run = RunDir((tmp_path / "runs" / "latest").resolve())
+    assert run.state()["digest"] == before.digest
+    assert _convicting(json.loads(again.stdout)) == before.failure
+
+
+def _convicting(verdict: Mapping[str, Any]) -> tuple[str, ...]:
+    found = (finding for checker in verdict["checkers"] for finding in checker["findings"])
+    return tuple(f["code"] for f in found if f["demand"] and not (f["permitted"] or f["excuses"]))

@@ -1,0 +1,323 @@
+"""The laws of the inside, line by line: what event logs and decisions show broken, and what not."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from simulated_fleet import BROKER_SET, Fleet
+
+from clusters.flotilla.net.wire import Status
+from clusters.flotilla.raft.core import Raft, Timing
+from clusters.flotilla.raft.journal import Journal
+from clusters.flotilla.raft.membership import Configuration
+from clusters.flotilla.raft.messages import Entry, Kind
+from clusters.flotilla.raft.votes import Vote
+from clusters.flotilla.replication.epochs import EpochTable
+from clusters.flotilla.replication.quorum import LogPosition, Patience
+from clusters.flotilla.rules import RULES
+from clusters.systems._flotilla_acked import Acknowledged
+from clusters.systems._flotilla_laws import Law, Laws
+
+
+@pytest.fixture
+def laws() -> Laws:
+    fleet = Fleet(0)
+    fleet.sink()
+    return Laws(fleet.layout.sets, fleet.layout._settings.values, lambda: 0)
+
+
+def told(laws: Laws, node: str, kind: str, **fields: Any) -> None:
+    laws.saw(5, node, kind, fields)
+
+
+def test_two_masters_of_an_epoch(laws: Laws) -> None:
+    """Two brokers, or one in two of its lives."""
+    role = {"role": "master", "brokerId": 1, "masterId": 1, "masterAddr": "", "epoch": 3}
+    told(laws, "broker-1", "start")
+    told(laws, "broker-1", "role", **role)
+    assert not laws.broken
+    told(laws, "broker-2", "role", **{**role, "brokerId": 2, "masterId": 2})
+    told(laws, "broker-1", "start")
+    told(laws, "broker-1", "role", **role)
+    assert [broken.law for broken in laws.broken] == [Law.ONE_MASTER, Law.ONE_MASTER]
+    assert laws.broken[0].fields == {"set": BROKER_SET, "epoch": 3, "other": "broker-1"}
+
+
+def test_a_send_of_an_earlier_reign_is_no_success(laws: Laws) -> None:
+    """The broker was a slave in between, so the send may be cut; elected again without an interval,
+    it is the same reign."""
+    rules = laws.rules("broker-1", 1, RULES)
+    master = {"role": "master", "brokerId": 1, "masterId": 1, "masterAddr": ""}
+
+    def answer(epoch: int) -> None:
+        rules.replicated_offset(2, 300, {2: 300}, (2,), 2)
+        sent = LogPosition(200, epoch)
+        assert rules.outcome_of(sent, 300, 300, 0.0, Patience(1, 1), False) == Status.SUCCESS
+
+    told(laws, "broker-1", "start")
+    rules.confirm_offset(0, 300, {2: 300}, (2,), True)  # it holds its log up to there
+    for epoch in (1, 2):
+        told(laws, "broker-1", "role", **master, epoch=epoch)
+        answer(1)
+    assert not laws.broken
+    told(laws, "broker-1", "role", **{**master, "role": "slave", "masterId": 2}, epoch=3)
+    told(laws, "broker-1", "role", **master, epoch=4)
+    answer(4)
+    assert not laws.broken
+    answer(2)
+    assert [broken.law for broken in laws.broken] == [Law.ANSWERED_EARLY]
+    assert "epoch 2" in laws.broken[0].sentence
+    assert "epoch 4" in laws.broken[0].sentence
+
+
+def test_committed_entries_that_change(laws: Laws) -> None:
+    """A leader that commits another entry at an index; the same ones again are no change."""
+    first = laws.rules("controller-1", 1, RULES).commit_index
+    second = laws.rules("controller-2", 1, RULES).commit_index
+    assert first([3, 3, 3], [0, 1, 1, 1].__getitem__, 1) == 3
+    assert second([3, 3, 3], [0, 1, 1, 1].__getitem__, 1) == 3
+    assert not laws.broken
+    assert second([3, 3, 3], [0, 1, 2, 2].__getitem__, 2) == 3
+    assert [broken.law for broken in laws.broken] == [Law.COMMITTED_CHANGED]
+    assert laws.broken[0].fields == {"index": 2, "was": 1, "term": 2}
+
+
+class Lone:
+    """The only controller, in one of its lives, with what its disk has."""
+
+    def __init__(self, laws: Laws, boot: int, vote: Vote | None, kept: Sequence[Entry]) -> None:
+        self._rules = laws.rules("controller-1", boot, RULES)
+        journal = Journal(Configuration({"controller-1": "h:1"}), entries=kept)
+        self.raft = Raft(
+            "controller-1", journal, Timing(1, 6), lambda a, b: a, self._rules, 0.0, vote=vote
+        )
+        self.raft.tick(100.0)
+        self.carry_out()
+
+    def propose(self, data: bytes) -> None:
+        self.raft.propose(100.1, data)
+
+    def carry_out(self) -> None:
+        """As the driver does: what is committed is taken once it is on the disk."""
+        for index, entry in self.raft.take().committed:
+            self._rules.committed_entry(index, entry)
+
+
+def test_what_a_lone_controller_has_not_written_may_change(laws: Laws) -> None:
+    """Its commit travels behind the write: an entry that a power cut took was nobody's yet. What
+    it took, it takes in each life."""
+    first = Lone(laws, 1, None, ())
+    first.propose(b"kept")
+    first.carry_out()
+    kept = list(first.raft.log.since(1))
+    first.propose(b"never written")
+    second = Lone(laws, 2, first.raft.vote, kept)
+    second.propose(b"other")
+    second.carry_out()
+    assert not laws.broken
+    third = Lone(laws, 3, second.raft.vote, kept)
+    third.carry_out()
+    assert [broken.law for broken in laws.broken] == [Law.COMMITTED_CHANGED]
+
+
+def applying(laws: Laws, node: str, boot: int = 1) -> Callable[..., Entry]:
+    """What the controller makes of a committed entry, in a life of its own."""
+    return laws.rules(node, boot, RULES).committed_entry
+
+
+def test_followers_that_take_other_entries(laws: Laws) -> None:
+    """Whoever leads: at an index all controllers take the same, now and in a later life."""
+    lead, follow = applying(laws, "controller-1"), applying(laws, "controller-2")
+    entry = Entry(1, b"{}")
+    assert (lead(7, entry), follow(7, entry), lead(8, entry)) == (entry,) * 3
+    assert applying(laws, "controller-1", 2)(7, entry) == entry
+    assert not laws.broken
+    for other in (Entry(2, b"{}"), Entry(1, b"{]"), Entry(1, b"{}", Kind.MEMBERS)):
+        follow(7, other)
+    assert [broken.law for broken in laws.broken] == [Law.COMMITTED_CHANGED] * 3
+    assert {broken.node for broken in laws.broken} == {"controller-2"}
+
+
+def test_a_gap_in_what_leaders_commit(laws: Laws) -> None:
+    """Where a later leader has compacted away what nobody looked at, the rest is looked at."""
+    terms: list[int | None] = [None, None, None, 1, 1]
+    assert laws.rules("controller-1", 1, RULES).commit_index([4, 4, 4], terms.__getitem__, 1) == 4
+    assert not laws.broken
+    terms[4] = 2
+    laws.rules("controller-2", 1, RULES).commit_index([4, 4, 4], terms.__getitem__, 2)
+    assert [broken.law for broken in laws.broken] == [Law.COMMITTED_CHANGED]
+
+
+def confirming(laws: Laws, node: str, epoch: int) -> Callable[[int], int]:
+    """The node as master of this epoch: give it the end of its log, and it confirms that."""
+    told(laws, node, "start")
+    decide = laws.rules(node, epoch, RULES).confirm_offset
+    role = {"role": "master", "brokerId": epoch, "masterId": epoch, "masterAddr": ""}
+    told(laws, node, "role", **role, epoch=epoch)
+    return lambda end: decide(0, end, {}, (), True)
+
+
+def test_a_reign_that_begins_with_less(laws: Laws) -> None:
+    """What the last master had confirmed, the next one has confirmed from its first moment on."""
+    assert confirming(laws, "broker-1", 1)(100) == 100
+    confirming(laws, "broker-2", 2)(100)
+    assert not laws.broken
+    confirming(laws, "broker-3", 3)(99)
+    assert [broken.law for broken in laws.broken] == [Law.CONFIRM_WENT_BACK]
+    assert (laws.broken[0].fields["was"], laws.broken[0].fields["is"]) == (100, 99)
+
+
+def test_a_deposed_master_that_goes_on(laws: Laws) -> None:
+    """It may not confirm what the next reign did not begin with."""
+    first = confirming(laws, "broker-1", 1)
+    first(50)
+    confirming(laws, "broker-2", 2)(60)
+    first(60)
+    assert not laws.broken
+    first(61)
+    assert [broken.law for broken in laws.broken] == [Law.CONFIRM_WENT_BACK]
+
+
+def test_a_reign_that_forgets_what_it_confirmed(laws: Laws) -> None:
+    """Within a reign too, and in whatever life of its node: what was once confirmed stays."""
+    confirm = confirming(laws, "broker-1", 1)
+    confirm(100)
+    role = {"role": "master", "brokerId": 1, "masterId": 1, "masterAddr": "", "epoch": 1}
+    told(laws, "broker-1", "role", **role)
+    confirm(100)
+    assert not laws.broken
+    confirm(90)  # though it says itself that it had confirmed nothing
+    assert [broken.law for broken in laws.broken] == [Law.CONFIRM_WENT_BACK]
+    told(laws, "broker-1", "role", **role)
+    confirm(95)
+    assert [broken.fields["was"] for broken in laws.broken] == [100, 100]
+
+
+def test_a_cut_below_what_a_former_life_confirmed(laws: Laws) -> None:
+    """The node may have forgotten it; who watched has not."""
+    confirming(laws, "broker-1", 1)(100)
+    told(laws, "broker-1", "start")
+    told(laws, "broker-1", "recover", min=0, max=120, confirm=0)
+    cut = {"before": 120, "case": 1, "action": "truncate", "confirm": 0, "belowConfirm": False}
+    told(laws, "broker-2", "truncate", point=50, **cut)
+    told(laws, "broker-1", "truncate", point=100, **cut)
+    assert not laws.broken
+    told(laws, "broker-1", "truncate", point=99, **cut)
+    assert [broken.law for broken in laws.broken] == [Law.CUT_TOO_LOW]
+    assert laws.broken[0].fields["confirm"] == 100
+    told(laws, "broker-1", "truncate", point=99, **cut)
+    assert len(laws.broken) == 1
+
+
+def test_a_handshake_that_would_cut_what_was_confirmed(laws: Laws) -> None:
+    """By a master in a former life, or as its disk remembers; each handshake is looked at."""
+    confirming(laws, "broker-1", 1)(100)
+    told(laws, "broker-2", "recover", min=0, max=120, confirm=70)
+    for node, sound in (("broker-1", 100), ("broker-2", 70)):
+        laws.rules(node, 2, RULES)
+        for point, broken in ((sound, 0), (sound - 1, 1)):
+            rules = replace(RULES, find_consistent_point=constant(point))
+            decide = laws.rules(node, 2, rules).find_consistent_point
+            assert decide(EpochTable(), 120, EpochTable(), 200) == point
+            assert sum(b.node == node for b in laws.broken) == broken
+    assert {broken.law for broken in laws.broken} == {Law.CUT_TOO_LOW}
+    assert laws.looked[Law.CUT_TOO_LOW] == 4
+
+
+def test_a_log_that_shares_nothing_is_cut_whole_where_nothing_was_confirmed(laws: Laws) -> None:
+    """Such a log is not below a confirm offset of 0, but below every other one."""
+    for confirmed, broken in ((0, 0), (70, 1)):
+        told(laws, "broker-2", "recover", min=0, max=120, confirm=confirmed)
+        rules = replace(RULES, find_consistent_point=constant(-1))
+        decide = laws.rules("broker-2", 2, rules).find_consistent_point
+        assert decide(EpochTable(), 120, EpochTable(), 200) == -1
+        assert len(laws.broken) == broken
+
+
+def constant(point: int) -> Callable[[EpochTable, int, EpochTable, int], int]:
+    return lambda local, local_end, remote, remote_end: point
+
+
+def test_nonsense_between_our_nodes(laws: Laws) -> None:
+    """Nobody of ours sends it; unless somebody turned bits over on a disk."""
+    told(laws, "broker-1", "start")
+    assert laws.looked[Law.UNACCEPTABLE] == 1
+    assert not laws.broken
+    told(laws, "broker-1", "senseless", peer="10.0.0.2:4711", why="half a frame")
+    assert [broken.law for broken in laws.broken] == [Law.UNACCEPTABLE]
+    assert "10.0.0.2:4711: half a frame" in laws.broken[0].sentence
+    laws.disk_damaged("broker-2")
+    told(laws, "broker-1", "senseless", peer="10.0.0.2:4711", why="half a record")
+    assert len(laws.broken) == 1
+
+
+def test_what_could_not_be_read_is_counted(laws: Laws) -> None:
+    """Lines without their fields, of nobody known, lost on a full disk, or no lines at all."""
+    told(laws, "broker-1", "start", missed=3)
+    told(laws, "broker-1", "role", role="master")
+    told(laws, "nobody", "truncate", point=1, confirm=0)
+    told(laws, "controller-1", "election", brokerName="another", epoch=1, masterId=1)
+    told(laws, "controller-1", "set", brokerName=BROKER_SET, setEpoch="x", set=[1])
+    laws.unread("broker-1")
+    told(laws, "controller-1", "recover", term=0, last=0, cut=0)
+    [(_, _, _, fields)] = laws.events()
+    assert (fields["lines"], fields["unseen"]) == (10, 8)
+
+
+def test_elections_and_sets_that_change(laws: Laws) -> None:
+    """An epoch has one winner, and a set epoch one set, whoever tells of them."""
+    elected = {"brokerName": BROKER_SET, "epoch": 2, "set": [1], "previousSet": [1, 2]}
+    told(laws, "controller-1", "election", **elected, masterId=1)
+    told(laws, "controller-2", "election", **elected, masterId=1)
+    told(laws, "controller-1", "set", brokerName=BROKER_SET, setEpoch=4, set=[1, 2])
+    told(laws, "broker-1", "set", setEpoch=4, set=[1, 2], why="agreed")
+    assert not laws.broken
+    told(laws, "controller-2", "election", **elected, masterId=2)
+    told(laws, "broker-1", "set", setEpoch=4, set=[1, 3], why="agreed")
+    assert [b.law for b in laws.broken] == [Law.COMMITTED_CHANGED, Law.COMMITTED_CHANGED]
+
+
+def test_counts_are_exact_and_tales_are_capped(laws: Laws) -> None:
+    """Of a law that is broken again and again, the first few are told, and how many more."""
+    for node in ("controller-1", "controller-2"):
+        for term in range(30):
+            told(laws, node, "raft", state="leader", term=term, leader=node)
+    assert laws.counts[Law.ONE_LEADER] == 30
+    head, *rest = laws.events()
+    assert head[2] == "laws-watched"
+    assert head[3]["looked"] == {law.value: 0 for law in Law} | {"ONE_LEADER": 60}
+    assert (head[3]["lines"], head[3]["unseen"]) == (60, 0)
+    assert sum(1 + fields.get("untold", 0) for _, _, _, fields in rest) == 30
+    assert len(rest) == 20
+
+
+def test_who_lacks_which_byte() -> None:
+    """Too short, other bytes, cut since, or back with less: the first byte that is not there."""
+    logs = {"a": b"0123456789", "b": b"0123456789", "c": b"01234x6789"}
+    acked = Acknowledged(lambda node, start, end: logs[node][start:end])
+    for node in logs:
+        acked.holds(node, 10)
+    acked.acknowledge("a", 4)
+    assert [acked.lacks(node, 4) for node in logs] == [None, None, None]
+    acked.acknowledge("a", 8)
+    assert [acked.lacks(node, 8) for node in logs] == [None, None, 5]
+    assert acked.in_common("a", "b") == 8
+    acked.cut("b", 6)
+    assert acked.lacks("b", 8) == 6
+    acked.restarted("a", 3)
+    assert (acked.lacks("a", 8), acked.in_common("a", "b")) == (3, 3)
+    logs["b"] = b"0120"
+    acked.restarted("b", 8)
+    acked.power_lost("b")
+    assert acked.lacks("b", 8) == 3
+    assert acked.lacks("nobody", 8) is None
+
+
+def test_bytes_that_cannot_be_read() -> None:
+    """Then what the nodes say of themselves has to do."""
+    acked = Acknowledged(lambda node, start, end: None)
+    acked.holds("a", 10)
+    acked.acknowledge("a", 8)
+    acked.acknowledge("a", 9)
+    assert (acked.end, acked.lacks("a", 9), acked.lacks("a", 11)) == (9, None, 10)

@@ -1,0 +1,128 @@
+"""A client of several broker sets, in a simulated world (spec 10.1, 10.3, 10.4)."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from simulated_fleet import TOPIC, Fleet, Sailor, eventually
+
+from clusters.flotilla.client import Outcome
+from clusters.flotilla.client.calls import ERRORS, Refused, outcome_of
+from clusters.flotilla.net.connection import Unreachable
+from clusters.flotilla.net.wire import Op
+
+
+def two_sets() -> Fleet:
+    """Of two brokers each."""
+    return Fleet(3, settings={"brokerSets": 2, "strictMetadata": True}, nodes={"broker": 4})
+
+
+async def heard_of_masters(sailor: Sailor, *sets: str) -> None:
+    """The client knows the masters of these sets and no others."""
+
+    async def known() -> bool:
+        return tuple(await sailor.client.calls.masters()) == sets
+
+    await eventually(known)
+
+
+def test_a_topic_is_ordered_of_every_set_or_of_none() -> None:
+    """A set without a master would go without the topic, or keep it: nothing is ordered then, and
+    whoever orders hears that nothing was done."""
+
+    async def scenario(sailor: Sailor) -> None:
+        now = await sailor.healthy()
+        topics, controllers = sailor.client.topics, sailor.fleet.nodes("controller")
+        await topics.create("old", 4)
+        for name in (*controllers, now.masters["set-2"]):
+            await sailor.kill(name)
+        await heard_of_masters(sailor, "set-1")
+        for order in (topics.create("new", 4), topics.delete("old")):
+            with pytest.raises(Unreachable, match="no master is known of set-2"):
+                await order
+        assert await topics.all() == {TOPIC: 2, "old": 2}, "set-1 was asked for nothing"
+        for name in (*controllers, now.masters["set-2"]):
+            await sailor.start(name)
+        await heard_of_masters(sailor, "set-1", "set-2")
+        await topics.create("new", 4)
+        assert await topics.all() == {TOPIC: 4, "old": 4, "new": 4}
+
+    two_sets().sail(scenario)
+
+
+def test_an_order_that_only_one_set_took_is_given_again() -> None:
+    """The other died unheard of: the outcome is unknown, and once more makes it whole."""
+
+    async def scenario(sailor: Sailor) -> None:
+        await sailor.healthy()
+        topics = sailor.client.topics
+        await sailor.client.calls.all_masters()
+        for name in ("broker-3", "broker-4"):
+            await sailor.kill(name)
+        with pytest.raises(Refused, match="it stands on another set, but not here") as half:
+            await topics.create("new", 4)
+        assert outcome_of(half.value) is Outcome.UNKNOWN
+        for name in ("broker-3", "broker-4"):
+            await sailor.start(name)
+        await sailor.healthy()
+
+        async def again() -> bool:
+            with suppress(*ERRORS):
+                await topics.create("new", 4)
+                return True
+            return False
+
+        await eventually(again)
+        assert (await topics.all())["new"] == 4
+
+    two_sets().sail(scenario)
+
+
+def test_members_of_a_group_believe_the_same_set() -> None:
+    """set-2 has heard of a member that set-1 has not: queues are dealt as set-1 says. Once set-1 is
+    gone, set-2 knows who is there, since all sets are told, whoever does not answer."""
+
+    async def scenario(sailor: Sailor) -> None:
+        await sailor.healthy()
+        masters = await sailor.client.calls.all_masters()
+        ghost = {"group": "g", "client": "0", "topics": [TOPIC]}
+        members = [sailor.client.member("g", name, {TOPIC: 4}) for name in ("a", "b")]
+        for member in members:
+            member.start()
+
+        async def shared() -> bool:
+            await sailor.client.calls.ask(masters["set-2"], Op.GROUP_HEARTBEAT, ghost)
+            return len({queue for member in members for queue in member.queues}) == 4
+
+        await eventually(shared)
+        await asyncio.sleep(2.0)
+        assert await shared()
+        for name in ("broker-1", "broker-2"):
+            await sailor.kill(name)
+        members[1].close()
+
+        async def taken_over() -> bool:
+            return len(members[0].queues) == 4
+
+        await eventually(taken_over)
+        members[0].close()
+
+    two_sets().sail(scenario)
+
+
+def test_a_topic_that_one_set_has_lost_already_is_deleted() -> None:
+    """An order that stood on one set only is given again until it is done; what no set has, is
+    refused."""
+
+    async def scenario(sailor: Sailor) -> None:
+        await sailor.healthy()
+        client = sailor.client
+        await client.topics.create("old", 4)
+        masters = await client.calls.all_masters()
+        await client.calls.ask(masters["set-1"], Op.TOPIC_DELETE, {"topic": "old"})
+        await client.topics.delete("old")
+        assert "old" not in await client.topics.all()
+        with pytest.raises(Refused, match="TOPIC_NOT_EXIST"):
+            await client.topics.delete("old")
+
+    two_sets().sail(scenario)

@@ -1,0 +1,46 @@
+"""The edition covers whatever a simulated run is made of, and nothing that only looks on."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from clusters.hosts._simulated.edition import ROOT, sources
+
+RUN = """
+import json, sys
+from pathlib import Path
+from harness.campaign.simulation import simulated
+from harness.campaign.swarm import drawn
+from harness.trial import Trial
+
+trial, plan = drawn(3, Trial(hosts="simulated", duration_s=4.0))
+simulated(trial, plan, Path(sys.argv[1]) / "run")
+modules = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+print(json.dumps(modules))
+"""
+
+
+def test_whatever_a_run_imports_is_covered(tmp_path: Path) -> None:
+    """A seed is drawn, carried out and judged in a fresh process: no module of ours is left out."""
+    command = [sys.executable, "-c", RUN, str(tmp_path)]
+    out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    loaded = {Path(file) for file in json.loads(out.splitlines()[-1]) if file}
+    ours = {file for file in loaded if file.is_relative_to(ROOT) and ".venv" not in file.parts}
+    assert len(ours) > 50
+    assert ours <= sources()
+
+
+def test_what_looks_on_is_not() -> None:
+    """Commands, reports and other hosts may change without making evidence worthless."""
+    names = {path.relative_to(ROOT).as_posix() for path in sources()}
+    assert "clusters/systems/_profiles/flotilla.toml" in names
+    assert "checkers/loss.py" in names
+    for name in (
+        "harness/cli/main.py",
+        "harness/campaign/run.py",
+        "clusters/hosts/docker/hosts.py",
+    ):
+        assert (ROOT / name).is_file()
+        assert name not in names
+    assert not any(name.startswith(("reports/", "harness/commands/")) for name in names)
