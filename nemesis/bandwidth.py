@@ -1,10 +1,9 @@
 """Limit the bandwidth of links to a number of bytes a second.
 
-By default each link by which `target` receives from another node of the cluster carries
-`bytes_per_s`; what comes faster waits for its turn, and is lost when more than a second's worth
-waits already. With `per = "node"` all these links share that one rate, as behind a slow network
-card. `direction = "both"` narrows what it sends as much. Clients are spared unless
-`clients = true`.
+By default each link on which `target` receives from another node of the cluster carries
+`bytes_per_s`. Packets that arrive faster are queued, and dropped if more than a second's worth is
+queued already. With `per = "node"` all these links share that one rate, as behind a slow network
+card. `direction = "both"` also limits what it sends. Clients are spared unless `clients = true`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,32 +22,38 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import BadRequest
-from nemesis._network.latency_probe import HEADERS_BYTES, Measured, by_sink, fly, per_s
-from nemesis._network.link_fault import DIRECTIONS, chosen, counted, hopeless
+from nemesis._network.latency_probe import (
+    HEADERS_BYTES,
+    LinkMeasurement,
+    by_sink,
+    measure_links,
+    throughput,
+)
+from nemesis._network.link_fault import DIRECTIONS, hopeless, links_text, select_links
 from nemesis._network.shaping import PacedFault
-from nemesis._runner.capabilities import unable_to_pace
+from nemesis._runner.capabilities import why_unable_to_pace
 
 TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
-SURE = 1.1  # of a rate: how many times as much nothing on a narrow link can be
-PROBED_S = 0.4  # what is sent to see a rate, in seconds of it
-LEAST, MOST = 20, 400  # datagrams
-LARGEST_BYTES = 1200
+TOLERANCE = 1.1  # a narrow link carries at most this many times its rate
+PROBE_S = 0.4  # size of the probe, in seconds of the rate
+MIN_PROBES, MAX_PROBES = 20, 400  # datagrams
+MAX_DATAGRAM_BYTES = 1200
 
 
 def check(planned: PlannedFault) -> None:
-    """BadRequest when nobody is named, or what is sent should share a rate."""
+    """Raise BadRequest if target is empty, or sent packets should share a rate."""
     if not planned.target:
         raise BadRequest("bandwidth needs a target, such as 'master' or 'one slave'", "target")
     if planned.params["per"] == "node" and planned.params["direction"] != "in":
         raise BadRequest(
-            "bandwidth per node is of what the target receives; leave `direction` away, or use "
-            "per = 'link'",
+            "bandwidth per node limits what the target receives; omit `direction`, or use per ="
+            " 'link'",
             "params.direction",
         )
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """A target and parameters by lot; `targets` restrict whom it may hit."""
+    """Draw a target, from `targets` if there are any, and parameters."""
     per = random.choice(("link", "node"))
     return random.choice(targets or TARGETS), {
         "bytes_per_s": random.choice((20_000.0, 200_000.0, 1_000_000.0)),
@@ -58,12 +63,12 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 
 
 async def lacking(bed: Bed) -> str:
-    """Why the nodes can not do it, if they can not."""
-    return await unable_to_pace(bed)
+    """Return why the nodes cannot limit a rate, or ''."""
+    return await why_unable_to_pace(bed)
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Bandwidth":
-    victims, links = chosen(planned, scene)
+    victims, links = select_links(planned, scene)
     per_node = planned.params["per"] == "node"
     rate = planned.params["bytes_per_s"]
     effect = Effect(node_bytes_per_s=rate) if per_node else Effect(bytes_per_s=rate)
@@ -72,15 +77,19 @@ def fault(planned: PlannedFault, scene: Scene) -> "Bandwidth":
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # what comes late is missed: another node may be elected without what this one acknowledged
+    # a slow node may be replaced by one that lacks what it acknowledged
     effects=Effects(may_break=ANY_BUT_INTEGRITY),
     needs=frozenset({"links", "bandwidth"}),
     params={
         "bytes_per_s": Param(1e6, "what a link carries", unit="bytes/s", low=10_000, high=10e6),
-        "per": Param("link", "whether all links into a node share it", among=("link", "node")),
-        "from": Param("", "whose packets have little room", unit="selector"),
-        "direction": Param("in", "what is narrow, seen from the target", among=DIRECTIONS),
-        "clients": Param(False, "what clients send and receive has little room too"),
+        "per": Param(
+            "link",
+            "link: each link has this rate; node: all links into a node share it",
+            among=("link", "node"),
+        ),
+        "from": Param("", "senders whose packets are limited", unit="selector"),
+        "direction": Param("in", "limited packets, seen from the target", among=DIRECTIONS),
+        "clients": Param(False, "packets from and to clients are limited too"),
     },
     shown=(
         ("one server", {"bytes_per_s": 200_000.0}),
@@ -94,7 +103,7 @@ PLUGIN = FaultPlugin(
 
 
 class Bandwidth(PacedFault):
-    """Links that are narrow, alone or together."""
+    """Links with a limited rate, each or together."""
 
     def __init__(
         self,
@@ -108,13 +117,13 @@ class Bandwidth(PacedFault):
         self._rate = rate
         self._groups = [*by_sink(list(effects))] if per_node else [[link] for link in effects]
 
-    async def measure(self) -> Sequence[Measured]:
+    async def measure(self) -> Sequence[LinkMeasurement]:
         links, rate = list(self.effects), self._lowest_rate()
         size_bytes, share = probe_bytes(rate), max(len(group) for group in self._groups)
-        count = max(LEAST, probes(rate)) // share + 1
-        return await fly(self.scene, links, self.naturals_ns, count, size_bytes)
+        count = max(MIN_PROBES, probe_count(rate)) // share + 1
+        return await measure_links(self.scene, links, self.baselines_ns, count, size_bytes)
 
-    def odd(self, measured: Sequence[Measured], healed: bool) -> Sequence[Measured]:
+    def odd(self, measured: Sequence[LinkMeasurement], healed: bool) -> Sequence[LinkMeasurement]:
         return [
             each
             for group in self._grouped(measured)
@@ -123,44 +132,48 @@ class Bandwidth(PacedFault):
             for each in group
         ]
 
-    def hidden(self, measured: Sequence[Measured], healed: bool) -> Sequence[Measured]:
+    def hidden(
+        self, measured: Sequence[LinkMeasurement], healed: bool
+    ) -> Sequence[LinkMeasurement]:
         groups = self._grouped(measured)
         return [each for group in groups if self._is_hidden(group, healed) for each in group]
 
-    def _is_hidden(self, group: Sequence[Measured], healed: bool) -> bool:
-        """One open link shows the rate that it shares with others."""
-        outdone = not healed and _wanted(group) < self._rate
-        return outdone or all(each.hidden for each in group)
+    def _is_hidden(self, group: Sequence[LinkMeasurement], healed: bool) -> bool:
+        """Return whether the rate cannot be observed. One open link shows a shared rate."""
+        lower = not healed and _wanted(group) < self._rate
+        return lower or all(each.is_cut for each in group)
 
-    def figures(self, measured: Sequence[Measured]) -> tuple[Mapping[str, Any], str]:
-        rates = sorted(per_s(group) for group in self._grouped(measured))
-        words = f"{rates[-1]:,.0f} bytes/s at most on {counted(len(measured))}" if rates else ""
+    def figures(self, measured: Sequence[LinkMeasurement]) -> tuple[Mapping[str, Any], str]:
+        rates = sorted(throughput(group) for group in self._grouped(measured))
+        words = f"{rates[-1]:,.0f} bytes/s at most on {links_text(len(measured))}" if rates else ""
         return {"bytes_per_s": [round(rate) for rate in (*rates[:1], *rates[-1:])]}, words
 
     def _lowest_rate(self) -> float:
-        """In force on any of the links, be it another fault's, so that nothing is clogged by what
-        looks at it; at most our own, which is known to be bearable."""
+        """Return the lowest rate in force on any of the links, at most this fault's own.
+
+        A probe at this rate does not clog a link that another fault limits further.
+        """
         wanted = [self.scene.links.effect(link) for link in self.effects]
         rates = (rate for one in wanted for rate in (one.bytes_per_s, one.node_bytes_per_s) if rate)
         return min([self._rate, *rates])
 
-    def _grouped(self, measured: Sequence[Measured]) -> list[list[Measured]]:
+    def _grouped(self, measured: Sequence[LinkMeasurement]) -> list[list[LinkMeasurement]]:
         by_link = {each.link: each for each in measured}
         return [[by_link[link] for link in group] for group in self._groups]
 
-    def _narrow(self, group: Sequence[Measured]) -> bool:
-        """Something got through, and not more than the rules in force let through."""
-        return 0 < per_s(group) <= SURE * _wanted(group)
+    def _narrow(self, group: Sequence[LinkMeasurement]) -> bool:
+        """Return whether something got through, but not more than the rules in force allow."""
+        return 0 < throughput(group) <= TOLERANCE * _wanted(group)
 
-    def _wide(self, group: Sequence[Measured]) -> bool:
-        """More gets through than while it was narrow, unless another fault wants that."""
+    def _wide(self, group: Sequence[LinkMeasurement]) -> bool:
+        """Return whether more gets through than the fault allowed, or another fault limits it."""
         if _wanted(group) <= self._rate:
             return self._narrow(group)
-        return per_s(group) > SURE * self._rate
+        return throughput(group) > TOLERANCE * self._rate
 
 
-def _wanted(group: Sequence[Measured]) -> float:
-    """Bytes a second that links measured together may carry, by the rules in force."""
+def _wanted(group: Sequence[LinkMeasurement]) -> float:
+    """Return the bytes a second that these links together may carry, by the rules in force."""
     shared = [each.wanted.node_bytes_per_s for each in group if each.wanted.node_bytes_per_s]
     alone = [each.wanted.bytes_per_s or float("inf") for each in group]
     together = max(shared) if len(shared) == len(group) else float("inf")
@@ -168,10 +181,11 @@ def _wanted(group: Sequence[Measured]) -> float:
 
 
 def probe_bytes(rate: float) -> int:
-    """How large a datagram may be, so that enough of them make up the time of probing."""
-    return int(min(max(rate * PROBED_S / LEAST, 64), LARGEST_BYTES))
+    """Return the size of a datagram, such that MIN_PROBES take PROBE_S."""
+    return int(min(max(rate * PROBE_S / MIN_PROBES, 64), MAX_DATAGRAM_BYTES))
 
 
-def probes(rate: float) -> int:
-    """How many of them."""
-    return int(min(max(rate * PROBED_S / (probe_bytes(rate) + HEADERS_BYTES), LEAST), MOST))
+def probe_count(rate: float) -> int:
+    """Return the number of datagrams that take PROBE_S."""
+    count = rate * PROBE_S / (probe_bytes(rate) + HEADERS_BYTES)
+    return int(min(max(count, MIN_PROBES), MAX_PROBES))

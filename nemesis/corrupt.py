@@ -1,12 +1,12 @@
 """Damage the files of a stopped node and start it again: flipped bits, or a truncated end.
 
-`flip` turns `bits` over, by lot, in all files that match `files` (`commitlog/*`; by default all of
-the node's data); `truncate` cuts the last `bytes` off one of them. With `stripes`, the default,
-nodes that are hit together are hit in sectors of their own, so that no byte is damaged on two.
+`flip` inverts `bits` random bits in all files that match `files` (`commitlog/*`; by default all of
+the node's data); `truncate` removes the last `bytes` of one of them. With `stripes`, the default,
+nodes that are hit together are hit in different sectors, so that no byte is damaged on two nodes.
 
-The node is started again at once, and either serves on what it has or refuses to. Healing empties
-the disk of who does not run, since nobody could do anything else, and starts it anew; who runs
-keeps what it has. How many bytes changed is counted by reading them again.
+The node is started again at once, and either serves from its files or refuses to. If it does not
+run, healing empties its disk, as an operator would have to, and starts it again; a running node
+keeps its files. Changed bytes are counted by reading the files again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,16 +25,16 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from nemesis._process.offline_change import Destroying, damaged
+from nemesis._process.offline_change import DataDestruction, damaged
 from nemesis._process.victims import check
-from nemesis._runner.waiting import NS, each, reached
+from nemesis._runner.waiting import NS, gather_all, wait_until
 
 TARGETS = ("one slave", "one broker", "minority broker")
-SETTLE_S = 10.0  # in which a node answers, or refuses its files and ends
+SETTLE_S = 10.0  # within which a node answers, or refuses its files and exits
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """A target and a way by lot, a minority; `targets` restrict whom it may hit."""
+    """Draw a target, from `targets` if there are any, else a minority, and a kind of damage."""
     how = random.choice(("flip", "truncate"))
     return random.choice(targets or TARGETS), {"how": how}
 
@@ -45,17 +45,17 @@ def fault(planned: PlannedFault, scene: Scene) -> "Corrupt":
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # a record that was damaged may be read as a sound one
+    # a damaged record may be read as a valid one
     effects=Effects(
         may_break=ALL_DEMANDS, ends=Ends.BOUNCED, excuses_exit=True, destroys=Destroys.TARGETS
     ),
     needs=frozenset({"signal", "restart", "files"}),
     params={
         "how": Param("flip", "what is done to the files", among=("flip", "truncate")),
-        "files": Param("*", "which of the node's data, as a pattern of paths"),
-        "bits": Param(16.0, "flip: how many on each node", low=1.0, high=1e6),
-        "bytes": Param(1000.0, "truncate: how many on each node", unit="bytes", low=1.0, high=1e9),
-        "stripes": Param(True, "flip: no place is hit on two nodes"),
+        "files": Param("*", "files of the node's data, as a pattern of paths"),
+        "bits": Param(16.0, "flip: bits on each node", low=1.0, high=1e6),
+        "bytes": Param(1000.0, "truncate: size on each node", unit="bytes", low=1.0, high=1e9),
+        "stripes": Param(True, "flip: no position is hit on two nodes"),
     },
     shown=(("one slave", {"how": "flip"}), ("one slave", {"how": "truncate"})),
     drawn=drawn,
@@ -63,15 +63,15 @@ PLUGIN = FaultPlugin(
 )
 
 
-class Corrupt(Destroying):
-    """Nodes that run, or refuse to, on damaged files."""
+class Corrupt(DataDestruction):
+    """Nodes that run, or refuse to run, on damaged files."""
 
     def __init__(self, scene: Scene, victims: Sequence[Node], params: Mapping[str, Any]) -> None:
         super().__init__(scene, victims)
         self._params = params
         self._seed = scene.random.getrandbits(48)
         self._began_again: set[str] = set()
-        self._refused: dict[str, int] = {}  # node -> the code that it ended with
+        self._refused: dict[str, int] = {}  # node -> exit code
 
     async def _kill(self, node: str) -> None:
         await super()._kill(node)
@@ -94,28 +94,30 @@ class Corrupt(Destroying):
         return bool(self.changes[node]["changed"] > 0)
 
     def _lost_copies(self) -> list[str]:
-        """Not of whom no byte was changed, as when the pattern met no file."""
+        """Leave out nodes without a changed byte, for example if no file matched the pattern."""
         spared = {n for n in self.changes if not self._changed(n)} - self._refused.keys()
         return [node for node in super()._lost_copies() if node not in spared]
 
     async def observe(self) -> Observation:
-        """The bytes were seen changed; and whether the node goes on with them."""
-        await each(*map(self._settled, self._victims))
-        changed = sum(said["changed"] for said in self.changes.values())
+        """Observe the changed bytes, and whether the node runs with them."""
+        await gather_all(*map(self._wait_until_settled, self._victims))
+        changed = sum(change["changed"] for change in self.changes.values())
         good = [node for node in self._victims if node in self.changes and self._changed(node)]
         evidence = {"files": self.changes, "refused": self._refused}
         refused = ", ".join(sorted(self._refused))
         does = f"{refused} refused to start" if refused else "all started with them"
         measured = f"{changed} bytes changed; {does}"
         if len(good) == len(self._victims):
-            return self._telling(Observation("installed", evidence, measured))
-        return self._telling(Observation("partial" if good else "failed", evidence, measured))
+            return self._with_lost_copies(Observation("installed", evidence, measured))
+        return self._with_lost_copies(
+            Observation("partial" if good else "failed", evidence, measured)
+        )
 
-    async def _settled(self, node: str) -> None:
+    async def _wait_until_settled(self, node: str) -> None:
         until_ns = self._bed.now_ns() + SETTLE_S * NS
-        await reached(self._bed, lambda: self._serves_or_ended(node), until_ns, every_s=0.05)
+        await wait_until(self._bed, lambda: self._serves_or_exited(node), until_ns, every_s=0.05)
 
-    async def _serves_or_ended(self, node: str) -> bool:
+    async def _serves_or_exited(self, node: str) -> bool:
         state = await self._state(node)
         if node in self._began_again and state.state == "exited":
             self._refused[node] = state.code
@@ -124,10 +126,10 @@ class Corrupt(Destroying):
         )
 
     async def __aexit__(self, *exc: object) -> None:
-        await each(*map(self._repaired, tuple(self._killed)))
+        await gather_all(*map(self._repair, tuple(self._killed)))
 
-    async def _repaired(self, node: str) -> None:
-        """Who was started on its files and does not run gets an empty disk."""
+    async def _repair(self, node: str) -> None:
+        """Empty the disk of a node that was started on its files and does not run."""
         if node not in self._began_again:
             return await self._start(node)
         state = await self._state(node)
@@ -141,6 +143,6 @@ class Corrupt(Destroying):
         return None
 
     async def observe_healed(self) -> Observation:
-        """It runs, and has been given time to refuse."""
+        """Observe that the node runs; it had time to refuse its files before."""
         seen = await super().observe_healed()
         return Observation(seen.state, {**seen.evidence, "emptied": sorted(self._refused)})

@@ -1,8 +1,9 @@
 """Crash clients: the process is killed, and a new one replaces it.
 
-What it had sent may still arrive and take effect, so its open operations are of unknown outcome for
-ever, and its successor's processes go by new numbers. The cluster sees connections close on which
-nobody said goodbye. Only its journal is still written: what we do not know of, nobody could judge.
+Requests that it had sent may still arrive and take effect, so the outcome of its open operations
+stays unknown, and the processes of its successor get new numbers. The cluster sees connections
+close without a farewell. Only the journal is written to its end, because operations that are not
+recorded could not be checked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,15 +12,15 @@ from typing import Any
 
 from harness.contracts import CLIENT, Effects, FaultPlugin, Node, Observation, PlannedFault, Scene
 from harness.errors import BadRequest
-from nemesis._process.victims import Hold
-from nemesis._runner.waiting import NS, each, reached
+from nemesis._process.victims import ProcessHold
+from nemesis._runner.waiting import NS, gather_all, wait_until
 
 TARGET = "one client"
 BACK_WITHIN_S = 20.0
 
 
 def check(planned: PlannedFault) -> None:
-    """BadRequest when it is aimed at nobody, or not at clients."""
+    """Raise BadRequest if target is empty or means other nodes than clients."""
     if not _means_clients(planned.target):
         raise BadRequest(
             "crash hits clients; target 'client', 'one client' or one by its name", "target"
@@ -27,17 +28,17 @@ def check(planned: PlannedFault) -> None:
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """One client, unless `targets` name others."""
+    """Draw a target, from `targets` if there are any, else one client."""
     return random.choice(targets or (TARGET,)), {}
 
 
 def suits(target: str, _nodes: Sequence[Node]) -> bool:
-    """Whether all that it means are clients."""
+    """Return whether the target means only clients."""
     return _means_clients(target)
 
 
 def usual(targets: Sequence[str]) -> Sequence[str]:
-    """Those of a swarm's own targets that are for it."""
+    """Return those of a swarm's targets that mean clients."""
     return [target for target in targets if _means_clients(target)]
 
 
@@ -53,7 +54,7 @@ def fault(planned: PlannedFault, scene: Scene) -> "Crash":
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # it hits clients: what the system has acknowledged is as safe as before
+    # only clients are hit, so acknowledged data is not affected
     effects=Effects(may_break=frozenset()),
     needs=frozenset({"restart"}),
     shown=((TARGET, {}),),
@@ -66,25 +67,25 @@ PLUGIN = FaultPlugin(
 
 
 class Crash:
-    """Client processes gone, until it is left."""
+    """Killed client processes."""
 
     def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
         self.targets = scene.parts(victims)
         self._bed = scene.bed
         self._victims = [node.name for node in victims]
-        self._hold = Hold(scene.held, self._victims)
+        self._hold = ProcessHold(scene.held, self._victims)
         self._was: dict[str, int] = {}
 
     async def __aenter__(self) -> "Crash":
         self._hold.take()
-        await each(*map(self._crash, self._victims))
+        await gather_all(*map(self._crash, self._victims))
         return self
 
     async def _crash(self, node: str) -> None:
         self._was[node] = await self._bed.clients().crash(node)
 
     async def __aexit__(self, *exc: object) -> None:
-        await each(*map(self._bed.clients().begin_again, self._victims))
+        await gather_all(*map(self._bed.clients().begin_again, self._victims))
 
     async def observe(self) -> Observation:
         seen = {node: await self._bed.clients().running(node) for node in self._victims}
@@ -101,17 +102,17 @@ class Crash:
             return all(self._back(node, pid) for node, pid in seen.items())
 
         try:
-            await reached(self._bed, all_back, self._bed.now_ns() + BACK_WITHIN_S * NS)
+            await wait_until(self._bed, all_back, self._bed.now_ns() + BACK_WITHIN_S * NS)
             good = sum(self._back(node, pid) for node, pid in seen.items())
             return self._observation(good, seen, "")
         finally:
-            self._hold.let_go()
+            self._hold.release()
 
     def _back(self, node: str, pid: int) -> bool:
         return pid not in (0, self._was.get(node))
 
     def _observation(self, good: int, seen: Mapping[str, int], words: str) -> Observation:
-        told = {node: {"was": self._was.get(node, 0), "pid": pid} for node, pid in seen.items()}
+        pids = {node: {"was": self._was.get(node, 0), "pid": pid} for node, pid in seen.items()}
         if good == len(seen):
-            return Observation("installed", {"clients": told}, words)
-        return Observation("partial" if good else "failed", {"clients": told}, words)
+            return Observation("installed", {"clients": pids}, words)
+        return Observation("partial" if good else "failed", {"clients": pids}, words)

@@ -1,12 +1,12 @@
 """Delay packets: by a fixed time, with jitter, or reordered.
 
-By default all that `target` receives from every other node of the cluster arrives `delay_s` later,
-and at most `jitter_s` more, each packet by lot; their order stays. With `reorder`, that share of
-the packets is not late, and so overtakes those that are. `direction = "both"` delays as much what
-it sends. Clients are spared unless `clients = true`.
+By default all packets that `target` receives from every other node of the cluster arrive `delay_s`
+later, plus a random time of at most `jitter_s`; their order stays. With `reorder`, that share of
+the packets is not delayed and so overtakes the others. `direction = "both"` also delays the packets
+that it sends. Clients are spared unless `clients = true`.
 
-The receiver holds packets back, whatever its kernel: no `tc netem` is needed, which many kernels
-lack, and a sender is never slowed down by its own small queues.
+The receiver holds packets back, on any kernel: this does not need `tc netem`, which many kernels
+lack, and small queues do not slow down the sender.
 """
 
 import math
@@ -26,31 +26,32 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from harness.errors import BadRequest
-from nemesis._network.latency_probe import COUNT, Measured, fly
-from nemesis._network.link_fault import DIRECTIONS, chosen, counted, hopeless
+from harness.errors import BadRequest, BedFailed
+from nemesis._network.latency_probe import COUNT, LinkMeasurement, measure_links
+from nemesis._network.link_fault import DIRECTIONS, hopeless, links_text, select_links
+from nemesis._network.link_rules import LinkRules
 from nemesis._network.shaping import PacedFault
-from nemesis._runner.capabilities import unable_to_pace
+from nemesis._runner.capabilities import why_unable_to_pace
 
 TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
-SURE = 0.75  # of a delay: the way itself may have got that much quicker meanwhile
-UNEVEN = 0.05  # of a jitter: how far packets must be apart, at least
-MORE = 3  # times as many are sent where some overtake, or where their delays differ
+MIN_SHARE = 0.75  # of a delay must be measured: the path may have become faster meanwhile
+MIN_SPREAD = 0.05  # of a jitter: minimum difference between two delays
+MORE = 3  # times as many probes where packets overtake each other, or delays differ
 
 
 def check(planned: PlannedFault) -> None:
-    """BadRequest when nobody is named."""
+    """Raise BadRequest if target is empty."""
     if not planned.target:
         raise BadRequest("delay needs a target, such as 'master' or 'one slave'", "target")
 
 
 def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
-    """Nothing is late of what comes after the fault, so something has to be on its way."""
+    """Return the longest delay: only packets that arrive before the end are delayed."""
     return float(planned.params["delay_s"] + planned.params["jitter_s"])
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """A target and parameters by lot; `targets` restrict whom it may hit."""
+    """Draw a target, from `targets` if there are any, and parameters."""
     delay_s = random.choice((0.01, 0.05, 0.2))
     return random.choice(targets or TARGETS), {
         "delay_s": delay_s,
@@ -61,12 +62,12 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 
 
 async def lacking(bed: Bed) -> str:
-    """Why the nodes can not do it, if they can not."""
-    return await unable_to_pace(bed)
+    """Return why the nodes cannot delay packets, or ''."""
+    return await why_unable_to_pace(bed)
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Delay":
-    victims, links = chosen(planned, scene)
+    victims, links = select_links(planned, scene)
     names = ("delay_s", "jitter_s", "reorder")
     effect = Effect(**{name: planned.params[name] for name in names})
     return Delay(scene, victims, dict.fromkeys(links, effect))
@@ -74,16 +75,16 @@ def fault(planned: PlannedFault, scene: Scene) -> "Delay":
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # what comes late is missed: another node may be elected without what this one acknowledged
+    # a delayed node may be replaced by one that lacks what it acknowledged
     effects=Effects(may_break=ANY_BUT_INTEGRITY),
     needs=frozenset({"links", "delay"}),
     params={
         "delay_s": Param(0.1, "how much later packets arrive", unit="s", low=0.002, high=10.0),
-        "jitter_s": Param(0.0, "at most so much more, by lot", unit="s", high=10.0),
-        "reorder": Param(0.0, "share of packets that are not late", unit="of 1", high=0.9),
-        "from": Param("", "whose packets are late", unit="selector"),
-        "direction": Param("in", "what is late, seen from the target", among=DIRECTIONS),
-        "clients": Param(False, "what clients send and receive is late too"),
+        "jitter_s": Param(0.0, "random additional delay, at most", unit="s", high=10.0),
+        "reorder": Param(0.0, "share of packets that are not delayed", unit="of 1", high=0.9),
+        "from": Param("", "senders whose packets are delayed", unit="selector"),
+        "direction": Param("in", "delayed packets, seen from the target", among=DIRECTIONS),
+        "clients": Param(False, "packets from and to clients are delayed too"),
     },
     shown=(
         ("one server", {"delay_s": 0.1, "direction": "both"}),
@@ -98,14 +99,14 @@ PLUGIN = FaultPlugin(
 
 
 class Delay(PacedFault):
-    """Links that are late."""
+    """Delayed links."""
 
-    async def measure(self) -> Sequence[Measured]:
+    async def measure(self) -> Sequence[LinkMeasurement]:
         laid = [self.scene.links.effect(link) for link in self.effects]
         count = COUNT * MORE if any(one.reorder or one.jitter_s for one in laid) else COUNT
-        return await fly(self.scene, list(self.effects), self.naturals_ns, count)
+        return await measure_links(self.scene, list(self.effects), self.baselines_ns, count)
 
-    def odd(self, measured: Sequence[Measured], healed: bool) -> Sequence[Measured]:
+    def odd(self, measured: Sequence[LinkMeasurement], healed: bool) -> Sequence[LinkMeasurement]:
         hidden = self.hidden(measured, healed)
         return [
             each
@@ -114,32 +115,72 @@ class Delay(PacedFault):
             if not (in_time(each, self.effects[each.link]) if healed else is_late(each))
         ]
 
-    def figures(self, measured: Sequence[Measured]) -> tuple[Mapping[str, Any], str]:
-        late_ms = sorted(1e3 * late_s for each in measured for late_s in each.late_s)
+    def figures(self, measured: Sequence[LinkMeasurement]) -> tuple[Mapping[str, Any], str]:
+        late_ms = sorted(1e3 * added_s for each in measured for added_s in each.added_s)
         if not late_ms:
             return {"added_ms": []}, "nothing arrived"
         middle = median(late_ms)
         added_ms = [round(ms, 3) for ms in (late_ms[0], middle, late_ms[-1])]
         overtaken = sum(each.overtaken for each in measured)
-        words = f"{middle:.0f} ms added on {counted(len(measured))}"
+        words = f"{middle:.0f} ms added on {links_text(len(measured))}"
         words += f", {overtaken} of {len(late_ms)} packets overtaken" if overtaken else ""
         return {"added_ms": added_ms, "overtaken": overtaken}, words
 
 
-def is_late(seen: Measured) -> bool:
-    """Whether the link is as late as the rules in force say, and as unevenly."""
+def is_late(seen: LinkMeasurement) -> bool:
+    """Return whether the link is delayed as the rules in force say, and as unevenly."""
     wanted = seen.wanted
-    late_s = [late_s for late_s in seen.late_s if late_s >= SURE * wanted.delay_s]
-    if not late_s or max(late_s) - min(late_s) < UNEVEN * wanted.jitter_s:
+    late_s = [added_s for added_s in seen.added_s if added_s >= MIN_SHARE * wanted.delay_s]
+    if not late_s or max(late_s) - min(late_s) < MIN_SPREAD * wanted.jitter_s:
         return False
     return seen.overtaken > 0 if wanted.reorder else len(late_s) == len(seen.flights)
 
 
-def in_time(seen: Measured, was: Effect) -> bool:
-    """Whether the link is no longer as late as it was, unless another fault wants that, or makes
-    packets wait for their turn."""
-    wanted, late_s = seen.wanted, seen.late_s
+def in_time(seen: LinkMeasurement, was: Effect) -> bool:
+    """Return whether the link is no longer delayed as it was.
+
+    It may be if another fault delays it as much, or makes packets wait for a narrow link.
+    """
+    wanted, late_s = seen.wanted, seen.added_s
     if wanted.delay_s >= was.delay_s:
         return is_late(seen)
     quick_s = math.inf if wanted.narrow else (wanted.delay_s + was.delay_s) / 2
     return bool(late_s) and min(late_s) < quick_s
+
+
+# --------------------------------------------------------------------------- distances of zones
+
+ZONE_ATTEMPTS = 3  # a busy machine may lose a probe
+
+
+async def delay_zones(bed: Bed) -> Mapping[str, Any]:
+    """Delay the links between zones for the whole trial; return the evidence.
+
+    The delays are observed like those of a fault, before the system starts, but never healed: they
+    are part of all link rules, and faults add to them (`link_rules`). Raises BedFailed if the nodes
+    cannot delay packets, or the delays were not observed.
+    """
+    if why := await why_unable_to_pace(bed):
+        raise BedFailed(f"zones cannot be set apart: {why}; leave zone_latency out")
+    scene = Scene(
+        bed,
+        LinkRules(bed.nodes, bed.agents),
+        aim=lambda selector, spare=(): (),
+        part=lambda node: node.role,
+        held=set(),
+        random=Random(0),
+    )
+    effects = {
+        link: Effect(delay_s=distance.delay_s, jitter_s=distance.jitter_s)
+        for link, distance in bed.distances.items()
+    }
+    between = Delay(scene, (), effects)
+    await between.__aenter__()
+    observation = await between.observe()
+    for _ in range(ZONE_ATTEMPTS - 1):
+        if observation.state != "installed":
+            observation = await between.observe()
+    if observation.state != "installed":
+        odd = ", ".join(observation.evidence["odd"])
+        raise BedFailed(f"zones were not seen apart: {odd or 'nothing arrived'}; try it again")
+    return {"measured": observation.measured, **observation.evidence}

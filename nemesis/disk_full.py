@@ -1,8 +1,8 @@
 """Fill the disk under a node's data: writes fail with ENOSPC until it is healed.
 
-What was allocated before can still be written over, as on any file system, and what the node has it
-can read. Its event log and output lie elsewhere. A node that ends for it is started again by the
-healing.
+Allocated blocks can still be overwritten, as on any file system, and existing data can be read. The
+node's event log and output are on another disk. Healing starts a node again that exited because of
+the fault.
 """
 
 from harness.contracts import (
@@ -13,18 +13,18 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from nemesis._process.disk_fault import DiskTrouble
+from nemesis._process.disk_fault import DiskInjection
 from nemesis._process.victims import check, drawn
 
 
-def fault(planned: PlannedFault, scene: Scene) -> DiskTrouble:
+def fault(planned: PlannedFault, scene: Scene) -> DiskInjection:
     victims = scene.aim(planned.target)
-    return DiskTrouble(scene, planned.kind, victims, DiskFault("", full=True))
+    return DiskInjection(scene, planned.kind, victims, DiskFault("", full=True))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # a node that cannot write may end or be replaced by one that lacks what it has
+    # a node that cannot write may exit or be replaced by one that lacks its data
     effects=Effects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True),
     needs=frozenset({"disk", "restart"}),
     shown=(("one broker", {}),),

@@ -1,8 +1,8 @@
 """Hand the mastership over to another node, as an operator does before maintenance.
 
-The cluster is asked by the command that an operator has for it, and picks the successor itself. No
-process ends and no link is cut: where nothing else is wrong, no send has to fail. Nothing has to be
-healed, the new master stays. Only systems that offer such a command can do it.
+The fault uses the operator's command, and the cluster chooses the successor. No process exits and
+no link is cut, so without other faults no send has to fail. Nothing is healed: the new master
+stays. Only systems with such a command support it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,42 +12,43 @@ from typing import Any, cast
 from harness.contracts import Effects, FaultPlugin, Node, Observation, PlannedFault, Scene
 from harness.contracts.membership import HandsOver
 from nemesis._plan import targets as _targets
-from nemesis._process.victims import NeverInForce, check
-from nemesis._runner.waiting import NS, reached
+from nemesis._process.victims import NothingToHit, check
+from nemesis._runner.waiting import NS, wait_until
 
 TARGET = "master"
 LED_WITHIN_S = 5.0
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """The master, unless `targets` name others."""
+    """Draw a target, from `targets` if there are any, else the master."""
     return random.choice(targets or (TARGET,)), {}
 
 
 def suits(target: str, nodes: Sequence[Node]) -> bool:
-    """Whether it can mean a master."""
-    return not _targets.possible(target, nodes).isdisjoint(_targets.possible(TARGET, nodes))
+    """Return whether the target may mean a master."""
+    masters = _targets.possible_names(TARGET, nodes)
+    return not masters.isdisjoint(_targets.possible_names(target, nodes))
 
 
 def usual(targets: Sequence[str]) -> Sequence[str]:
-    """Those of a swarm's own targets that are for it: the master itself."""
+    """Return those of a swarm's targets that mean the master."""
     return [target for target in targets if target == TARGET]
 
 
 def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
-    """Why none of the nodes it means can be a master, where the words alone say it."""
+    """Return why the target can never be a master, as far as the words tell, or ''."""
     if suits(planned.target, nodes):
         return ""
     return f"cannot hit {planned.target!r}: no node that it means can be a master; target 'master'"
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "Handover":
-    return Handover(scene, scene.aim(planned.target))
+def fault(planned: PlannedFault, scene: Scene) -> "HandoverFault":
+    return HandoverFault(scene, scene.aim(planned.target))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    effects=Effects(may_break=frozenset()),  # an ordinary command, after which everything holds
+    effects=Effects(may_break=frozenset()),  # an ordinary command, which breaks no demand
     needs=frozenset({"handover"}),
     shown=((TARGET, {}),),
     drawn=drawn,
@@ -58,8 +59,8 @@ PLUGIN = FaultPlugin(
 )
 
 
-class Handover:
-    """Masterships given to other nodes."""
+class HandoverFault:
+    """Masterships handed over to other nodes."""
 
     def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
         self.targets = scene.parts(victims)
@@ -70,7 +71,7 @@ class Handover:
         self._handed: dict[str, int] = {}  # broker set -> the epoch that was handed over
         self._was: dict[str, str] = {}  # broker set -> its master before
 
-    async def __aenter__(self) -> "Handover":
+    async def __aenter__(self) -> "HandoverFault":
         before = await self._system.standing(self._bed)
         names = {node.name for node in self._victims}
         mine = {group: name for group, name in before.masters.items() if name in names}
@@ -82,14 +83,14 @@ class Handover:
                 self._was[group], self._handed[group] = master, before.epochs.get(group, 0)
         self.targets = self._scene.parts([n for n in self._victims if n.name in self._was.values()])
         if not self._handed:
-            raise NeverInForce("; ".join(refusals) or "no node that it means is a master now")
+            raise NothingToHit("; ".join(refusals) or "no node that it means is a master now")
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         """The new master stays."""
 
     async def observe(self) -> Observation:
-        """Whether another node leads each of the sets, in a higher epoch."""
+        """Observe that another node leads each of the sets, in a higher epoch."""
         masters: dict[str, str] = {}
 
         async def all_led() -> bool:
@@ -101,7 +102,7 @@ class Handover:
             )
             return self._others(masters) == len(self._handed)
 
-        await reached(self._bed, all_led, self._bed.now_ns() + LED_WITHIN_S * NS)
+        await wait_until(self._bed, all_led, self._bed.now_ns() + LED_WITHIN_S * NS)
         good = self._others(masters)
         pairs = {group: [was, masters.get(group)] for group, was in self._was.items()}
         if good == len(self._handed):

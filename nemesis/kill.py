@@ -1,9 +1,9 @@
 """Kill processes with SIGKILL, and start them again.
 
-What the process had not handed to the kernel is gone; what it wrote stays, synced or not, for only
-a power cut takes that. Healing starts the node anew on the same data. One that somebody else has
-started by then (hosts may have a supervisor) was not down for as long as it was meant to be: the
-fault is `partial`.
+What the process had not passed to the kernel is gone; what it wrote stays, synced or not, because
+only a power cut removes that. Healing starts the node again on the same data. If another program,
+such as a supervisor, has started it by then, it was not down for as long as intended, and the fault
+is `partial`.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,13 +22,13 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import BedFailed
-from nemesis._process.victims import Hold, among, check, drawn
-from nemesis._runner.waiting import NS, each, reached
+from nemesis._process.victims import ProcessHold, check, drawn, hit_targets
+from nemesis._runner.waiting import NS, gather_all, wait_until
 
 GONE_WITHIN_S = 2.0
 BACK_WITHIN_S = 10.0
 
-Check = Callable[[str], Awaitable[bool]]  # of a node
+Check = Callable[[str], Awaitable[bool]]  # from a node's name
 
 
 def fault(planned: PlannedFault, scene: Scene) -> "Kill":
@@ -37,7 +37,7 @@ def fault(planned: PlannedFault, scene: Scene) -> "Kill":
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # another node may be elected that lacks what this one acknowledged
+    # a node may be elected that lacks what this one acknowledged
     effects=Effects(may_break=ANY_BUT_INTEGRITY, ends=Ends.KILLED, silences=True),
     needs=frozenset({"signal", "restart"}),
     drawn=drawn,
@@ -46,7 +46,7 @@ PLUGIN = FaultPlugin(
 
 
 class Kill:
-    """Processes gone, until it is left."""
+    """Killed processes."""
 
     gone_within_s = GONE_WITHIN_S
 
@@ -54,19 +54,19 @@ class Kill:
         self.targets = scene.parts(victims)
         self._bed = scene.bed
         self._victims = [node.name for node in victims]
-        self._hold = Hold(scene.held, self._victims)
+        self._hold = ProcessHold(scene.held, self._victims)
         self._ran: list[str] = []
         self._killed: dict[str, int] = {}  # node -> the process id it had
-        self._asked: set[str] = set()  # who was told to end
-        self._begun: set[str] = set()  # who was started again by us
+        self._signalled: set[str] = set()  # nodes whose process was sent a signal
+        self._restarted: set[str] = set()  # nodes that this fault started again
         self.broke_off = ""
 
     async def __aenter__(self) -> "Kill":
         self._hold.take()
         try:
-            await each(*map(self._kill, self._victims))
+            await gather_all(*map(self._kill, self._victims))
         finally:
-            self.targets = among(self.targets, self._killed)
+            self.targets = hit_targets(self.targets, self._killed)
         self._hold.keep(self._ran)
         return self
 
@@ -77,29 +77,29 @@ class Kill:
             self._ran.append(node)
             self._killed[node] = state.pid
             await self._end(node)
-            self._asked.add(node)
+            self._signalled.add(node)
 
     async def _end(self, node: str) -> None:
         await self._bed.agents[node].signal(self._bed.system.process(node), SIGKILL)
 
     async def __aexit__(self, *exc: object) -> None:
-        await each(*map(self._start, tuple(self._killed)))
+        await gather_all(*map(self._start, tuple(self._killed)))
 
     async def _start(self, node: str) -> None:
-        """One that was told to end and does not is made to."""
+        """Start a node again. A process that ignored the signal is killed first."""
         await self._wait(self._gone, node, self.gone_within_s)
-        if node in self._asked and not await self._gone(node):
+        if node in self._signalled and not await self._gone(node):
             await self._bed.agents[node].signal(self._bed.system.process(node), SIGKILL)
             await self._wait(self._gone, node, self.gone_within_s)
         state = await self._state(node)
         if state.state in ("exited", "absent"):
-            self._begun.add(node)
+            self._restarted.add(node)
             await self._begin_again(node)
-        elif state.pid == self._killed[node] and node in self._asked:
+        elif state.pid == self._killed[node] and node in self._signalled:
             raise BedFailed(f"{node} was asked to end and did not")
         elif state.pid == self._killed[node]:
-            del self._killed[node]  # the signal was never sent: entering was interrupted
-        elif node not in self._begun:
+            del self._killed[node]  # no signal was sent, because applying was interrupted
+        elif node not in self._restarted:
             self.broke_off = f"something else had started {node} by then"
 
     async def _begin_again(self, node: str) -> None:
@@ -112,11 +112,11 @@ class Kill:
         try:
             return await self._observed(self._back, BACK_WITHIN_S, self._ran)
         finally:
-            self._hold.let_go()
+            self._hold.release()
 
     async def _observed(self, holds: Check, within_s: float, whom: Sequence[str]) -> Observation:
-        """Installed when it comes to hold for all of them, failed when for none."""
-        await each(*(self._wait(holds, node, within_s) for node in self._ran))
+        """Return installed if the check comes to hold for all nodes, failed if for none."""
+        await gather_all(*(self._wait(holds, node, within_s) for node in self._ran))
         nodes: dict[str, dict[str, Any]] = {}
         good = 0
         for node in whom:
@@ -130,13 +130,13 @@ class Kill:
         return Observation("partial" if good else "failed", {"processes": nodes})
 
     async def _gone(self, node: str) -> bool:
-        """Gone by our hand: one that had ended before is somebody else's doing."""
+        """Return whether this fault ended the process; False if it had exited before."""
         state = await self._state(node)
         ended = state.state in ("exited", "absent") or state.pid != self._killed.get(node)
         return ended and node in self._killed
 
     async def _back(self, node: str) -> bool:
-        """Running anew, or still when we never came to kill it."""
+        """Return whether the node runs again, or still if it was not killed."""
         state = await self._state(node)
         return state.state == "running" and state.pid != self._killed.get(node)
 
@@ -145,4 +145,4 @@ class Kill:
 
     async def _wait(self, holds: Check, node: str, within_s: float) -> None:
         deadline_ns = self._bed.now_ns() + within_s * NS
-        await reached(self._bed, lambda: holds(node), deadline_ns)
+        await wait_until(self._bed, lambda: holds(node), deadline_ns)

@@ -1,9 +1,9 @@
 """Drop a share of the packets that nodes receive.
 
-By default 80 % of what `target` receives from every other node of the cluster, as in the published
-RocketMQ trials; answers on the way back are not touched, so a request and its answer together get
-through once in five. `direction = "both"` loses as much of what it sends: once in twenty-five.
-Clients are spared unless `clients = true`.
+By default it drops 80 % of the packets that `target` receives from every other node of the cluster,
+as in the published RocketMQ trials; answers on the way back are not affected, so one in five
+requests is answered. `direction = "both"` also drops that share of what it sends: one in
+twenty-five. Clients are spared unless `clients = true`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,39 +20,39 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import BadRequest
-from nemesis._network.link_fault import DIRECTIONS, LinkFault, chosen, hopeless
+from nemesis._network.link_fault import DIRECTIONS, LinkFault, hopeless, select_links
 
 TARGETS = ("master", "one slave", "minority", "minority broker", "all broker", "controller-leader")
 
 
 def check(planned: PlannedFault) -> None:
-    """BadRequest when nobody is named."""
+    """Raise BadRequest if target is empty."""
     if not planned.target:
         raise BadRequest("loss needs a target, such as 'master' or 'minority broker'", "target")
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """A target and parameters by lot; `targets` restrict whom it may hit."""
+    """Draw a target, from `targets` if there are any, and parameters."""
     probability = random.choice((0.2, 0.5, 0.8))
     direction = random.choice(("in", "both"))
     return random.choice(targets or TARGETS), {"probability": probability, "direction": direction}
 
 
 def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
-    victims, links = chosen(planned, scene)
+    victims, links = select_links(planned, scene)
     return LinkFault(scene, victims, dict.fromkeys(links, Effect(planned.params["probability"])))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # what gets lost is missed: another node may be elected without what this one acknowledged
+    # a node that is not heard may be replaced by one that lacks what it acknowledged
     effects=Effects(may_break=ANY_BUT_INTEGRITY),
     needs=frozenset({"links", "loss"}),
     params={
         "probability": Param(0.8, "share of packets lost", unit="of 1", low=0.01, high=0.99),
-        "from": Param("", "whose packets are lost", unit="selector"),
-        "direction": Param("in", "what is lost, seen from the target", among=DIRECTIONS),
-        "clients": Param(False, "what clients send and receive is lost too"),
+        "from": Param("", "senders whose packets are lost", unit="selector"),
+        "direction": Param("in", "lost packets, seen from the target", among=DIRECTIONS),
+        "clients": Param(False, "packets from and to clients are lost too"),
     },
     drawn=drawn,
     check=check,

@@ -1,15 +1,15 @@
-"""Change who is a member: the operator takes nodes out of their group, and adds others.
+"""Change the membership: remove nodes from their group, and add them again as new members.
 
-The cluster is told that a victim is no member any more, by the command that an operator has for it,
-its process ends, and its data is gone, as when a machine is given back. Healing starts it anew,
-empty, and has it added. Only systems whose members may change offer this, and only nodes in such
-roles are hit: of Flotilla the controllers and the brokers.
+An operator's command removes a victim from its group, its process stops, and its data is deleted,
+as when a machine is decommissioned. Healing starts it again, empty, and adds it. Only systems with
+changeable membership support this, and only nodes in such roles are hit: Flotilla's controllers and
+brokers.
 
-Who decides (a controller) is dismissed while it runs, and ends then. Who keeps copies (a broker)
-ends first, is forgotten then, and comes back as a new member; with `disk = "kept"` on the disk that
-it had, as a machine that was taken out for a while. A broker is not dismissed while nobody else is
-in its SyncStateSet: no operator gives the only copy away. (A broker that loses its disk and that
-nobody forgets is `wipe`.)
+A controller is removed while it runs, and stops then. A broker stops first, is removed then, and
+comes back as a new member; with `disk = "kept"` on its old disk, like a machine that was taken out
+of service for a while. A broker is not removed while it is the only member of its SyncStateSet,
+because no operator removes the only copy. (A broker that loses its disk but stays a member is
+`wipe`.)
 """
 
 import asyncio
@@ -34,41 +34,41 @@ from harness.contracts import (
 )
 from harness.contracts.membership import Membered
 from nemesis._plan import targets as _targets
-from nemesis._process.offline_change import Destroying
+from nemesis._process.offline_change import DataDestruction
 from nemesis._process.victims import check
-from nemesis._runner.waiting import NS, each, reached
+from nemesis._runner.waiting import NS, gather_all, wait_until
 from nemesis.restart import CLEAN_WITHIN_S
 
 TARGETS = ("controller-leader", "one controller", "controller but controller-leader")
 ENROLLED_WITHIN_S = 15.0
-LOOK_EVERY_S = 0.05
+POLL_S = 0.05
 
 DISKS = (EMPTY, KEPT) = ("empty", "kept")
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """A controller by lot; `targets` restrict whom it may hit."""
+    """Draw a target, from `targets` if there are any, else a controller."""
     return random.choice(targets or TARGETS), {}
 
 
 def suits(target: str, nodes: Sequence[Node]) -> bool:
-    """Whether it means some node that is a member of something."""
+    """Return whether the target may mean a member of a group."""
     return not hopeless(PlannedFault("membership", 0.0, 0.0, target), nodes)
 
 
 def usual(targets: Sequence[str]) -> Sequence[str]:
-    """Those of a swarm's own targets that are for it: brokers leave when somebody asks for it."""
+    """Return those of a swarm's targets that mean controllers; brokers only leave on request."""
     return [target for target in targets if "controller" in target]
 
 
 def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
-    """Why some of whom it means can not leave anything, where the words alone say it."""
+    """Return why the target is never a member of a group, as far as the words tell, or ''."""
     roles = {node.name: node.role for node in nodes}
     for term in planned.target.split(","):
-        meant = {roles[name] for name in _targets.possible(term, nodes)}
+        meant = {roles[name] for name in _targets.possible_names(term, nodes)}
         if meant and meant <= {_targets.NAMESERVER, CLIENT}:
             return (
-                f"cannot hit {term.strip()!r}: a {' or a '.join(sorted(meant))} is no"
+                f"cannot hit {term.strip()!r}: a {' or a '.join(sorted(meant))} is not a"
                 " member of a group or a set; target controllers or brokers"
             )
     return ""
@@ -83,12 +83,12 @@ def fault(planned: PlannedFault, scene: Scene) -> "Membership":
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # a new member does not have what the one before had acknowledged
+    # a new member lacks what the old one acknowledged
     effects=Effects(
         may_break=ANY_BUT_INTEGRITY, ends=Ends.ASKED, silences=True, destroys=Destroys.OBSERVED
     ),
     needs=frozenset({"signal", "restart", "files", "members"}),
-    params={"disk": Param(EMPTY, "brokers: what they come back with", among=DISKS)},
+    params={"disk": Param(EMPTY, "brokers: the disk with which they come back", among=DISKS)},
     shown=(("controller-leader", {}), ("one slave", {}), ("one slave", {"disk": KEPT})),
     drawn=drawn,
     check=check,
@@ -98,8 +98,8 @@ PLUGIN = FaultPlugin(
 )
 
 
-class Membership(Destroying):
-    """Nodes dismissed and gone, until it is left."""
+class Membership(DataDestruction):
+    """Removed and stopped members."""
 
     gone_within_s = CLEAN_WITHIN_S
 
@@ -110,7 +110,7 @@ class Membership(Destroying):
         self._stopped_first = {node.name for node in victims if node.role in first}
         self._keeping = self._stopped_first if kept else set()
         self._dismissed: set[str] = set()
-        self._turn = asyncio.Lock()  # each sees the SyncStateSet that the one before has left
+        self._turn = asyncio.Lock()  # each sees the SyncStateSet after the previous removal
 
     async def _end(self, node: str) -> None:
         if node not in self._stopped_first:
@@ -137,14 +137,16 @@ class Membership(Destroying):
 
     async def __aexit__(self, *exc: object) -> None:
         await super().__aexit__(*exc)
-        for node in sorted(self._dismissed):  # one change after the other, as they must be
+        for node in sorted(self._dismissed):  # one change after the other, as Raft requires
             await self._system.enrol(self._bed, node)
 
     async def observe(self) -> Observation:
         left = [n for n in self._victims if not await self._system.enrolled(self._bed, n)]
-        told = await self._told(f"{len(left)} of {len(self._victims)} are no longer members")
-        state = told.state if len(left) == len(self._victims) else "partial" if left else "failed"
-        return replace(told, state=state)
+        seen = await self._observe_changes(
+            f"{len(left)} of {len(self._victims)} are no longer members"
+        )
+        state = seen.state if len(left) == len(self._victims) else "partial" if left else "failed"
+        return replace(seen, state=state)
 
     def _lost_copies(self) -> list[str]:
         return sorted(self._stopped_first & self._touched)
@@ -152,7 +154,7 @@ class Membership(Destroying):
     async def observe_healed(self) -> Observation:
         deadline_ns = self._bed.now_ns() + ENROLLED_WITHIN_S * NS
         try:
-            await each(*(self._seen_enrolled(node, deadline_ns) for node in self._ran))
+            await gather_all(*(self._wait_enrolled(node, deadline_ns) for node in self._ran))
             back = [n for n in self._ran if await self._system.enrolled(self._bed, n)]
         finally:
             seen = await super().observe_healed()
@@ -160,8 +162,8 @@ class Membership(Destroying):
             return seen
         return Observation("failed", {**seen.evidence, "members": back})
 
-    async def _seen_enrolled(self, node: str, deadline_ns: float) -> None:
+    async def _wait_enrolled(self, node: str, deadline_ns: float) -> None:
         async def enrolled() -> bool:
             return await self._system.enrolled(self._bed, node)
 
-        await reached(self._bed, enrolled, deadline_ns, LOOK_EVERY_S)
+        await wait_until(self._bed, enrolled, deadline_ns, POLL_S)

@@ -1,20 +1,20 @@
-"""Cut the links between nodes: packets vanish silently, one way or both.
+"""Cut the links between nodes: packets are dropped silently, in one direction or both.
 
-Shapes without a victim of their own take all of `target` (by default every server) and divide it
-by lot: `halves`, `majority` (the largest minority apart from a majority), `one` (one node from all
-others), `bridge` (two islands and one node that sees both), `ring` (majorities ring: every node
-sees a majority, no two the same). Shapes with a victim: `isolate` cuts `target` from `from`, both
-ways; `one-way` loses only what `target` sends (`direction = "out"`) or only what it is sent
-(`"in"`); `answers` loses what `target` sends to clients, or to `from`: their requests arrive, and
-no answer comes back; `between` cuts the links between `a` and `b`, and `link` only what `a` sends
-to `b`; `clients` cuts all clients from `target` (by default every broker). `links` cuts what `cut`
-lists, as a recorded partition does: for each node the nodes it loses.
+Shapes that divide take all of `target` (by default every server) and divide it at random: `halves`,
+`majority` (the largest minority cut from a majority), `one` (one node cut from all others),
+`bridge` (two sides and one node that reaches both), `ring` (majorities ring: every node reaches a
+majority, no two the same). Shapes with a victim: `isolate` cuts `target` from `from` in both
+directions; `one-way` drops only what `target` sends (`direction = "out"`) or only what it receives
+(`"in"`); `answers` drops what `target` sends to clients, or to `from`: their requests arrive, but
+no answer comes back; `between` cuts the links between `a` and `b`, and `link` only packets from `a`
+to `b`; `clients` cuts all clients from `target` (by default every broker). `links` cuts the links
+listed in `cut`, as a recorded partition does: for each node the nodes that it loses.
 
-With `off_s` a partition of any shape *flaps*: it lasts `on_s`, is away for `off_s`, and comes back,
-on the same links, until it is healed. The first time it lasts until it was seen.
+With `off_s` a partition of any shape *flaps*: it lasts `on_s`, is removed for `off_s`, and comes
+back on the same links, until it is healed. The first time it lasts until it was observed.
 
-`from` is by default every other node of the cluster. Clients live on nodes of their own and reach
-everybody, unless `clients = true`: then they take part in the shape, or lose the victim too.
+`from` is by default every other node of the cluster. Clients run on nodes of their own and reach
+every node, unless `clients = true`: then they take part in the shape, or lose the victim too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,8 +34,7 @@ from harness.contracts import (
 )
 from harness.errors import BadRequest, UnknownName
 from nemesis._network import shapes as _links
-from nemesis._network.flapping import Flapping
-from nemesis._network.link_fault import LinkFault, no_link, reached_from
+from nemesis._network.link_fault import FlappingFault, LinkFault, no_link_reason, reachable_names
 from nemesis._plan import targets as _targets
 
 DIVIDING: Mapping[str, Callable[[Sequence[str], Random], _links.Links]] = {
@@ -45,25 +44,25 @@ DIVIDING: Mapping[str, Callable[[Sequence[str], Random], _links.Links]] = {
     "bridge": _links.bridge,
     "ring": _links.ring,
 }
-Aimed = Callable[[str], Sequence[Node]]  # whom a selector means
+Resolve = Callable[[str], Sequence[Node]]  # from a selector to its nodes
 
-LEAST = {"bridge": 3, "majority": 3, "ring": 4}  # nodes that a shape needs
+MIN_NODES = {"bridge": 3, "majority": 3, "ring": 4}  # other shapes: 2
 SHAPES = (*DIVIDING, "isolate", "one-way", "answers", "between", "link", "clients", "links")
-DEFAULT_FROM = {"answers": CLIENT}  # of others: the cluster
-LACKS = {"between": ("a", "b"), "link": ("a", "b"), "links": ("cut",)}
+DEFAULT_FROM = {"answers": CLIENT}  # other shapes: the cluster
+REQUIRED = {"between": ("a", "b"), "link": ("a", "b"), "links": ("cut",)}
 
 
 def check(planned: PlannedFault) -> None:
-    """BadRequest when the shape lacks what it needs."""
+    """Raise BadRequest if the shape lacks a parameter or target."""
     shape = planned.params["shape"]
-    for name in LACKS.get(shape, ()):
+    for name in REQUIRED.get(shape, ()):
         if not planned.params[name]:
             raise BadRequest(
                 f"partition of shape {shape!r} needs the parameter {name!r}", f"params.{name}"
             )
-    if shape == "links" and not _well_listed(planned.params["cut"]):
+    if shape == "links" and not _is_valid_list(planned.params["cut"]):
         raise BadRequest(
-            "partition of shape 'links' cuts what `cut` lists, as in {broker-1 = [\"broker-2\"]};"
+            "partition of shape 'links' needs a list in `cut`, as in {broker-1 = [\"broker-2\"]};"
             " a node has no link to itself",
             "params.cut",
         )
@@ -72,7 +71,7 @@ def check(planned: PlannedFault) -> None:
 
 
 def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
-    """UnknownName when a link that it lists leads from or to nobody."""
+    """Raise UnknownName if `cut` lists a node that does not exist."""
     if planned.params["shape"] == "links":
         names = [node.name for node in nodes]
         for name in sorted({name for link in _listed(planned.params["cut"]) for name in link}):
@@ -81,7 +80,7 @@ def check_nodes(planned: PlannedFault, nodes: Sequence[Node]) -> None:
 
 
 def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
-    """Why it can cut nothing at any moment, where the words alone say it; else nothing."""
+    """Return why it can never cut a link, as far as the words tell, or ''."""
     shape, params = planned.params["shape"], planned.params
     if shape in DIVIDING:
         return _too_few(shape, planned, nodes)
@@ -89,50 +88,55 @@ def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
         return ""
     if shape in ("between", "link"):
         one, other = params["a"], params["b"]
-        lost = _targets.possible(other, nodes)
+        lost = _targets.possible_names(other, nodes)
     elif shape == "clients":
         one, other = planned.target or "broker", CLIENT
-        lost = _targets.possible(other, nodes)
+        lost = _targets.possible_names(other, nodes)
     else:
         one, other = planned.target, params["from"] or DEFAULT_FROM.get(shape, "cluster")
-        lost = reached_from(other, params["clients"], nodes)
-        lost -= _targets.sure(one, nodes)  # the victims keep each other
-        if _targets.same(one, other) and not params["clients"]:
+        lost = reachable_names(other, params["clients"], nodes)
+        lost -= _targets.certain_names(one, nodes)  # the victims keep their links to each other
+        if _targets.same_nodes(one, other) and not params["clients"]:
             lost = set()
-    return "" if _links.may_meet(_targets.possible(one, nodes), lost) else no_link(one, other)
+    if _links.have_link(_targets.possible_names(one, nodes), lost):
+        return ""
+    return no_link_reason(one, other)
 
 
 def _too_few(shape: str, planned: PlannedFault, nodes: Sequence[Node]) -> str:
     selector = planned.target or "server"
-    least, most = LEAST.get(shape, 2), _targets.most(selector, nodes)
+    needed, available = MIN_NODES.get(shape, 2), _targets.max_count(selector, nodes)
     if planned.params["clients"]:
-        most += sum(node.role == CLIENT for node in nodes)
-    if most >= least:
+        available += sum(node.role == CLIENT for node in nodes)
+    if available >= needed:
         return ""
     return (
-        f"hits nothing: shape {shape!r} divides at least {least} nodes, and {selector!r} means"
-        f" {most} at most; name more, or choose another shape"
+        f"hits nothing: shape {shape!r} divides at least {needed} nodes, and {selector!r} means"
+        f" {available} at most; name more, or choose another shape"
     )
 
 
 def surely_cut(planned: PlannedFault, nodes: Sequence[Node]) -> _links.Links:
-    """The links that it cuts, whatever the moment; none where lot or the moment decide."""
+    """Return the links that it always cuts; none if that depends on chance or the moment."""
     named = (planned.target, *(planned.params[name] for name in ("from", "a", "b")))
     if planned.params["shape"] in DIVIDING:
         return frozenset()
-    if not all(_targets.lasts(selector, nodes) for selector in named if selector):
+    if not all(_targets.is_fixed(selector, nodes) for selector in named if selector):
         return frozenset()
-    return _shaped(planned, nodes, lambda selector: _targets.always(selector, nodes), Random(0))[1]
+    _, links = _select(
+        planned, nodes, lambda selector: _targets.fixed_nodes(selector, nodes), Random(0)
+    )
+    return links
 
 
 def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
-    """A link that flaps is cut, away, and cut again."""
+    """Return the time of two cuts and the pause between them, if it flaps."""
     params = planned.params
     return 2 * params["on_s"] + params["off_s"] if params["off_s"] else 0.0
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """A target and parameters by lot; `targets` restrict whom it may hit."""
+    """Draw a target, from `targets` if there are any, and a shape."""
     if targets:
         return random.choice(targets), {"shape": random.choice(("isolate", "one-way"))}
     return random.choice(
@@ -156,33 +160,33 @@ def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any
 
 
 def fault(planned: PlannedFault, scene: Scene) -> LinkFault:
-    nodes, links = _shaped(planned, scene.bed.nodes, scene.aim, scene.random)
+    nodes, links = _select(planned, scene.bed.nodes, scene.aim, scene.random)
     effects = dict.fromkeys(sorted(links), CUT)
     on_s, off_s = planned.params["on_s"], planned.params["off_s"]
     if off_s:
-        return Flapping(scene, nodes, effects, on_s, off_s)
+        return FlappingFault(scene, nodes, effects, on_s, off_s)
     return LinkFault(scene, nodes, effects)
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # two nodes may serve at the same time, and what one of them acknowledged be given up
+    # two nodes may serve at the same time, and what one of them acknowledged may be dropped
     effects=Effects(may_break=ANY_BUT_INTEGRITY),
     needs=frozenset({"links"}),
     params={
         "shape": Param("isolate", "what is cut from what", among=SHAPES),
-        "from": Param("", "isolate, one-way, answers: whom the target loses", unit="selector"),
-        "a": Param("", "between: one side; link: who sends", unit="selector"),
-        "b": Param("", "between: the other side; link: who is sent", unit="selector"),
+        "from": Param(
+            "", "isolate, one-way, answers: the nodes that the target loses", unit="selector"
+        ),
+        "a": Param("", "between: one side; link: the sender", unit="selector"),
+        "b": Param("", "between: the other side; link: the receiver", unit="selector"),
         "direction": Param(
-            "out", "one-way: what is lost, seen from the target", among=("out", "in")
+            "out", "one-way: dropped packets, seen from the target", among=("out", "in")
         ),
         "clients": Param(False, "clients are cut off too"),
         "cut": Param({}, "links: the nodes that each node loses"),
         "on_s": Param(1.0, "flapping: how long it lasts each time", unit="s", low=0.01),
-        "off_s": Param(
-            0.0, "flapping: how long it is away each time; 0: it does not flap", unit="s"
-        ),
+        "off_s": Param(0.0, "flapping: pause between two times; 0: it does not flap", unit="s"),
     },
     shown=(
         ("one server", {"shape": "isolate"}),
@@ -200,17 +204,18 @@ PLUGIN = FaultPlugin(
 )
 
 
-def _shaped(
-    planned: PlannedFault, nodes: Sequence[Node], aim: Aimed, random: Random
+def _select(
+    planned: PlannedFault, nodes: Sequence[Node], aim: Resolve, random: Random
 ) -> tuple[Sequence[Node], _links.Links]:
-    """Whom of the nodes it hits, and the links it cuts."""
+    """Return the nodes that it hits, and the links that it cuts."""
     shape, clients = planned.params["shape"], [node for node in nodes if node.role == CLIENT]
     if shape in DIVIDING:
         divided = _with_clients(aim(planned.target or "server"), planned, clients)
-        enough = len(divided) >= LEAST.get(shape, 2)
-        return divided, DIVIDING[shape](_names(divided), random) if enough else frozenset()
+        if len(divided) < MIN_NODES.get(shape, 2):
+            return divided, frozenset()
+        return divided, DIVIDING[shape](_names(divided), random)
     if shape in ("between", "link"):
-        a, b = (aim(planned.params[name]) for name in "ab")
+        a, b = aim(planned.params["a"]), aim(planned.params["b"])
         cut = _links.between if shape == "between" else _links.one_way
         return (*a, *b), cut(_names(a), _names(b))
     if shape == "links":
@@ -226,7 +231,7 @@ def _shaped(
 def _from_victims(
     victims: Sequence[Node], others: Sequence[Node], planned: PlannedFault
 ) -> _links.Links:
-    """What the victims lose of the others. They keep each other."""
+    """Return the links between victims and others that are cut. The victims keep each other."""
     shape = planned.params["shape"]
     inner = _names(victims)
     outer = [name for name in _names(others) if name not in inner]
@@ -244,7 +249,7 @@ def _with_clients(
     return (*nodes, *(node for node in more if node not in nodes))
 
 
-def _well_listed(cut: Mapping[str, Any]) -> bool:
+def _is_valid_list(cut: Mapping[str, Any]) -> bool:
     return any(cut.values()) and all(
         isinstance(names, list | tuple)
         and all(isinstance(name, str) and name != sink for name in names)

@@ -1,10 +1,11 @@
 """Stop processes with SIGSTOP, and continue them with SIGCONT.
 
-A paused process keeps its connections, answers nothing, and wakes up believing that no time has
-passed: it is the classic maker of a deposed master who does not know it. The kernel still accepts
-connections for it. One that ends when it goes on is not paused any more.
+A paused process keeps its connections, answers nothing, and resumes as if no time had passed: the
+classic way to get a stale leader. The kernel still accepts connections for it. A process that exits
+on resume counts as healed.
 
-Clients can be paused as well (`client`, `one client`): one that holds a lock sleeps over its lease.
+Clients can be paused as well (`client`, `one client`), for example while they hold a lock and its
+lease expires.
 """
 
 from collections.abc import Sequence
@@ -19,12 +20,12 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from nemesis._process.victims import Hold, among, check, drawn, process_of
-from nemesis._runner.waiting import NS, each, reached
+from nemesis._process.victims import ProcessHold, check, drawn, hit_targets, process_of
+from nemesis._runner.waiting import NS, gather_all, wait_until
 
 WITHIN_S = 2.0
-GONE = "gone"  # in the place of threads
-# every thread on the machine: process id, then its stat line, whose fields the kernel documents
+GONE = "gone"  # instead of thread states, if the process has exited
+# the stat line of every thread on the machine, see proc(5)
 THREADS = ("sh", "-c", "cat /proc/[0-9]*/task/*/stat 2>/dev/null; true")
 
 
@@ -34,7 +35,7 @@ def fault(planned: PlannedFault, scene: Scene) -> "Pause":
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # a node that was replaced meanwhile may go on as before
+    # a node that was replaced meanwhile may continue as before
     effects=Effects(may_break=ANY_BUT_INTEGRITY, silences=True),
     needs=frozenset({"signal"}),
     hits_clients=True,
@@ -44,24 +45,24 @@ PLUGIN = FaultPlugin(
 
 
 def thread_states(text: str, group: int) -> str:
-    """The state letters of all threads in a process group, from their /proc stat lines."""
+    """Return the state letters of all threads in a process group, from their /proc stat lines."""
     fields = (line.rpartition(")")[2].split() for line in text.splitlines())
     return "".join(field[0] for field in fields if len(field) > 2 and field[2] == str(group))
 
 
 class Pause:
-    """Processes stopped, until it is left."""
+    """Stopped processes."""
 
     def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
         self.targets = scene.parts(victims)
         self._bed = scene.bed
         self._victims = [node.name for node in victims]
-        self._hold = Hold(scene.held, self._victims)
+        self._hold = ProcessHold(scene.held, self._victims)
         self._paused: Sequence[str] = ()
 
     async def __aenter__(self) -> "Pause":
-        self._paused = await self._hold.take_who_runs(self._bed)
-        self.targets = among(self.targets, self._paused)
+        self._paused = await self._hold.take_running(self._bed)
+        self.targets = hit_targets(self.targets, self._paused)
         await self._signal(SIGSTOP)
         return self
 
@@ -69,7 +70,7 @@ class Pause:
         await self._signal(SIGCONT)
 
     async def _signal(self, number: int) -> None:
-        await each(
+        await gather_all(
             *(
                 self._bed.agents[node].signal(process_of(self._bed, node), number)
                 for node in self._paused
@@ -83,26 +84,26 @@ class Pause:
         try:
             return await self._observed("", len(self._paused))
         finally:
-            self._hold.let_go()
+            self._hold.release()
 
     async def _observed(self, stopped: str, of: int) -> Observation:
-        """Every thread of every victim is stopped, or none is. `of`: how many there should be."""
+        """Observe that every thread of all `of` victims is stopped (`T`), or that none is ('')."""
         seen: dict[str, str] = {}
 
-        async def all_so() -> bool:
+        async def all_are() -> bool:
             for node in self._paused:
                 seen[node] = await self._threads(node)
-            return all(_so(states, stopped) for states in seen.values())
+            return all(_are(states, stopped) for states in seen.values())
 
-        await reached(self._bed, all_so, self._bed.now_ns() + WITHIN_S * NS, every_s=0.02)
-        good = sum(_so(states, stopped) for states in seen.values())
+        await wait_until(self._bed, all_are, self._bed.now_ns() + WITHIN_S * NS, every_s=0.02)
+        good = sum(_are(states, stopped) for states in seen.values())
         evidence = {"threads": seen}
         if good == of:
             return Observation("installed", evidence)
         return Observation("partial" if good else "failed", evidence)
 
     async def _threads(self, node: str) -> str:
-        """State letters of the victim's threads."""
+        """Return the state letters of the victim's threads."""
         agent = self._bed.agents[node]
         state = await agent.state(process_of(self._bed, node))
         if state.state in ("exited", "absent"):
@@ -110,8 +111,8 @@ class Pause:
         return thread_states((await agent.run(THREADS)).out, state.pid)
 
 
-def _so(states: str, stopped: str) -> bool:
-    """Whether threads are all stopped (`T`), or (nothing) all gone or none stopped."""
+def _are(states: str, stopped: str) -> bool:
+    """Return whether all threads are stopped (`T`), or none is, or all are gone ('')."""
     if stopped:
         return bool(states) and set(states) == {stopped}
     return bool(states) and "T" not in states

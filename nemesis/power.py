@@ -1,8 +1,8 @@
 """Cut the power of whole machines, and restore it with what their disks had synced.
 
-Nothing says goodbye: connections stay half open until somebody gives up on them, and of what was
-not synced the disk keeps nothing, all of it, or a part that may end in the middle of a record.
-Healing starts the node anew on what is left. Only simulated hosts can do this to a node.
+No connection is closed: they stay half open until the peers give up, and of unsynced data the disk
+keeps nothing, everything, or a part that may end in the middle of a record. Healing starts the node
+again on what is left. Only simulated hosts support this.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def fault(planned: PlannedFault, scene: Scene) -> "Power":
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # of a record that was not synced a part may be left, and be read as a sound one
+    # a part of an unsynced record may be left, and be read as a valid one
     effects=Effects(may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, forgets=True),
     needs=frozenset({"power", "restart"}),
     drawn=drawn,
@@ -40,11 +40,11 @@ PLUGIN = FaultPlugin(
 
 
 class Power(Kill):
-    """Machines dark, until it is left."""
+    """Machines without power."""
 
     def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
         super().__init__(scene, victims)
-        self._lost: dict[str, Forgotten] = {}  # by node, what its disk lost
+        self._lost: dict[str, Forgotten] = {}  # by node
 
     async def _end(self, node: str) -> None:
         self._lost[node] = await self._agent(node).power(False)

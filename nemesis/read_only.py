@@ -1,7 +1,7 @@
 """Make the disk under a node's data read-only: writes, new files and renames fail with EROFS.
 
-That is how a kernel goes on after an error of the medium: under the running node, whose files are
-open. A node that ends for it is started again by the healing.
+A kernel does this after an error of the medium, while the node runs and has files open. Healing
+starts a node again that exited because of the fault.
 """
 
 from harness.contracts import (
@@ -12,18 +12,18 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from nemesis._process.disk_fault import DiskTrouble
+from nemesis._process.disk_fault import DiskInjection
 from nemesis._process.victims import check, drawn
 
 
-def fault(planned: PlannedFault, scene: Scene) -> DiskTrouble:
+def fault(planned: PlannedFault, scene: Scene) -> DiskInjection:
     victims = scene.aim(planned.target)
-    return DiskTrouble(scene, planned.kind, victims, DiskFault("", read_only=True))
+    return DiskInjection(scene, planned.kind, victims, DiskFault("", read_only=True))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # a node that cannot write may end or be replaced by one that lacks what it has
+    # a node that cannot write may exit or be replaced by one that lacks its data
     effects=Effects(may_break=ANY_BUT_INTEGRITY, spoils=True, excuses_exit=True),
     needs=frozenset({"disk", "restart"}),
     shown=(("one broker", {}),),

@@ -1,9 +1,9 @@
 """Limit the CPU time of processes to a share.
 
-Many times a second each victim is stopped with SIGSTOP and let go on with SIGCONT, the share of the
-time that it has. It is what a machine does to a process when others take the CPU, or a hypervisor
-to a guest: everything works, and everything is late. No right is needed for it but to signal.
-Threads that wait are held up too, so it is worse than a quota.
+Many times a second each victim is stopped with SIGSTOP and continued with SIGCONT, such that it
+runs for its share of the time. This resembles a machine whose CPU is taken by other processes, or
+by a hypervisor: everything works, but late. It needs only the permission to send signals. Waiting
+threads are stopped too, so it is worse than a CPU quota.
 """
 
 import asyncio
@@ -24,38 +24,38 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import in_words
-from nemesis._process.victims import TARGETS, Hold, among, check
-from nemesis._runner.waiting import NS, each, reached
+from nemesis._process.victims import TARGETS, ProcessHold, check, hit_targets
+from nemesis._runner.waiting import NS, gather_all, wait_until
 
-LOOKS = 60  # at each victim, to tell its share
-ENOUGH_LOOKS = 20  # that see nobody stopped, after healing
+SAMPLES = 60  # of each victim, to measure its share
+HEALED_SAMPLES = 20  # without a stopped process, after healing
 WITHIN_S = 5.0
 
 
 def takes_s(planned: PlannedFault, _nodes: Sequence[Node]) -> float:
-    """Two turns."""
+    """Return the time of two periods."""
     return 2 * float(planned.params["period_s"])
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """A target and a share by lot; `targets` restrict whom it may hit."""
+    """Draw a target, from `targets` if there are any, and a share."""
     return random.choice(targets or TARGETS), {"share": random.choice((0.1, 0.2, 0.5))}
 
 
-def fault(planned: PlannedFault, scene: Scene) -> "Starved":
+def fault(planned: PlannedFault, scene: Scene) -> "CpuStarvation":
     victims = scene.aim(planned.target, spare=scene.held)
-    return Starved(scene, victims, planned.params["share"], planned.params["period_s"])
+    return CpuStarvation(scene, victims, planned.params["share"], planned.params["period_s"])
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # a node that is late is missed: another one may be elected that lacks what it acknowledged
+    # a slow node may be replaced by one that lacks what it acknowledged
     effects=Effects(may_break=ANY_BUT_INTEGRITY),
     needs=frozenset({"signal"}),
     params={
         "share": Param(0.2, "share of the time in which it runs", unit="of 1", low=0.01, high=0.9),
         "period_s": Param(
-            0.1, "how long a turn is: it runs, then stands", unit="s", low=0.02, high=10.0
+            0.1, "length of a period: it runs, then stands still", unit="s", low=0.02, high=10.0
         ),
     },
     drawn=drawn,
@@ -64,8 +64,8 @@ PLUGIN = FaultPlugin(
 )
 
 
-class Starved:
-    """Processes that seldom run, until it is left."""
+class CpuStarvation:
+    """Processes that run for a share of the time."""
 
     def __init__(
         self, scene: Scene, victims: Sequence[Node], share: float, period_s: float
@@ -73,22 +73,22 @@ class Starved:
         self.targets = scene.parts(victims)
         self._bed, self._random = scene.bed, scene.random
         self._victims = [node.name for node in victims]
-        self._hold = Hold(scene.held, self._victims)
+        self._hold = ProcessHold(scene.held, self._victims)
         self._share, self._period_s = share, period_s
         self._starved: Sequence[str] = ()
-        self._turns: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
         self.broke_off = ""
 
-    async def __aenter__(self) -> "Starved":
-        self._starved = await self._hold.take_who_runs(self._bed)
-        self.targets = among(self.targets, self._starved)
-        # in a context of their own: what they call later is not what entering took
-        self._turns = [
-            asyncio.create_task(self._take_turns(node), context=Context()) for node in self._starved
+    async def __aenter__(self) -> "CpuStarvation":
+        self._starved = await self._hold.take_running(self._bed)
+        self.targets = hit_targets(self.targets, self._starved)
+        # in a context of their own, so that their calls do not count as the time of applying
+        self._tasks = [
+            asyncio.create_task(self._alternate(node), context=Context()) for node in self._starved
         ]
         return self
 
-    async def _take_turns(self, node: str) -> None:
+    async def _alternate(self, node: str) -> None:
         while True:
             await self._signal(node, SIGSTOP)
             await self._bed.sleep(self._period_s * (1 - self._share))
@@ -96,19 +96,18 @@ class Starved:
             await self._bed.sleep(self._period_s * self._share)
 
     async def __aexit__(self, *exc: object) -> None:
-        for turns in self._turns:
-            turns.cancel()
-        for ended in await asyncio.gather(*self._turns, return_exceptions=True):
+        for task in self._tasks:
+            task.cancel()
+        for ended in await asyncio.gather(*self._tasks, return_exceptions=True):
             if isinstance(ended, Exception):
                 self.broke_off = in_words(ended)
-        await each(*(self._signal(node, SIGCONT) for node in self._starved))
+        await gather_all(*(self._signal(node, SIGCONT) for node in self._starved))
 
     async def _signal(self, node: str, number: int) -> None:
         await self._bed.agents[node].signal(self._bed.system.process(node), number)
 
     async def observe(self) -> Observation:
-        """A victim is starved when it was seen running, and stopped at least half as often as it
-        should be: how often is told."""
+        """Observe that every victim runs, and is stopped at least half as often as intended."""
         running = dict(
             zip(
                 self._starved,
@@ -116,8 +115,8 @@ class Starved:
                 strict=True,
             )
         )
-        most = (1 + self._share) / 2
-        good = sum(0 < share <= most for share in running.values())
+        max_share = (1 + self._share) / 2
+        good = sum(0 < share <= max_share for share in running.values())
         words = f"runs {max(running.values(), default=0):.0%} of the time"
         evidence = {"runs": running}
         if good == len(self._victims):
@@ -125,30 +124,30 @@ class Starved:
         return Observation("partial" if good else "failed", evidence, words)
 
     async def _share_of(self, node: str) -> float:
-        """In which a victim was seen running, of looks at odd moments."""
+        """Return the share of samples, taken at random moments, in which a victim runs."""
         seen = 0
-        for _ in range(LOOKS):
+        for _ in range(SAMPLES):
             await self._bed.sleep(self._period_s * self._random.uniform(0.05, 0.2))
             seen += await self._state(node) == "running"
-        return round(seen / LOOKS, 3)
+        return round(seen / SAMPLES, 3)
 
     async def observe_healed(self) -> Observation:
-        """Nobody is stopped, as often as one looks."""
+        """Observe that no victim is stopped in any sample."""
 
         async def all_run() -> bool:
-            for _ in range(ENOUGH_LOOKS):
+            for _ in range(HEALED_SAMPLES):
                 for node in self._starved:
                     if await self._state(node) == "stopped":
                         return False
-                await self._bed.sleep(self._period_s / ENOUGH_LOOKS)
+                await self._bed.sleep(self._period_s / HEALED_SAMPLES)
             return True
 
         try:
             deadline_ns = self._bed.now_ns() + WITHIN_S * NS
-            healed = await reached(self._bed, all_run, deadline_ns, every_s=0.02)
-            return Observation("installed" if healed else "failed", {"looks": ENOUGH_LOOKS})
+            healed = await wait_until(self._bed, all_run, deadline_ns, every_s=0.02)
+            return Observation("installed" if healed else "failed", {"looks": HEALED_SAMPLES})
         finally:
-            self._hold.let_go()
+            self._hold.release()
 
     async def _state(self, node: str) -> str:
         return (await self._bed.agents[node].state(self._bed.system.process(node))).state

@@ -1,8 +1,8 @@
 """Limit the file descriptors of processes: no more files and connections, or only a few.
 
-The limit of each running process is lowered to what it has open (prlimit): from then on `accept`,
-`open` and `socket` fail with EMFILE, and what it closes it may open again. One that ends of it is
-started again when the limit is taken away.
+The limit of each running process is lowered to the descriptors that it has open (prlimit): from
+then on `accept`, `open` and `socket` fail with EMFILE, except in place of closed ones. A process
+that exits because of it is started again when the limit is removed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,26 +10,26 @@ from random import Random
 from typing import Any
 
 from harness.contracts import ANY_BUT_INTEGRITY, Effects, FaultPlugin, Param, PlannedFault, Scene
-from nemesis._process.rlimits import Limited
+from nemesis._process.rlimits import ResourceLimit
 from nemesis._process.victims import TARGETS, check
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """A target and some room by lot; `targets` restrict whom it may hit."""
+    """Draw a target, from `targets` if there are any, and the room."""
     return random.choice(targets or TARGETS), {"room": random.choice((0.0, 1.0, 4.0))}
 
 
-def fault(planned: PlannedFault, scene: Scene) -> Limited:
+def fault(planned: PlannedFault, scene: Scene) -> ResourceLimit:
     victims = scene.aim(planned.target, spare=scene.held)
-    return Limited(scene, victims, "descriptors", int(planned.params["room"]))
+    return ResourceLimit(scene, victims, "descriptors", int(planned.params["room"]))
 
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # a node that accepts no connection is missed, and another one may be elected
+    # a node that accepts no connections may be replaced by another one
     effects=Effects(may_break=ANY_BUT_INTEGRITY, excuses_exit=True),
     needs=frozenset({"signal", "restart", "limits"}),
-    params={"room": Param(0.0, "how many more it may open", unit="files", high=1e6)},
+    params={"room": Param(0.0, "descriptors that it may still open", unit="files", high=1e6)},
     drawn=drawn,
     check=check,
 )

@@ -1,8 +1,8 @@
 """Kill a node and empty its disk, as if it were replaced by a new machine; healing starts it again.
 
-Everything below the folder of its data is gone; its configuration stays, so it comes back with its
-name and address and without a memory. Controllers are not aimed at unless they are named: one that
-forgets its vote breaks what Raft promises, whoever wrote it.
+Everything below the folder of its data is deleted; its configuration stays, so it comes back with
+its name and address but without its data. Controllers are hit only if they are named: a controller
+that forgets its vote breaks Raft's guarantees in any implementation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ from harness.contracts import (
     PlannedFault,
     Scene,
 )
-from nemesis._process.offline_change import Destroying
+from nemesis._process.offline_change import DataDestruction
 from nemesis._process.victims import check
 
 TARGETS = ("one slave", "one broker", "master", "minority broker")
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """A target by lot, a minority; `targets` restrict whom it may hit."""
+    """Draw a target, from `targets` if there are any, else a minority."""
     return random.choice(targets or TARGETS), {}
 
 
@@ -36,7 +36,7 @@ def fault(planned: PlannedFault, scene: Scene) -> "Wipe":
 
 PLUGIN = FaultPlugin(
     fault=fault,
-    # a node that has lost its data may vote a second time in one epoch
+    # a node without its data may vote a second time in one epoch
     effects=Effects(
         may_break=ALL_DEMANDS, ends=Ends.KILLED, silences=True, destroys=Destroys.TARGETS
     ),
@@ -47,8 +47,8 @@ PLUGIN = FaultPlugin(
 )
 
 
-class Wipe(Destroying):
-    """Nodes dead and empty, until it is left."""
+class Wipe(DataDestruction):
+    """Killed nodes with empty disks."""
 
     async def _change(self, node: str) -> Mapping[str, Any]:
         return await self._damage(node, {"do": "wipe"})
@@ -57,5 +57,5 @@ class Wipe(Destroying):
         return bool(self.changes[node]["left"] == 0)
 
     async def observe(self) -> Observation:
-        size = sum(said["bytes"] for said in self.changes.values())
-        return await self._told(f"{size:,} bytes of data are gone")
+        size = sum(change["bytes"] for change in self.changes.values())
+        return await self._observe_changes(f"{size:,} bytes of data are gone")

@@ -36,7 +36,7 @@ def drawn(seed: int, base: Trial, plan: str | None = None) -> tuple[Trial, str]:
         faults = nemesis.swarm(random, trial, stage.detection_s, stage.nodes, stage.can)
     else:
         by_hand = replace(trial, plan=base.plan)  # and so held to what somebody writes
-        faults = nemesis.planned(by_hand, plan, stage.detection_s, stage.nodes, stage.can)
+        faults = nemesis.plan_for_trial(by_hand, plan, stage.detection_s, stage.nodes, stage.can)
     kinds = tuple(sorted({fault.kind for fault in faults}))
     return replace(trial, faults=kinds), nemesis.dump(faults)
 

@@ -121,7 +121,7 @@ def _refuse_doubt(run: RunDir) -> None:
 
 
 def _close(run: RunDir, entries: Sequence[Any]) -> None:
-    with closing(registry.nemesis().Ledger(run.ledger)) as ledger:
+    with closing(registry.nemesis().FaultLedger(run.ledger)) as ledger:
         for entry in entries:
             ledger.close_entry(entry.id)
 

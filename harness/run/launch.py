@@ -41,7 +41,7 @@ def planned(trial: Trial, plan_text: str | None = None) -> str:
     """
     nemesis = registry.nemesis()
     stage = Stage.of(trial)
-    plan = nemesis.planned(trial, plan_text, stage.detection_s, stage.nodes, stage.can)
+    plan = nemesis.plan_for_trial(trial, plan_text, stage.detection_s, stage.nodes, stage.can)
     text: str = nemesis.dump(plan)
     return text
 

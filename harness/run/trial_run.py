@@ -136,7 +136,7 @@ class Voyage:
         await self._refuse_lacking(bed)
         if bed.distances:
             async with self.must(START_WITHIN_S, "setting zones apart"):
-                seen = await registry.nemesis().set_apart(bed)
+                seen = await registry.nemesis().delay_zones(bed)
             self.mark("apart", zone_latency=dict(seen))
         async with self.must(START_WITHIN_S, "starting the cluster"):
             await self.system.install(bed)

@@ -1,7 +1,7 @@
 """Does every fault do here what it says? Each is injected into a small cluster and healed.
 
 It is an ordinary run under a light load, whose plan is all faults one after the other, each on a
-cluster that is whole again (`nemesis.shown`). What was observed is read from its history: what
+cluster that is whole again (`nemesis.demo_plan`). What was observed is read from its history: what
 counts is what was seen in the world, and nothing is judged. Kinds that the hosts can not do are
 named with the reason, and are no failure.
 """
@@ -121,7 +121,7 @@ def planned(asked: Trial, kinds: Sequence[str]) -> tuple[Request, Mapping[str, s
     stage = launch.Stage.of(trial)
     nemesis = registry.nemesis()
     names = kinds or registry.names("fault")
-    plan, lacking = nemesis.shown(names, stage.nodes, stage.can, trial.hosts, FOR_S)
+    plan, lacking = nemesis.demo_plan(names, stage.nodes, stage.can, trial.hosts, FOR_S)
     if kinds and not plan:
         why = "; ".join(f"{kind}: {why}" for kind, why in lacking.items())
         raise BadRequest(why or f"{', '.join(kinds)} breaks nothing, so nothing can be verified")
@@ -142,7 +142,7 @@ def seen_of(fault: FaultInterval) -> Seen:
         applied_s=_between(fault.begin, fault.applied),
         observed_s=_between(fault.begin, fault.observed),
         healed_s=_between(fault.heal, fault.healed) if fault.applied is not None else None,
-        measured=registry.nemesis().measured(observation),
+        measured=registry.nemesis().describe_effect(observation),
         why=_why(fault),
     )
 

@@ -1,16 +1,16 @@
-"""Does each link do what its rules say? Asked of the world, by datagrams between the agents.
+"""Drop probe: checks that each link drops what its rules say, with datagrams between the agents.
 
-A cut link is seen when none of its probes arrives and the receiver's own rule counted all of them:
-silence alone might be a broken prober, a counter alone might be other traffic's. An open link is
-seen when all of its probes arrive. A lossy link is seen when the number that arrives out of 200
-lies in the central interval that holds 99.9 % of the binomial distribution, shared out among the
-links measured together so that a sound fault of many links is not called partial by chance; and
-when its rule counted a drop. Of a small loss 200 probes may well all arrive, as they would without
-any: then as many more are sent as it takes for that to be next to impossible.
+A cut link is confirmed if none of its probes arrives and the receiver's own rule counted all of
+them: silence alone could be a broken probe, and the counter alone could be other traffic. An open
+link is confirmed if all of its probes arrive. A lossy link is confirmed if the number that arrives
+out of 200 lies in the central interval that holds 99.9 % of the binomial distribution (divided
+among the links probed together, so that a fault of many links is not called partial by chance), and
+if its rule counted a drop. With a small loss, 200 probes may all arrive; then as many are sent as
+are needed to make that practically impossible.
 
 Packets of one link arrive in the order they were sent, so when a later *fence* probe has arrived,
-every earlier probe has arrived too or never will. Nothing waits for a guessed time. Only where some
-overtake others by the rules in force, they are waited for as long as one may be late.
+every earlier probe has arrived or never will; no timeout is guessed. Only where the rules in force
+let packets overtake each other, the probe waits for as long as a packet may be late.
 """
 
 import asyncio
@@ -22,60 +22,60 @@ from math import ceil, exp, lgamma, log
 
 from harness.contracts import Bed, Effect, Link, Scene
 from harness.contracts.cluster_view import Overseen
-from nemesis._runner.waiting import NS, reached
+from nemesis._runner.waiting import NS, wait_until
 
 PROBES = 10  # on a link that is open or cut
-LOSS_PROBES = 200  # on a link that loses some, at least
-SPARED = 5e-5  # the chance that such a link loses none of its probes, at most
-VOLLEY = 40  # lossy probes at a time: a datagram socket's buffer holds some 250
-PATIENCE_S = 1.0
-LOOKS = 3
+LOSS_PROBES = 200  # minimum, on a lossy link
+MAX_ALL_ARRIVE = 5e-5  # probability that a lossy link loses none of its probes
+VOLLEY = 40  # lossy probes at a time: a datagram socket's buffer holds about 250
+TIMEOUT_S = 1.0
+ATTEMPTS = 3
 CONFIDENCE = 0.999
-FULL_S = 1.0  # what waits for a narrow link, at most: in seconds of its rate
-LEAST_FULL_BYTES = 16_384  # ... but never less
+MAX_QUEUE_S = 1.0  # of a narrow link, in seconds of its rate
+MIN_FULL_BYTES = 16_384  # the queue holds at least this
 
 
 @dataclass(frozen=True)
-class Sighting:
-    """What became of a link's probes; `drop` is what the rules in force want."""
+class ProbeResult:
+    """The result of a link's probes; `drop` is the share that the rules in force drop."""
 
     link: Link
     drop: float
     sent: int
     arrived: int
-    counted: int  # drops that the receiver's rule counted meanwhile, of whatever traffic
-    narrow: bool = False  # it may lose what it has no room for
+    counted: int  # drops that the receiver's rule counted meanwhile, of any traffic
+    narrow: bool = False  # its rate is limited, so it may drop what exceeds the queue
 
     @property
     def open(self) -> bool:
-        """Whether all that is sent must arrive."""
+        """Whether all probes must arrive."""
         return self.drop <= 0 and not self.narrow
 
-    def as_laid(self, among: int = 1) -> bool:
-        """Whether the link does what its rules say, when `among` links are judged together."""
+    def matches_rules(self, links: int = 1) -> bool:
+        """Return whether the link does what its rules say, if `links` are judged together."""
         if self.drop >= 1:
             return self.arrived == 0 and self.counted >= self.sent
         if self.drop <= 0:
             return self.arrived == self.sent
-        chance = (1 - CONFIDENCE) / among
-        return self.counted > 0 and plausible(self.arrived, self.sent, 1 - self.drop, chance)
+        chance = (1 - CONFIDENCE) / links
+        return self.counted > 0 and is_plausible(self.arrived, self.sent, 1 - self.drop, chance)
 
 
-def loss_probes(drop: float) -> int:
-    """How many it takes to see such a loss."""
-    return max(LOSS_PROBES, ceil(log(SPARED) / log(1 - drop)))
+def loss_probe_count(drop: float) -> int:
+    """Return the number of probes that confirms such a loss."""
+    return max(LOSS_PROBES, ceil(log(MAX_ALL_ARRIVE) / log(1 - drop)))
 
 
 @cache
-def plausible(seen: int, of: int, p: float, chance: float) -> bool:
-    """Whether `seen` lies in the central interval that a binomial misses with this chance."""
+def is_plausible(seen: int, of: int, p: float, chance: float) -> bool:
+    """Return whether `seen` lies in the central interval that a binomial misses with `chance`."""
     below, above = _tails(of, p)
     return below[seen] > chance / 2 and above[of - seen] > chance / 2
 
 
 @cache
 def _tails(of: int, p: float) -> tuple[Sequence[float], Sequence[float]]:
-    """The chances of at most so many, and of at most so many missing."""
+    """Return the probabilities of at most k arrivals, and of at most k losses."""
     chances = [_binomial(k, of, p) for k in range(of + 1)]
     return tuple(accumulate(chances)), tuple(accumulate(reversed(chances)))
 
@@ -85,40 +85,42 @@ def _binomial(k: int, n: int, p: float) -> float:
     return exp(ways + k * log(p) + (n - k) * log(1 - p))
 
 
-async def sight(scene: Scene, links: Iterable[Link]) -> tuple[Sighting, ...]:
-    """Probe the links; all receivers at once."""
+async def probe_links(scene: Scene, links: Iterable[Link]) -> tuple[ProbeResult, ...]:
+    """Probe the links; all receivers at the same time."""
     if isinstance(scene.bed.hosts, Overseen):
-        return tuple(_seen(scene, scene.bed.hosts, link) for link in sorted(set(links)))
+        return tuple(_simulate(scene, scene.bed.hosts, link) for link in sorted(set(links)))
     by_sink: dict[str, list[str]] = {}
     for source, sink in sorted(set(links)):
         by_sink.setdefault(sink, []).append(source)
-    found = await asyncio.gather(
-        *(_steady(scene, sink, sources) for sink, sources in by_sink.items())
+    groups = await asyncio.gather(
+        *(_probe_undisturbed(scene, sink, sources) for sink, sources in by_sink.items())
     )
-    return tuple(sighting for sightings in found for sighting in sightings)
+    return tuple(result for group in groups for result in group)
 
 
-def _seen(scene: Scene, hosts: Overseen, link: Link) -> Sighting:
-    """In a world that is ours alone all probes come and go in the same instant. Of the thousands
-    of looks in a campaign some are odd by chance, so an odd one is taken again."""
+def _simulate(scene: Scene, hosts: Overseen, link: Link) -> ProbeResult:
+    """Probe a link of a simulated world, which takes no time.
+
+    Some of the thousands of probes in a campaign deviate by chance, so a deviation is repeated.
+    """
     drop = scene.links.effect(link).drop
-    count = loss_probes(drop) if 0 < drop < 1 else PROBES
-    for _ in range(LOOKS):
-        sighting = Sighting(link, drop, count, *hosts.packets(*link, count))
-        if sighting.as_laid():
+    count = loss_probe_count(drop) if 0 < drop < 1 else PROBES
+    for _ in range(ATTEMPTS):
+        result = ProbeResult(link, drop, count, *hosts.packets(*link, count))
+        if result.matches_rules():
             break
-    return sighting
+    return result
 
 
-async def _steady(scene: Scene, sink: str, sources: list[str]) -> list[Sighting]:
-    """Sightings during which no other fault replaced the receiver's rules, if that can be had."""
+async def _probe_undisturbed(scene: Scene, sink: str, sources: list[str]) -> list[ProbeResult]:
+    """Probe while no other fault replaces the receiver's rules; give up after five attempts."""
     for _ in range(5):
         version = scene.links.version(sink)
         receiver = _Receiver(scene, sink, sources)
-        sightings = await receiver.plain() + await receiver.lossy()
+        results = await receiver.probe_plain() + await receiver.probe_lossy()
         if version == scene.links.version(sink):
             break
-    return sightings
+    return results
 
 
 class _Receiver:
@@ -131,49 +133,49 @@ class _Receiver:
         self.agent = self.bed.agents[sink]
         self.wanted = {source: scene.links.effect((source, sink)) for source in sources}
         self.drop = {source: effect.drop for source, effect in self.wanted.items()}
-        self.serial = scene.random.getrandbits(48)  # tokens of no other round
+        self.serial = scene.random.getrandbits(48)  # makes the tokens of this round unique
 
-    async def plain(self) -> list[Sighting]:
-        """Links that are open or cut: a few probes on each."""
+    async def probe_plain(self) -> list[ProbeResult]:
+        """Probe the links that are open or cut, with a few packets each."""
         sources = [source for source, drop in self.drop.items() if drop in (0.0, 1.0)]
         if not sources:
             return []
         before = await self.agent.dropped()
         await asyncio.gather(*(self._send(source, "plain", PROBES) for source in sources))
-        seen: list[Sighting] = []
+        results: list[ProbeResult] = []
 
         async def settled() -> bool:
             after = await self.agent.dropped() if 1.0 in self.drop.values() else before
-            seen[:] = [await self._look(source, before, after) for source in sources]
-            return all(s.as_laid() or (s.narrow and s.drop <= 0) for s in seen)
+            results[:] = [await self._result(source, before, after) for source in sources]
+            return all(r.matches_rules() or (r.narrow and r.drop <= 0) for r in results)
 
-        patience_s = max(patience(self.wanted[source]) for source in sources)
-        await reached(self.bed, settled, self.bed.now_ns() + patience_s * NS)
-        return seen
+        timeout_s = max(probe_timeout_s(self.wanted[source]) for source in sources)
+        await wait_until(self.bed, settled, self.bed.now_ns() + timeout_s * NS)
+        return results
 
-    async def _look(
+    async def _result(
         self, source: str, before: Mapping[str, int], after: Mapping[str, int]
-    ) -> Sighting:
+    ) -> ProbeResult:
         address = self.bed.node(source).address
         counted = after.get(address, 0) - before.get(address, 0)
         arrived = await self.agent.probed(self._token(source, "plain"))
         link, wanted = (source, self.sink), self.wanted[source]
-        return Sighting(link, wanted.drop, PROBES, arrived, counted, wanted.narrow)
+        return ProbeResult(link, wanted.drop, PROBES, arrived, counted, wanted.narrow)
 
-    async def lossy(self) -> list[Sighting]:
-        """Links that lose some: volleys, each with its fence."""
+    async def probe_lossy(self) -> list[ProbeResult]:
+        """Probe the lossy links, with volleys that each end with a fence."""
         return [await self._lossy(source) for source, drop in self.drop.items() if 0.0 < drop < 1.0]
 
-    async def _lossy(self, source: str) -> Sighting:
+    async def _lossy(self, source: str) -> ProbeResult:
         address = self.bed.node(source).address
         before = (await self.agent.dropped()).get(address, 0)
-        count = loss_probes(self.drop[source])
+        count = loss_probe_count(self.drop[source])
         for sent in range(0, count, VOLLEY):
             await self._send(source, "loss", min(VOLLEY, count - sent))
             await self._fence(source, f"fence{sent}")
         counted = (await self.agent.dropped()).get(address, 0) - before
         arrived = await self.agent.probed(self._token(source, "loss"))
-        return Sighting((source, self.sink), self.drop[source], count, arrived, counted)
+        return ProbeResult((source, self.sink), self.drop[source], count, arrived, counted)
 
     async def _fence(self, source: str, name: str) -> None:
         async def passed() -> bool:
@@ -181,7 +183,7 @@ class _Receiver:
             return await self.agent.probed(self._token(source, name)) > 0
 
         effect = self.wanted[source]
-        await reached(self.bed, passed, self.bed.now_ns() + patience(effect) * NS)
+        await wait_until(self.bed, passed, self.bed.now_ns() + probe_timeout_s(effect) * NS)
         if effect.reorder:
             await self.bed.sleep(effect.delay_s + effect.jitter_s)
 
@@ -192,8 +194,8 @@ class _Receiver:
         return f"{source}>{self.sink}/{self.serial:x}/{name}"
 
 
-def patience(effect: Effect) -> float:
-    """How many seconds a probe may take on such a link, once somebody looks for it."""
+def probe_timeout_s(effect: Effect) -> float:
+    """Return how long a probe may take on such a link."""
     rates = [rate for rate in (effect.bytes_per_s, effect.node_bytes_per_s) if rate]
-    waits_s = sum(max(FULL_S, LEAST_FULL_BYTES / rate) for rate in rates)
-    return PATIENCE_S + effect.delay_s + effect.jitter_s + waits_s
+    waits_s = sum(max(MAX_QUEUE_S, MIN_FULL_BYTES / rate) for rate in rates)
+    return TIMEOUT_S + effect.delay_s + effect.jitter_s + waits_s

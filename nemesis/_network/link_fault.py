@@ -1,16 +1,25 @@
-"""A fault of the network, laid in the fabric and seen by probes.
+"""Faults of links: laid in the merged link rules, and observed with probes.
 
-Besides its own links it watches the other links between the nodes it touches: what no fault cuts
-must stay open, or the fault is only `partial`. Where another fault does more of the same the probes
-would fare alike without it: it is seen on its other links, and has `failed` if there are none.
+Besides its own links a fault observes the other links between its nodes: those that no fault cuts
+must stay open, or the fault is only `partial`. Where another fault does more of the same, the
+probes would have the same result without this one: it is observed on its other links, and has
+`failed` if there are none.
+
+A *flapping* fault is removed and applied again until it is healed, each time on the same links. The
+first time it lasts until it was observed like any other. Every later time is observed while it
+lasts, and the healing records how many times it came and was seen. If it broke off, or fewer than
+half were seen, the fault was not kept up.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from harness.contracts import CLIENT, NOTHING, Effect, Link, Node, Observation, PlannedFault, Scene
+from harness.errors import in_words
 from nemesis._network import shapes as _links
-from nemesis._network.drop_probe import Sighting, sight
+from nemesis._network.drop_probe import ProbeResult, probe_links
 from nemesis._plan import targets as _targets
 
 DIRECTIONS = ("in", "out", "both")
@@ -19,7 +28,7 @@ DIRECTIONS = ("in", "out", "both")
 class LinkFault:
     """An injection of effects on links."""
 
-    told = "cut"  # what the evidence calls the links
+    evidence_key = "cut"  # of the links, by receiver
 
     def __init__(
         self, scene: Scene, targets: Sequence[Node], effects: Mapping[Link, Effect]
@@ -36,52 +45,116 @@ class LinkFault:
         await self._scene.links.lift(self)
 
     async def observe(self) -> Observation:
-        return await self.sighted()
+        """Observe that the fault's links are as laid, and the others among its nodes are open."""
+        results = await probe_links(self._scene, self._watched())
+        own = [result for result in results if result.link in self.effects]
+        others = [r for r in results if r.link not in self.effects and r.open]
+        hidden = [r for r in own if is_hidden_by(self.effects[r.link], Effect(r.drop))]
+        return link_observation(own, others, {self.evidence_key: self._by_sink()}, hidden)
 
     async def observe_healed(self) -> Observation:
-        return observed(await sight(self._scene, self.effects), [], {})
-
-    async def sighted(self) -> Observation:
-        """Its own links are as laid, and the others among its nodes are open."""
-        sightings = await sight(self._scene, self._watched())
-        own = [sighting for sighting in sightings if sighting.link in self.effects]
-        others = [s for s in sightings if s.link not in self.effects and s.open]
-        hidden = [s for s in own if outdone(self.effects[s.link], Effect(s.drop))]
-        return observed(own, others, {self.told: self._by_sink()}, hidden)
+        return link_observation(await probe_links(self._scene, self.effects), [], {})
 
     def _watched(self) -> set[Link]:
         touched = {name for link in self.effects for name in link}
         return {(a, b) for a in touched for b in touched if a != b}
 
     def _by_sink(self) -> Mapping[str, Sequence[str]]:
-        """Whom each node loses: what the shape came to, so that it can be done again."""
+        """Return the nodes that each node loses, so that the same partition can be repeated."""
         losing: dict[str, list[str]] = {}
         for source, sink in sorted(self.effects):
             losing.setdefault(sink, []).append(source)
         return losing
 
 
+class FlappingFault(LinkFault):
+    """A fault of links that comes and goes."""
+
+    def __init__(
+        self,
+        scene: Scene,
+        targets: Sequence[Node],
+        effects: Mapping[Link, Effect],
+        on_s: float,
+        off_s: float,
+    ) -> None:
+        super().__init__(scene, targets, effects)
+        self._bed, self._links = scene.bed, scene.links
+        self._on_s, self._off_s = on_s, off_s
+        self._seen_first = asyncio.Event()
+        self._work: asyncio.Task[None] | None = None
+        self._came, self._observed, self._seen, self._error = 1, 0, 0, ""
+
+    async def __aenter__(self) -> "FlappingFault":
+        await super().__aenter__()
+        self._work = asyncio.create_task(self._flap())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._work:
+            self._work.cancel()
+            (ended,) = await asyncio.gather(self._work, return_exceptions=True)
+            self._error = in_words(ended) if isinstance(ended, Exception) else ""
+        await super().__aexit__(*exc)
+
+    async def observe(self) -> Observation:
+        try:
+            first = await super().observe()
+        finally:
+            self._seen_first.set()
+        self._observed += 1
+        self._seen += first.state == "installed"
+        return first
+
+    async def observe_healed(self) -> Observation:
+        healed = await super().observe_healed()
+        flaps = {"came": self._came, "looked_at": self._observed, "seen": self._seen}
+        return replace(healed, evidence={**healed.evidence, **flaps})
+
+    @property
+    def broke_off(self) -> str:
+        if not self._error and 2 * self._seen < self._observed:
+            return f"it was seen {self._seen} of {self._observed} times"
+        return self._error
+
+    async def _flap(self) -> None:
+        await self._seen_first.wait()
+        await self._bed.sleep(self._on_s)
+        while True:
+            await self._links.lift(self)
+            await self._bed.sleep(self._off_s)
+            await self._links.lay(self, self.effects)
+            self._came += 1
+            began_ns = self._bed.now_ns()
+            results = await probe_links(self._scene, self.effects)
+            self._observed += 1
+            self._seen += all(result.matches_rules() for result in results)
+            took_s = (self._bed.now_ns() - began_ns) / 1e9
+            await self._bed.sleep(max(0.0, self._on_s - took_s))
+
+
 def hopeless(planned: PlannedFault, nodes: Sequence[Node]) -> str:
-    """Why there can be no such link at any moment, where the words alone say it; else nothing."""
+    """Return why there can never be such a link, as far as the words tell, or ''."""
     target, others = planned.target, planned.params["from"] or "cluster"
     clients = planned.params["clients"]
-    if _links.may_meet(_targets.possible(target, nodes), reached_from(others, clients, nodes)):
+    reachable = reachable_names(others, clients, nodes)
+    if _links.have_link(_targets.possible_names(target, nodes), reachable):
         return ""
-    return no_link(target, others)
+    return no_link_reason(target, others)
 
 
-def reached_from(selector: str, clients: bool, nodes: Sequence[Node]) -> set[str]:
-    """All whom the other side of a link may mean."""
+def reachable_names(selector: str, clients: bool, nodes: Sequence[Node]) -> set[str]:
+    """Return the names of all nodes that the other side of a link may mean."""
     more = {node.name for node in nodes if clients and node.role == CLIENT}
-    return _targets.possible(selector, nodes) | more
+    return _targets.possible_names(selector, nodes) | more
 
 
-def no_link(one: str, other: str) -> str:
+def no_link_reason(one: str, other: str) -> str:
     return f"hits nothing: there is no link between {one!r} and {other!r}; name nodes that differ"
 
 
-def chosen(planned: PlannedFault, scene: Scene) -> tuple[Sequence[Node], Sequence[Link]]:
-    """The target, and the links between it and `from` in its `direction`."""
+def select_links(planned: PlannedFault, scene: Scene) -> tuple[Sequence[Node], Sequence[Link]]:
+    """Return the target, and the links between it and `from` in its `direction`."""
     victims = scene.aim(planned.target)
     others = list(scene.aim(planned.params["from"] or "cluster"))
     if planned.params["clients"]:
@@ -96,44 +169,46 @@ def chosen(planned: PlannedFault, scene: Scene) -> tuple[Sequence[Node], Sequenc
     return victims, sorted(links)
 
 
-def outdone(own: Effect, wanted: Effect) -> bool:
-    """Whether of all that a fault does to a link, others do more: nobody can see that one there."""
+def is_hidden_by(own: Effect, wanted: Effect) -> bool:
+    """Return whether other faults do more of everything that this one does to a link."""
     if own == NOTHING:
         return False
     harms = zip(own._fields, own, wanted, strict=True)
-    return all(_more(name, theirs, ours) for name, ours, theirs in harms if ours)
+    return all(
+        theirs < ours if name.endswith("bytes_per_s") else theirs > ours  # a lower rate is worse
+        for name, ours, theirs in harms
+        if ours
+    )
 
 
-def _more(name: str, theirs: float, ours: float) -> bool:
-    """More of this harm: of a rate, less."""
-    return theirs < ours if name.endswith("bytes_per_s") else theirs > ours
-
-
-def observed(
-    own: Sequence[Sighting],
-    others: Sequence[Sighting],
+def link_observation(
+    own: Sequence[ProbeResult],
+    others: Sequence[ProbeResult],
     more: Mapping[str, Any],
-    hidden: Sequence[Sighting] = (),
+    hidden: Sequence[ProbeResult] = (),
 ) -> Observation:
-    """Installed when every link does what its rules say and some do because of the fault: those
-    that no worse one hides. Failed when none of these does."""
-    lossy = sum(0 < sighting.drop < 1 for sighting in own)
-    as_laid = [sighting for sighting in own if sighting.as_laid(max(1, lossy))]
-    passing = [sighting for sighting in others if sighting.as_laid()]
-    odd = [s for s in (*own, *others) if s not in as_laid and s not in passing]
-    good = [sighting for sighting in as_laid if sighting not in hidden]
+    """Return the observation of a fault from the results of its own links and the others.
+
+    It is installed if every link does what its rules say, and at least one does so because of the
+    fault, which no worse one hides. It has failed if there is no such link.
+    """
+    lossy = sum(0 < result.drop < 1 for result in own)
+    as_laid = [result for result in own if result.matches_rules(max(1, lossy))]
+    passing = [result for result in others if result.matches_rules()]
+    odd = [r for r in (*own, *others) if r not in as_laid and r not in passing]
+    good = [result for result in as_laid if result not in hidden]
     evidence = {
         "links": len(own),
         "links_as_laid": len(good),
         "links_hidden_by_others": len(hidden),
-        "probes": sum(sighting.sent for sighting in own),
-        "arrived": sum(sighting.arrived for sighting in own),
-        "dropped": sum(sighting.counted for sighting in own),
+        "probes": sum(result.sent for result in own),
+        "arrived": sum(result.arrived for result in own),
+        "dropped": sum(result.counted for result in own),
         "open_links": len(others),
         "open_links_passing": len(passing),
         "odd": [
-            {"link": " to ".join(s.link), "drop": s.drop, "sent": s.sent, "arrived": s.arrived}
-            for s in odd[:5]
+            {"link": " to ".join(r.link), "drop": r.drop, "sent": r.sent, "arrived": r.arrived}
+            for r in odd[:5]
         ],
         **more,
     }
@@ -142,5 +217,5 @@ def observed(
     return Observation("partial" if good else "failed", evidence)
 
 
-def counted(links: int) -> str:
+def links_text(links: int) -> str:
     return f"{links} link{'' if links == 1 else 's'}"

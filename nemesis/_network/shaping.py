@@ -1,85 +1,92 @@
-"""Faults that let packets through, but late or not many at a time: what they share.
+"""What faults share that delay packets or limit their rate.
 
-Such a fault looks at its links before it is applied, to know what it adds (`latency_probe`). A
-link that another fault has cut can not be measured, and silence is no evidence of a delay: the
-fault was not seen there. Its healing is looked for when the other has let go of the link. Nor was
-it seen where another delays more, or leaves less room.
+Such a fault measures its links before it is applied, to know what it adds (`latency_probe`). A link
+that another fault has cut cannot be measured, and silence is not evidence of a delay: the fault was
+not observed there, and its healing is observed when the other fault has released the link. Nor was
+it observed where another fault delays more or limits the rate further.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.contracts import Effect, Link, Node, Observation, Scene
-from nemesis._network.drop_probe import Sighting, sight
-from nemesis._network.latency_probe import Measured, by_clocks, naturals
-from nemesis._network.link_fault import LinkFault, outdone
-from nemesis._runner.waiting import NS, reached
+from nemesis._network.drop_probe import ProbeResult, probe_links
+from nemesis._network.latency_probe import LinkMeasurement, clock_offsets_ns, measure_baselines
+from nemesis._network.link_fault import LinkFault, is_hidden_by
+from nemesis._runner.waiting import NS, wait_until
 
-PATIENCE_S = 1.0
-LOOKS = 4  # at least, where packets are late by lot: then chance has its part in each
-LOOK_EVERY_S = 0.05  # whether a link is still cut
+TIMEOUT_S = 1.0
+MIN_ATTEMPTS = 4  # where delays are random, so that single measurements may deviate
+POLL_S = 0.05  # while a link is still cut
 
 
 class PacedFault(LinkFault):
-    """An injection of effects that take time."""
+    """An injection of effects that delay packets."""
 
-    told = "paced"
+    evidence_key = "paced"
 
     def __init__(
         self, scene: Scene, targets: Sequence[Node], effects: Mapping[Link, Effect]
     ) -> None:
         super().__init__(scene, targets, effects)
         self.scene = scene
-        self.naturals_ns: Mapping[Link, float] = {}
+        self.baselines_ns: Mapping[Link, float] = {}
 
     async def __aenter__(self) -> "PacedFault":
-        self.naturals_ns = by_clocks(self.scene, list(self.effects))  # if we come no further
+        self.baselines_ns = clock_offsets_ns(self.scene, list(self.effects))  # if measuring fails
         delay_s = min((effect.delay_s for effect in self.effects.values()), default=0.0)
-        self.naturals_ns = await naturals(self.scene, list(self.effects), delay_s)
+        self.baselines_ns = await measure_baselines(self.scene, list(self.effects), delay_s)
         await super().__aenter__()
         return self
 
     async def observe(self) -> Observation:
-        own = await self._seen(healed=False)
-        others = await sight(self.scene, self._watched() - self.effects.keys())
-        return self._told(own, [other for other in others if other.open], healed=False)
+        own = await self._measure_until_settled(healed=False)
+        others = await probe_links(self.scene, self._watched() - self.effects.keys())
+        return self._observation(own, [other for other in others if other.open], healed=False)
 
     async def observe_healed(self) -> Observation:
         while True:
             while any(self.scene.links.effect(link).drop >= 1 for link in self.effects):
-                await self.scene.bed.sleep(LOOK_EVERY_S)
-            own = await self._seen(healed=True)
+                await self.scene.bed.sleep(POLL_S)
+            own = await self._measure_until_settled(healed=True)
             if not self.hidden(own, healed=True):
-                return self._told(own, (), healed=True)
+                return self._observation(own, (), healed=True)
 
-    # ------------------------------------------------------------- for the kinds to fill in
+    # --------------------------------------------------------- implemented by the kinds of fault
 
-    async def measure(self) -> Sequence[Measured]:
-        """All own links."""
+    async def measure(self) -> Sequence[LinkMeasurement]:
+        """Measure all links of the fault."""
         raise NotImplementedError
 
-    def odd(self, measured: Sequence[Measured], healed: bool) -> Sequence[Measured]:
-        """Those not hidden that are not as the rules in force say or, healed, are as they were."""
+    def odd(self, measured: Sequence[LinkMeasurement], healed: bool) -> Sequence[LinkMeasurement]:
+        """Return the links that do not do what the rules say; when healed, those still affected.
+
+        Hidden links are left out.
+        """
         raise NotImplementedError
 
-    def hidden(self, measured: Sequence[Measured], healed: bool) -> Sequence[Measured]:
-        """Those of which nothing can be seen, since another fault cuts them; nor, while this one is
-        in force, where others do more of the same."""
+    def hidden(
+        self, measured: Sequence[LinkMeasurement], healed: bool
+    ) -> Sequence[LinkMeasurement]:
+        """Return the links on which the fault cannot be observed.
+
+        Another fault cuts them or, while this one is in force, does more of the same.
+        """
         return [
             each
             for each in measured
-            if each.hidden or (not healed and outdone(self.effects[each.link], each.wanted))
+            if each.is_cut or (not healed and is_hidden_by(self.effects[each.link], each.wanted))
         ]
 
-    def figures(self, measured: Sequence[Measured]) -> tuple[Mapping[str, Any], str]:
-        """What was measured, as evidence and in words."""
+    def figures(self, measured: Sequence[LinkMeasurement]) -> tuple[Mapping[str, Any], str]:
+        """Return what was measured, as evidence and as text."""
         raise NotImplementedError
 
     # --------------------------------------------------------------------------- inside
 
-    async def _seen(self, healed: bool) -> Sequence[Measured]:
-        """Several looks, until each link was seen to be as it should be."""
-        seen: list[Measured] = []
+    async def _measure_until_settled(self, healed: bool) -> Sequence[LinkMeasurement]:
+        """Measure repeatedly until each link was once as it should be, or until a timeout."""
+        seen: list[LinkMeasurement] = []
 
         async def settled() -> bool:
             odd = {each.link for each in self.odd(seen, healed)} if seen else set(self.effects)
@@ -87,19 +94,19 @@ class PacedFault(LinkFault):
             seen[:] = [good.get(each.link, each) for each in await self.measure()]
             return not self.odd(seen, healed)
 
-        await reached(self.scene.bed, settled, self.scene.bed.now_ns() + self._patience_s() * NS)
+        await wait_until(self.scene.bed, settled, self.scene.bed.now_ns() + self._timeout_s() * NS)
         return seen
 
-    def _patience_s(self) -> float:
+    def _timeout_s(self) -> float:
         uneven = [one.delay_s + one.jitter_s for one in self.effects.values() if one.jitter_s]
-        return PATIENCE_S + (LOOKS - 1) * max(uneven, default=0.0)
+        return TIMEOUT_S + (MIN_ATTEMPTS - 1) * max(uneven, default=0.0)
 
-    def _told(
-        self, own: Sequence[Measured], others: Sequence[Sighting], healed: bool
+    def _observation(
+        self, own: Sequence[LinkMeasurement], others: Sequence[ProbeResult], healed: bool
     ) -> Observation:
         odd, hidden = self.odd(own, healed), self.hidden(own, healed)
         good = len(own) - len(odd) - len(hidden)
-        closed = [other for other in others if not other.as_laid()]
+        closed = [other for other in others if not other.matches_rules()]
         figures, words = self.figures(own)
         links = [*(one.link for one in odd), *(other.link for other in closed)]
         evidence = {
@@ -112,7 +119,7 @@ class PacedFault(LinkFault):
             "open_links_passing": len(others) - len(closed),
             "odd": [" to ".join(link) for link in links[:5]],
             **figures,
-            **({} if healed else {self.told: self._by_sink()}),
+            **({} if healed else {self.evidence_key: self._by_sink()}),
         }
         if good and not odd and not closed:
             return Observation("installed", evidence, words)

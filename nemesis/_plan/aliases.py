@@ -1,19 +1,19 @@
-"""The names of OpenChaos and of Jepsen for faults, with their meaning done right.
+"""The fault names of OpenChaos and Jepsen.
 
 In OpenChaos `minor` is fewer than half of the nodes and `major` more than half; `suspend` is
-SIGSTOP; a loss is 80 % of what a node receives; partitions spare the clients; `noop` is no fault at
-all. In Jepsen `partition-one` and its like divide the servers, `packet` is late, `bitflip` and
-`truncate` damage files, and whom else a fault hits is said by the target: `primaries`,
+SIGSTOP; a loss is 80 % of what a node receives; partitions spare the clients; `noop` is not a
+fault. In Jepsen `partition-one` and similar names divide the servers, `packet` delays, `bitflip`
+and `truncate` damage files, and the target says which nodes a fault hits: `primaries`,
 `minority-third`.
 
-What is ours: a partition cuts both ways (theirs dropped only what one side receives), `bridge` and
-the ring divide all servers, not exactly five, and each is healed by taking away its own rules and
-no others. Nodes are brokers, unless the trial's targets say otherwise; `fixed-` needs them to.
-A clock that is `strobe`d runs at twice its speed, and is set back when it is healed; theirs jumps
-to and fro many times a second. A packet that is corrupted fails its checksum, so it is one that is
-lost. Without a counterpart are `packet-duplicate`, of which TCP takes no notice, and the copying
-and rolling back of pieces of files (`copy-file-chunks`, `snapshot-file-chunks`). Names that
-OpenChaos accepts and then does not know (`minor-cpu-high`) work here.
+Differences: a partition cuts both ways (OpenChaos drops only what one side receives), `bridge` and
+the ring divide all servers, not exactly five, and healing a partition removes only its own rules.
+Nodes are brokers, unless the trial names targets; `fixed-` requires that. A `strobe`d clock runs at
+twice its speed and is set back when it is healed; Jepsen's jumps back and forth many times a
+second. A corrupted packet fails its checksum, so it is a lost one. There is no counterpart of
+`packet-duplicate`, which TCP hides, and of copying and rolling back parts of files
+(`copy-file-chunks`, `snapshot-file-chunks`). Names that OpenChaos accepts but does not implement
+(`minor-cpu-high`) work here.
 """
 
 from collections.abc import Mapping
@@ -26,10 +26,10 @@ from harness import registry
 
 @dataclass(frozen=True)
 class Alias:
-    """A fault kind with its target and parameters settled; without a target: the trial's.
+    """A fault kind with fixed target and parameters; without a target, the trial's is used.
 
-    A kind by its own name is not settled: its module draws target and parameters. Without a kind
-    it is no fault.
+    settled  False for a kind by its own name, whose module draws target and parameters
+    kind     '' if the name stands for no fault
     """
 
     kind: str
@@ -119,7 +119,7 @@ ALIASES: Mapping[str, Alias] = {**OPENCHAOS, **JEPSEN}
 
 @cache
 def aliases() -> Mapping[str, Alias]:
-    """Those whose kind is there, and which is no kind itself."""
+    """Return the aliases whose kind is installed and whose name is not itself a kind."""
     kinds = registry.names("fault")
     return {
         name: alias

@@ -1,4 +1,4 @@
-"""Kinds of faults by any of their names, and what may stand in their parameters."""
+"""Kinds of faults by any of their names, and the check of their parameters."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,13 +16,13 @@ DIRECTIONS = {ONE_WAY: "out", BOTH_WAYS: "both"}
 
 
 def check_kinds(names: Iterable[str]) -> None:
-    """UnknownName for the first that is neither a kind of fault nor an alias of one."""
+    """Raise UnknownName for the first that is neither a kind of fault nor an alias of one."""
     for name in names:
         alias_of(name)
 
 
 def alias_of(name: str) -> Alias:
-    """A kind by its own name or by somebody else's. UnknownName lists both."""
+    """Return a kind by its own name or by an alias. Raises UnknownName with both lists."""
     kinds, known = registry.names("fault"), aliases()
     if name in kinds:
         return Alias(name, settled=False)
@@ -31,26 +31,30 @@ def alias_of(name: str) -> Alias:
     return known[name]
 
 
-def completed(fault: PlannedFault, plugin: FaultPlugin) -> PlannedFault:
-    """With the defaults of what it leaves out."""
+def with_defaults(fault: PlannedFault, plugin: FaultPlugin) -> PlannedFault:
+    """Return the fault with the defaults of the parameters that it leaves out."""
     defaults = {name: param.default for name, param in plugin.params.items()}
     return replace(fault, params={**defaults, **fault.params})
 
 
 def hits_clients(plugin: FaultPlugin) -> bool:
-    """Whether a fault of this kind can do anything to clients: to what they send, or as it says."""
+    """Return whether a fault of this kind affects clients: their packets, or as it declares."""
     return "links" in plugin.needs or plugin.hits_clients
 
 
-def of_clients(kind: str, trial: Trial) -> bool:
-    """Whether drawn plans also aim such faults at clients: the workload says so, and the trial
-    names no targets."""
+def aims_at_clients(kind: str, trial: Trial) -> bool:
+    """Return whether drawn plans also aim this kind at clients.
+
+    They do if the workload declares it and the trial names no targets.
+    """
     return not trial.targets and kind in registry.workload(trial.workload).client_faults
 
 
-def fitting(kind: str, targets: Sequence[str], nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Of these targets those that such a fault can hit. BadRequest when there are some, and it can
-    hit none of them."""
+def suitable_targets(kind: str, targets: Sequence[str], nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Return those of these targets that a fault of this kind can hit.
+
+    Raises BadRequest if there are targets and it can hit none of them.
+    """
     suits = registry.fault(kind).suits
     fit = tuple(target for target in targets if suits(target, nodes))
     if targets and not fit:
@@ -61,13 +65,13 @@ def fitting(kind: str, targets: Sequence[str], nodes: Sequence[Node]) -> tuple[s
     return fit
 
 
-def of_link(
-    target: str, given: Mapping[str, Any], plugin: FaultPlugin, by_lot: bool = False
+def expand_link(
+    target: str, given: Mapping[str, Any], plugin: FaultPlugin, drawn: bool = False
 ) -> tuple[str, dict[str, Any]]:
-    """Target and parameters, where `A -> B` as target is short for what A sends to B.
+    """Return target and parameters; the target `A -> B` is short for the packets from A to B.
 
-    BadRequest when the fault is not one of links, or parameters that are not drawn by lot say
-    something else.
+    Raises BadRequest if the fault does not affect links, or if parameters that were not drawn
+    contradict the target.
     """
     arrow = BOTH_WAYS if BOTH_WAYS.strip() in target else ONE_WAY
     source, found, sink = target.partition(arrow.strip())
@@ -84,23 +88,23 @@ def of_link(
     if words["direction"] not in params["direction"].among:
         del words["direction"]
     for name, word in words.items():
-        if not by_lot and given.get(name, word) != word:
+        if not drawn and given.get(name, word) != word:
             raise BadRequest(f"{target!r} says {name} = {word!r}, and params something else")
     return source.strip(), {**given, **words}
 
 
-def ends(target: str) -> tuple[str, ...]:
-    """The selectors of a target, of which a link has two."""
+def link_ends(target: str) -> tuple[str, ...]:
+    """Return the selectors of a target: two for a link, else one."""
     return tuple(target.replace(BOTH_WAYS.strip(), ONE_WAY.strip()).split(ONE_WAY.strip()))
 
 
-def unfit(params: Mapping[str, Param], name: str, value: Any) -> str:
-    """What is wrong with a parameter, if anything."""
+def param_problem(params: Mapping[str, Param], name: str, value: Any) -> str:
+    """Return what is wrong with a parameter, or ''."""
     if name not in params:
         known = ", ".join(params) or "none"
         return f"unknown parameter; this fault's are: {known}"
     param = params[name]
-    if problem := mistyped(param.default, value):
+    if problem := type_problem(param.default, value):
         return problem
     if param.among and value not in param.among:
         return f"must be one of {', '.join(param.among)}, not {value!r}"
@@ -109,8 +113,8 @@ def unfit(params: Mapping[str, Param], name: str, value: Any) -> str:
     return ""
 
 
-def mistyped(default: Any, value: Any) -> str:
-    """What is wrong with a value's type, by the default's."""
+def type_problem(default: Any, value: Any) -> str:
+    """Return what is wrong with a value's type, compared with the default's, or ''."""
     kinds: Iterable[tuple[type | tuple[type, ...], str, Any]] = (
         (bool, "true or false", bool),
         ((int, float), "a number", (int, float)),

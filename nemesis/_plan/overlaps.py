@@ -1,10 +1,10 @@
-"""Faults that break again what is broken already. Pure.
+"""Find faults that repeat another fault of the plan while that lasts. Pure.
 
 Two faults of one kind with the same parameters, on the same nodes at the same time, are one fault
-that heals too early, or two of which the second finds nothing to break. So are two partitions that
-cut the same links, and any two that take hold of a process, for that belongs to one fault at a
-time. Only what is sure is told: who plays a
-part, who is drawn by lot, and what waits for a condition is not known beforehand.
+that heals too early, or the second has no effect. The same holds for two partitions that cut the
+same links, and for any two faults that hold a process, because a process belongs to one fault at a
+time. Only certain overlaps are found: roles, random choices and conditions are not known
+beforehand.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from harness import registry
 from harness.contracts import Node, PlannedFault
 from nemesis._plan import targets as _targets
 
-SHARING = frozenset({"links", "disk"})  # who needs these leaves processes to others
+SHARING = frozenset({"links", "disk"})  # faults that need these do not hold processes
 
 
-def overlapped(plan: Sequence[PlannedFault], number: int, nodes: Sequence[Node]) -> int | None:
-    """The first fault before this one that breaks the same thing while it lasts."""
+def first_overlap(plan: Sequence[PlannedFault], number: int, nodes: Sequence[Node]) -> int | None:
+    """Return the first earlier fault that breaks the same thing while this one lasts."""
     fault = plan[number]
     for other, earlier in enumerate(plan[:number]):
         if _meet(earlier, fault) and (
@@ -27,27 +27,27 @@ def overlapped(plan: Sequence[PlannedFault], number: int, nodes: Sequence[Node])
     return None
 
 
-def hold(*faults: PlannedFault) -> bool:
-    """Whether each of them takes hold of processes."""
+def hold_processes(*faults: PlannedFault) -> bool:
+    """Return whether each of the faults holds processes."""
     return all(SHARING.isdisjoint(registry.fault(fault.kind).needs) for fault in faults)
 
 
 def _hit_again(one: PlannedFault, other: PlannedFault, nodes: Sequence[Node]) -> bool:
-    """Both do the same to a node, or take hold of its process."""
+    """Return whether both do the same to a node, or hold its process."""
     same = one.kind == other.kind and one.params == other.params
-    return (same or hold(one, other)) and not _victims(one, nodes).isdisjoint(
+    return (same or hold_processes(one, other)) and not _victims(one, nodes).isdisjoint(
         _victims(other, nodes)
     )
 
 
 def _cut_again(one: PlannedFault, other: PlannedFault, nodes: Sequence[Node]) -> bool:
-    """Both cut the same links, in whatever words."""
+    """Return whether both certainly cut the same links, however they are written."""
     cuts = [registry.fault(fault.kind).surely_cut(fault, nodes) for fault in (one, other)]
     return bool(cuts[0]) and cuts[0] == cuts[1]
 
 
 def _meet(one: PlannedFault, other: PlannedFault) -> bool:
-    """Both surely last at the same time."""
+    """Return whether both certainly last at the same time."""
     first, second = (one, other) if one.at_s <= other.at_s else (other, one)
     if one.after or other.after or first.until:
         return False
@@ -55,10 +55,10 @@ def _meet(one: PlannedFault, other: PlannedFault) -> bool:
 
 
 def _victims(fault: PlannedFault, nodes: Sequence[Node]) -> set[str]:
-    """Names of those that it hits, whatever the moment; nobody when that depends on it."""
+    """Return the names of the nodes that a fault hits at any time; empty if that depends on it."""
     params = registry.fault(fault.kind).params
     named = [str(fault.params[name]) for name, param in params.items() if param.unit == "selector"]
     selectors = [selector for selector in (fault.target, *named) if selector]
-    if not all(_targets.lasts(selector, nodes) for selector in selectors):
+    if not all(_targets.is_fixed(selector, nodes) for selector in selectors):
         return set()
-    return {node.name for s in selectors[:1] for node in _targets.always(s, nodes)}
+    return {node.name for s in selectors[:1] for node in _targets.fixed_nodes(s, nodes)}

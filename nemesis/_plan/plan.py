@@ -1,13 +1,14 @@
-"""Plans: what breaks when, as explicit data that is fixed before the run.
+"""Plans: which faults happen when, as explicit data that is fixed before the run.
 
-A plan is drawn from the trial's seed: load alone at first, then fault and recovery in turn, by the
-trial's rhythm. Every kind asked for has a window of its own, as far as there are windows; those
-left over get mixes of one or two kinds at once. Or it is read from a TOML file (`toml`).
+A plan is drawn from the trial's seed: load without faults at first, then fault and recovery in
+turn, by the trial's rhythm. Every requested kind gets a window of its own, as far as there are
+windows; the windows left over get one or two kinds at once. Or a plan is read from a TOML file
+(`toml`).
 
-A fault must last at least three times as long as the system may need to notice it, and as long as
-it takes to do what it is set to do, or the plan is refused: a shorter one never triggers what it is
-meant to test. Refused as well is what would break the same thing on the same nodes a second time
-while the first lasts, what waits for a fault that there is not, and what no node can mean.
+A fault must last at least three times as long as the system may need to notice it, and long enough
+for its parameters to take effect; a shorter one never triggers what it is meant to test, so the
+plan is refused. Also refused are a fault that repeats another on the same nodes while that lasts, a
+condition on a fault that does not exist, and a selector that can match no node.
 """
 
 import math
@@ -22,40 +23,39 @@ from harness.errors import BadRequest, UnknownName, Unsupported
 from harness.trial import Trial
 from nemesis._plan import targets as _targets
 from nemesis._plan.aliases import Alias
+from nemesis._plan.conditions import Conditions, StateCondition
 from nemesis._plan.kinds import (
+    aims_at_clients,
     alias_of,
-    completed,
-    ends,
-    fitting,
+    expand_link,
     hits_clients,
-    of_clients,
-    of_link,
+    link_ends,
+    suitable_targets,
+    with_defaults,
 )
 from nemesis._plan.kinds import check_kinds as check_kinds
-from nemesis._plan.overlaps import overlapped
-from nemesis._plan.toml import Loaded as Loaded
+from nemesis._plan.overlaps import first_overlap
 from nemesis._plan.toml import Plan as Plan
+from nemesis._plan.toml import PlanFile as PlanFile
 from nemesis._plan.toml import dump as dump
 from nemesis._plan.toml import lines
 from nemesis._plan.toml import load as load
-from nemesis._runner import conditions as _conditions
-from nemesis._runner.conditions import Event, State
 
-Where = Callable[[str], str]  # a fault's place by one of its keys, for who has to complain of it
+Where = Callable[[str], str]  # from a key of a fault to its location, for error messages
 
 MAX_WINDOWS = 10_000
-AT_CLIENTS, ONE_CLIENT = 0.25, "one client"  # the share of such faults, and their target
+AT_CLIENTS, ONE_CLIENT = 0.25, "one client"  # share of drawn faults aimed at clients, and target
 DETECTIONS = 3  # how many detection times a fault must last
 
 
-def planned(
+def plan_for_trial(
     trial: Trial,
     text: str | None,
     detection_s: float,
     nodes: Sequence[Node],
     can: frozenset[str],
 ) -> Plan:
-    """The plan of a trial, from a plan file's text or from its seed; checked in every way."""
+    """Return the plan of a trial, from a plan file's text or from its seed, fully checked."""
     source = trial.plan or "the plan"
     plan = draw(trial, detection_s, nodes) if text is None else load(text, source).faults
     check(plan, trial, detection_s, nodes, can, text or "")
@@ -66,18 +66,21 @@ def planned(
 
 
 def draw(trial: Trial, detection_s: float, nodes: Sequence[Node]) -> Plan:
-    """The plan of a trial's seed. BadRequest when its faults, targets or rhythm make no sense."""
+    """Draw the plan of a trial's seed.
+
+    Raises BadRequest if faults, targets or rhythm are invalid.
+    """
     if not trial.faults:
         return ()
     random = Random(f"{trial.seed}/plan")
     kinds = [alias_of(name) for name in dict.fromkeys(trial.faults)]
-    kinds = [alias for alias in kinds if alias.kind]  # OpenChaos has a name for none at all
+    kinds = [alias for alias in kinds if alias.kind]  # `noop` of OpenChaos is no fault
     if not kinds:
         return ()
     starts = _windows(trial)
     plan = tuple(
-        _drawn(alias, at_s, trial, random, nodes)
-        for at_s, aliases in zip(starts, _dealt(kinds, len(starts), random), strict=True)
+        _draw_fault(alias, at_s, trial, random, nodes)
+        for at_s, aliases in zip(starts, _kinds_by_window(kinds, len(starts), random), strict=True)
         for alias in aliases
     )
     check(plan, trial, detection_s, nodes)
@@ -85,7 +88,7 @@ def draw(trial: Trial, detection_s: float, nodes: Sequence[Node]) -> Plan:
 
 
 def _windows(trial: Trial) -> list[float]:
-    """When each fault window begins, in seconds after the load began."""
+    """Return when each fault window begins, in seconds after the load began."""
     rhythm = trial.rhythm
     period_s = rhythm.fault_s + rhythm.recovery_s
     count = int((trial.duration_s - rhythm.quiet_s + 1e-9) // period_s)
@@ -105,30 +108,30 @@ def _windows(trial: Trial) -> list[float]:
     return [round(rhythm.quiet_s + i * period_s, 3) for i in range(count)]
 
 
-def _dealt(kinds: Sequence[Alias], windows: int, random: Random) -> list[list[Alias]]:
-    """Kinds for each window: each kind at least once, then mixes."""
+def _kinds_by_window(kinds: Sequence[Alias], windows: int, random: Random) -> list[list[Alias]]:
+    """Return the kinds for each window: each kind at least once, then mixes."""
     order = random.sample(kinds, len(kinds))
-    dealt: list[list[Alias]] = [order[i::windows] for i in range(min(windows, len(order)))]
-    while len(dealt) < windows:
-        dealt.append(random.sample(kinds, random.randint(1, min(2, len(kinds)))))
-    return dealt
+    by_window = [order[i::windows] for i in range(min(windows, len(order)))]
+    while len(by_window) < windows:
+        by_window.append(random.sample(kinds, random.randint(1, min(2, len(kinds)))))
+    return by_window
 
 
-def _drawn(
+def _draw_fault(
     alias: Alias, at_s: float, trial: Trial, random: Random, nodes: Sequence[Node]
 ) -> PlannedFault:
     plugin = registry.fault(alias.kind)
-    targets = fitting(alias.kind, trial.targets, nodes)
+    targets = suitable_targets(alias.kind, trial.targets, nodes)
     if alias.settled:
         own = random.choice(targets) if targets else ""
         target, params = alias.target or own, alias.params
     else:
         target, params = plugin.drawn(random, targets)
-        if of_clients(alias.kind, trial) and random.random() < AT_CLIENTS:
+        if aims_at_clients(alias.kind, trial) and random.random() < AT_CLIENTS:
             target, params = ONE_CLIENT, {}
-    target, given = of_link(target, params, plugin, by_lot=True)
+    target, given = expand_link(target, params, plugin, drawn=True)
     fault = PlannedFault(alias.kind, at_s, trial.rhythm.fault_s, target, given)
-    return completed(fault, plugin)
+    return with_defaults(fault, plugin)
 
 
 # ---------------------------------------------------------------------------------------- check
@@ -142,56 +145,69 @@ def check(
     can: frozenset[str] | None = None,
     text: str = "",
 ) -> None:
-    """Whether the plan makes sense for the trial and, given what its hosts `can`, is possible.
+    """Check that the plan makes sense for the trial and, given what its hosts `can`, is possible.
 
-    BadRequest or Unsupported otherwise, before anything has started. `text`: the file it is from.
+    Raises BadRequest or Unsupported otherwise. `text` is the file from which the plan was read.
     """
     _check_aims(trial.targets, nodes)
     earlier: list[str] = []
     for number, fault in enumerate(plan):
         where = partial(_where, fault, number, trial, text)
-        _check_targets(fault, earlier, nodes, where)
-        _check_order(fault, number, len(plan), where)
-        _check_times(fault, trial, detection_s, nodes, where)
+        conditions = Conditions.of(fault)
+        _check_targets(fault, conditions, earlier, nodes, where)
+        _check_order(conditions, number, len(plan), where)
+        _check_times(fault, conditions, trial, detection_s, nodes, where)
         if can is not None:
-            _check_possible(fault, can, trial, where)
+            _check_possible(fault, conditions, can, trial, where)
         earlier.append(f"{_targets.FAULT}{number}")
         if trial.plan:
-            _check_hits(fault, nodes, where)
-        if trial.plan and (other := overlapped(plan, number, nodes)) is not None:
-            first = plan[other]
-            what = (
-                f"breaks again what fault {other} has broken"
-                if first.kind == fault.kind
-                else f"needs a process that fault {other} ({first.kind}) has hold of"
-            )
-            raise BadRequest(
-                f"{where('at_s')} {what} until {first.at_s + first.for_s:g} s; let one end before"
-                " the other begins, or name other nodes"
-            )
+            _check_written(plan, number, nodes, where)
+
+
+def _check_written(plan: Plan, number: int, nodes: Sequence[Node], where: Where) -> None:
+    """Check that a fault written by hand has something to hit and repeats no other fault.
+
+    Drawn faults choose targets that they can hit, and may overlap.
+    """
+    fault = plan[number]
+    if why := registry.fault(fault.kind).hopeless(fault, nodes):
+        raise BadRequest(f"{where('target' if fault.target else 'params')} {why}")
+    other = first_overlap(plan, number, nodes)
+    if other is None:
+        return
+    first = plan[other]
+    what = (
+        f"breaks again what fault {other} has broken"
+        if first.kind == fault.kind
+        else f"needs a process that fault {other} ({first.kind}) has hold of"
+    )
+    raise BadRequest(
+        f"{where('at_s')} {what} until {first.at_s + first.for_s:g} s; let one end before"
+        " the other begins, or name other nodes"
+    )
 
 
 def longest_s(plan: Plan) -> float:
-    """How long after the load began all of it is over, whatever conditions it waits for."""
+    """Return the maximum time, after the load began, at which the whole plan is over."""
     begun_s = over_s = 0.0
     for fault in plan:
-        _, waits_s = _conditions.waits_s(fault)
+        _, waits_s = Conditions.of(fault).waits_s
         begun_s = max(fault.at_s, begun_s if fault.after.strip() else 0.0) + waits_s
         over_s = max(over_s, begun_s + fault.for_s)
     return over_s
 
 
 def _where(fault: PlannedFault, number: int, trial: Trial, text: str, key: str) -> str:
-    """`mine.toml line 7: target: fault 2 (kill at 5 s)`; only the fault when no file is meant."""
-    several = "," in trial.plan  # files, whose lines are those of none
+    """Return `mine.toml line 7: target: fault 2 (kill at 5 s)`; without a file, only the fault."""
+    several = "," in trial.plan  # several files were joined, so line numbers have no meaning
     line = lines(text, key)[number] if text and not several else ""
     place = f"{trial.plan}{line}: {key}: " if trial.plan else ""
     return f"{place}fault {number} ({fault.kind} at {fault.at_s:g} s)"
 
 
 def _check_aims(targets: Sequence[str], nodes: Sequence[Node]) -> None:
-    """What drawn faults may hit, whether one was drawn for it or not."""
-    for end in (end for target in targets for end in ends(target)):
+    """Check the trial's targets, whether a fault was drawn for each of them or not."""
+    for end in (end for target in targets for end in link_ends(target)):
         try:
             _targets.check(end, nodes)
         except UnknownName:
@@ -201,17 +217,21 @@ def _check_aims(targets: Sequence[str], nodes: Sequence[Node]) -> None:
 
 
 def _check_targets(
-    fault: PlannedFault, earlier: list[str], nodes: Sequence[Node], where: Where
+    fault: PlannedFault,
+    conditions: Conditions,
+    earlier: list[str],
+    nodes: Sequence[Node],
+    where: Where,
 ) -> None:
-    """`earlier`: names of the faults before this one."""
+    """Check every selector. `earlier` are the names of the faults before this one."""
     plugin = registry.fault(fault.kind)
     with _placed(where, "params"):
         plugin.check(fault)
-    for key, event in zip(("after", "until"), _events(fault), strict=True):
+    for key, event in (("after", conditions.event), ("until", conditions.until.event)):
         if event and event.by:
             with _placed(where, key):
-                _targets.check_lasting(event.by, nodes, earlier)
-    words = [*earlier, _targets.TELLER] if _conditions.event_of(fault.after) else earlier
+                _targets.check_fixed(event.by, nodes, earlier)
+    words = [*earlier, _targets.TELLER] if conditions.event else earlier
     named = [name for name, param in plugin.params.items() if param.unit == "selector"]
     selectors = ((f"params.{name}", fault.params[name]) for name in named)
     for key, selector in (("target", fault.target), *selectors):
@@ -226,48 +246,42 @@ def _check_targets(
         )
 
 
-def _check_hits(fault: PlannedFault, nodes: Sequence[Node], where: Where) -> None:
-    """A fault by hand has something that it could touch. Drawn ones fit themselves."""
-    if why := registry.fault(fault.kind).hopeless(fault, nodes):
-        raise BadRequest(f"{where('target' if fault.target else 'params')} {why}")
-
-
 @contextmanager
 def _placed(where: Where, key: str) -> Iterator[None]:
-    """What is refused meanwhile is so because of this key, unless it names another."""
+    """Add the location of the key to a BadRequest of this block, unless it names another key."""
     try:
         yield
     except BadRequest as e:
         raise BadRequest(f"{where(e.key or key)}: {e}") from e
 
 
-def _check_order(fault: PlannedFault, number: int, of: int, where: Where) -> None:
-    """It waits for others that there are."""
-    if number == of - 1 and _conditions.until(fault.until).word == plans.NEXT:
+def _check_order(conditions: Conditions, number: int, count: int, where: Where) -> None:
+    """Check that the faults before and after this one exist if it waits for them."""
+    if number == count - 1 and conditions.until.word == plans.NEXT:
         raise BadRequest(
             f"{where('until')} lasts until the next fault of the plan, and there is none; leave"
             " `until` out"
         )
-    after = _conditions.after(fault.after)
-    if number == 0 and isinstance(after, State) and after.word == plans.PREVIOUS:
+    after = conditions.after
+    if number == 0 and isinstance(after, StateCondition) and after.word == plans.PREVIOUS:
         raise BadRequest(
             f"{where('after')} waits for the fault before it, and there is none; leave `after` out"
         )
 
 
-def _events(fault: PlannedFault) -> tuple[Event | None, Event | None]:
-    """What it waits for, and what its end waits for."""
-    return _conditions.event_of(fault.after), _conditions.until(fault.until).event
-
-
 def _check_times(
-    fault: PlannedFault, trial: Trial, detection_s: float, nodes: Sequence[Node], where: Where
+    fault: PlannedFault,
+    conditions: Conditions,
+    trial: Trial,
+    detection_s: float,
+    nodes: Sequence[Node],
+    where: Where,
 ) -> None:
-    least_s = DETECTIONS * detection_s
-    if fault.for_s < least_s - 1e-9 and not trial.short_faults:
+    min_s = DETECTIONS * detection_s
+    if fault.for_s < min_s - 1e-9 and not trial.short_faults:
         raise BadRequest(
             f"{where('for_s')} lasts {fault.for_s:g} s, but {trial.system} may need {detection_s:g}"
-            f" s to notice a silent node; make it at least {least_s:g} s, or set short_faults ="
+            f" s to notice a silent node; make it at least {min_s:g} s, or set short_faults ="
             " true"
         )
     takes_s = registry.fault(fault.kind).takes_s(fault, nodes)
@@ -276,7 +290,7 @@ def _check_times(
             f"{where('for_s')} lasts {fault.for_s:g} s, but what it is set to do takes"
             f" {takes_s:g} s; make it longer, or set short_faults = true"
         )
-    waits_s, _ = _conditions.waits_s(fault)
+    waits_s, _ = conditions.waits_s
     end_s = fault.at_s + waits_s + fault.for_s
     if end_s > trial.duration_s + 1e-9:
         raise BadRequest(
@@ -285,16 +299,18 @@ def _check_times(
         )
 
 
-def _check_possible(fault: PlannedFault, can: frozenset[str], trial: Trial, where: Where) -> None:
+def _check_possible(
+    fault: PlannedFault, conditions: Conditions, can: frozenset[str], trial: Trial, where: Where
+) -> None:
     missing = registry.fault(fault.kind).needs - can
     if missing:
         raise Unsupported(
             f"{where('kind')} cannot be done on {trial.hosts} hosts, which lack:"
             f" {', '.join(sorted(missing))}; choose other faults or other hosts"
         )
-    if _conditions.listens(fault) and "events" not in can:
-        key = "after" if _conditions.event_of(fault.after) else "until"
+    if conditions.need_events and "events" not in can:
+        key = "after" if conditions.event else "until"
         raise Unsupported(
-            f"{where(key)} waits for an event, but {trial.hosts} hosts cannot tell of events as"
+            f"{where(key)} waits for an event, but {trial.hosts} hosts cannot report events as"
             " they happen; use simulated hosts"
         )

@@ -1,22 +1,23 @@
-"""Selectors: whom a fault hits, resolved at its moment.
+"""Selectors: the nodes that a fault hits, resolved at its moment.
 
-    master  slave  in-set  out-of-set  controller-leader     a part somebody plays right now
+    master  slave  in-set  out-of-set  controller-leader     nodes with this part at the moment
     broker  controller  nameserver  client ...               a role: every node that has it
-    server                                                   brokers, controllers: no nameserver
-    cluster                                                  every node but the clients
+    server                                                   brokers and controllers
+    cluster                                                  every node except the clients
     broker-2                                                 a node's name
-    zone-a                                                   all nodes of the zone but clients
-    one zone                                                 the same, of a zone drawn by lot
-    fault-0                                                  whom that fault of the plan hit
-    teller                                                   who told the event that the fault
-                                                             waited for
+    zone-a                                                   all nodes of the zone except clients
+    one zone                                                 the same, of a random zone
+    fault-0                                                  the nodes that this fault of the plan
+                                                             hit
+    teller                                                   the node that reported the event that
+                                                             the fault waited for
 
-One of `one`, `minority`, `minority-third`, `majority`, `all`, `random` before it takes that many of
-them by lot: `minority broker`, `one slave`; so does a number, `2 broker`, or as many as there are
-when fewer play the part. Alone it counts among the servers. `controller but controller-leader`
-are those who are the one and not the other; `broker in zone-a` and `client in zone-a` stand there.
-A comma joins selectors: `slave, controller`. A minority of one or two is still one, since a fault
-must hit somebody. Jepsen's `primaries` are the masters.
+A prefix `one`, `minority`, `minority-third`, `majority`, `all` or `random` takes that many of them
+at random: `minority broker`, `one slave`. So does a number, `2 broker`, or all if there are fewer.
+A prefix alone counts the servers. `controller but controller-leader` matches the first and not the
+second; `broker in zone-a` and `client in zone-a` restrict the zone. A comma joins selectors:
+`slave, controller`. A minority of one or two nodes is one, because a fault must hit a node.
+Jepsen's `primaries` are the masters.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -36,11 +37,10 @@ BUT, IN = " but ", " in "
 ZONE = "zone"
 SYNONYMS = {"primary": "master", "primaries": "master", "secondaries": "slave"}
 BROKER, CONTROLLER = "broker", "controller"
-NAMESERVER = "nameserver"  # it holds no replica, so `minority` does not count it
+NAMESERVER = "nameserver"  # it has no replica, so `minority` does not count it
 
-
-Met = Mapping[str, Collection[str]]
-NOBODY: Met = MappingProxyType({})
+NamesByWord = Mapping[str, Collection[str]]  # nodes meant by `teller` and `fault-0`
+NO_NAMES: NamesByWord = MappingProxyType({})
 
 
 def resolve(
@@ -49,29 +49,35 @@ def resolve(
     standing: Standing,
     rng: Random,
     spare: Collection[str] = (),
-    met: Met = NOBODY,
+    names: NamesByWord = NO_NAMES,
 ) -> tuple[Node, ...]:
-    """The nodes a selector means now, in the order of `nodes`; empty when nobody plays the part.
+    """Return the nodes that a selector means now, in the order of `nodes`; empty if there are none.
 
-    The lot does not fall on nodes to spare: `one broker` is one that is left, and `minority` is
-    as many as ever, if so many are left. `met`: the names that the plan has words for: `teller`,
-    `fault-0`.
+    Nodes to `spare` are not chosen: `one broker` is one of the others, and `minority` is as many as
+    otherwise, if so many are left. `names` are those that the plan has words for.
     """
     chosen: set[str] = set()
     for term in _terms(selector):
-        count, who = _split(term)
-        if who == ZONE:
+        count, phrase = _split(term)
+        phrases: Sequence[str] = (phrase,)
+        if phrase == ZONE:
             zones = sorted(_zones(nodes))
-            count, who = "all", ", ".join(map(_zone, _some(count, len(zones), zones, rng)))
-        candidates = [node.name for node in nodes if _is_any(node, who, standing, met)]
+            count, phrases = "all", [_zone(name) for name in _sample(count, len(zones), zones, rng)]
+        candidates = [
+            node.name
+            for node in nodes
+            if any(_matches(node, each, standing, names) for each in phrases)
+        ]
         free = [name for name in candidates if name not in spare]
-        chosen.update(_some(count, len(candidates), free, rng))
+        chosen.update(_sample(count, len(candidates), free, rng))
     return tuple(node for node in nodes if node.name in chosen)
 
 
 def check(selector: str, nodes: Sequence[Node], words: Collection[str] = ()) -> None:
-    """UnknownName or BadRequest when the selector can never mean anybody. `words`: more of them,
-    which mean somebody at this place of the plan."""
+    """Raise UnknownName or BadRequest if the selector can never match a node.
+
+    `words` are further words with a meaning at this position of the plan.
+    """
     if not all(term.strip() for term in selector.split(",")):
         what = (
             f"{selector!r} names no node before or after a comma"
@@ -81,12 +87,12 @@ def check(selector: str, nodes: Sequence[Node], words: Collection[str] = ()) -> 
         raise BadRequest(f"{what}; name a target such as 'master' or 'one broker'")
     for term in _terms(selector):
         for who in _words(term):
-            if who not in known(nodes) and who not in words:
-                raise UnknownName("target", who, (*known(nodes), *words, *COUNTS))
+            if who not in known_words(nodes) and who not in words:
+                raise UnknownName("target", who, (*known_words(nodes), *words, *COUNTS))
         for place in _split(term)[1].split(IN)[1:]:
             if (zone := place.split(BUT)[0]) not in map(_zone, _zones(nodes)):
                 raise BadRequest(f"{term!r}: {zone!r} is not a zone; write 'broker in zone-a'")
-        if not possible(term, nodes):
+        if not possible_names(term, nodes):
             raise BadRequest(f"{term!r} matches no node; name nodes that exist")
         _check_number(term, nodes)
         if ZONE in _words(term) and (_split(term)[1] != ZONE or term == ZONE):
@@ -94,94 +100,99 @@ def check(selector: str, nodes: Sequence[Node], words: Collection[str] = ()) -> 
 
 
 def _check_number(term: str, nodes: Sequence[Node]) -> None:
-    """BadRequest when so many are never there. Who plays a part is not known beforehand."""
+    """Raise BadRequest if there are never that many. Parts are not known beforehand."""
     count, who = _split(term)
     if not count.isdecimal():
         return
     if whole(count) < 1:
         raise BadRequest(f"{term!r} hits no node; write 1 or more")
-    if who != ZONE and not lasts(who, nodes):
+    if who != ZONE and not is_fixed(who, nodes):
         return
-    there = len(_zones(nodes) if who == ZONE else always(who, nodes))
+    there = len(_zones(nodes) if who == ZONE else fixed_nodes(who, nodes))
     if int(count) > there:
         raise BadRequest(f"{term!r} asks for {count}, and there are {there}; write a lower number")
 
 
-def lasts(selector: str, nodes: Sequence[Node]) -> bool:
-    """Whether it means the same nodes at every moment: neither lot nor part nor words of a plan."""
+def is_fixed(selector: str, nodes: Sequence[Node]) -> bool:
+    """Return whether it always means the same nodes: no chance, parts or words of a plan."""
     return all(
-        set(_words(term)) <= {*known(nodes)} - {*PARTS, ZONE}
-        and _least(term, nodes) == len(possible(term, nodes))
+        set(_words(term)) <= {*known_words(nodes)} - {*PARTS, ZONE}
+        and _min_count(term, nodes) == len(possible_names(term, nodes))
         for term in _terms(selector)
     )
 
 
-def always(selector: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Whom a selector that lasts means."""
+def fixed_nodes(selector: str, nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return the nodes of a selector that `is_fixed`."""
     return resolve(selector, nodes, Standing(), Random(0))
 
 
-def possible(selector: str, nodes: Sequence[Node]) -> set[str]:
-    """Names of all that it may mean at some moment. Who leads is a controller, and any other part
-    is a broker's; where there are none, anybody may play it but a client."""
-    whom = [_split(term)[1] for term in _terms(selector)]
-    there = {node.role for node in nodes} - {CLIENT}
-    return {node.name for node in nodes if any(_may_be(node, who, there) for who in whom)}
+def possible_names(selector: str, nodes: Sequence[Node]) -> set[str]:
+    """Return the names of all nodes that it may mean at some moment.
+
+    `controller-leader` is a controller, and any other part is a broker. In a system without these
+    roles every node except a client may have the part.
+    """
+    phrases = [_split(term)[1] for term in _terms(selector)]
+    roles = {node.role for node in nodes} - {CLIENT}
+    return {node.name for node in nodes if any(_may_match(node, each, roles) for each in phrases)}
 
 
-def _players(part: str, there: Collection[str]) -> Collection[str]:
-    """Of the roles that there are those that may play it."""
+def _roles_for(part: str, roles: Collection[str]) -> Collection[str]:
+    """Return those of the existing roles that may have this part."""
     usual = CONTROLLER if part == LEADER else BROKER
-    return (usual,) if usual in there else there
+    return (usual,) if usual in roles else roles
 
 
-def most(selector: str, nodes: Sequence[Node]) -> int:
-    """How many it may mean at most."""
-    there = possible(selector, nodes)
-    return min(len(there), sum(_most(term, nodes) for term in _terms(selector)))
+def max_count(selector: str, nodes: Sequence[Node]) -> int:
+    """Return the maximum number of nodes that it may mean."""
+    candidates = possible_names(selector, nodes)
+    return min(len(candidates), sum(_max_count(term, nodes) for term in _terms(selector)))
 
 
-def least(selector: str, nodes: Sequence[Node]) -> int:
-    """How many it means at least, while nobody is spared; of a part somebody plays it."""
-    each = (_least(term, nodes) for term in _terms(selector))
-    return max(len(sure(selector, nodes)), *each)
+def min_count(selector: str, nodes: Sequence[Node]) -> int:
+    """Return the minimum number of nodes that it means if none is spared; at least 1 for a part."""
+    counts = (_min_count(term, nodes) for term in _terms(selector))
+    return max(len(certain_names(selector, nodes)), *counts)
 
 
-def sure(selector: str, nodes: Sequence[Node]) -> set[str]:
-    """Names of those that it means at every moment; nobody where that depends on it."""
-    return {node.name for node in always(selector, nodes)} if lasts(selector, nodes) else set()
+def certain_names(selector: str, nodes: Sequence[Node]) -> set[str]:
+    """Return the names that it means at every moment; empty if that depends on the moment."""
+    if not is_fixed(selector, nodes):
+        return set()
+    return {node.name for node in fixed_nodes(selector, nodes)}
 
 
-def same(one: str, other: str) -> bool:
-    """Whether both mean the same at any one moment: in the same words, and without a lot."""
+def same_nodes(one: str, other: str) -> bool:
+    """Return whether both mean the same at any moment: the same words, and no chance."""
     terms = {*_terms(one)}
     return terms == {*_terms(other)} and all(_split(term)[0] == "all" for term in terms)
 
 
-def is_among(node: Node, selector: str, met: Met) -> bool:
-    """Whether a node is meant by a selector that knows neither lots nor parts."""
-    return any(_is(node, _split(term)[1], Standing(), met) for term in _terms(selector))
+def includes(node: Node, selector: str, names: NamesByWord) -> bool:
+    """Return whether a selector without chance and parts means the node."""
+    return any(_matches(node, _split(term)[1], Standing(), names) for term in _terms(selector))
 
 
-def check_lasting(selector: str, nodes: Sequence[Node], words: Collection[str]) -> None:
-    """BadRequest when whom the selector means depends on the moment, or on luck."""
+def check_fixed(selector: str, nodes: Sequence[Node], words: Collection[str]) -> None:
+    """Raise BadRequest if the meaning of the selector depends on the moment or on chance."""
     check(selector, nodes, words)
     for term in _terms(selector):
         if _counts(term.partition(" ")[0]) or not set(_words(term)).isdisjoint(PARTS):
             raise BadRequest(
-                f"'by {selector}' asks who plays which part, or for a lot; name a role, a node or"
+                f"'by {selector}' depends on a current part or on chance; name a role, a node or"
                 " fault-0"
             )
 
 
 def reaches_clients(selector: str, nodes: Sequence[Node]) -> bool:
-    """Whether the selector names clients."""
+    """Return whether the selector names clients."""
     clients = {node.name for node in nodes if node.role == CLIENT} | {CLIENT}
     return any(_words(term)[0] in clients for term in _terms(selector))
 
 
-def known(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Every word that may stand in a selector, but for the counts."""
+def known_words(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Return every word that a selector may contain, except the counts."""
     roles = tuple(dict.fromkeys(node.role for node in nodes))
     zones = tuple(map(_zone, sorted(_zones(nodes))))
     places = (*zones, ZONE) if zones else ()
@@ -189,9 +200,9 @@ def known(nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def part(node: Node, standing: Standing) -> str:
-    """The part a node plays now, else its role."""
+    """Return the part that a node has now, else its role."""
     for name in ("master", "slave", "controller-leader"):
-        if _is(node, name, standing, NOBODY):
+        if _matches(node, name, standing, NO_NAMES):
             return name
     return node.role
 
@@ -205,8 +216,8 @@ def _terms(selector: str) -> tuple[str, ...]:
 
 
 def _words(term: str) -> list[str]:
-    """Whom it names, without the count: `broker in zone-a but master` names three."""
-    return [who for each in _split(term)[1].split(BUT) for who in each.split(IN)]
+    """Return the words of a term without the count: `broker in zone-a but master` has three."""
+    return [word for phrase in _split(term)[1].split(BUT) for word in phrase.split(IN)]
 
 
 def _zones(nodes: Sequence[Node]) -> set[str]:
@@ -218,7 +229,10 @@ def _zone(name: str) -> str:
 
 
 def _split(term: str) -> tuple[str, str]:
-    """Count and whom: `minority broker`; a bare name means all of it, a bare count servers."""
+    """Split `minority broker` into count and phrase.
+
+    A phrase alone means all of it, a count alone means servers.
+    """
     first, _, rest = term.partition(" ")
     if _counts(first):
         return first, rest or "server"
@@ -229,25 +243,22 @@ def _counts(word: str) -> bool:
     return word in COUNTS or word.isdecimal()
 
 
-def _is_any(node: Node, terms: str, standing: Standing, met: Met) -> bool:
-    return any(_is(node, who, standing, met) for who in terms.split(", "))
-
-
-def _is(node: Node, who: str, standing: Standing, met: Met) -> bool:
-    wanted, *others = who.split(BUT)
-    return _stands(node, wanted, standing, met) and not any(
-        _stands(node, other, standing, met) for other in others
+def _matches(node: Node, phrase: str, standing: Standing, names: NamesByWord) -> bool:
+    """Return whether `broker in zone-a but master` means the node."""
+    wanted, *others = phrase.split(BUT)
+    return _is_in(node, wanted, standing, names) and not any(
+        _is_in(node, other, standing, names) for other in others
     )
 
 
-def _stands(node: Node, who: str, standing: Standing, met: Met) -> bool:
-    """Plays the part, in the zone if one is named."""
-    part, *zones = who.split(IN)
-    return _plays(node, part, standing, met) and all(zone == _zone(node.zone) for zone in zones)
+def _is_in(node: Node, phrase: str, standing: Standing, names: NamesByWord) -> bool:
+    """Return whether `broker in zone-a` means the node; the zone is optional."""
+    word, *zones = phrase.split(IN)
+    return _is(node, word, standing, names) and all(zone == _zone(node.zone) for zone in zones)
 
 
-def _plays(node: Node, who: str, standing: Standing, met: Met) -> bool:
-    match who:
+def _is(node: Node, word: str, standing: Standing, names: NamesByWord) -> bool:
+    match word:
         case "master":
             return node.name in standing.masters.values()
         case "slave":
@@ -263,44 +274,44 @@ def _plays(node: Node, who: str, standing: Standing, met: Met) -> bool:
         case "cluster":
             return node.role != CLIENT
         case _:
-            if node.role != CLIENT and node.zone and who == _zone(node.zone):
+            if node.role != CLIENT and node.zone and word == _zone(node.zone):
                 return True
-            return who in (node.role, node.name) or node.name in met.get(who, ())
+            return word in (node.role, node.name) or node.name in names.get(word, ())
 
 
-def _may_be(node: Node, who: str, there: Collection[str]) -> bool:
-    """Whether some moment makes the node one of them. What is certain takes it away."""
-    wanted, *others = who.split(BUT)
+def _may_match(node: Node, phrase: str, roles: Collection[str]) -> bool:
+    """Return whether the phrase may mean the node at some moment."""
+    wanted, *others = phrase.split(BUT)
     part, *zones = wanted.split(IN)
-    if wanted in others or any(_stands(node, other, Standing(), NOBODY) for other in others):
+    if wanted in others or any(_is_in(node, other, Standing(), NO_NAMES) for other in others):
         return False
     if any(zone != _zone(node.zone) for zone in zones):
         return False
     if part == ZONE:
         return node.role != CLIENT and bool(node.zone)
     if part in PARTS:
-        return node.role in _players(part, there)
-    return part == TELLER or part.startswith(FAULT) or _plays(node, part, Standing(), NOBODY)
+        return node.role in _roles_for(part, roles)
+    return part == TELLER or part.startswith(FAULT) or _is(node, part, Standing(), NO_NAMES)
 
 
-def _most(term: str, nodes: Sequence[Node]) -> int:
-    count, who = _split(term)
-    there = len(possible(term, nodes))
-    if count.isdecimal() and who != ZONE:
-        return min(int(count), there)
-    if who == ZONE or count == "random":
-        return there
-    return len(_some(count, there, [who] * there, Random(0)))
+def _max_count(term: str, nodes: Sequence[Node]) -> int:
+    count, phrase = _split(term)
+    available = len(possible_names(term, nodes))
+    if count.isdecimal() and phrase != ZONE:
+        return min(int(count), available)
+    if phrase == ZONE or count == "random":
+        return available
+    return len(_sample(count, available, [phrase] * available, Random(0)))
 
 
-def _least(term: str, nodes: Sequence[Node]) -> int:
+def _min_count(term: str, nodes: Sequence[Node]) -> int:
     count, _ = _split(term)
     if count == "random" or not set(_words(term)).isdisjoint({*PARTS, ZONE}):
         return 1
-    return _most(term, nodes)
+    return _max_count(term, nodes)
 
 
-def _some(count: str, of: int, free: Sequence[str], rng: Random) -> Sequence[str]:
+def _sample(count: str, of: int, free: Sequence[str], rng: Random) -> Sequence[str]:
     if not free or count == "all":
         return free
     if count.isdecimal():

@@ -9,17 +9,17 @@
     for_s = 8.0
     target = "master"             # or a link, "master -> slave"
     params = { shape = "isolate", from = "slave" }
-    after = ""                    # _conditions
+    after = ""                    # conditions.py
     until = ""
     repeat = { times = 3, every_s = 20.0 }
 
-What is written is expanded when it is read: every parameter has its value, a repeated fault stands
-there as often as it happens. So a saved plan says all of what it means.
+A plan is expanded when it is read: every parameter gets its value, and a repeated fault is written
+out as often as it happens. So a saved plan is complete.
 
-`repeat` says how often in all (`times`), or until when it may end (`until_s`), and how long after
-each other they begin (`every_s`; by default at once, for faults that wait for something).
-Neighbours with the same `repeat` are repeated in turn. In the file `fault-0` is its first
-[[fault]]: of one that is repeated the one of the same round, else the last.
+`repeat` gives the total number (`times`), or the latest end (`until_s`), and the interval between
+two beginnings (`every_s`; by default none, for faults that wait for a condition). Neighbours with
+the same `repeat` are repeated in turn. In the file `fault-0` is the first [[fault]]; if that is
+repeated, it means the one of the same round, or else the last.
 """
 
 import math
@@ -37,38 +37,38 @@ from harness.plans import renumbered
 from harness.text.parsing import parsed
 from harness.text.toml_lines import line
 from harness.trial import Trial
-from nemesis._plan.kinds import alias_of, completed, mistyped, of_link, unfit
-from nemesis._runner import conditions as _conditions
+from nemesis._plan.conditions import parse_after, parse_until
+from nemesis._plan.kinds import alias_of, expand_link, param_problem, type_problem, with_defaults
 
 Plan = tuple[PlannedFault, ...]
 Row = Mapping[str, Any]
-Refuse = Callable[[str, str], BadRequest]  # a key, and what is wrong with its value
+Refuse = Callable[[str, str], BadRequest]  # from a key and a problem of its value
 
-MAX_TIMES = 1_000  # that a fault is repeated
-LEAST_EVERY_S = 0.01
-MANY = 1e9  # any number of faults that is far too large
+MAX_TIMES = 1_000
+MIN_EVERY_S = 0.01
+MAX_COUNTED = 1e9  # more faults than this are not distinguished
 EMPTY = PlannedFault(kind="", at_s=0.0, for_s=0.0)
 REPEAT = "repeat"
 KEYS = (*(field.name for field in fields(PlannedFault)), REPEAT)
 
 
-class Loaded(NamedTuple):
-    """A plan file: fields of the trial that it sets unless told otherwise, and the faults."""
+class PlanFile(NamedTuple):
+    """A plan file: the fields of the trial that it overrides, and the faults."""
 
     overrides: Mapping[str, Any]
     faults: Plan
 
 
-class Place(NamedTuple):
-    """Which [[fault]] of the file, for the how manieth time."""
+class RepeatPosition(NamedTuple):
+    """A [[fault]] of the file, and the number of its repetition."""
 
     row: int
-    group: int  # of neighbours that are repeated in turn
+    group: int  # first row of the neighbours that are repeated in turn
     turn: int = 0
 
 
-def load(text: str, source: str = "the plan") -> Loaded:
-    """A plan from TOML. BadRequest names the line and the key."""
+def load(text: str, source: str = "the plan") -> PlanFile:
+    """Read a plan from TOML. Raises BadRequest with the line and the key of an error."""
     tables = parsed(text, source)
     unknown = tables.keys() - {"trial", "fault"}
     if unknown:
@@ -78,8 +78,8 @@ def load(text: str, source: str = "the plan") -> Loaded:
             " optionally, [trial]"
         )
     overrides, rows = tables.get("trial", {}), tables.get("fault", [])
-    written = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
-    if not isinstance(overrides, dict) or not written:
+    are_tables = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    if not isinstance(overrides, dict) or not are_tables:
         raise BadRequest(f"{source}: write [trial] once, in single brackets, and [[fault]] in two")
     Trial().with_(overrides, text, source)
     if "plan" in overrides:
@@ -88,32 +88,36 @@ def load(text: str, source: str = "the plan") -> Loaded:
             " in the trial file, or with --plan"
         )
     once = [_fault(row, number, text, source) for number, row in enumerate(rows)]
-    return Loaded(overrides, _expanded(once, rows))
+    return PlanFile(overrides, _expanded(once, rows))
 
 
 def dump(plan: Plan) -> str:
-    """The plan as TOML, which `load` reads back as the same plan. What is empty is left out."""
+    """Format a plan as TOML, from which `load` reads the same plan. Empty values are left out."""
     rows = [{f.name: getattr(fault, f.name) for f in fields(fault)} for fault in plan]
     return tomli_w.dumps(
-        {"fault": [_told({**row, "params": _told(row["params"])}) for row in rows]}
+        {
+            "fault": [
+                _without_empty({**row, "params": _without_empty(row["params"])}) for row in rows
+            ]
+        }
     )
 
 
 def lines(text: str, key: str = "kind") -> tuple[str, ...]:
-    """Where this key of each fault of a plan file, as it is expanded, is written: ' line 3'."""
+    """Return the location of this key for each fault of an expanded plan file, as ' line 3'."""
     rows = parsed(text, "the plan").get("fault", [])
     return tuple(_line(text, place.row, key) for place in _order(rows))
 
 
-def _told(table: Mapping[str, Any]) -> dict[str, Any]:
+def _without_empty(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value not in ("", {})}
 
 
-# -------------------------------------------------------------------------------- what is repeated
+# ------------------------------------------------------------------------------------- repetition
 
 
 def _expanded(once: Sequence[PlannedFault], rows: Sequence[Row]) -> Plan:
-    """Every fault as often as it happens."""
+    """Return every fault as often as it happens."""
     order = _order(rows)
     last = {place.row: at for at, place in enumerate(order)}
     turns: dict[tuple[int, int], dict[int, int]] = {}
@@ -131,24 +135,26 @@ def _expanded(once: Sequence[PlannedFault], rows: Sequence[Row]) -> Plan:
     return tuple(plan)
 
 
-def _order(rows: Sequence[Row]) -> list[Place]:
-    """In which order the faults of the file come, and how often."""
+def _order(rows: Sequence[Row]) -> list[RepeatPosition]:
+    """Return the faults of the file in order, as often as they happen."""
     order = []
     for repeat, group in groupby(enumerate(rows), lambda numbered: numbered[1].get(REPEAT)):
         members = list(group)
         times = min(_times(row) for _, row in members) if repeat else 1
         first = members[0][0]
-        order += [Place(number, first, turn) for turn in range(times) for number, _ in members]
+        order += [
+            RepeatPosition(number, first, turn) for turn in range(times) for number, _ in members
+        ]
     return order
 
 
 def _times(row: Row) -> int:
-    """How often it happens in all."""
+    """Return how often a fault happens in total."""
     repeat = row[REPEAT]
     if "times" in repeat:
         return int(repeat["times"])
     time_s = repeat["until_s"] - row["at_s"] - row["for_s"] + 1e-9
-    return int(min(time_s / repeat["every_s"], MANY)) + 1 if time_s >= 0 else 0
+    return int(min(time_s / repeat["every_s"], MAX_COUNTED)) + 1 if time_s >= 0 else 0
 
 
 def _check_repeat(row: Row, refuse: Refuse) -> None:
@@ -156,7 +162,7 @@ def _check_repeat(row: Row, refuse: Refuse) -> None:
     if not isinstance(repeat, dict) or not repeat.keys() <= {"times", "every_s", "until_s"}:
         raise refuse(REPEAT, "must read like { times = 3, every_s = 20.0 }")
     for key, value in repeat.items():
-        if mistyped(0.0, value) or not 0 < value < math.inf:
+        if type_problem(0.0, value) or not 0 < value < math.inf:
             raise refuse(REPEAT, f"{key} must be a positive number, not {value!r}")
     if ("times" in repeat) == ("until_s" in repeat):
         raise refuse(REPEAT, "needs times, or until_s, and not both")
@@ -164,8 +170,8 @@ def _check_repeat(row: Row, refuse: Refuse) -> None:
         raise refuse(REPEAT, "needs every_s: how long after each other they begin")
     if not isinstance(repeat.get("times", 1), int):
         raise refuse(REPEAT, f"times must be a whole number, not {repeat['times']!r}")
-    if repeat.get("every_s", LEAST_EVERY_S) < LEAST_EVERY_S:
-        raise refuse(REPEAT, f"every_s must be at least {LEAST_EVERY_S:g}")
+    if repeat.get("every_s", MIN_EVERY_S) < MIN_EVERY_S:
+        raise refuse(REPEAT, f"every_s must be at least {MIN_EVERY_S:g}")
     if not 1 <= _times(row) <= MAX_TIMES:
         raise refuse(
             REPEAT,
@@ -188,7 +194,7 @@ def _fault(row: Row, number: int, text: str, source: str) -> PlannedFault:
         if key not in row:
             raise refuse(key, "is missing")
     for key, value in row.items():
-        if key != REPEAT and (problem := mistyped(getattr(EMPTY, key), value)):
+        if key != REPEAT and (problem := type_problem(getattr(EMPTY, key), value)):
             raise refuse(key, problem)
     fault = _read({key: value for key, value in row.items() if key != REPEAT}, refuse)
     if REPEAT in row:
@@ -197,11 +203,11 @@ def _fault(row: Row, number: int, text: str, source: str) -> PlannedFault:
 
 
 def _read(row: Row, refuse: Refuse) -> PlannedFault:
-    """A fault from values of the right types; every refusal names its key."""
+    """Make a fault from values of the right types. Raises BadRequest with the key of an error."""
     for key, checked in (
         ("kind", lambda: alias_of(row["kind"])),
-        ("after", lambda: _conditions.after(row.get("after", ""))),
-        ("until", lambda: _conditions.until(row.get("until", ""))),
+        ("after", lambda: parse_after(row.get("after", ""))),
+        ("until", lambda: parse_until(row.get("until", ""))),
     ):
         try:
             checked()
@@ -219,14 +225,14 @@ def _read(row: Row, refuse: Refuse) -> PlannedFault:
     plugin = registry.fault(alias.kind)
     try:
         own = {**alias.params, **row.get("params", {})}
-        target, given = of_link(row.get("target") or alias.target, own, plugin)
+        target, given = expand_link(row.get("target") or alias.target, own, plugin)
     except BadRequest as e:
         raise refuse("target", str(e)) from e
     for name, value in given.items():
-        if problem := unfit(plugin.params, name, value):
+        if problem := param_problem(plugin.params, name, value):
             raise refuse(f"params.{name}", problem)
     fault = PlannedFault(**{**row, "kind": alias.kind, "params": given, "target": target})
-    fault = completed(replace(fault, at_s=float(fault.at_s), for_s=float(fault.for_s)), plugin)
+    fault = with_defaults(replace(fault, at_s=float(fault.at_s), for_s=float(fault.for_s)), plugin)
     try:
         plugin.check(fault)
     except BadRequest as e:
@@ -235,6 +241,8 @@ def _read(row: Row, refuse: Refuse) -> PlannedFault:
 
 
 def _line(text: str, number: int, key: str) -> str:
-    """Where a key, `params.shape`, stands in the `number`th [[fault]], as ' line 3', or where what
-    holds it begins."""
+    """Return the location of a key, `params.shape`, in a [[fault]], as ' line 3'.
+
+    If the key is not there, it is the location of the table that should hold it.
+    """
     return line(text, "fault", number, *key.split("."))

@@ -1,16 +1,16 @@
-"""A disk that misbehaves towards the node's process while that runs, seen by a prober.
+"""A disk that fails while the node's process runs, observed with a probe.
 
-The prober is a process of the node's like any other: it writes a few bytes where the node's data is
-and asks for a sync, and tells which errors it met and how long the sync took. A node may end by
-itself on such a disk; healing starts it again, unless another fault has hold of it and will.
+The probe is another process on the node: it writes a few bytes where the node's data is, syncs
+them, and reports the errors and how long the sync took. A node may exit on such a disk; healing
+starts it again, unless another fault holds it and will do so.
 
-Faults of disks merge where they meet: the worst of what all want is in force, and what the prober
-meets is compared with that. Where a worse fault of the same kind hides one, nobody saw that one at
-work: all writes to a read-only disk fail, be it full or not. A slow sync is one that is slower than
-it was before, whatever the disk is like by itself.
+Where faults of disks meet they are merged: the worst of all is in force, and the probe's result is
+compared with that. A fault that a worse one of the same kind hides was not observed: all writes to
+a read-only disk fail, whether it is full or not. A sync is slow if it is slower than before the
+fault, whatever the disk's own speed.
 
-While another fault has hold of a node, nobody can say whether it came back: its healing is looked
-for when the other has let go.
+While another fault holds a node, it cannot be decided whether the node came back, so its healing is
+observed when the other fault has released it.
 """
 
 from collections.abc import Container, Sequence
@@ -29,21 +29,21 @@ from harness.contracts import (
     Scene,
 )
 from harness.errors import BedFailed
-from nemesis._runner.waiting import NS, each, reached
+from nemesis._runner.waiting import NS, gather_all, wait_until
 
 SEEN_WITHIN_S = 5.0
-HEALED_WITHIN_S = 15.0  # a disk that was slow may have a queue of syncs to work off
+HEALED_WITHIN_S = 15.0  # a slow disk may have a queue of syncs
 BACK_WITHIN_S = 10.0
-LOOK_EVERY_S = 0.1
-PATIENCE_S = 0.5  # of the prober, for a sync of a sound disk or one that hangs
-ENDED = ("exited", "absent")
-LOOKS_BEFORE = 2  # at a disk's own syncs, of which the quickest counts
-SURE = 0.75  # of what a sync is to take longer: the disk itself may have got that much quicker
-SLOWER = 2.0  # ... and more than so many times as long as a slow one is meant to take
+POLL_S = 0.1
+PROBE_TIMEOUT_S = 0.5  # for a sync that hangs
+EXITED = ("exited", "absent")
+PROBES_BEFORE = 2  # of the disk's own syncs; the fastest counts
+MIN_SHARE = 0.75  # of the added time must be measured: the disk may have become faster meanwhile
+MAX_SLOWER = 2.0  # the probe waits for this multiple of the time that a sync should take
 
 
-class DiskTrouble:
-    """Disks spoilt, until it is left. `kind` names the owner; `fault` is without a folder."""
+class DiskInjection:
+    """Failing disks. `kind` names the owner; `fault` is without a folder."""
 
     def __init__(self, scene: Scene, kind: str, victims: Sequence[Node], fault: DiskFault) -> None:
         self.targets = scene.parts(victims)
@@ -52,50 +52,50 @@ class DiskTrouble:
         self._fault = fault
         self._owner = f"{kind} {scene.random.getrandbits(48):x}"
         self._seen: dict[str, DiskSeen] = {}
-        self._hidden: set[str] = set()  # where a worse fault was all that could be seen
-        self._before_s: dict[str, float] = {}  # what a sync took by itself
-        self._dead: dict[str, int] = {}  # whose process had ended when it began: its id
-        self._ended: set[str] = set()  # whose process was started again
+        self._hidden: set[str] = set()  # nodes on which a worse fault hides this one
+        self._before_s: dict[str, float] = {}  # time of a sync without the fault
+        self._dead: dict[str, int] = {}  # node -> id of its process, which had exited before
+        self._restarted: set[str] = set()
 
-    async def __aenter__(self) -> "DiskTrouble":
+    async def __aenter__(self) -> "DiskInjection":
         for node in self._victims:
             state = await self._state(node)
-            if state.state in ENDED:
+            if state.state in EXITED:
                 self._dead[node] = state.pid
         if 0 < self._fault.sync_s < inf:
-            await each(*map(self._measured, self._victims))
-        await each(*(self._disk(node, self._fault) for node in self._victims))
+            await gather_all(*map(self._measure_before, self._victims))
+        await gather_all(*(self._disk(node, self._fault) for node in self._victims))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await each(*(self._disk(node, None) for node in self._victims))
+        await gather_all(*(self._disk(node, None) for node in self._victims))
 
     async def observe(self) -> Observation:
-        good = await self._looked_at(SEEN_WITHIN_S)
+        good = await self._probe_all(SEEN_WITHIN_S)
         return self._observation(good, self._hidden)
 
     async def observe_healed(self) -> Observation:
         while True:
-            while self._others():
-                await self._bed.sleep(LOOK_EVERY_S)
-            good = await self._looked_at(HEALED_WITHIN_S)
+            while self._held_by_others():
+                await self._bed.sleep(POLL_S)
+            good = await self._probe_all(HEALED_WITHIN_S)
             ours = [node for node in self._victims if await self._has_run(node)]
-            await each(*map(self._back, ours))
-            down = [node for node in ours if (await self._state(node)).state in ENDED]
+            await gather_all(*map(self._bring_back, ours))
+            down = [node for node in ours if (await self._state(node)).state in EXITED]
             healed = [node for node in good if node not in down]
-            if len(healed) == len(self._victims) or not self._others():
+            if len(healed) == len(self._victims) or not self._held_by_others():
                 return self._observation(healed)
 
-    def _others(self) -> bool:
-        """Whether another fault has hold of a victim."""
+    def _held_by_others(self) -> bool:
+        """Return whether another fault holds a victim."""
         return not self._held.isdisjoint(self._victims)
 
-    async def _measured(self, node: str) -> None:
-        """What a sync takes without the fault: nothing, as far as other faults hide it."""
+    async def _measure_before(self, node: str) -> None:
+        """Measure a sync without the fault, and without the delay of other faults."""
         agent, took_s = _agent(self._bed, node), []
-        for _ in range(LOOKS_BEFORE):
+        for _ in range(PROBES_BEFORE):
             wanted = await agent.disk_wanted() or DiskFault("")
-            seen = await agent.disk_seen(data_of(self._bed, node), patience_s(wanted))
+            seen = await agent.disk_seen(data_of(self._bed, node), probe_timeout_s(wanted))
             if not seen.write and not seen.sync and seen.sync_s < inf:
                 took_s.append(max(0.0, seen.sync_s - wanted.sync_s))
         self._before_s[node] = min(took_s, default=0.0)
@@ -104,42 +104,45 @@ class DiskTrouble:
         below = data_of(self._bed, node)
         await _agent(self._bed, node).disk(self._owner, fault and replace(fault, below=below))
 
-    async def _looked_at(self, within_s: float) -> list[str]:
-        """The nodes on which a prober meets what all faults together want."""
+    async def _probe_all(self, within_s: float) -> list[str]:
+        """Return the nodes on which the probe's result is that of all faults together."""
         self._seen.clear()
         deadline_ns = self._bed.now_ns() + within_s * NS
         good: set[str] = set()
-        await each(*(self._settled(node, deadline_ns, good) for node in self._victims))
+        await gather_all(*(self._probe(node, deadline_ns, good) for node in self._victims))
         return [node for node in self._victims if node in good]
 
-    async def _settled(self, node: str, deadline_ns: float, good: set[str]) -> None:
+    async def _probe(self, node: str, deadline_ns: float, good: set[str]) -> None:
         async def as_wanted() -> bool:
             agent = _agent(self._bed, node)
             wanted = await agent.disk_wanted() or DiskFault("")
-            (self._hidden.add if hidden(wanted, self._fault) else self._hidden.discard)(node)
+            if is_hidden(wanted, self._fault):
+                self._hidden.add(node)
+            else:
+                self._hidden.discard(node)
             seen = self._seen[node] = await agent.disk_seen(
-                data_of(self._bed, node), patience_s(wanted)
+                data_of(self._bed, node), probe_timeout_s(wanted)
             )
-            return as_laid(seen, wanted, self._fault, self._before_s.get(node, 0.0))
+            return matches_fault(seen, wanted, self._fault, self._before_s.get(node, 0.0))
 
-        if await reached(self._bed, as_wanted, deadline_ns, LOOK_EVERY_S):
+        if await wait_until(self._bed, as_wanted, deadline_ns, POLL_S):
             good.add(node)
 
-    async def _back(self, node: str) -> None:
-        """The node runs: it did all the time, or is started again."""
+    async def _bring_back(self, node: str) -> None:
+        """Wait until the node runs; start it if it exited."""
 
         async def runs() -> bool:
-            ended = (await self._state(node)).state in ENDED
-            if ended and node not in self._held:
-                self._ended.add(node)
-                await self._started(node)
+            exited = (await self._state(node)).state in EXITED
+            if exited and node not in self._held:
+                self._restarted.add(node)
+                await self._start(node)
                 return False
-            return not ended
+            return not exited
 
-        await reached(self._bed, runs, self._bed.now_ns() + BACK_WITHIN_S * NS, LOOK_EVERY_S)
+        await wait_until(self._bed, runs, self._bed.now_ns() + BACK_WITHIN_S * NS, POLL_S)
 
-    async def _started(self, node: str) -> None:
-        """Held meanwhile, so that no other fault that ends now starts it, too."""
+    async def _start(self, node: str) -> None:
+        """Start a node, and hold it meanwhile so that another fault does not start it, too."""
         self._held.add(node)
         try:
             await self._bed.system.start_node(self._bed, node)
@@ -147,14 +150,14 @@ class DiskTrouble:
             self._held.discard(node)
 
     async def _has_run(self, node: str) -> bool:
-        """Since it began: all the time, or started by whoever had ended it."""
+        """Return whether the node ran since the fault began, possibly started by another fault."""
         return node not in self._dead or (await self._state(node)).pid != self._dead[node]
 
     async def _state(self, node: str) -> ProcessState:
         return await self._bed.agents[node].state(self._bed.system.process(node))
 
     def _observation(self, good: Sequence[str], hidden: Container[str] = ()) -> Observation:
-        """`good`: the nodes on which the disk is as wanted, of which a worse fault hides some."""
+        """Return the observation; `good` are the nodes whose disk is as wanted."""
         below = sorted(node for node in good if node in hidden)
         evidence: dict[str, Any] = {
             "seen": {node: _plain(seen) for node, seen in self._seen.items()}
@@ -163,17 +166,20 @@ class DiskTrouble:
             evidence["sync_s_before"] = self._before_s
         if below:
             evidence["hidden_by_worse"] = below
-        if self._ended:
-            evidence["started_again"] = sorted(self._ended)
-        measured = "; ".join(dict.fromkeys(map(words, self._seen.values())))
+        if self._restarted:
+            evidence["started_again"] = sorted(self._restarted)
+        measured = "; ".join(dict.fromkeys(map(describe_probe, self._seen.values())))
         if len(good) == len(self._victims) and len(below) < len(good):
             return Observation("installed", evidence, measured)
         return Observation("partial" if len(below) < len(good) else "failed", evidence, measured)
 
 
-def as_laid(seen: DiskSeen, wanted: DiskFault, own: DiskFault, before_s: float = 0.0) -> bool:
-    """Whether the prober met what is wanted. A sync that has to take longer does, than it did by
-    itself; one of a disk that is sound again took less than the fault would have made it."""
+def matches_fault(seen: DiskSeen, wanted: DiskFault, own: DiskFault, before_s: float = 0.0) -> bool:
+    """Return whether the probe's result is as wanted.
+
+    A slow sync takes longer than before the fault; on a healed disk it takes less time than the
+    fault would have added.
+    """
     write = "EROFS" if wanted.read_only else "ENOSPC" if wanted.full else ""
     if seen.write != write:
         return False
@@ -183,40 +189,39 @@ def as_laid(seen: DiskSeen, wanted: DiskFault, own: DiskFault, before_s: float =
         return False
     longer_s = seen.sync_s - before_s
     if wanted.sync_s:
-        return seen.sync_s >= wanted.sync_s and longer_s >= SURE * wanted.sync_s
-    return longer_s < SURE * (own.sync_s or inf)
+        return seen.sync_s >= wanted.sync_s and longer_s >= MIN_SHARE * wanted.sync_s
+    return longer_s < MIN_SHARE * (own.sync_s or inf)
 
 
-def hidden(wanted: DiskFault, own: DiskFault) -> bool:
-    """Whether a prober would meet the same without the own fault, for a worse one of the same kind
-    is in force: nobody can see it then."""
+def is_hidden(wanted: DiskFault, own: DiskFault) -> bool:
+    """Return whether a worse fault of the same kind hides this one from the probe."""
     refused = own.full and wanted.read_only and not own.read_only
     slower = 0 < own.sync_s < wanted.sync_s
     unanswered = own.sync_fails and own.sync_s < inf == wanted.sync_s
     return refused or slower or unanswered
 
 
-def patience_s(wanted: DiskFault) -> float:
-    """How long the prober waits for its sync."""
+def probe_timeout_s(wanted: DiskFault) -> float:
+    """Return how long the probe waits for its sync."""
     if wanted.sync_s == inf:
-        return PATIENCE_S
-    return HEALED_WITHIN_S + SLOWER * wanted.sync_s
+        return PROBE_TIMEOUT_S
+    return HEALED_WITHIN_S + MAX_SLOWER * wanted.sync_s
 
 
-def words(seen: DiskSeen) -> str:
-    """What the prober met, with its figures."""
+def describe_probe(seen: DiskSeen) -> str:
+    """Describe the probe's result with its figures."""
     met = [f"a write fails with {seen.write}"] if seen.write else []
     if seen.sync:
         met.append(f"a sync fails with {seen.sync}")
     elif seen.sync_s == inf:
-        met.append(f"a sync has not ended after {PATIENCE_S:g} s")
+        met.append(f"a sync has not ended after {PROBE_TIMEOUT_S:g} s")
     elif not seen.write:
         met.append(f"a sync took {seen.sync_s * 1000:.0f} ms")
     return " and ".join(met)
 
 
 def data_of(bed: Bed, node: str) -> str:
-    """The folder that holds what the node must not lose, as the node sees it."""
+    """Return the folder of the node's data, as the node sees it."""
     data = getattr(bed.system, "data", "")
     if not data:
         raise BedFailed("the system does not say in which folder its nodes keep their data")

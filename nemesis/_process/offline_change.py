@@ -1,8 +1,9 @@
-"""Faults that change what a node has on its disk: it is killed, its files are changed, and healing
-starts it anew. What was changed is told by who changed it, who read it again.
+"""Faults that change a node's files: it is killed, its files are changed, and healing starts it
+again.
 
-The work on files is `clusters/hosts/_faults/damage.py`, run by the node's own Python. It touches
-only the folder of the node's data; its configuration and its event log stay.
+The program `clusters/hosts/_faults/damage.py` changes the files, run by the node's own Python, and
+reads them again to report what it changed. It touches only the folder of the node's data; its
+configuration and its event log stay.
 """
 
 import json
@@ -14,18 +15,18 @@ from harness.contracts import Bed, Node, Observation, Scene
 from harness.errors import BedFailed
 from harness.history.faults_and_events import LOST_COPIES
 from nemesis._process.disk_fault import data_of
+from nemesis._process.remote_program import run_program
 from nemesis.kill import Kill
 
-DAMAGE = "clusters/hosts/_faults/damage.py"  # below the folder of our packages
-WITHIN_S = 30.0
+DAMAGE_TIMEOUT_S = 30.0
 
 
-class Stopped(Kill):
-    """Nodes killed and their files changed, until it is left. Who ran is started again."""
+class OfflineChange(Kill):
+    """Nodes killed and their files changed. Healing starts those again that ran before."""
 
     def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
         super().__init__(scene, victims)
-        self.changes: dict[str, Mapping[str, Any]] = {}  # what became of each node's files
+        self.changes: dict[str, Mapping[str, Any]] = {}  # to each node's files
 
     async def _kill(self, node: str) -> None:
         await super()._kill(node)
@@ -33,19 +34,19 @@ class Stopped(Kill):
             return
         await self._wait(self._gone, node, self.gone_within_s)
         if not await self._gone(node):
-            raise BedFailed(f"{node} was not seen to end, so its files were left alone")
+            raise BedFailed(f"{node} was not seen to exit, so its files were left alone")
         self.changes[node] = await self._change(node)
 
     async def _change(self, node: str) -> Mapping[str, Any]:
-        """Change the files of a node that does not run; what was done."""
+        """Change the files of a stopped node; return what was done."""
         raise NotImplementedError
 
     def _changed(self, node: str) -> bool:
-        """Whether what was done is what was meant."""
+        """Return whether the files were changed as intended."""
         raise NotImplementedError
 
-    async def _told(self, measured: str) -> Observation:
-        """As the killing was seen, but for nodes whose files were not changed."""
+    async def _observe_changes(self, measured: str) -> Observation:
+        """Return the observation of the kill, reduced if files of a node were not changed."""
         seen = await super().observe()
         good = [node for node in self._victims if node in self.changes and self._changed(node)]
         evidence = {**seen.evidence, "files": self.changes}
@@ -54,41 +55,39 @@ class Stopped(Kill):
         return Observation("partial" if good else "failed", evidence, measured)
 
 
-class Destroying(Stopped):
-    """Nodes killed, and what had been synced is taken from their disks. Tells of whom."""
+class DataDestruction(OfflineChange):
+    """Nodes killed, and synced data removed from their disks. Its evidence names the nodes."""
 
     def __init__(self, scene: Scene, victims: Sequence[Node]) -> None:
         super().__init__(scene, victims)
-        self._touched: set[str] = set()  # whose files were changed, or may have been
+        self._touched: set[str] = set()  # nodes whose files were, or may have been, changed
 
     async def _damage(self, node: str, order: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Carry out an order about the files of a node that does not run; what was done."""
+        """Change the files of a stopped node as ordered; return what was done."""
         self._touched.add(node)
         return await damaged(self._bed, node, order)
 
     def _lost_copies(self) -> list[str]:
-        """Also of whom nobody knows what became of the files, as when an answer was lost."""
+        """Return the nodes that lost data, or may have, for example when an answer was lost."""
         return sorted(self._touched)
 
-    def _telling(self, seen: Observation) -> Observation:
+    def _with_lost_copies(self, seen: Observation) -> Observation:
         return replace(seen, evidence={**seen.evidence, LOST_COPIES: self._lost_copies()})
 
-    async def _told(self, measured: str) -> Observation:
-        return self._telling(await super()._told(measured))
+    async def _observe_changes(self, measured: str) -> Observation:
+        return self._with_lost_copies(await super()._observe_changes(measured))
 
     async def observe_healed(self) -> Observation:
-        return self._telling(await super().observe_healed())  # if applying it failed halfway, too
+        # also if applying the fault failed halfway
+        return self._with_lost_copies(await super().observe_healed())
 
 
 async def damaged(bed: Bed, node: str, order: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Carry out an order about the files of a node that does not run."""
-    python = bed.hosts.python(node)
-    argv = [python.executable, "-S", "-s", f"{python.packages}/{DAMAGE}"]
-    told = json.dumps({**order, "folder": data_of(bed, node)})
-    ran = await bed.agents[node].run([*argv, told], timeout_s=WITHIN_S)
-    if ran.code:
-        raise BedFailed(f"{node}: its files could not be changed: {ran.err.strip() or 'no reason'}")
-    answer: Mapping[str, Any] = ran.answer(node)
+    """Change the files of a stopped node as ordered; return what was done."""
+    text = json.dumps({**order, "folder": data_of(bed, node)})
+    done: Mapping[str, Any] = await run_program(
+        bed, node, "damage", text, timeout_s=DAMAGE_TIMEOUT_S
+    )
     if keep := getattr(bed.agents[node], "keep_unsynced", None):
-        await keep()  # what was damaged is no longer what a sync has to cover
-    return answer
+        await keep()  # damaged bytes no longer count as unsynced
+    return done

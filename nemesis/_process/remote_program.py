@@ -1,8 +1,8 @@
-"""Programs of our own that run on a node, with the node's own Python, and tell JSON.
+"""Run one of our programs on a node, with the node's own Python. It prints JSON.
 
-They lie beside the agent's, where the node has our packages:
-`clusters/hosts/_faults/wall_clock.py` and `rlimits.py`. In a simulated world nothing is executed,
-but it is known what they would do.
+The programs are in `clusters/hosts/_faults`, which is part of the packages on every node:
+`wall_clock.py`, `rlimits.py`, `damage.py`. In a simulated world they are not executed, but their
+effects are simulated.
 """
 
 from typing import Any
@@ -11,15 +11,17 @@ from harness.contracts import Bed
 from harness.errors import BedFailed
 
 FOLDER = "clusters/hosts/_faults"  # below the folder of our packages
-WITHIN_S = 20.0
+TIMEOUT_S = 20.0
 
 
-async def there(bed: Bed, node: str, program: str, *words: object) -> Any:
-    """What the program tells on that node, where it is given these words."""
+async def run_program(
+    bed: Bed, node: str, program: str, *words: object, timeout_s: float = TIMEOUT_S
+) -> Any:
+    """Run a program with these arguments; return its output. Raises BedFailed if it fails."""
     python = bed.hosts.python(node)
-    path = f"{python.packages}/{FOLDER}/_{program}.py"
+    path = f"{python.packages}/{FOLDER}/{program}.py"
     argv = [python.executable, "-S", "-s", path, *map(str, words)]
-    ran = await bed.agents[node].run(argv, timeout_s=WITHIN_S)
+    ran = await bed.agents[node].run(argv, timeout_s=timeout_s)
     if ran.code != 0:
         lines = ran.err.strip().splitlines()
         raise BedFailed(f"{node}: {lines[-1] if lines else f'exit code {ran.code}'}")

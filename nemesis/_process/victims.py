@@ -1,8 +1,8 @@
-"""What `kill` and `pause` share: whom the faults of processes aim at, and their hold on them.
+"""Targets of the faults of processes (`kill`, `pause` ...), and how faults hold them.
 
-A node whose process has ended by itself, as on a disk that fails it, is nobody's victim: there is
-nothing to break there and nothing to mend, so it is not held. A fault that finds no other was never
-in force.
+A process belongs to one fault at a time. A node whose process has exited by itself, for example on
+a failed disk, is not a target: there is nothing to break or to heal, so it is not held. A fault
+that finds no running process was never in force.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ TARGETS = (
 
 
 def check(planned: PlannedFault) -> None:
-    """BadRequest when nobody is named."""
+    """Raise BadRequest if target is empty."""
     if not planned.target:
         raise BadRequest(
             f"{planned.kind} needs a target, such as 'master' or 'one broker'", "target"
@@ -33,28 +33,28 @@ def check(planned: PlannedFault) -> None:
 
 
 def drawn(random: Random, targets: Sequence[str]) -> tuple[str, Mapping[str, Any]]:
-    """A target by lot; `targets` restrict whom it may hit."""
+    """Draw a target, from `targets` if there are any."""
     return random.choice(targets or TARGETS), {}
 
 
-def among(targets: Mapping[str, Sequence[str]], hit: Collection[str]) -> dict[str, list[str]]:
-    """An injection's targets, as far as they were hit."""
+def hit_targets(targets: Mapping[str, Sequence[str]], hit: Collection[str]) -> dict[str, list[str]]:
+    """Return those of an injection's targets that were hit."""
     parts = {part: [name for name in names if name in hit] for part, names in targets.items()}
     return {part: names for part, names in parts.items() if names}
 
 
-class NeverInForce(BedFailed):
-    """A fault changed nothing when it was applied, and holds nobody: nothing is to be healed."""
+class NothingToHit(BedFailed):
+    """A fault changed nothing when it was applied, and holds no node: nothing is to be healed."""
 
 
 def process_of(bed: Bed, node: str) -> str:
-    """The agent's name for the node's process: the system's, or on a client node the clients'."""
+    """Return the agent's name for the node's process: the system's, or the clients' on theirs."""
     is_client = bed.node(node).role == CLIENT
     return bed.clients().process if is_client else bed.system.process(node)
 
 
-async def runs(bed: Bed, node: str) -> bool:
-    """Whether the node's process is there, if only stopped; of one that can not be asked, it is."""
+async def is_alive(bed: Bed, node: str) -> bool:
+    """Return whether the node's process exists, even if stopped; True if that is unknown."""
     try:
         state = await bed.agents[node].state(process_of(bed, node))
     except BedFailed:
@@ -62,10 +62,12 @@ async def runs(bed: Bed, node: str) -> bool:
     return state.state not in ("exited", "absent")
 
 
-class Hold:
-    """Nodes whose process belongs to one fault: from its entering until its healing was looked
-    for, which it is even when undoing failed, so that no other fault touches them meanwhile. It may
-    be let go twice."""
+class ProcessHold:
+    """Nodes whose processes belong to one fault.
+
+    A fault holds them from its beginning until its healing was observed, even if undoing failed, so
+    that no other fault touches them meanwhile. They may be released twice.
+    """
 
     def __init__(self, held: set[str], nodes: Sequence[str]) -> None:
         self._held, self._nodes = held, nodes
@@ -75,23 +77,22 @@ class Hold:
         self._mine = set(self._nodes)
         self._held |= self._mine
 
-    async def take_who_runs(self, bed: Bed) -> list[str]:
-        """The nodes whose process is there; the others are not held. NeverInForce: there are
-        none."""
+    async def take_running(self, bed: Bed) -> list[str]:
+        """Hold the nodes whose process exists; return them. Raises NothingToHit if none does."""
         self.take()
-        there = await asyncio.gather(*(runs(bed, node) for node in self._nodes))
-        return self.keep([node for node, is_so in zip(self._nodes, there, strict=True) if is_so])
+        alive = await asyncio.gather(*(is_alive(bed, node) for node in self._nodes))
+        return self.keep([node for node, is_so in zip(self._nodes, alive, strict=True) if is_so])
 
     def keep(self, nodes: Sequence[str]) -> list[str]:
-        """Let go of all but these. NeverInForce: there are none."""
+        """Release all but these nodes. Raises NothingToHit if there are none."""
         others = self._mine - set(nodes)
         self._held -= others
         self._mine -= others
         if not nodes:
-            raise NeverInForce(f"{', '.join(self._nodes)} did not run, so there was nothing to hit")
+            raise NothingToHit(f"{', '.join(self._nodes)} did not run, so there was nothing to hit")
         return list(nodes)
 
-    def let_go(self) -> None:
-        """Only what is still ours: somebody else may have it by now."""
+    def release(self) -> None:
+        """Release the nodes that this fault still holds."""
         self._held -= self._mine
         self._mine = set()

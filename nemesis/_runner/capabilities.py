@@ -1,7 +1,7 @@
-"""What the nodes of a run can not do although their kind of hosts can: asked before the load.
+"""What the nodes of a run cannot do although their kind of hosts can; checked before the load.
 
-Kinds of hosts say what they `can`, and plans that ask for more are refused before anything starts.
-Some abilities are the kernel's, and nodes may have different ones: those the agents try themselves.
+Kinds of hosts declare what they `can`, and plans that need more are refused before anything starts.
+Some abilities depend on the kernel and may differ between nodes; the agents test those themselves.
 A fault that needs such an ability declares `lacking`.
 """
 
@@ -9,18 +9,18 @@ import asyncio
 
 from harness import registry
 from harness.contracts import Bed
-from nemesis._plan.plan import Plan
+from nemesis._plan.toml import Plan
 
 
 async def lacking(plan: Plan, bed: Bed) -> str:
-    """Why the plan can not be carried out on these nodes, in a sentence; nothing when it can."""
+    """Return why the plan cannot be carried out on these nodes, or '' if it can."""
     for kind in sorted({fault.kind for fault in plan}):
         if why := await registry.fault(kind).lacking(bed):
             return f"{kind} cannot be done: {why}; choose other faults or other hosts"
     return ""
 
 
-async def unable_to_pace(bed: Bed) -> str:
-    """The first node that can not hold packets back, and why."""
-    said = await asyncio.gather(*(agent.lacks("pace") for agent in bed.agents.values()))
-    return next(filter(None, said), "")
+async def why_unable_to_pace(bed: Bed) -> str:
+    """Return the first node that cannot hold packets back and the reason, or ''."""
+    reasons = await asyncio.gather(*(agent.lacks("pace") for agent in bed.agents.values()))
+    return next(filter(None, reasons), "")

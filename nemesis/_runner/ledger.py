@@ -1,9 +1,9 @@
-"""What we have done to the world and not yet undone.
+"""The ledger of faults that are in the world and not yet healed.
 
 An intent is written before its fault is injected, and closed after it is observed healed. Where
 hosts outlive a run (Docker, SSH) the open entries of a run that crashed are what has to be undone,
-so each is synced to disk; where they die with it (local, simulated) nothing has to be, and the
-ledger only tells the tale.
+so each is synced to disk. Where hosts die with the run (local, simulated) nothing has to be undone,
+and the ledger is only a record.
 """
 
 import errno
@@ -19,27 +19,29 @@ from harness.errors import BadRequest
 from harness.text.parsing import bytes_of, json_of
 
 MAX_LEDGER_BYTES = 64 << 20
-BEGINNING = '{"is": "'  # of every line
+LINE_START = '{"is": "'  # of every line
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One fault that was, or was about to be, in the world."""
 
-    id: int  # its place in the plan
+    id: int  # its position in the plan
     kind: str
-    nodes: Sequence[str]  # whom it resolved to
+    nodes: Sequence[str]  # names of its targets
     params: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Ledger:
+class FaultLedger:
+    """An append-only file of intents and closings, one JSON object a line."""
+
     def __init__(self, path: "os.PathLike[str]", *, durable: bool = True) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         self._durable = durable
         self._begin_line()
 
-    def intend(self, entry: Entry) -> None:
-        """Written when this returns, and on disk if it is to be durable."""
+    def intend(self, entry: LedgerEntry) -> None:
+        """Write an intent; if the ledger is durable, it is on the disk when this returns."""
         self._write({"is": "intent", **asdict(entry)})
 
     def close_entry(self, number: int) -> None:
@@ -49,13 +51,13 @@ class Ledger:
         os.close(self._fd)
 
     def _begin_line(self) -> None:
-        """What a crash left of a last line does not spoil the next."""
+        """Start a new line, in case a crash left a part of one."""
         size = os.fstat(self._fd).st_size
         if size and os.pread(self._fd, 1, size - 1) != b"\n":
             os.write(self._fd, b"\n")
 
     def _write(self, row: Mapping[str, Any]) -> None:
-        """All of it, or nothing: OSError when the disk takes no more, or only a part."""
+        """Append a line completely or not at all. Raises OSError if the disk is full."""
         line = json.dumps(row).encode() + b"\n"
         end = os.fstat(self._fd).st_size
         if os.write(self._fd, line) < len(line):
@@ -66,15 +68,15 @@ class Ledger:
             os.fsync(self._fd)
 
 
-def open_entries(path: Path) -> tuple[Entry, ...]:
-    """Faults that were begun and not closed, newest first: the order to undo them in.
+def open_entries(path: Path) -> tuple[LedgerEntry, ...]:
+    """Return the faults that were begun and not closed, newest first: the order to undo them in.
 
-    A line torn by a crash was an intent not acted upon, or a closing that may be repeated.
+    A line torn by a crash was an intent not yet acted upon, or a closing that may be repeated.
     """
-    found: dict[int, Entry] = {}
+    found: dict[int, LedgerEntry] = {}
     for line in _lines(path):
         match _row(line):
-            case Entry() as entry:
+            case LedgerEntry() as entry:
                 found[entry.id] = entry
             case int() as closed:
                 found.pop(closed, None)
@@ -82,10 +84,12 @@ def open_entries(path: Path) -> tuple[Entry, ...]:
 
 
 def ledger_damage(path: Path) -> str:
-    """Why nobody knows what was done to the world: what stands in the ledger besides intents and
-    closings, and what a crash has left of one. Empty when nothing does."""
+    """Return why the ledger does not say what was done to the world, or ''.
+
+    Only intents, closings, and the part of a line that a crash left are expected.
+    """
     if path.exists() and not path.is_file():
-        return f"{path} is no file"
+        return f"{path} is not a file"
     for number, line in enumerate(_lines(path), start=1):
         if _row(line) is None and not _torn(line):
             return f"{path} line {number} is neither an intent nor a closing"
@@ -102,15 +106,15 @@ def _lines(path: Path) -> list[str]:
 
 
 def _torn(line: str) -> bool:
-    return bool(line) and BEGINNING.startswith(line[: len(BEGINNING)])
+    return bool(line) and LINE_START.startswith(line[: len(LINE_START)])
 
 
-def _row(line: str) -> Entry | int | None:
-    """An intent, or the number of an entry that was closed; None: neither."""
+def _row(line: str) -> LedgerEntry | int | None:
+    """Parse an intent, or the number of a closed entry; None if the line is neither."""
     with suppress(ValueError, KeyError, TypeError, OverflowError):
         row = json_of(line)
         if row["is"] == "intent":
-            return Entry(
+            return LedgerEntry(
                 int(row["id"]), str(row["kind"]), tuple(map(str, row["nodes"])), dict(row["params"])
             )
         if row["is"] == "closed":

@@ -1,9 +1,9 @@
-"""How long each node took to be broken, and to be mended.
+"""Measure how long a fault takes on each node, to be applied and to be healed.
 
-Faults reach nodes through agents alone, and change something there by few verbs only. So a view
-of the agents can take the time of every fault's every call, and no fault knows of it: from the
-moment the call is made until the node has answered. Which fault makes a call is told by the task
-it runs in, since faults may overlap.
+Faults reach nodes only through agents, and change something there with a few verbs only. So a
+wrapper around the agents measures every call of every fault, from the call until the node has
+answered, without the faults' help. Faults may overlap; a context variable of the task says which
+fault makes a call.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ _took_ms: ContextVar[dict[str, float] | None] = ContextVar("took_ms", default=No
 
 @contextmanager
 def timing(took_ms: dict[str, float]) -> Iterator[None]:
-    """Milliseconds by node, of what is called in this block and the tasks that it starts."""
+    """Collect milliseconds by node, of calls in this block and in the tasks that it starts."""
     token = _took_ms.set(took_ms)
     try:
         yield
@@ -28,12 +28,12 @@ def timing(took_ms: dict[str, float]) -> Iterator[None]:
         _took_ms.reset(token)
 
 
-def timed(agents: Mapping[str, Agent], now_ns: Callable[[], int]) -> Mapping[str, Agent]:
-    """The same agents, under a stopwatch."""
-    return {node: cast(Agent, _Timed(node, agent, now_ns)) for node, agent in agents.items()}
+def timed_agents(agents: Mapping[str, Agent], now_ns: Callable[[], int]) -> Mapping[str, Agent]:
+    """Wrap the agents so that their calls are measured."""
+    return {node: cast(Agent, _TimedAgent(node, agent, now_ns)) for node, agent in agents.items()}
 
 
-class _Timed:
+class _TimedAgent:
     def __init__(self, node: str, agent: Agent, now_ns: Callable[[], int]) -> None:
         self._node, self._agent, self._now_ns = node, agent, now_ns
 

@@ -1,5 +1,7 @@
-"""Wait for a condition, with a deadline: on the bed's own clock, so that it may be virtual. Or for
-several things, to the end of each."""
+"""Wait for a condition with a deadline, or for several tasks.
+
+Time is the test bed's own clock, which may be virtual.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,13 +13,13 @@ from harness.errors import NodeGone
 NS = 1_000_000_000
 
 
-async def reached(
+async def wait_until(
     bed: Bed,
     condition: Callable[[], Awaitable[bool]],
     deadline_ns: float,
     every_s: float = 0.005,
 ) -> bool:
-    """Whether the condition held before the deadline; it is asked at least once."""
+    """Poll the condition, at least once; return whether it held before the deadline."""
     while not await condition():
         left_s = (deadline_ns - bed.now_ns()) / NS
         if left_s <= 0:
@@ -31,9 +33,11 @@ async def sleep_until(bed: Bed, at_ns: float) -> None:
         await bed.sleep(left_s)
 
 
-async def each(*work: Awaitable[Any]) -> None:
-    """All of it, to the end of each, whatever becomes of the others; then the first failure. That a
-    node is gone comes last: of all else one can hope that it gets better."""
+async def gather_all(*work: Awaitable[Any]) -> None:
+    """Wait for the end of every awaitable, then raise the first failure.
+
+    NodeGone is raised only if it is the only kind of failure: the others may be temporary.
+    """
     results = await asyncio.gather(*work, return_exceptions=True)
     failures = [result for result in results if isinstance(result, BaseException)]
     if failures:

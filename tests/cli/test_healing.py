@@ -10,7 +10,7 @@ import pytest
 from harness.cli.healing import heal
 from harness.history.runs import start_run
 from harness.trial import Trial
-from nemesis import Entry, Ledger, open_entries
+from nemesis import FaultLedger, LedgerEntry, open_entries
 
 Script = Callable[..., "CompletedProcess[str]"]
 
@@ -18,9 +18,9 @@ Script = Callable[..., "CompletedProcess[str]"]
 def crashed(runs: Path, hosts: str = "local") -> Path:
     """A run that ended between a fault's intent and its closing."""
     with start_run(Trial(name=f"crashed-on-{hosts}", hosts=hosts), "", runs) as run:
-        ledger = Ledger(run.ledger)
-        ledger.intend(Entry(0, "pause", ("broker-1",)))
-        ledger.intend(Entry(1, "kill", ("broker-2",)))
+        ledger = FaultLedger(run.ledger)
+        ledger.intend(LedgerEntry(0, "pause", ("broker-1",)))
+        ledger.intend(LedgerEntry(1, "kill", ("broker-2",)))
         ledger.close_entry(0)
         ledger.close()
     return run.path
@@ -42,8 +42,8 @@ def test_heal_closes_what_a_crashed_run_left(seatrial: Script, tmp_path: Path) -
 def test_heal_spares_a_run_in_progress(seatrial: Script, tmp_path: Path) -> None:
     """Its own nemesis heals it."""
     with start_run(Trial(name="going"), "", tmp_path / "runs") as run:
-        ledger = Ledger(run.ledger)
-        ledger.intend(Entry(0, "pause", ("broker-1",)))
+        ledger = FaultLedger(run.ledger)
+        ledger.intend(LedgerEntry(0, "pause", ("broker-1",)))
         assert "Nothing to heal" in seatrial("heal", str(run.path)).stdout
         assert open_entries(run.ledger)
         ledger.close()

@@ -24,7 +24,7 @@ from harness.history.rundir import RunDir
 from harness.history.runs import held, start_run
 from harness.trial import Trial
 from harness.user_folders import private, read_signed, state_folder, write_signed
-from nemesis import Entry, Ledger
+from nemesis import FaultLedger, LedgerEntry
 
 Script = Callable[..., "CompletedProcess[str]"]
 
@@ -127,8 +127,8 @@ def test_heal_does_not_go_where_a_folder_says(
     healed = seatrial("heal", str(run.path))
     assert healed.returncode == 0, healed.stderr
     assert "Nothing to heal" in healed.stdout
-    ledger = Ledger(run.ledger)
-    ledger.intend(Entry(0, "kill", ("a",)))
+    ledger = FaultLedger(run.ledger)
+    ledger.intend(LedgerEntry(0, "kill", ("a",)))
     ledger.close()
     for words in ((str(run.path),), ("--all",)):
         healed = seatrial("heal", *words)
@@ -220,7 +220,7 @@ def test_a_ledger_is_never_a_link(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
     (tmp_path / "ledger.jsonl").symlink_to("x")
     with pytest.raises(OSError, match="symbolic links"):
-        Ledger(tmp_path / "ledger.jsonl")
+        FaultLedger(tmp_path / "ledger.jsonl")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

@@ -22,7 +22,7 @@ from harness import registry
 from harness.contracts import Agent, Hosts, LinkRule, Node
 from harness.errors import BedFailed
 from harness.trial import Trial
-from nemesis._process.remote_program import there
+from nemesis._process.remote_program import run_program
 
 Seen = dict[str, Any]
 PATIENCE_S = 10.0
@@ -283,11 +283,11 @@ async def strained(stage: Stage) -> Seen:
         return [round(wall_s - true_s), files]
 
     seen: Seen = {"before": await told()}
-    await there(bed, "a", "wall_clock", "set", pid, 10**13, 1.0)
-    limited = (await there(bed, "a", "limits", "take", pid, "descriptors", 3))[str(pid)]
+    await run_program(bed, "a", "wall_clock", "set", pid, 10**13, 1.0)
+    limited = (await run_program(bed, "a", "limits", "take", pid, "descriptors", 3))[str(pid)]
     seen["strained"] = await told()
-    await there(bed, "a", "wall_clock", "clear", pid)
-    await there(bed, "a", "limits", "give", pid, "descriptors", limited["was"])
+    await run_program(bed, "a", "wall_clock", "clear", pid)
+    await run_program(bed, "a", "limits", "give", pid, "descriptors", limited["was"])
     seen["after"] = await told()
     seen["alive"] = (await agent.state("witness")).pid == pid
     await agent.signal("witness", signal.SIGKILL)

@@ -15,10 +15,10 @@ from harness.contracts.cluster_view import Standing, Told
 from harness.errors import BadRequest, Unsupported
 from harness.trial import Trial
 from nemesis import carry_out
+from nemesis._plan import conditions as _conditions
 from nemesis._plan import plan as _plan
 from nemesis._plan import targets as _targets
-from nemesis._runner import conditions as _conditions
-from nemesis._runner.conditions import Acks, Event, State, Until
+from nemesis._plan.conditions import AckCondition, EndCondition, EventCondition, StateCondition
 
 S = 1_000_000_000
 CAN = frozenset({"links", "loss", "signal", "restart", "events"})
@@ -31,52 +31,52 @@ CAN = frozenset({"links", "loss", "signal", "restart", "events"})
     ("text", "condition"),
     [
         ("", None),
-        ("1000 acks within 9 s", Acks(1000, 9.0)),
-        ("5,000 acks within 9 s", Acks(5000, 9.0)),
-        ("master changes within 20 s", State("master changes", 0.0, 20.0)),
-        ("set  shrinks + 0.5 s within 9 s", State("set shrinks", 0.5, 9.0)),
-        ("cluster is whole within 60 s", State("cluster is whole", 0.0, 60.0)),
-        ("event truncate within 5 s", Event("truncate", within_s=5.0)),
+        ("1000 acks within 9 s", AckCondition(1000, 9.0)),
+        ("5,000 acks within 9 s", AckCondition(5000, 9.0)),
+        ("master changes within 20 s", StateCondition("master changes", 0.0, 20.0)),
+        ("set  shrinks + 0.5 s within 9 s", StateCondition("set shrinks", 0.5, 9.0)),
+        ("cluster is whole within 60 s", StateCondition("cluster is whole", 0.0, 60.0)),
+        ("event truncate within 5 s", EventCondition("truncate", within_s=5.0)),
         (
             "event  raft state=leader term=3 within 0.5s",
-            Event("raft", (("state", "leader"), ("term", "3")), within_s=0.5),
+            EventCondition("raft", (("state", "leader"), ("term", "3")), within_s=0.5),
         ),
         (
             "event cutting by fault-0 + 0.00004 s within 5 s",
-            Event("cutting", (), "fault-0", 4e-5, 5.0),
+            EventCondition("cutting", (), "fault-0", 4e-5, 5.0),
         ),
         (
             "event raft state=leader by controller but fault-1 + 1 s within 5 s",
-            Event("raft", (("state", "leader"),), "controller but fault-1", 1.0, 5.0),
+            EventCondition("raft", (("state", "leader"),), "controller but fault-1", 1.0, 5.0),
         ),
         (
             "event offsets-lowered by broker-1, broker-2 within 5 s",
-            Event("offsets-lowered", (), "broker-1, broker-2", 0.0, 5.0),
+            EventCondition("offsets-lowered", (), "broker-1, broker-2", 0.0, 5.0),
         ),
     ],
 )
 def test_after_reads(text: str, condition: Any) -> None:
     """Spaces do not matter; what is left out asks for nothing."""
-    assert _conditions.after(text) == condition
+    assert _conditions.parse_after(text) == condition
 
 
 @pytest.mark.parametrize(
     ("text", "condition"),
     [
-        ("", Until()),
-        ("another-master", Until("another-master")),
-        ("next + 2 s", Until("next", 2.0)),
-        ("master is gone + 1 s", Until("master is gone", 1.0)),
-        ("event election", Until(event=Event("election"))),
+        ("", EndCondition()),
+        ("another-master", EndCondition("another-master")),
+        ("next + 2 s", EndCondition("next", 2.0)),
+        ("master is gone + 1 s", EndCondition("master is gone", 1.0)),
+        ("event election", EndCondition(event=EventCondition("election"))),
         (
             "event election epoch=3 by controller + 0.5 s",
-            Until("", 0.5, Event("election", (("epoch", "3"),), "controller", 0.5)),
+            EndCondition("", 0.5, EventCondition("election", (("epoch", "3"),), "controller", 0.5)),
         ),
     ],
 )
-def test_until_reads(text: str, condition: Until) -> None:
+def test_until_reads(text: str, condition: EndCondition) -> None:
     """An end needs no `within`: the fault's own time bounds it."""
-    assert _conditions.until(text) == condition
+    assert _conditions.parse_until(text) == condition
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_until_reads(text: str, condition: Until) -> None:
 def test_what_after_can_not_mean_is_refused(text: str) -> None:
     """With both ways to write one."""
     with pytest.raises(BadRequest, match=r"'1000 acks within 9 s' or 'event truncate within 5 s'"):
-        _conditions.after(text)
+        _conditions.parse_after(text)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_until_can_not_mean_is_refused(text: str) -> None:
     with pytest.raises(
         BadRequest, match=r"another-master, next, master changes.* or 'event election'"
     ):
-        _conditions.until(text)
+        _conditions.parse_until(text)
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,11 @@ def test_what_until_can_not_mean_is_refused(text: str) -> None:
 )
 def test_an_event_is_asked_for_what_it_says(says: str, fits: bool) -> None:
     """Each field named must be there and say just that, written as JSON without spaces."""
-    event = _conditions.event_of(f"event raft {says} within 1 s")
+    event = _conditions.parse_after(f"event raft {says} within 1 s")
     fields = {"state": "leader", "term": 3, "set": [1, 2], "clean": True, "leader": None}
-    assert event
-    assert event.fits(Told("controller-1", "raft", fields)) is fits
-    assert not event.fits(Told("controller-1", "role", fields))
+    assert isinstance(event, EventCondition)
+    assert event.matches(Told("controller-1", "raft", fields)) is fits
+    assert not event.matches(Told("controller-1", "role", fields))
 
 
 # ------------------------------------------------------------------------------------- checked

@@ -23,8 +23,14 @@ from harness.history.reader import History
 from harness.history.seal import seal
 from harness.judge.claims import destroyed_majorities
 from harness.trial import Trial
-from nemesis._network.rules import Fabric
-from nemesis._process.disk_fault import DiskTrouble, as_laid, hidden, patience_s, words
+from nemesis._network.link_rules import LinkRules
+from nemesis._process.disk_fault import (
+    DiskInjection,
+    describe_probe,
+    is_hidden,
+    matches_fault,
+    probe_timeout_s,
+)
 
 SOUND = DiskFault("")
 KINDS = ("disk-full", "read-only", "fsync", "unsynced", "wipe", "corrupt")
@@ -192,13 +198,13 @@ def test_two_that_end_together_start_a_node_once(world: Any) -> None:
         agent.disk, agent.disk_wanted, agent.disk_seen = disk, wanted, seen
         world.bed.system.data, world.bed.system.start_node = "store", slowly
         world.bed.hosts.folder = lambda _node: "/x"
-        fabric = Fabric(world.bed.nodes, world.agents)
+        fabric = LinkRules(world.bed.nodes, world.agents)
         held: set[str] = set()
         scene = Scene(world.bed, fabric, lambda *_: (), lambda n: n.role, held, Random(1))
         victims = [world.bed.node("broker-1")]
         two = [
-            DiskTrouble(scene, "fsync", victims, DiskFault("", sync_fails=True)),
-            DiskTrouble(scene, "disk-full", victims, DiskFault("", full=True)),
+            DiskInjection(scene, "fsync", victims, DiskFault("", sync_fails=True)),
+            DiskInjection(scene, "disk-full", victims, DiskFault("", full=True)),
         ]
         for trouble in two:
             await trouble.__aenter__()
@@ -346,7 +352,7 @@ def test_what_was_met_is_compared_with_what_is_wanted(
     seen: DiskSeen, wanted: DiskFault, good: bool
 ) -> None:
     """Of a fault that makes syncs take 0.5 s; a sound disk needs less than that."""
-    assert as_laid(seen, wanted, DiskFault("", sync_s=0.5)) is good
+    assert matches_fault(seen, wanted, DiskFault("", sync_s=0.5)) is good
 
 
 @pytest.mark.parametrize(
@@ -365,12 +371,12 @@ def test_what_was_met_is_compared_with_what_is_wanted(
     ],
 )
 def test_what_a_worse_fault_hides_can_not_be_seen(
-    own: DiskFault, others: DiskFault, is_hidden: bool
+    own: DiskFault, others: DiskFault, hidden: bool
 ) -> None:
     """The prober meets the other one's effect, with this one or without it."""
     wanted = merged([own, others])
     assert wanted
-    assert hidden(wanted, own) is is_hidden
+    assert is_hidden(wanted, own) is hidden
 
 
 def test_a_full_disk_below_a_read_only_one_was_not_seen(tmp_path: Path) -> None:
@@ -403,15 +409,15 @@ def test_a_slow_sync_is_slower_than_before(took_s: float, wanted_s: float, good:
     """Of a disk that takes 0.4 s by itself, and a fault that adds 0.2 s."""
     slow = DiskFault("", sync_s=0.2)
     wanted = DiskFault("", sync_s=wanted_s)
-    assert as_laid(DiskSeen("", "", took_s), wanted, slow, 0.4) is good
+    assert matches_fault(DiskSeen("", "", took_s), wanted, slow, 0.4) is good
 
 
 def test_the_prober_is_patient_enough_to_see() -> None:
     """Longer than a slow sync takes; for one that hangs, no longer than it has to."""
-    assert patience_s(DiskFault("", sync_s=10.0)) > 20
-    assert patience_s(DiskFault("", sync_s=inf)) < 1
-    assert words(DiskSeen("EROFS", "", 0.01)) == "a write fails with EROFS"
-    assert words(DiskSeen("", "", 0.2)) == "a sync took 200 ms"
+    assert probe_timeout_s(DiskFault("", sync_s=10.0)) > 20
+    assert probe_timeout_s(DiskFault("", sync_s=inf)) < 1
+    assert describe_probe(DiskSeen("EROFS", "", 0.01)) == "a write fails with EROFS"
+    assert describe_probe(DiskSeen("", "", 0.2)) == "a sync took 200 ms"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,7 @@ from harness.contracts import LinkRule, PlannedFault
 from harness.errors import BadRequest, BedFailed, UnknownName
 from harness.trial import Trial
 from harness.zones import distances, placed
-from nemesis import carry_out, set_apart
+from nemesis import carry_out, delay_zones
 from nemesis._plan import plan as _plan
 
 ZONES = {"broker-1": "east", "broker-2": "west"}
@@ -48,7 +48,7 @@ def carried_out(
     plan = _plan.load(_plan.dump(faults)).faults
 
     async def story(world: Any) -> Any:
-        seen = await set_apart(world.bed)
+        seen = await delay_zones(world.bed)
         looking = asyncio.ensure_future(look())
         await carry_out(plan, world.bed, folder / "ledger", asyncio.Event(), Random(1), 0)
         await looking
@@ -101,14 +101,14 @@ def test_zones_that_are_not_apart_are_no_bed(apart: Any) -> None:
 
     apart.agents["broker-1"].links = nothing
     with pytest.raises(BedFailed, match="broker-2 to broker-1"):
-        apart.run(lambda world: set_apart(world.bed))
+        apart.run(lambda world: delay_zones(world.bed))
 
     async def lacks(_ability: str) -> str:
         return "broker-2: its kernel has no queue"
 
     apart.agents["broker-2"].lacks = lacks
     with pytest.raises(BedFailed, match="its kernel has no queue; leave zone_latency out"):
-        apart.run(lambda world: set_apart(world.bed))
+        apart.run(lambda world: delay_zones(world.bed))
 
 
 @pytest.mark.parametrize(

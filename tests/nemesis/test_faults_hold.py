@@ -14,7 +14,7 @@ from harness.contracts import PlannedFault
 from harness.errors import NodeGone
 from nemesis import carry_out, open_entries
 from nemesis._plan import plan as _plan
-from nemesis._process.victims import Hold
+from nemesis._process.victims import ProcessHold
 
 
 def carried_out(
@@ -95,11 +95,11 @@ def test_a_healing_that_fails_lets_go(world: Any, tmp_path: Path) -> None:
 def test_letting_go_twice() -> None:
     """The second time takes nothing from whoever has it by then."""
     held: set[str] = set()
-    one, other = Hold(held, ["a", "b"]), Hold(held, ["a"])
+    one, other = ProcessHold(held, ["a", "b"]), ProcessHold(held, ["a"])
     one.take()
-    one.let_go()
+    one.release()
     other.take()
-    one.let_go()
+    one.release()
     assert held == {"a"}
 
 

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from nemesis import Entry, Ledger, ledger_damage, open_entries
+from nemesis import FaultLedger, LedgerEntry, ledger_damage, open_entries
 
-CUT = Entry(0, "partition", ("broker-1",), {"shape": "isolate"})
-KILL = Entry(1, "kill", ("broker-2",), {})
+CUT = LedgerEntry(0, "partition", ("broker-1",), {"shape": "isolate"})
+KILL = LedgerEntry(1, "kill", ("broker-2",), {})
 
 
 def test_what_was_not_closed_is_open(tmp_path: Path) -> None:
     """Newest first, since that is the order to undo it in."""
     path = tmp_path / "ledger.jsonl"
-    ledger = Ledger(path)
+    ledger = FaultLedger(path)
     for entry in (CUT, KILL):
         ledger.intend(entry)
     assert open_entries(path) == (KILL, CUT)
@@ -28,7 +28,7 @@ def test_what_was_not_closed_is_open(tmp_path: Path) -> None:
 def test_a_torn_line_is_no_entry(tmp_path: Path) -> None:
     """A crash while writing leaves an intent that was not acted upon."""
     path = tmp_path / "ledger.jsonl"
-    ledger = Ledger(path)
+    ledger = FaultLedger(path)
     ledger.intend(CUT)
     ledger.close()
     path.write_bytes(path.read_bytes() + b'{"is": "intent", "id": 1, "ki')
@@ -43,9 +43,9 @@ def test_no_ledger_no_entries(tmp_path: Path) -> None:
 def test_what_follows_a_torn_line_is_read(tmp_path: Path) -> None:
     """Whoever heals what a crash left closes it in the same file."""
     path = tmp_path / "ledger.jsonl"
-    Ledger(path).intend(CUT)
+    FaultLedger(path).intend(CUT)
     path.write_bytes(path.read_bytes() + b'{"is": "intent", "id": 1, "ki')
-    Ledger(path).close_entry(0)
+    FaultLedger(path).close_entry(0)
     assert open_entries(path) == ()
     assert not ledger_damage(path)
 
@@ -54,7 +54,7 @@ def test_a_line_that_the_disk_takes_in_part_is_no_intent(tmp_path: Path) -> None
     """As at the end of a full disk: whoever asked is told, nothing is left of it, and what is
     written later can be read."""
     path = tmp_path / "ledger.jsonl"
-    ledger = Ledger(path)
+    ledger = FaultLedger(path)
     ledger.intend(CUT)
     before = path.read_bytes()
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -77,7 +77,7 @@ def test_a_line_that_the_disk_takes_in_part_is_no_intent(tmp_path: Path) -> None
 def test_what_no_ledger_says_is_damage(tmp_path: Path, line: bytes) -> None:
     """What can be read still counts."""
     path = tmp_path / "ledger.jsonl"
-    Ledger(path).intend(CUT)
+    FaultLedger(path).intend(CUT)
     path.write_bytes(path.read_bytes() + line + b"\n")
     assert open_entries(path) == (CUT,)
     assert ledger_damage(path) == f"{path} line 2 is neither an intent nor a closing"

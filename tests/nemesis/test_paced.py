@@ -14,9 +14,9 @@ import pytest
 from harness.contracts import CUT, Effect, Flight, LinkRule, PlannedFault
 from harness.errors import BadRequest
 from nemesis import carry_out, lacking
-from nemesis._network.latency_probe import Measured, per_s
+from nemesis._network.latency_probe import LinkMeasurement, throughput
 from nemesis._plan import plan as _plan
-from nemesis.bandwidth import HEADERS_BYTES, probe_bytes, probes
+from nemesis.bandwidth import HEADERS_BYTES, probe_bytes, probe_count
 from nemesis.delay import in_time, is_late
 
 S = 1_000_000_000
@@ -381,13 +381,13 @@ def test_what_makes_no_sense_is_refused(text: str, says: str) -> None:
     assert says in str(refused.value)
 
 
-def measured(wanted: Effect, *late_ms: float, order: tuple[int, ...] = ()) -> Measured:
+def measured(wanted: Effect, *late_ms: float, order: tuple[int, ...] = ()) -> LinkMeasurement:
     """Flights that were so late, on a link with a natural way of 3 ms."""
     numbers = order or tuple(range(len(late_ms)))
     flights = [
         Flight(number, 0, round((3 + ms) * MS)) for number, ms in zip(numbers, late_ms, strict=True)
     ]
-    return Measured(LINK, wanted, 3.0 * MS, len(late_ms), 972, flights)
+    return LinkMeasurement(LINK, wanted, 3.0 * MS, len(late_ms), 972, flights)
 
 
 def test_a_link_is_late_when_all_of_it_is() -> None:
@@ -420,16 +420,18 @@ def test_a_link_is_in_time_again_when_some_of_it_is() -> None:
 
 def test_bytes_a_second_are_of_all_that_arrived() -> None:
     """From the first one's sending to the last one's arrival, without what the way takes."""
-    assert per_s([measured(Effect(), 10, 20)]) == pytest.approx(2 * (972 + HEADERS_BYTES) / 0.02)
+    assert throughput([measured(Effect(), 10, 20)]) == pytest.approx(
+        2 * (972 + HEADERS_BYTES) / 0.02
+    )
     together = [measured(Effect(), 10, 20), measured(Effect(), 20, 40)]
-    assert per_s(together) == pytest.approx(4 * 1000 / 0.04)
-    assert per_s([measured(Effect(delay_s=0.1), 110, 120)]) == pytest.approx(2 * 1000 / 0.02)
-    assert per_s([measured(Effect())]) == 0
+    assert throughput(together) == pytest.approx(4 * 1000 / 0.04)
+    assert throughput([measured(Effect(delay_s=0.1), 110, 120)]) == pytest.approx(2 * 1000 / 0.02)
+    assert throughput([measured(Effect())]) == 0
 
 
 @pytest.mark.parametrize("rate", [10_000.0, 123_456.0, 1e6, 10e6])
 def test_a_rate_is_probed_with_what_a_link_has_room_for(rate: float) -> None:
     """Enough datagrams to see it, and no more than may wait."""
-    count, size = probes(rate), probe_bytes(rate)
+    count, size = probe_count(rate), probe_bytes(rate)
     assert 20 <= count <= 400
     assert count * (size + HEADERS_BYTES) < max(rate, 16_384)

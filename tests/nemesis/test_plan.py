@@ -18,7 +18,7 @@ from harness.zones import placed
 from nemesis import membership, swarm
 from nemesis._plan import plan as _plan
 from nemesis._plan.aliases import ALIASES, JEPSEN, OPENCHAOS, aliases
-from nemesis._plan.kinds import unfit
+from nemesis._plan.kinds import param_problem
 
 NODES = (
     Node("nameserver-1", "nameserver"),
@@ -175,7 +175,7 @@ def test_hosts_that_cannot_are_named() -> None:
     """What hosts lack is said before anything starts."""
     trial = Trial(faults=("loss",), hosts="ssh")
     with pytest.raises(Unsupported, match="cannot be done on ssh hosts, which lack: loss"):
-        _plan.planned(trial, None, 1.5, NODES, frozenset({"links", "signal"}))
+        _plan.plan_for_trial(trial, None, 1.5, NODES, frozenset({"links", "signal"}))
 
 
 PLAN = """
@@ -252,11 +252,11 @@ def test_names_of_others_are_understood(name: str) -> None:
     """Each alias draws a fault of one of our kinds, aimed as OpenChaos and Jepsen aim it."""
     alias = ALIASES[name]
     trial = Trial(faults=(name,), targets=() if alias.target else ("broker-2",))
-    plan = _plan.planned(trial, None, 1.5, NODES, ALL)
+    plan = _plan.plan_for_trial(trial, None, 1.5, NODES, ALL)
     assert {fault.kind for fault in plan} == {alias.kind}
     assert {fault.target for fault in plan} == {alias.target or "broker-2"}
     params = registry.fault(alias.kind).params
-    assert not [word for word in alias.params.items() if unfit(params, *word)]
+    assert not [word for word in alias.params.items() if param_problem(params, *word)]
 
 
 def test_every_name_of_openchaos_and_jepsen_is_known() -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from harness.contracts import CUT, Effect, Node
 from harness.errors import BedFailed
 from nemesis._network import link_fault as _network
-from nemesis._network.drop_probe import Sighting, loss_probes, plausible
-from nemesis._network.rules import Fabric
+from nemesis._network.drop_probe import ProbeResult, is_plausible, loss_probe_count
+from nemesis._network.link_rules import LinkRules
 from nemesis.pause import thread_states
 
 LINK = ("a", "b")
@@ -28,7 +28,7 @@ def test_plausible_is_the_central_interval(of: int, p: float, chance: float) -> 
         below, above = sum(weights[: k + 1]), sum(weights[k:])
         margin = min(below, above) - chance / 2
         if abs(margin) > 1e-9:
-            assert plausible(k, of, p, chance) == (margin > 0)
+            assert is_plausible(k, of, p, chance) == (margin > 0)
 
 
 def test_a_sound_loss_is_hardly_ever_called_partial() -> None:
@@ -38,7 +38,7 @@ def test_a_sound_loss_is_hardly_ever_called_partial() -> None:
     for _ in range(50):
         for _ in range(24):
             arrived = sum(dice.random() < 0.2 for _ in range(200))
-            doubted += not Sighting(LINK, 0.8, 200, arrived, 200 - arrived).as_laid(24)
+            doubted += not ProbeResult(LINK, 0.8, 200, arrived, 200 - arrived).matches_rules(24)
     assert doubted <= 1
 
 
@@ -61,16 +61,16 @@ def test_a_link_does_as_its_rules_say(
     drop: float, arrived: int, counted: int, expected: bool
 ) -> None:
     """Cut: nothing arrives and all of it is counted. Open: all arrives. Lossy: near its share."""
-    assert Sighting(LINK, drop, 10, arrived, counted).as_laid() == expected
+    assert ProbeResult(LINK, drop, 10, arrived, counted).matches_rules() == expected
 
 
 @given(p=st.floats(0.01, 0.99))
 def test_a_small_loss_is_asked_often_enough(p: float) -> None:
     """A link that loses nothing is never taken for one that loses a little, nor the other way."""
-    count = loss_probes(p)
+    count = loss_probe_count(p)
     assert (1 - p) ** count <= 5.1e-5
-    assert not Sighting(LINK, p, count, count, 0).as_laid()
-    assert loss_probes(0.05) == 200, "no more than it takes"
+    assert not ProbeResult(LINK, p, count, count, 0).matches_rules()
+    assert loss_probe_count(0.05) == 200, "no more than it takes"
 
 
 def test_threads_are_read_from_their_stat_lines() -> None:
@@ -108,7 +108,7 @@ def test_the_last_merge_wins_whatever_is_slow() -> None:
     agents = {node.name: Slow() for node in nodes}
 
     async def story() -> None:
-        fabric = Fabric(nodes, agents)  # type: ignore[arg-type]
+        fabric = LinkRules(nodes, agents)  # type: ignore[arg-type]
         await asyncio.gather(
             fabric.lay("one", {("a", "b"): CUT}),
             fabric.lay("two", {("a", "b"): Effect(0.5), ("c", "b"): Effect(0.2)}),
@@ -128,7 +128,7 @@ def test_what_was_not_lifted_to_its_end_is_lifted_by_the_next_attempt() -> None:
     agents = {node.name: Slow() for node in nodes}
 
     async def story() -> None:
-        fabric = Fabric(nodes, agents)  # type: ignore[arg-type]
+        fabric = LinkRules(nodes, agents)  # type: ignore[arg-type]
         await fabric.lay("one", {("a", "b"): CUT})
         lifting = asyncio.create_task(fabric.lift("one"))
         await asyncio.sleep(0)
@@ -146,7 +146,7 @@ def test_a_node_that_can_not_be_told_is_in_the_way_of_its_own_faults_only() -> N
     agents = {"a": Slow(), "b": Lost()}
 
     async def story() -> None:
-        fabric = Fabric(nodes, agents)  # type: ignore[arg-type]
+        fabric = LinkRules(nodes, agents)  # type: ignore[arg-type]
         with pytest.raises(BedFailed):
             await fabric.lay("one", {("a", "b"): CUT})
         await fabric.lay("two", {("b", "a"): CUT})
@@ -161,6 +161,6 @@ def test_a_node_that_can_not_be_told_is_in_the_way_of_its_own_faults_only() -> N
 
 def test_no_link_is_not_seen_cut() -> None:
     """Where a fault has no link of its own there is nothing that it could have done."""
-    assert _network.observed([], [], {}).state == "failed"
-    others = [Sighting(("a", "b"), 0.0, 10, 10, 0)]
-    assert _network.observed([], others, {}).state == "failed"
+    assert _network.link_observation([], [], {}).state == "failed"
+    others = [ProbeResult(("a", "b"), 0.0, 10, 10, 0)]
+    assert _network.link_observation([], others, {}).state == "failed"

@@ -17,7 +17,7 @@ from harness.contracts import PlannedFault
 from harness.errors import BadRequest
 from nemesis import open_entries
 from nemesis._plan import plan as _plan
-from nemesis._runner.measured import measured
+from nemesis._runner.interval import describe_effect
 
 S = 1_000_000_000
 KINDS = ("restart", "clock", "starve-cpu", "starve-descriptors", "starve-memory")
@@ -49,7 +49,7 @@ def test_every_fault_passes_all_stages(world: Any, tmp_path: Path, one: PlannedF
     assert row["begin"] <= row["applied"] < row["observed"] <= row["heal"] < row["healed"]
     assert row["heal"] - row["applied"] == 9 * S
     assert row["state"] == "installed"
-    assert measured(json.loads(row["observation"]))
+    assert describe_effect(json.loads(row["observation"]))
     assert world.sound
     assert open_entries(ledger) == ()
 

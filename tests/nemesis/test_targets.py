@@ -137,6 +137,6 @@ def test_a_number_that_is_never_there_is_refused(world: Any, selector: str, says
 def test_a_number_is_a_lot() -> None:
     """So nobody knows beforehand whom it hits."""
     nodes = [Node(f"broker-{n}", "broker") for n in (1, 2, 3)]
-    assert not _targets.lasts("2 broker", nodes)
+    assert not _targets.is_fixed("2 broker", nodes)
     with pytest.raises(BadRequest, match="asks who plays which part, or for a lot"):
-        _targets.check_lasting("2 broker", nodes, ())
+        _targets.check_fixed("2 broker", nodes, ())

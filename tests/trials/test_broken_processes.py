@@ -17,7 +17,7 @@ from harness.history.rundir import RunDir
 from harness.operation import F, Type
 from harness.registry import load
 from harness.trial import Trial
-from nemesis import dump, planned
+from nemesis import dump, plan_for_trial
 from nemesis import load as plan_of
 
 PLAN = """
@@ -285,7 +285,7 @@ def test_a_system_without_members_that_change_is_told(tmp_path: Path) -> None:
     trial = Trial(short_faults=True, duration_s=13.0)
     nodes = load("system", "flotilla")(trial).nodes()
     with pytest.raises(Unsupported, match="lack: members"):
-        planned(trial, MEMBERS, 1.0, nodes, load("hosts", "local")(trial, tmp_path).can)
+        plan_for_trial(trial, MEMBERS, 1.0, nodes, load("hosts", "local")(trial, tmp_path).can)
 
 
 @pytest.mark.parametrize("workload", ["register", "set", "log", "lock", "topics"])

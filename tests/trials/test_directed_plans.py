@@ -24,7 +24,7 @@ from harness.campaign.simulation import Outcome, simulated
 from harness.history.reader import History
 from harness.trial import Trial
 from nemesis import dump, load
-from nemesis._runner.conditions import event_of
+from nemesis._plan.conditions import Conditions
 
 DIRECTED = sorted(
     path.stem for path in sailing.PLANS.glob("*.toml") if '"event ' in path.read_text()
@@ -60,7 +60,7 @@ def test_the_story_is_told_and_does_no_harm(plan: str, tmp_path: Path) -> None:
     written = load((sailing.PLANS / f"{plan}.toml").read_text()).faults
     for number, row in faults(outcome).items():
         assert row["state"] == "installed", row
-        if event := event_of(written[number].after):
+        if event := Conditions.of(written[number]).event:
             told = json.loads(row["observation"])["told"]
             assert row["begin"] == pytest.approx(told["at"] + event.more_s * 1e9, abs=1000)
             assert row["applied"] == row["begin"], "nothing else happened before"

@@ -16,7 +16,7 @@ from harness.selftest import faults as verifying
 from harness.selftest import faults_view as verify_view
 from harness.selftest.faults import Seen, Verified
 from harness.trial import Trial
-from nemesis import measured
+from nemesis import describe_effect
 
 MS = 1_000_000
 KINDS = ("pause", "loss", "kill")
@@ -128,7 +128,7 @@ def test_some_kinds_only() -> None:
 )
 def test_what_a_fault_came_to_in_words(observation: dict[str, Any], words: str) -> None:
     """Its own words if it has any, else from its figures."""
-    assert measured(observation) == words
+    assert describe_effect(observation) == words
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,14 @@
 """The network rules of all faults in force, merged.
 
-Each fault lays its own effects and lifts them again; a node's rules are the merge of what all of
-them want, where two meet on a link the worse one wins, and a node is touched only when its merge
+Each fault lays its own effects and lifts them again. A node's rules are the merge of the effects of
+all faults; where two meet on a link the worse one wins, and a node is changed only if its merge
 changes. So overlapping faults compose, and healing one leaves the other in place.
 
-A node's rules are replaced as a whole, which resets their counters; `version` tells an observer
-that this happened under its eyes, or had been begun and was not done when it began to look.
+A node's rules are replaced as a whole, which resets their counters. `version` tells an observer
+that this happened during its observation, or was under way when that began.
 
-What is between zones for the whole trial is in every merge, and no fault's: `effect` does not tell
-of it, a delay comes on top of it, and when all is healed it is all that is left.
+The distances between zones, which last for the whole trial, are in every merge and belong to no
+fault: `effect` omits them, a delay is added to them, and they remain when all faults are healed.
 """
 
 import asyncio
@@ -17,10 +17,12 @@ from functools import reduce
 from types import MappingProxyType
 
 from harness.contracts import NOTHING, Agent, Distance, Effect, Link, LinkRule, Node
-from nemesis._runner.waiting import each
+from nemesis._runner.waiting import gather_all
 
 
-class Fabric:
+class LinkRules:
+    """The link rules of all nodes."""
+
     def __init__(
         self,
         nodes: Sequence[Node],
@@ -33,7 +35,7 @@ class Fabric:
         self._distances = distances
         self._laid: dict[object, Mapping[Link, Effect]] = {}
         self._touched: dict[object, set[str]] = {}  # nodes that may have rules of a fault
-        # None: a change was begun and not confirmed, so nobody knows
+        # None: a change was begun and not confirmed, so the rules in force are unknown
         self._in_force: dict[str, tuple[LinkRule, ...] | None] = {
             node.name: self._merged(node.name) for node in nodes
         }
@@ -41,37 +43,41 @@ class Fabric:
         self._turn = {node.name: asyncio.Lock() for node in nodes}
 
     async def lay(self, owner: object, effects: Mapping[Link, Effect]) -> None:
-        """Put a fault's effects in force, on all nodes at once."""
+        """Put a fault's effects in force, on all nodes at the same time."""
         self._laid[owner] = dict(effects)
         self._touched.setdefault(owner, set()).update(sink for _, sink in effects)
         await self._renew(owner)
 
     async def lift(self, owner: object) -> None:
-        """Take a fault's effects away; what others laid stays. May be repeated when it failed."""
+        """Remove a fault's effects; those of others stay. May be repeated after a failure."""
         self._laid.pop(owner, None)
         await self._renew(owner)
         self._touched.pop(owner, None)
 
     def effect(self, link: Link) -> Effect:
-        """What is wrong with the link, as all faults together want it."""
+        """Return the effect of all faults together on a link."""
         laid = [effects[link] for effects in self._laid.values() if link in effects]
         return reduce(Effect.worse, laid) if laid else NOTHING
 
     def distance(self, link: Link) -> Distance:
-        """How far its ends are apart by rules that were there before any fault, and stay."""
+        """Return the distance of the link's ends, which is there before and after all faults."""
         return self._distances.get(link, Distance())
 
     def version(self, node: str) -> int:
-        """Rises when the node's rules begin to be replaced, and when that is over."""
+        """Return a number that rises when replacing the node's rules begins, and when it ends."""
         return self._version[node]
 
     async def _renew(self, owner: object) -> None:
-        """The nodes that it ever touched: an attempt before this one may have been broken off. No
-        others, of which one that can not be reached would be in the way of every fault."""
-        await each(*map(self._renew_one, sorted(self._touched.get(owner, ()))))
+        """Renew the rules of all nodes that the fault ever changed.
+
+        An earlier attempt may have been interrupted, so these include nodes that it no longer
+        affects. Other nodes are left alone: one of them that cannot be reached would fail every
+        fault.
+        """
+        await gather_all(*map(self._renew_one, sorted(self._touched.get(owner, ()))))
 
     async def _renew_one(self, sink: str) -> None:
-        """One at a time on each node, so that the last merge computed is the last installed."""
+        """Renew a node's rules, one renewal at a time, so that the last merge is in force last."""
         async with self._turn[sink]:
             rules = self._merged(sink)
             if rules == self._in_force[sink]:
@@ -90,7 +96,7 @@ class Fabric:
         return tuple(self._rule(link) for link in sorted(laid.union(far)))
 
     def _rule(self, link: Link) -> LinkRule:
-        """A delay comes on top of the way."""
+        """Merge the effect with the distance, to which a delay is added."""
         effect, far = self.effect(link), self.distance(link)
         late = effect._replace(
             delay_s=effect.delay_s + far.delay_s, jitter_s=effect.jitter_s + far.jitter_s
