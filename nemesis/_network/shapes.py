@@ -6,13 +6,16 @@ Jepsen's (there a set is called a grudge). Every shape takes names in a stable o
 generator, so the same seed cuts the same links.
 
 Shapes that divide nodes are graphs of networkx: the links that a partition into sides cuts are the
-edges of a complete multipartite graph, and a majorities ring keeps a circulant graph.
+edges of a complete multipartite graph, and a majorities ring keeps a circulant graph. The library
+takes 0.16 s to import, so only these shapes import it.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
-import networkx as nx
+if TYPE_CHECKING:
+    import networkx
 
 Link = tuple[str, str]
 Links = frozenset[Link]
@@ -37,6 +40,8 @@ def between(a: Iterable[str], b: Iterable[str]) -> Links:
 
 def cut_between_all(*sides: Sequence[str]) -> Links:
     """Cut every side from all others."""
+    import networkx as nx
+
     return _both_ways(nx.complete_multipartite_graph(*sides))
 
 
@@ -74,13 +79,15 @@ def ring(nodes: Sequence[str], rng: Random) -> Links:
     smallest odd window that is a majority. Links are cut in both directions, because TCP needs
     answers. Three nodes have no such ring.
     """
+    import networkx as nx
+
     order = shuffled(nodes, rng)
     reach = (len(order) // 2 + 1) // 2
     kept = nx.circulant_graph(len(order), range(1, reach + 1))
     return _both_ways(nx.relabel_nodes(nx.complement(kept), dict(enumerate(order))))
 
 
-def _both_ways(cut: "nx.Graph[str]") -> Links:
+def _both_ways(cut: "networkx.Graph") -> Links:
     return frozenset(cut.to_directed().edges)
 
 
