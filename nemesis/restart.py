@@ -67,7 +67,7 @@ PLUGIN = FaultPlugin(
             "together",
             "together: down as long as the fault lasts; rolling: one after the other, each as soon"
             " as the cluster is whole again",
-            hit_targets=("together", ROLLING),
+            among=("together", ROLLING),
         ),
         "down_s": Param(0.0, "rolling: how long each node is down", unit="s", high=3600.0),
     },
