@@ -356,7 +356,7 @@ def test_what_was_met_is_compared_with_what_is_wanted(
 
 
 @pytest.mark.parametrize(
-    ("own", "others", "is_hidden"),
+    ("own", "others", "hidden"),
     [
         (DiskFault("", full=True), DiskFault("", read_only=True), True),
         (DiskFault("", read_only=True), DiskFault("", full=True), False),
