@@ -284,10 +284,10 @@ async def strained(stage: Stage) -> Seen:
 
     seen: Seen = {"before": await told()}
     await run_program(bed, "a", "wall_clock", "set", pid, 10**13, 1.0)
-    limited = (await run_program(bed, "a", "limits", "take", pid, "descriptors", 3))[str(pid)]
+    limited = (await run_program(bed, "a", "rlimits", "take", pid, "descriptors", 3))[str(pid)]
     seen["strained"] = await told()
     await run_program(bed, "a", "wall_clock", "clear", pid)
-    await run_program(bed, "a", "limits", "give", pid, "descriptors", limited["was"])
+    await run_program(bed, "a", "rlimits", "give", pid, "descriptors", limited["was"])
     seen["after"] = await told()
     seen["alive"] = (await agent.state("witness")).pid == pid
     await agent.signal("witness", signal.SIGKILL)

@@ -176,7 +176,7 @@ def test_words_of_the_plan_mean_somebody_only_where_they_can(world: Any) -> None
 @pytest.mark.parametrize("by", ["master", "one broker", "broker but slave", "controller-leader"])
 def test_who_tells_is_not_a_matter_of_the_moment(world: Any, by: str) -> None:
     """A role, a name, a fault's victims: what can be known when the event comes."""
-    with pytest.raises(BadRequest, match="asks who plays which part, or for a lot"):
+    with pytest.raises(BadRequest, match="depends on a current part or on chance"):
         checked(world, fault("kill", 2.0, "teller", after=f"event cutting by {by} within 5 s"))
 
 

@@ -368,7 +368,7 @@ def test_nodes_that_can_not_hold_packets_back_are_named(world: Any) -> None:
         ('kind = "bandwidth"\ntarget = "master"\nparams = {bytes_per_s = 9}', "between 10000"),
         (
             'kind = "bandwidth"\ntarget = "master"\nparams = {per = "node", direction = "out"}',
-            "leave `direction` away",
+            "omit `direction`",
         ),
         ('kind = "partition"\nparams = {shape = "answers"}', "needs a target"),
         ('kind = "partition"\nparams = {shape = "link", a = "master"}', "needs the parameter 'b'"),

@@ -138,5 +138,5 @@ def test_a_number_is_a_lot() -> None:
     """So nobody knows beforehand whom it hits."""
     nodes = [Node(f"broker-{n}", "broker") for n in (1, 2, 3)]
     assert not _targets.is_fixed("2 broker", nodes)
-    with pytest.raises(BadRequest, match="asks who plays which part, or for a lot"):
+    with pytest.raises(BadRequest, match="depends on a current part or on chance"):
         _targets.check_fixed("2 broker", nodes, ())

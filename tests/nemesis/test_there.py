@@ -74,7 +74,7 @@ def other() -> Iterator[Victim]:
 def told(program: str, *words: object) -> Any:
     """What the program tells; its complaint when it fails."""
     done = subprocess.run(
-        [sys.executable, "-S", "-s", PROGRAMS / f"_{program}.py", *map(str, words)],
+        [sys.executable, "-S", "-s", PROGRAMS / f"{program}.py", *map(str, words)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -140,33 +140,33 @@ def test_children_are_in_the_group(victim: Victim) -> None:
         parent.communicate(b"\n")
 
 
-@pytest.mark.parametrize("program", [("wall_clock", "read"), ("limits", "look")])
+@pytest.mark.parametrize("program", [("wall_clock", "read"), ("rlimits", "look")])
 def test_nobody_to_do_it_to_is_said(program: tuple[str, str]) -> None:
     ended = subprocess.Popen(["true"], start_new_session=True)
     ended.wait()
-    complaint = told(*program, ended.pid, *(["memory"] if program[0] == "limits" else []))
+    complaint = told(*program, ended.pid, *(["memory"] if program[0] == "rlimits" else []))
     assert complaint == f"no process of group {ended.pid} lives\n"
 
 
 def test_files_are_limited_and_given_back(victim: Victim) -> None:
     """The kernel then refuses one more, and the process goes on."""
     pid = victim.process.pid
-    before = told("limits", "look", pid, "descriptors")[str(pid)]
-    taken = told("limits", "take", pid, "descriptors", 2)[str(pid)]
+    before = told("rlimits", "look", pid, "descriptors")[str(pid)]
+    taken = told("rlimits", "take", pid, "descriptors", 2)[str(pid)]
     assert (taken["was"], taken["room"]) == (before["limit"], 2)
-    assert told("limits", "look", pid, "descriptors")[str(pid)]["room"] == 2
+    assert told("rlimits", "look", pid, "descriptors")[str(pid)]["room"] == 2
     assert victim.clocks()
-    given = told("limits", "give", pid, "descriptors", taken["was"])[str(pid)]
+    given = told("rlimits", "give", pid, "descriptors", taken["was"])[str(pid)]
     assert given["limit"] == before["limit"]
 
 
 def test_memory_is_limited_and_given_back(victim: Victim) -> None:
     pid = victim.process.pid
-    taken = told("limits", "take", pid, "memory", 1_000_000)[str(pid)]
+    taken = told("rlimits", "take", pid, "memory", 1_000_000)[str(pid)]
     assert taken["was"] == -1
     assert taken["room"] <= 1_000_000
     assert victim.clocks()
-    assert told("limits", "give", pid, "memory", -1)[str(pid)]["limit"] == -1
+    assert told("rlimits", "give", pid, "memory", -1)[str(pid)]["limit"] == -1
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,7 @@ def test_what_may_hit_something_is_not_refused(kind: str, more: str) -> None:
 )
 def test_a_list_of_links_is_one(cut: str) -> None:
     """For each node those that it loses."""
-    with pytest.raises(BadRequest, match=r"line 6: params.cut: .*cuts what `cut` lists, as in"):
+    with pytest.raises(BadRequest, match=r"line 6: params.cut: .*needs a list in `cut`, as in"):
         loaded(fault(LISTED % cut, "partition"))
 
 
@@ -342,7 +342,7 @@ def test_a_round_takes_as_long_as_all_its_turns(target: str, takes: str) -> None
         (
             'kind = "bandwidth"\ntarget = "broker"\n[fault.params]\nper = "node"\n'
             'direction = "out"',
-            "line 8: params.direction: bandwidth per node is of what",
+            "line 8: params.direction: bandwidth per node limits what",
         ),
         (
             'kind = "partition"\nparams.shape = "between"\nparams.a = "broker"',

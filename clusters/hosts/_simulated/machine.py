@@ -185,7 +185,7 @@ def _threads(host: Host) -> str:
 
 
 def _is(script: str, name: str) -> bool:
-    return script.endswith(f"/_{name}.py")
+    return script.endswith(f"/{name}.py")
 
 
 def _clock(host: Host, verb: str, group: int, words: Sequence[str]) -> Completed:
