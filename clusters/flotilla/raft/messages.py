@@ -1,38 +1,40 @@
-"""What Raft members tell each other.
+"""Messages between Raft members.
 
-    VoteRequest  -> VoteReply      Raft 5.2; `pre` asks "would you?" without a new term (thesis 9.6)
+    VoteRequest  -> VoteReply      Raft 5.2; `pre`: a pre-vote, which starts no term (thesis 9.6)
     Append       -> AppendReply    Raft 5.3; without entries it is the heartbeat
-    SnapshotPart -> SnapshotReply  Raft 7; a snapshot in parts, for who needs compacted entries
+    SnapshotPart -> SnapshotReply  Raft 7; a snapshot is sent in parts
 
-A request is answered on the connection it came by, once. `stamp` is the leader's own clock when it
-sent an Append; the reply returns it, so that the leader knows since when it was surely followed.
-`round` is the latest round of reads that had begun by then, and is returned too (thesis 6.4).
+Each request is answered once, on the connection it came by. `stamp` is the leader's clock when it
+sent the request; the reply returns it, so the leader knows since when it was followed. `round` is
+the latest round of reads that had begun by then, and is returned too (thesis 6.4).
 
-    packed     u8 kind | u64 term | u8 length of source | source | fields | tail
+    packed     u8 type | u64 term | u8 length of source | source | fixed fields | tail
 
-The tail is what the first edition did not say: the round of an Append and the kinds of its entries,
-the round of an AppendReply. That edition ignores what follows the fields, and without a tail the
-round is 0 and all entries are data, so members of both understand each other while a group is
-upgraded. A MEMBERS entry or a snapshot may not come to the first edition: it has neither.
+The dataclasses below are the table of the fixed fields (see `net.fixed_fields`). The tail of an
+Append holds its entries; that of a SnapshotPart its data. An Append and an AppendReply of today end
+with the round, and an Append with the kinds of its entries. The first edition sends neither and
+ignores what follows the fields it knows, so members of both editions understand each other during an
+upgrade: a missing round is 0, and a missing kind is DATA. A MEMBERS entry or a snapshot must not
+reach a member of the first edition.
 """
 
 import struct
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import ClassVar
+from typing import Any
 
+from ..net.fixed_fields import F64, U64, FixedFields, Flag
 from .membership import Configuration
 
 
 class Kind(IntEnum):
-    DATA = 0  # the state machine's
+    DATA = 0  # for the state machine
     MEMBERS = 1  # a configuration (thesis 4.1)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A place in the log. Empty data: a leader's first entry, which changes nothing (Raft 8)."""
+    """An entry of the log. Empty data: a leader's first entry, which changes nothing (Raft 8)."""
 
     term: int
     data: bytes
@@ -43,96 +45,82 @@ class Entry:
 class VoteRequest:
     term: int
     source: str
-    last_index: int
-    last_term: int
-    pre: bool
-
-    FIELDS: ClassVar = struct.Struct(">QQ?")
+    last_index: U64
+    last_term: U64
+    pre: Flag
 
 
 @dataclass(frozen=True, kw_only=True)
 class VoteReply:
-    """A pre-vote that is granted carries the term asked for, a refusal the voter's own."""
+    """A granted pre-vote carries the term of the request, a refusal the voter's own term."""
 
     term: int
     source: str
-    granted: bool
-    pre: bool
-
-    FIELDS: ClassVar = struct.Struct(">??")
+    granted: Flag
+    pre: Flag
 
 
 @dataclass(frozen=True, kw_only=True)
 class Append:
     term: int
     source: str
-    prev_index: int
-    prev_term: int
-    commit: int
-    stamp: float
-    round: int = 0
+    prev_index: U64
+    prev_term: U64
+    commit: U64
+    stamp: F64
     entries: tuple[Entry, ...] = ()
-
-    FIELDS: ClassVar = struct.Struct(">QQQdI")
-    ENTRY: ClassVar = struct.Struct(">QI")
+    round: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class AppendReply:
-    """`index` is the last entry known to match, or the `prev_index` that did not.
+    """`index` is the last entry known to match, or the `prev_index` that did not match.
 
     After a mismatch `hint_index` and `hint_term` say where the follower's conflicting term begins
-    (Raft 5.3, last paragraphs); hint_term 0 means its log ends before `hint_index`.
+    (Raft 5.3, last paragraphs); hint_term 0: the follower's log ends before `hint_index`.
     """
 
     term: int
     source: str
-    matched: bool
-    index: int
-    stamp: float
+    matched: Flag
+    index: U64
+    stamp: F64
+    hint_index: U64 = 0
+    hint_term: U64 = 0
     round: int = 0
-    hint_index: int = 0
-    hint_term: int = 0
-
-    FIELDS: ClassVar = struct.Struct(">?QdQQ")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotPart:
-    """Bytes from `offset` on of the `total` of a packed snapshot that ends with entry `index`."""
+    """`data` is at `offset` of the `total` bytes of a packed snapshot up to the entry `index`."""
 
     term: int
     source: str
-    index: int
-    offset: int
-    total: int
-    stamp: float
-    round: int
+    index: U64
+    offset: U64
+    total: U64
+    stamp: F64
+    round: U64
     data: bytes
-
-    FIELDS: ClassVar = struct.Struct(">QQQdQI")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotReply:
-    """`received` bytes of the snapshot are here; its `total`: it is installed, or not needed."""
+    """The follower has `received` bytes of the snapshot. All of them: it is installed, or not
+    needed."""
 
     term: int
     source: str
-    index: int
-    received: int
-    stamp: float
-    round: int
-
-    FIELDS: ClassVar = struct.Struct(">QQdQ")
+    index: U64
+    received: U64
+    stamp: F64
+    round: U64
 
 
 Request = VoteRequest | Append | SnapshotPart
 Reply = VoteReply | AppendReply | SnapshotReply
 Message = Request | Reply
-_HEAD = struct.Struct(">BQB")
-_ROUND = struct.Struct(">Q")
-_KINDS: tuple[type[Message], ...] = (
+_TYPES: tuple[type[Message], ...] = (
     VoteRequest,
     VoteReply,
     Append,
@@ -140,124 +128,71 @@ _KINDS: tuple[type[Message], ...] = (
     SnapshotPart,
     SnapshotReply,
 )
+_FIXED = {message: FixedFields(message) for message in _TYPES}
+_HEAD = struct.Struct(">BQB")
+_COUNT = struct.Struct(">I")
+_ENTRY = struct.Struct(">QI")
+_ROUND = struct.Struct(">Q")
 
 
 def pack(message: Message) -> bytes:
     source = message.source.encode()
-    head = _HEAD.pack(_KINDS.index(type(message)), message.term, len(source)) + source
+    head = _HEAD.pack(_TYPES.index(type(message)), message.term, len(source)) + source
+    return head + _FIXED[type(message)].pack(message) + _pack_tail(message)
+
+
+def _pack_tail(message: Message) -> bytes:
     match message:
-        case VoteRequest(last_index=index, last_term=term, pre=pre):
-            return head + message.FIELDS.pack(index, term, pre)
-        case VoteReply(granted=granted, pre=pre):
-            return head + message.FIELDS.pack(granted, pre)
-        case AppendReply(matched=matched, index=index, stamp=stamp):
-            hints = message.hint_index, message.hint_term
-            fields = message.FIELDS.pack(matched, index, stamp, *hints)
-            return head + fields + _ROUND.pack(message.round)
-        case Append():
-            return head + _pack_append(message)
-        case SnapshotPart(index=index, offset=offset, total=total, stamp=stamp):
-            size = len(message.data)
-            fields = message.FIELDS.pack(index, offset, total, stamp, message.round, size)
-            return head + fields + message.data
-        case SnapshotReply(index=index, received=received, stamp=stamp):
-            return head + message.FIELDS.pack(index, received, stamp, message.round)
+        case Append(entries=entries, round=round_):
+            parts = [_COUNT.pack(len(entries))]
+            for entry in entries:
+                parts += (_ENTRY.pack(entry.term, len(entry.data)), entry.data)
+            parts += (_ROUND.pack(round_), bytes(entry.kind for entry in entries))
+            return b"".join(parts)
+        case AppendReply(round=round_):
+            return _ROUND.pack(round_)
+        case SnapshotPart(data=data):
+            return _COUNT.pack(len(data)) + data
+    return b""
 
 
 def unpack(body: bytes) -> Message:
-    """ValueError or struct.error: not a Raft message."""
-    kind, term, source_size = _HEAD.unpack_from(body)
+    """Raises ValueError or struct.error if `body` is not a Raft message."""
+    number, term, source_size = _HEAD.unpack_from(body)
     at = _HEAD.size + source_size
-    if kind >= len(_KINDS) or at > len(body):
-        raise ValueError(f"no Raft message: kind {kind}, {len(body)} bytes")
+    if number >= len(_TYPES) or at > len(body):
+        raise ValueError(f"no Raft message: type {number}, {len(body)} bytes")
     source = body[_HEAD.size : at].decode()
-    return _UNPACK[_KINDS[kind]](term, source, body, at)
+    message = _TYPES[number]
+    fixed = _FIXED[message]
+    fields = dict(zip(fixed.names, fixed.unpack(body, at), strict=True))
+    at += fixed.size
+    if message is Append:
+        fields |= _unpack_entries(body, at)
+    elif message is AppendReply:
+        fields["round"], _ = _unpack_round(body, at, 0)
+    elif message is SnapshotPart:
+        fields["data"] = _unpack_data(body, at, fields["offset"], fields["total"])
+    return message(term=term, source=source, **fields)
 
 
-def _unpack_vote_request(term: int, source: str, body: bytes, at: int) -> Message:
-    index, last_term, pre = VoteRequest.FIELDS.unpack_from(body, at)
-    return VoteRequest(term=term, source=source, last_index=index, last_term=last_term, pre=pre)
-
-
-def _unpack_vote_reply(term: int, source: str, body: bytes, at: int) -> Message:
-    granted, pre = VoteReply.FIELDS.unpack_from(body, at)
-    return VoteReply(term=term, source=source, granted=granted, pre=pre)
-
-
-def _unpack_append_reply(term: int, source: str, body: bytes, at: int) -> Message:
-    matched, index, stamp, *hints = AppendReply.FIELDS.unpack_from(body, at)
-    round_, _ = _unpack_tail(body, at + AppendReply.FIELDS.size, 0)
-    return AppendReply(
-        term=term,
-        source=source,
-        matched=matched,
-        index=index,
-        stamp=stamp,
-        round=round_,
-        hint_index=hints[0],
-        hint_term=hints[1],
-    )
-
-
-def _unpack_snapshot_part(term: int, source: str, body: bytes, at: int) -> Message:
-    index, offset, total, stamp, round_, size = SnapshotPart.FIELDS.unpack_from(body, at)
-    data = body[at + SnapshotPart.FIELDS.size :]
-    if not data or len(data) != size or offset + size > total:
-        raise ValueError(f"a part of {len(data)} bytes at {offset} of a snapshot of {total}")
-    return SnapshotPart(
-        term=term,
-        source=source,
-        index=index,
-        offset=offset,
-        total=total,
-        stamp=stamp,
-        round=round_,
-        data=data,
-    )
-
-
-def _unpack_snapshot_reply(term: int, source: str, body: bytes, at: int) -> Message:
-    index, received, stamp, round_ = SnapshotReply.FIELDS.unpack_from(body, at)
-    return SnapshotReply(
-        term=term, source=source, index=index, received=received, stamp=stamp, round=round_
-    )
-
-
-def _pack_append(message: Append) -> bytes:
-    m = message
-    parts = [m.FIELDS.pack(m.prev_index, m.prev_term, m.commit, m.stamp, len(m.entries))]
-    for entry in m.entries:
-        parts += (m.ENTRY.pack(entry.term, len(entry.data)), entry.data)
-    parts += (_ROUND.pack(m.round), bytes(entry.kind for entry in m.entries))
-    return b"".join(parts)
-
-
-def _unpack_append(term: int, source: str, body: bytes, at: int) -> Message:
-    prev_index, prev_term, commit, stamp, count = Append.FIELDS.unpack_from(body, at)
-    at += Append.FIELDS.size
+def _unpack_entries(body: bytes, at: int) -> dict[str, Any]:
+    (count,) = _COUNT.unpack_from(body, at)
+    at += _COUNT.size
     rows = []
     for _ in range(count):
-        entry_term, size = Append.ENTRY.unpack_from(body, at)
-        at += Append.ENTRY.size + size
+        term, size = _ENTRY.unpack_from(body, at)
+        at += _ENTRY.size + size
         if at > len(body):
             raise ValueError("an Append ends inside an entry")
-        rows.append((entry_term, body[at - size : at]))
-    round_, kinds = _unpack_tail(body, at, count)
-    entries = [_sound(Entry(*row, Kind(kind))) for row, kind in zip(rows, kinds, strict=True)]
-    return Append(
-        term=term,
-        source=source,
-        prev_index=prev_index,
-        prev_term=prev_term,
-        commit=commit,
-        stamp=stamp,
-        round=round_,
-        entries=tuple(entries),
-    )
+        rows.append((term, body[at - size : at]))
+    round_, kinds = _unpack_round(body, at, count)
+    entries = (Entry(*row, Kind(kind)) for row, kind in zip(rows, kinds, strict=True))
+    return {"entries": tuple(_checked(entry) for entry in entries), "round": round_}
 
 
-def _unpack_tail(body: bytes, at: int, entries: int) -> tuple[int, bytes]:
-    """The round, and the kind of each entry; of the first edition 0, and data."""
+def _unpack_round(body: bytes, at: int, entries: int) -> tuple[int, bytes]:
+    """Return the round and the kind of each entry; for the first edition 0 and DATA."""
     if at == len(body):
         return 0, bytes(entries)
     (round_,) = _ROUND.unpack_from(body, at)
@@ -267,21 +202,19 @@ def _unpack_tail(body: bytes, at: int, entries: int) -> tuple[int, bytes]:
     return round_, kinds
 
 
-def _sound(entry: Entry) -> Entry:
-    """A configuration that is none must not come into any log."""
+def _unpack_data(body: bytes, at: int, offset: int, total: int) -> bytes:
+    (size,) = _COUNT.unpack_from(body, at)
+    data = body[at + _COUNT.size :]
+    if not data or len(data) != size or offset + size > total:
+        raise ValueError(f"a part of {len(data)} bytes at {offset} of a snapshot of {total}")
+    return data
+
+
+def _checked(entry: Entry) -> Entry:
+    """Return the entry. Raises ValueError if it should hold a configuration and does not."""
     if entry.kind == Kind.MEMBERS:
         try:
             Configuration.unpack(entry.data)
         except (KeyError, TypeError) as e:
-            raise ValueError(f"no configuration: {e!r}") from e
+            raise ValueError(f"not a configuration: {e!r}") from e
     return entry
-
-
-_UNPACK: Mapping[type[Message], Callable[[int, str, bytes, int], Message]] = {
-    VoteRequest: _unpack_vote_request,
-    VoteReply: _unpack_vote_reply,
-    Append: _unpack_append,
-    AppendReply: _unpack_append_reply,
-    SnapshotPart: _unpack_snapshot_part,
-    SnapshotReply: _unpack_snapshot_reply,
-}

@@ -1,40 +1,39 @@
-"""What a slave and its master say to each other (spec 7.1), on frames of `wire`.
+"""Messages between a slave and its master (see "Replication" in docs/flotilla-design.md).
 
-    slave -> master   HA_HANDSHAKE   who I am, the epoch of the master that I was told of, the shape
-                                     of my log, and whether I am a learner or begin at the last file
-    master -> slave   the reply      a status, my epoch, my log's shape, and where the last file
-                                     begins if the slave asked for it; the slave then cuts its log
-    slave -> master   HA_ACK         what I hold: appended, or durable under SYNC_FLUSH. The first
-                                     one comes right after the cut and starts the transfer
+    slave -> master   HA_HANDSHAKE   the slave's id, the epoch of the master it follows, its log's
+                                     shape; it may be a learner, or ask for the last file
+    master -> slave   the reply      a status, the master's epoch, its log's shape, and where the
+                                     last file begins if the slave asked; the slave cuts its log
+    slave -> master   HA_ACK         the position it holds: written, or durable under SYNC_FLUSH.
+                                     The first one follows the cut and starts the transfer
     master -> slave   HA_DATA        whole records of one epoch, with that epoch and its start, and
                                      the confirm offset; empty: a heartbeat, answered with HA_ACK
 
-A shape that no log can have (it ends before it begins, its epochs do not rise) is malformed.
+The dataclasses are the table of the fixed fields (see `net.fixed_fields`). A shape that no log can
+have (it ends before it begins, or its epochs do not rise) is malformed.
 
-Both sides check the master's epoch in the handshake: a master refuses a slave that was told of a
-later one, and a slave refuses a master that is older than what it was told.
+Both sides check the master's epoch in the handshake: a master refuses a slave that follows a later
+epoch, and a slave refuses a master of an earlier epoch than it was given.
 
-What a slave asks beyond copying is a last byte of its handshake, which is left out when it asks for
-nothing: the first edition knew neither, and ends a connection by which more comes.
+The last byte of a handshake holds the slave's flags. It is left out when no flag is set, because the
+first edition knows no flags and closes a connection on which more bytes arrive.
 """
 
 import struct
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
+from ..net.fixed_fields import U32, U64, FixedFields
 from ..net.wire import Status
 from .divergence import LogShape
 from .epochs import EpochTable
 
 _SHAPE = struct.Struct(">QQH")
 _EPOCH = struct.Struct(">IQ")
-_HELLO = struct.Struct(">IIQ")
-_WELCOME = struct.Struct(">HII")
 _LAST_FILE = struct.Struct(">Q")
-_LEARNER, _ASKS_LAST_FILE = 1, 2
-_DATA = struct.Struct(">QIQQ")
 _ACK = struct.Struct(">Q")
-DATA_HEAD = _DATA.size
+_LEARNER, _ASKS_LAST_FILE = 1, 2
 MOST_OFFSET = 2**62
 
 
@@ -45,75 +44,69 @@ def _pack_shape(shape: LogShape) -> bytes:
 
 
 def _unpack_shape(body: bytes, at: int) -> tuple[LogShape, bytes]:
-    """A shape, and what follows it."""
+    """Return the shape, and the bytes behind it."""
     min_offset, max_offset, count = _SHAPE.unpack_from(body, at)
     at += _SHAPE.size
     end = at + count * _EPOCH.size
     if len(body) < end:
         raise ValueError("an epoch table of the wrong length")
     rows = tuple(_EPOCH.iter_unpack(body[at:end]))
-    if not min_offset <= max_offset < MOST_OFFSET or not _rise(rows, max_offset):
+    rising = all(a < b and c <= d for (a, c), (b, d) in pairwise(rows))
+    rising = rising and (not rows or rows[-1][1] <= max_offset)
+    if not rising or not min_offset <= max_offset < MOST_OFFSET:
         raise ValueError("a shape that no log has")
     return LogShape(min_offset, max_offset, EpochTable(rows)), body[end:]
 
 
-def _rise(rows: tuple[tuple[int, int], ...], end: int) -> bool:
-    """Do the epochs rise, and their starts, up to the log's end?"""
-    rising = all(a < b and c <= d for (a, c), (b, d) in pairwise(rows))
-    return rising and (not rows or rows[-1][1] <= end)
-
-
 @dataclass(frozen=True)
 class Hello:
-    """A slave's handshake. `epoch`: of the master that it was told to follow; `last_file`: it wants
-    to know where that begins."""
+    """A slave's handshake. `epoch`: of the master it follows; `last_file`: it asks where that
+    begins."""
 
-    slave_id: int
-    epoch: int
-    confirm_offset: int
+    slave_id: U32
+    epoch: U32
+    confirm_offset: U64
     shape: LogShape
     learner: bool = False
     last_file: bool = False
 
     def pack(self) -> bytes:
-        head = _HELLO.pack(self.slave_id, self.epoch, self.confirm_offset)
-        asks = self.learner * _LEARNER | self.last_file * _ASKS_LAST_FILE
-        return head + _pack_shape(self.shape) + (bytes([asks]) if asks else b"")
+        flags = self.learner * _LEARNER | self.last_file * _ASKS_LAST_FILE
+        tail = bytes([flags]) if flags else b""
+        return _REQUEST.pack(self) + _pack_shape(self.shape) + tail
 
     @classmethod
     def unpack(cls, body: bytes) -> "Hello":
-        shape, rest = _unpack_shape(body, _HELLO.size)
+        shape, rest = _unpack_shape(body, _REQUEST.size)
         if len(rest) > 1:
             raise ValueError(f"{len(rest)} bytes behind the shape")
-        asks = rest[0] if rest else 0
-        learner, last_file = bool(asks & _LEARNER), bool(asks & _ASKS_LAST_FILE)
-        slave_id, epoch, confirm_offset = _HELLO.unpack_from(body)
-        return cls(slave_id, epoch, confirm_offset, shape, learner, last_file)
+        flags = rest[0] if rest else 0
+        learner, last_file = bool(flags & _LEARNER), bool(flags & _ASKS_LAST_FILE)
+        return cls(*_REQUEST.unpack(body), shape, learner, last_file)
 
 
 @dataclass(frozen=True)
 class Welcome:
     """The master's reply. Unless `status` is SUCCESS the connection ends here.
 
-    `last_file`: the latest place where a copy may begin, for who asked; see
+    `last_file`: the latest place where a copy may begin, if the slave asked; see
     `MessageStore.last_file`.
     """
 
-    status: Status
-    epoch: int
-    segment_size: int
+    status: Annotated[Status, "H"]
+    epoch: U32
+    segment_size: U32
     shape: LogShape
     last_file: int | None = None
 
     def pack(self) -> bytes:
-        head = _WELCOME.pack(self.status, self.epoch, self.segment_size)
-        rest = b"" if self.last_file is None else _LAST_FILE.pack(self.last_file)
-        return head + _pack_shape(self.shape) + rest
+        tail = b"" if self.last_file is None else _LAST_FILE.pack(self.last_file)
+        return _REPLY.pack(self) + _pack_shape(self.shape) + tail
 
     @classmethod
     def unpack(cls, body: bytes) -> "Welcome":
-        status, epoch, segment_size = _WELCOME.unpack_from(body)
-        shape, rest = _unpack_shape(body, _WELCOME.size)
+        status, epoch, segment_size = _REPLY.unpack(body)
+        shape, rest = _unpack_shape(body, _REPLY.size)
         (last_file,) = _LAST_FILE.unpack(rest) if rest else (None,)
         if not segment_size or shape.min_offset % segment_size:
             raise ValueError(f"a log that begins at {shape.min_offset}, inside a segment")
@@ -128,20 +121,21 @@ class Welcome:
 class Data:
     """A piece of the log, or a heartbeat."""
 
-    offset: int
-    epoch: int
-    epoch_start: int
-    confirm_offset: int
+    offset: U64
+    epoch: U32
+    epoch_start: U64
+    confirm_offset: U64
     records: bytes = b""
 
     def pack(self) -> bytes:
-        head = _DATA.pack(self.offset, self.epoch, self.epoch_start, self.confirm_offset)
-        return head + self.records
+        return _DATA.pack(self) + self.records
 
     @classmethod
     def unpack(cls, body: bytes) -> "Data":
-        offset, epoch, epoch_start, confirm_offset = _DATA.unpack_from(body)
-        return cls(offset, epoch, epoch_start, confirm_offset, body[DATA_HEAD:])
+        return cls(*_DATA.unpack(body), body[_DATA.size :])
+
+
+_REQUEST, _REPLY, _DATA = FixedFields(Hello), FixedFields(Welcome), FixedFields(Data)
 
 
 def pack_ack(position: int) -> bytes:
@@ -154,25 +148,28 @@ def unpack_ack(body: bytes) -> int:
 
 
 def may_serve_slave(slave_epoch: int, own_epoch: int) -> bool:
-    """Master's side: a slave that was told of a later master knows that we are deposed."""
+    """Decide whether a master serves a slave: one that follows a later master proves that this
+    master is deposed."""
     return slave_epoch <= own_epoch
 
 
-def may_follow(master_epoch: int, told_epoch: int) -> bool:
-    """Slave's side: a master older than what we were told is not our master."""
-    return master_epoch >= told_epoch
+def may_follow(master_epoch: int, announced_epoch: int) -> bool:
+    """Decide whether a slave follows a master: not one that is older than the announced one."""
+    return master_epoch >= announced_epoch
 
 
 def link_key(slave: int, connection: int) -> int:
-    """What a slave's acks are counted under: its id, not the number of its connection.
+    """Return the key under which a slave's acks are counted: its id, not its connection's number.
 
-    The original counts connections, so a slave that connects again before its dead connection is
-    noticed counts twice.
+    RocketMQ counts connections, so a slave that connects again counts twice until its dead
+    connection is noticed.
     """
     return slave
 
 
 def ack_position(sync_flush: bool, appended: int, written: int, flushed: int) -> int:
-    """What a replica may acknowledge, and a master count as its own copy: durable bytes under
-    SYNC_FLUSH, else the kernel's; never those that are in memory alone."""
+    """Return the position that a replica may acknowledge, and a master count as its own copy.
+
+    Durable bytes under SYNC_FLUSH, else the kernel's; never bytes that are in memory only.
+    """
     return flushed if sync_flush else written
