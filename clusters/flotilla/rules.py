@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from .broker import catalog
 from .controllers import alter, controller_state, elect, leases, liveness, registers
 from .controllers.alter import Alteration
-from .controllers.controller_state import BrokerSet
-from .controllers.elect import Ballot, Standing
+from .controllers.controller_state import BrokerSetState
+from .controllers.elect import Ballot, BrokerLiveness
 from .nameserver import routes
 from .net.wire import Status
 from .raft import membership, votes
-from .raft.messages import Entry, VoteRequest
+from .raft.messages import LogEntry, VoteRequest
 from .raft.votes import Vote, Voter
 from .replication import epochs, ha_protocol, quorum, semi_sync, sync_state
 from .replication.epochs import EpochTable
-from .replication.quorum import LogPosition, Patience
-from .replication.sync_state import Progress, SyncState
+from .replication.quorum import LogPosition, SendTimeouts
+from .replication.sync_state import SlaveProgress, SyncState
 from .store import checkpoint, consume_queue, flushing, record
 
 
@@ -37,20 +37,20 @@ class Rules:
     commit_index: Callable[[Sequence[int], Callable[[int], int | None], int], int] = (
         votes.commit_index
     )
-    committed_entry: Callable[[int, Entry], Entry] = votes.committed_entry
+    committed_entry: Callable[[int, LogEntry], LogEntry] = votes.committed_entry
     confirmed_round: Callable[[Sequence[int]], int] = votes.confirmed_round
     may_change_members: Callable[[int, int, int], bool] = membership.may_change_members
     # control plane: controllers (now, heard at, timeout), all in seconds
     heartbeat_expired: Callable[[float, float, float], bool] = liveness.heartbeat_expired
     may_hand_over: Callable[[int | None, int, int], bool] = elect.may_hand_over
-    needs_election: Callable[[int, Standing | None], bool] = elect.needs_election
-    look_again: Callable[[Sequence[str]], Sequence[str]] = elect.look_again
+    needs_election: Callable[[int, BrokerLiveness | None], bool] = elect.needs_election
+    look_again: Callable[[Sequence[str]], Sequence[str]] = elect.sets_to_scan
     elect: Callable[[Ballot], int | None] = elect.elect
     check_alter: Callable[
-        [BrokerSet, Alteration, Callable[[int], Standing]], tuple[Status, str]
+        [BrokerSetState, Alteration, Callable[[int], BrokerLiveness]], tuple[Status, str]
     ] = alter.check_alter
     answers_alone: Callable[[bool], bool] = registers.answers_alone
-    set_in_snapshot: Callable[[BrokerSet], BrokerSet] = controller_state.set_in_snapshot
+    set_in_snapshot: Callable[[BrokerSetState], BrokerSetState] = controller_state.set_in_snapshot
     # control plane: nameserver (registered stateVersion, the newcomer's)
     displaces: Callable[[int, int], bool] = routes.displaces
     # (of each broker: for how long it has been silent, and for how long it may be, in seconds)
@@ -58,7 +58,7 @@ class Rules:
     # data plane: the master's SyncStateSet
     counted_members: Callable[[SyncState], tuple[int, ...]] = sync_state.counted_members
     set_size: Callable[[SyncState], int] = sync_state.set_size
-    may_leave: Callable[[Progress | None, float, float], bool] = sync_state.may_leave
+    may_leave: Callable[[SlaveProgress | None, float, float], bool] = sync_state.may_leave
     may_enter: Callable[[int, int, int], bool] = sync_state.may_enter
     may_join: Callable[[int, int, int, int], bool] = sync_state.may_join
     confirm_offset: Callable[[int, int, Mapping[int, int | None], tuple[int, ...], bool], int] = (
@@ -71,11 +71,11 @@ class Rules:
     # data plane: acknowledgement
     admit: Callable[[int, int], bool] = quorum.admit
     needed_acks: Callable[[bool, int], int] = quorum.needed_acks
-    degraded: Callable[[int, int, int], int] = quorum.degraded
+    degraded: Callable[[int, int, int], int] = quorum.degraded_acks
     replicated_offset: Callable[[int, int, Mapping[int, int | None], tuple[int, ...], int], int] = (
         quorum.replicated_offset
     )
-    outcome_of: Callable[[LogPosition, int, int, float, Patience, bool], Status | None] = (
+    outcome_of: Callable[[LogPosition, int, int, float, SendTimeouts, bool], Status | None] = (
         quorum.outcome_of
     )
     ack_position: Callable[[bool, int, int, int], int] = ha_protocol.ack_position

@@ -65,7 +65,7 @@ from clusters.flotilla.client import outcomes
 from clusters.flotilla.client.outcomes import Outcome
 from clusters.flotilla.client.producer import Overall
 from clusters.flotilla.controllers import elect, liveness
-from clusters.flotilla.controllers.controller_state import BrokerSet
+from clusters.flotilla.controllers.controller_state import BrokerSetState
 from clusters.flotilla.controllers.elect import Ballot
 from clusters.flotilla.net.wire import Status
 from clusters.flotilla.raft import votes
@@ -73,7 +73,7 @@ from clusters.flotilla.raft.messages import VoteRequest
 from clusters.flotilla.raft.votes import Vote, Voter
 from clusters.flotilla.replication import epochs, quorum, sync_state
 from clusters.flotilla.replication.epochs import EpochTable
-from clusters.flotilla.replication.quorum import LogPosition, Patience
+from clusters.flotilla.replication.quorum import LogPosition, SendTimeouts
 from clusters.flotilla.replication.sync_state import SyncState
 from clusters.flotilla.rules import RULES, Rules
 from clusters.flotilla.store import record
@@ -219,7 +219,7 @@ def answer_at_once(
     replicated: int,
     durable: int,
     waited_s: float,
-    patience: Patience,
+    patience: SendTimeouts,
     over: bool,
 ) -> Status | None:
     return Status.SUCCESS
@@ -230,7 +230,7 @@ def wait_for_the_next_reign(
     replicated: int,
     durable: int,
     waited_s: float,
-    patience: Patience,
+    patience: SendTimeouts,
     over: bool,
 ) -> Status | None:
     return quorum.outcome_of(sent, replicated, durable, waited_s, patience, over=False)
@@ -290,7 +290,7 @@ def always_moves(offset: int, known: int) -> bool:
     return True
 
 
-def all_members_in_set(row: BrokerSet) -> BrokerSet:
+def all_members_in_set(row: BrokerSetState) -> BrokerSetState:
     return replace(row, sync_set=tuple(sorted(row.members)))
 
 

@@ -39,9 +39,9 @@ from typing import Any, Protocol
 from zlib import crc32
 
 from clusters.flotilla.net.wire import Status
-from clusters.flotilla.raft.messages import Entry
+from clusters.flotilla.raft.messages import LogEntry
 from clusters.flotilla.replication.epochs import EpochTable
-from clusters.flotilla.replication.quorum import LogPosition, Patience
+from clusters.flotilla.replication.quorum import LogPosition, SendTimeouts
 from clusters.flotilla.replication.sync_state import SyncState
 from clusters.flotilla.rules import Rules
 from clusters.systems._flotilla_acked import LogBytes, first_difference
@@ -170,17 +170,17 @@ class Laws:
                 self._book.breaks(Law.COMMITTED_CHANGED, life.node, why, fields)
                 return
 
-    def _committed_entry(self, life: Life, rules: Rules) -> Callable[[int, Entry], Entry]:
+    def _committed_entry(self, life: Life, rules: Rules) -> Callable[[int, LogEntry], LogEntry]:
         decide = rules.committed_entry
 
-        def committed_entry(index: int, entry: Entry) -> Entry:
+        def committed_entry(index: int, entry: LogEntry) -> LogEntry:
             taken = decide(index, entry)
             self._takes(life, index, taken)
             return taken
 
         return committed_entry
 
-    def _takes(self, life: Life, index: int, entry: Entry) -> None:
+    def _takes(self, life: Life, index: int, entry: LogEntry) -> None:
         """A controller, whoever leads, applies an entry: everywhere and in every life the same."""
         self._book.looked[Law.COMMITTED_CHANGED] += 1
         is_now = (entry.term, entry.kind, crc32(entry.data))
@@ -292,7 +292,7 @@ class Laws:
             replicated: int,
             durable: int,
             waited_s: float,
-            patience: Patience,
+            patience: SendTimeouts,
             over: bool,
         ) -> Status | None:
             status = decide(sent, replicated, durable, waited_s, patience, over)

@@ -22,24 +22,24 @@ from clusters.flotilla.broker.metadata import MetadataSync
 from clusters.flotilla.broker.registrar import LIGHT, Pace, Registrar
 from clusters.flotilla.client import Client, Settings
 from clusters.flotilla.config import loads
-from clusters.flotilla.controllers.controller_requests import Scene, register
-from clusters.flotilla.controllers.controller_state import BrokerSet, Member
-from clusters.flotilla.controllers.elect import Candidate, Standing
+from clusters.flotilla.controllers.controller_requests import DecisionContext, register
+from clusters.flotilla.controllers.controller_state import BrokerSetState, SetMember
+from clusters.flotilla.controllers.elect import BrokerLiveness, Candidate
 from clusters.flotilla.controllers.liveness import Heartbeat
-from clusters.flotilla.controllers.state_machine import Agreed, take
+from clusters.flotilla.controllers.state_machine import ReplicatedState, apply_entry
 from clusters.flotilla.events import EventLog
 from clusters.flotilla.net.connection import Connection, Pool
 from clusters.flotilla.net.wire import Json, Message, Op, Pull, Pulled, Status
 from clusters.flotilla.raft import messages as raft
-from clusters.flotilla.raft.log import Place
+from clusters.flotilla.raft.log import EntryId
 from clusters.flotilla.raft.membership import Configuration
 from clusters.flotilla.raft.older import parse
 from clusters.flotilla.raft.snapshot import Snapshot
-from clusters.flotilla.raft.storage import Recovered, Storage, StorageDamaged
+from clusters.flotilla.raft.storage import RecoveredState, Storage, StorageDamaged
 from clusters.flotilla.raft.wal import MAGIC, WalDamaged
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
-from clusters.flotilla.replication.ha_protocol import Hello, Welcome
+from clusters.flotilla.replication.ha_protocol import HandshakeReply, HandshakeRequest
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.store import recovery
 from clusters.flotilla.world.ports import real
@@ -64,8 +64,8 @@ def controller(tmp_path: Path) -> Path:
 # a controller's folder
 
 
-def recovered(folder: Path) -> Recovered:
-    async def recovering() -> Recovered:
+def recovered(folder: Path) -> RecoveredState:
+    async def recovering() -> RecoveredState:
         storage, found = await Storage.recover(real().files, str(folder))
         storage.close()
         return found
@@ -79,10 +79,10 @@ def test_a_controllers_log_is_opened_and_becomes_one_of_today(controller: Path) 
     found = recovered(controller)
     assert found.snapshot is None
     assert found.vote.voted_for == "n1"
-    agreed = Agreed()
+    agreed = ReplicatedState()
     for entry in found.entries:
         if entry.data:
-            agreed = take(agreed, entry.data, RULES).agreed
+            agreed = apply_entry(agreed, entry.data, RULES).agreed
     row = agreed.sets["set-1"]
     assert (list(row.members), row.sync_set) == ([1], (1,))
     assert row.master_epoch >= max(m["epoch"] for m in EXPECTED["messages"]) >= LIVES
@@ -111,7 +111,7 @@ def test_a_torn_older_log_is_cut_and_a_damaged_one_refused(controller: Path) -> 
 def test_an_older_log_beside_a_snapshot_is_refused(controller: Path) -> None:
     """The first edition had none: somebody brought an old file back, and what this member has
     promised since is not in it."""
-    (controller / "raft.snapshot").write_bytes(Snapshot(Place(5, 1), Configuration(), b"").packed)
+    (controller / "raft.snapshot").write_bytes(Snapshot(EntryId(5, 1), Configuration(), b"").packed)
     with pytest.raises(StorageDamaged, match=r"raft.wal, byte 0: it does not begin as a Raft log"):
         recovered(controller)
 
@@ -239,7 +239,7 @@ async def tells_older_slaves(master: str) -> None:
 # frames
 
 SHAPE = LogShape(4096, 9000, EpochTable(((1, 4096), (3, 8000))))
-ENTRIES = (raft.Entry(7, b""), raft.Entry(7, b"[]"))
+ENTRIES = (raft.LogEntry(7, b""), raft.LogEntry(7, b"[]"))
 SAME: dict[str, Any] = {
     "VoteRequest": raft.VoteRequest(term=7, source="n1", last_index=5, last_term=6, pre=True),
     "VoteReply": raft.VoteReply(term=7, source="n2", granted=True, pre=False),
@@ -263,11 +263,20 @@ def test_raft_members_of_both_editions_understand_each_other(name: str) -> None:
 def test_replicas_of_both_editions_understand_each_other() -> None:
     """Copying alone is said as it always was. A learner, and who begins at the last file, say more,
     and are understood by masters of today only."""
-    hello, welcome = Hello(2, 3, 8500, SHAPE), Welcome(Status.SUCCESS, 3, 4096, SHAPE)
-    assert (Hello.unpack(FRAMES["Hello"]), hello.pack()) == (hello, FRAMES["Hello"])
-    assert (Welcome.unpack(FRAMES["Welcome"]), welcome.pack()) == (welcome, FRAMES["Welcome"])
-    for more in (Hello(2, 3, 1, SHAPE, learner=True), Hello(2, 3, 1, SHAPE, last_file=True)):
-        assert Hello.unpack(more.pack()) == more
+    hello, welcome = (
+        HandshakeRequest(2, 3, 8500, SHAPE),
+        HandshakeReply(Status.SUCCESS, 3, 4096, SHAPE),
+    )
+    assert (HandshakeRequest.unpack(FRAMES["Hello"]), hello.pack()) == (hello, FRAMES["Hello"])
+    assert (HandshakeReply.unpack(FRAMES["Welcome"]), welcome.pack()) == (
+        welcome,
+        FRAMES["Welcome"],
+    )
+    for more in (
+        HandshakeRequest(2, 3, 1, SHAPE, learner=True),
+        HandshakeRequest(2, 3, 1, SHAPE, last_file=True),
+    ):
+        assert HandshakeRequest.unpack(more.pack()) == more
         assert len(more.pack()) > len(FRAMES["Hello"])
 
 
@@ -309,8 +318,10 @@ def test_a_broker_that_does_not_count_its_heartbeats_is_heard() -> None:
 
 def test_a_broker_that_does_not_say_its_check_code_registers() -> None:
     """By its id alone."""
-    row = BrokerSet("f", 2, {1: Member("a:1", "h:1", "code")}, 1, 1, (1,), 1)
-    scene = Scene({"b": row}, lambda _, i: Candidate(i, Standing.ALIVE), RULES, unclean=False)
+    row = BrokerSetState("f", 2, {1: SetMember("a:1", "h:1", "code")}, 1, 1, (1,), 1)
+    scene = DecisionContext(
+        {"b": row}, lambda _, i: Candidate(i, BrokerLiveness.ALIVE), RULES, unclean=False
+    )
     fields = {"cluster": "f", "brokerName": "b", "brokerId": 1, "addr": "a:1", "haAddr": "h:1"}
     assert register(scene, fields).reply.get("code", Status.SUCCESS) is Status.SUCCESS
     wrong = register(scene, {**fields, "checkCode": "another"})

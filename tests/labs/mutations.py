@@ -45,7 +45,13 @@ from clusters.flotilla.net.wire import (
 from clusters.flotilla.raft import messages as raft
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
-from clusters.flotilla.replication.ha_protocol import Data, Hello, Welcome, pack_ack, unpack_ack
+from clusters.flotilla.replication.ha_protocol import (
+    HandshakeReply,
+    HandshakeRequest,
+    LogData,
+    pack_ack,
+    unpack_ack,
+)
 from harness import registry
 from harness.errors import BadRequest, SeatrialError
 from harness.history.faults_and_events import events, fault_intervals
@@ -206,19 +212,19 @@ def mutated(data: bytes, words: Sequence[bytes], luck: random.Random) -> bytes:
 
 
 def _frames() -> Sequence[tuple[str, bytes]]:
-    entry = raft.Entry(1, b"abc")
+    entry = raft.LogEntry(1, b"abc")
     bodies = {
         "Send": Send("t", 1, b"k", b"body").pack(),
         "Sent": Sent(Status.SUCCESS, 1, 2, 3, "r").pack(),
         "Pull": Pull("t", 1, 0, 32, 100).pack(),
         "Pulled": Pulled(Status.SUCCESS, 1, 0, 5, (Message(0, 1, 7, b"k", b"b"),) * 3, 2).pack(),
-        "Hello": Hello(1, 2, 3, SHAPE, True, True).pack(),
-        "Welcome": Welcome(Status.SUCCESS, 1, 1024, SHAPE, 1024).pack(),
-        "Data": Data(1, 2, 3, 4, b"x" * 50).pack(),
+        "HandshakeRequest": HandshakeRequest(1, 2, 3, SHAPE, True, True).pack(),
+        "HandshakeReply": HandshakeReply(Status.SUCCESS, 1, 1024, SHAPE, 1024).pack(),
+        "LogData": LogData(1, 2, 3, 4, b"x" * 50).pack(),
         "ack": pack_ack(9),
         "raft": raft.pack(
             raft.Append(term=1, source="n1", prev_index=1, prev_term=1, commit=1, stamp=1.0,
-                        entries=(entry, raft.Entry(1, b"")))
+                        entries=(entry, raft.LogEntry(1, b"")))
         ),
         "vote": raft.pack(
             raft.VoteRequest(term=1, source="n1", last_index=1, last_term=1, pre=True)
@@ -229,7 +235,10 @@ def _frames() -> Sequence[tuple[str, bytes]]:
 
 
 BODIES: Mapping[str, Callable[[bytes], Any]] = {
-    **{one.__name__: one.unpack for one in (Send, Sent, Pull, Pulled, Hello, Welcome, Data)},
+    **{
+        one.__name__: one.unpack
+        for one in (Send, Sent, Pull, Pulled, HandshakeRequest, HandshakeReply, LogData)
+    },
     "ack": unpack_ack,
     "raft": raft.unpack,
     "vote": raft.unpack,

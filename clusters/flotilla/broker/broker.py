@@ -26,8 +26,8 @@ from ..net.controller_client import Controllers
 from ..net.wire import Json, Op, Pull, Send, Senseless, Sent, Status, understood
 from ..replication.divergence import LogShape
 from ..replication.ha_master import HaMaster
-from ..replication.ha_slave import HaSlave, Leader
-from ..replication.quorum import Patience
+from ..replication.ha_slave import FollowTarget, HaSlave
+from ..replication.quorum import SendTimeouts
 from ..replication.replica import Replica
 from ..replication.sync_state import SyncState
 from ..rules import Rules
@@ -88,7 +88,7 @@ class Broker:
         self._heartbeats = self._make_heartbeats()
         self._life, self._beats = life_of(ports), count(1)
         self._registrar = self._make_registrar()
-        patience = Patience(config.slave_timeout_s, config.sync_flush_timeout_s)
+        patience = SendTimeouts(config.slave_timeout_s, config.sync_flush_timeout_s)
         self._sends = WaitingSends(patience, rules.outcome_of)
         self._pulls = Pulls(
             config,
@@ -243,7 +243,7 @@ class Broker:
         """Become the slave of this master, or learn that it has a new epoch."""
         self._end_reign("another broker is the master now")
         assert standing.master_id is not None, "a standing without a master is not applied"
-        leader = Leader(
+        leader = FollowTarget(
             self._replicas.id, standing.master_id, standing.master_ha_addr, standing.epoch
         )
         await self._slave.follow(leader)

@@ -23,11 +23,11 @@ from ..events import EventLog
 from ..net.connection import Tasks
 from ..net.controller_client import Controllers, NoLeader, Uncertain
 from ..net.wire import Json, Op, Status
-from ..replication.candidates import UNWANTED, Newcomers
+from ..replication.candidates import NEWCOMER_REFUSALS, NewcomerQueue
 from ..replication.ha_master import HaMaster
-from ..replication.quorum import in_step
+from ..replication.quorum import count_in_step
 from ..replication.replica import Replica
-from ..replication.sync_state import SyncState, sure_members
+from ..replication.sync_state import SyncState, certain_members
 from ..rules import Rules
 from ..world.timers import Bell, Every
 from .sends import WaitingSends
@@ -60,7 +60,7 @@ class Mastery:
         self._over = False
         self._retry = Bell()
         self._quiet_until = 0.0
-        self._newcomers = Newcomers()
+        self._newcomers = NewcomerQueue()
         self._refusals: set[tuple[tuple[int, ...], str]] = set()  # of this set; each is told once
         self._check = Every(context.config.check_sync_state_set_s, self._look_at_members)
 
@@ -89,7 +89,7 @@ class Mastery:
             store.confirm(confirm)
             c.ha.confirmed()
         if not c.config.all_ack_in_sync_state_set:
-            members = tuple(i for i in members if i in sure_members(self.state))
+            members = tuple(i for i in members if i in certain_members(self.state))
         replicated = c.rules.replicated_offset(
             self._needed(acks, members), log.written, acks, members, c.config.min_in_sync_replicas
         )
@@ -106,7 +106,7 @@ class Mastery:
 
     def _in_step(self, acks: Mapping[int, int | None], members: tuple[int, ...]) -> int:
         end = self._c.replica.store.log.written
-        return in_step(end, acks, members, self._c.config.ha_max_gap_not_in_sync)
+        return count_in_step(end, acks, members, self._c.config.ha_max_gap_not_in_sync)
 
     def _syncs(self) -> bool:
         """Does an acknowledgement wait for this disk? Then the disk is asked, if it was not yet."""
@@ -282,7 +282,7 @@ class Mastery:
                     asked_at - uncertain_at > self._settled_after_s()
                 )
                 if await self._nothing_changed(set_epoch) and settled:
-                    if reply["code"] in UNWANTED:
+                    if reply["code"] in NEWCOMER_REFUSALS:
                         self._newcomers.refuse(set(wanted) - set(self.state.members))
                     self._give_up(wanted, set_epoch, str(reply.get("remark", "")))
             if self._pending(wanted, set_epoch):

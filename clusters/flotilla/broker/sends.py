@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from ..net.connection import Connection
 from ..net.wire import Op, Sent, Status
-from ..replication.quorum import LogPosition, Patience
+from ..replication.quorum import LogPosition, SendTimeouts
 from ..store.message_store import Appended
 
-OutcomeOf = Callable[[LogPosition, int, int, float, Patience, bool], Status | None]
+OutcomeOf = Callable[[LogPosition, int, int, float, SendTimeouts, bool], Status | None]
 MOST_WAITING = 10_000  # RocketMQ's send queue
 
 
@@ -33,7 +33,7 @@ class Waiting(NamedTuple):
 class WaitingSends:
     """A queue: what is further back in the log can not be done before what is in front."""
 
-    def __init__(self, patience: Patience, outcome_of: OutcomeOf) -> None:
+    def __init__(self, patience: SendTimeouts, outcome_of: OutcomeOf) -> None:
         self._patience = patience
         self._outcome_of = outcome_of
         self._loop = asyncio.get_running_loop()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ..config import Config
 from ..net.wire import Json
-from ..replication.ha_master import HaMaster, Link
+from ..replication.ha_master import HaMaster, SlaveLink
 from ..replication.ha_slave import HaSlave
 from ..replication.replica import Replica
 from ..rules import Rules
@@ -73,7 +73,7 @@ def _log(parts: Parts) -> Json:
     }
 
 
-def _slave(parts: Parts, link: Link, now: float) -> Json:
+def _slave(parts: Parts, link: SlaveLink, now: float) -> Json:
     ack, caught_up_at = link.progress.ack, link.progress.caught_up_at
     return {
         "ack": ack,

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..net.wire import Status
-from .controller_state import BrokerSet
-from .elect import Standing
+from .controller_state import BrokerSetState
+from .elect import BrokerLiveness
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Alteration:
 
 
 def check_alter(
-    row: BrokerSet, wanted: Alteration, standing: Callable[[int], Standing]
+    row: BrokerSetState, wanted: Alteration, standing: Callable[[int], BrokerLiveness]
 ) -> tuple[Status, str]:
     """The first reason to refuse, in the original's order, or SUCCESS.
 
@@ -38,14 +38,14 @@ def check_alter(
     for broker_id in wanted.new_set:
         if broker_id not in row.members:
             return Status.INVALID_REPLICAS, f"there is no broker {broker_id}"
-        if broker_id not in row.sync_set and standing(broker_id) is Standing.DEAD:
+        if broker_id not in row.sync_set and standing(broker_id) is BrokerLiveness.DEAD:
             return Status.BROKER_NOT_ALIVE, f"broker {broker_id} is not alive"
     if row.master_id not in wanted.new_set:
         return Status.ALTER_SYNC_STATE_SET_FAILED, "the master must be in the set"
     return Status.SUCCESS, ""
 
 
-def already_altered(row: BrokerSet, wanted: Alteration) -> bool:
+def is_repeated(row: BrokerSetState, wanted: Alteration) -> bool:
     """The very change was made before, and its answer was lost (spec 15.2)."""
     return (
         wanted.master_id == row.master_id

@@ -5,8 +5,8 @@
     jraft     requests are logged and computed everywhere; who is alive is agreed on as well; reads
               wait for Raft's read-index
 
-A flavour is told what reaches this controller, and tells what came of it by `Ground.heard` and
-`Ground.lost`, which look for a new master where one is needed. Both are for the leader only.
+A flavour is told what reaches this controller, and tells what came of it by `ModeContext.heard` and
+`ModeContext.lost`, which look for a new master where one is needed. Both are for the leader only.
 """
 
 import asyncio
@@ -18,21 +18,21 @@ from ..net.connection import refusal
 from ..net.wire import Json, Op, Status
 from ..raft.node import Indeterminate, NotLeader, TooLarge
 from ..rules import Rules
-from .controller_requests import Scene
-from .liveness import Heartbeat, Key, Liveness
-from .state_machine import Agreed, Taken, Terms
+from .controller_requests import DecisionContext
+from .liveness import Heartbeat, Key, LocalLiveness
+from .state_machine import ApplyResult, LeaderSettings, ReplicatedState
 
 
 @dataclass(frozen=True)
-class Ground:
+class ModeContext:
     """The controller, as far as a flavour may know it."""
 
     rules: Rules
-    terms: Terms
+    terms: LeaderSettings
     write_timeout_s: float
     second_look_s: float
-    liveness: Liveness  # what this controller heard itself
-    agreed: Callable[[], Agreed]
+    liveness: LocalLiveness  # what this controller heard itself
+    agreed: Callable[[], ReplicatedState]
     leads: Callable[[], bool]
     propose: Callable[[bytes], "asyncio.Future[Any]"]
     read: Callable[[], Awaitable[None]]
@@ -41,8 +41,8 @@ class Ground:
     lost: Callable[[Sequence[Key], str], None]
 
 
-class Flavour(Protocol):
-    def scene(self) -> Scene:
+class ConsensusMode(Protocol):
+    def scene(self) -> DecisionContext:
         """How things stand now, on the leader."""
         ...
 
@@ -64,7 +64,7 @@ class Flavour(Protocol):
         """Whose heartbeats have stopped?"""
         ...
 
-    def took(self, taken: Taken) -> None:
+    def took(self, taken: ApplyResult) -> None:
         """The leader applied an entry, and it is news."""
         ...
 
@@ -75,8 +75,8 @@ class Flavour(Protocol):
     def deposed(self) -> None: ...
 
 
-def second_look(
-    ground: Ground, late: Callable[[], list[Key]], expire: Callable[[list[Key]], None]
+def recheck(
+    ground: ModeContext, late: Callable[[], list[Key]], expire: Callable[[list[Key]], None]
 ) -> None:
     """After a pause of this process itself, heartbeats may wait unread: look twice."""
     suspects = late()
@@ -89,7 +89,7 @@ def second_look(
         asyncio.get_running_loop().call_later(ground.second_look_s, again)
 
 
-def answer_of(ground: Ground, outcome: "asyncio.Future[Any]") -> Json:
+def reply_of(ground: ModeContext, outcome: "asyncio.Future[Any]") -> Json:
     """The reply that a proposal's end allows. What is not expected is raised."""
     match outcome.exception():
         case None:

@@ -21,26 +21,26 @@ from ..net import connection as net
 from ..net.connection import Connection, JsonHandler, Silent, Tasks, Unreachable, dial, refusal
 from ..net.peer_liveness import Doorbell
 from ..net.wire import Json, Op, Senseless, Status, to_json
-from ..raft.core import Timing
+from ..raft.core import RaftTiming
+from ..raft.effects import RaftState as RaftState
 from ..raft.effects import Role
-from ..raft.effects import State as RaftState
 from ..raft.membership import Configuration
-from ..raft.messages import Entry
-from ..raft.node import Hooks, Member, NotLeader, RaftNode
+from ..raft.messages import LogEntry
+from ..raft.node import Hooks, NotLeader, RaftConfig, RaftNode
 from ..raft.storage import StorageDamaged
 from ..rules import Rules
 from ..world.ports import Ports
 from . import controller_snapshot
-from .consensus import Flavour, Ground
-from .controller_members import change_controllers, told
+from .consensus import ConsensusMode, ModeContext
+from .controller_members import change_controllers, members_fields
 from .controller_requests import DECISIONS
-from .controller_state import AlterSyncStateSet, CleanBrokerData, ElectMaster, Event, State
+from .controller_state import AlterSyncStateSet, BrokerSets, CleanBrokerData, ElectMaster, Event
 from .dledger import Dledger
-from .elect import Standing
-from .handover import Drill, Plan, plan
+from .elect import BrokerLiveness
+from .handover import HandoverCoordinator, HandoverPlan, plan_handover
 from .jraft import Jraft
-from .liveness import Heartbeat, Key, Liveness
-from .state_machine import Agreed, Terms, take
+from .liveness import Heartbeat, Key, LocalLiveness
+from .state_machine import LeaderSettings, ReplicatedState, apply_entry
 
 
 async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str], None]) -> None:
@@ -62,9 +62,9 @@ class Controller:
         self._loop = asyncio.get_running_loop()
         self._events = EventLog(config.event_log, config.node, ports)
         self._tasks = Tasks()
-        self._liveness = Liveness(config.heartbeat_timeout_s, rules.heartbeat_expired)
+        self._liveness = LocalLiveness(config.heartbeat_timeout_s, rules.heartbeat_expired)
         self._doorbell = Doorbell(self._tasks, 3 * config.broker_heartbeat_interval_s)
-        self._agreed = Agreed()
+        self._agreed = ReplicatedState()
         self._flavour = self._make_flavour()
         self._raft: RaftNode | None = None
         self._role = Role(RaftState.FOLLOWER, 0, None)
@@ -92,10 +92,10 @@ class Controller:
 
     async def start(self) -> None:
         config = self._config
-        member = Member(
+        member = RaftConfig(
             config.controller_id,
             config.controller_peers,
-            Timing(config.raft_heartbeat_s, config.raft_election_timeout_s),
+            RaftTiming(config.raft_heartbeat_s, config.raft_election_timeout_s),
             config.store,
             config.raft_snapshot_entries,
         )
@@ -157,7 +157,7 @@ class Controller:
         self._events.write("raft", term=role.term, state=role.state.value, leader=role.leader)
 
     def _on_members(self, members: Configuration) -> None:
-        self._events.write("controllers", **told(members))
+        self._events.write("controllers", **members_fields(members))
 
     def _on_leading(self, term: int) -> None:
         self._flavour.complete(self._begin_to_decide)
@@ -168,10 +168,10 @@ class Controller:
         self._flavour.look_for_late()
         self._look_for_headless()
 
-    def _apply(self, index: int, entry: Entry) -> Json:
+    def _apply(self, index: int, entry: LogEntry) -> Json:
         """An entry is committed. The leader tells what is news, not what its disk remembered."""
         leads = self._role.state is RaftState.LEADER
-        taken, before = take(self._agreed, entry.data, self._rules), self._agreed.sets
+        taken, before = apply_entry(self._agreed, entry.data, self._rules), self._agreed.sets
         self._agreed = taken.agreed
         if leads and (index > self._recovered_index or entry.term == self._role.term):
             for event in taken.events:
@@ -185,7 +185,7 @@ class Controller:
     def _restore(self, data: bytes) -> None:
         self._agreed = controller_snapshot.unpack(data)
 
-    def _announce(self, before: State, event: Event) -> None:
+    def _announce(self, before: BrokerSets, event: Event) -> None:
         if not isinstance(event, ElectMaster | AlterSyncStateSet | CleanBrokerData):
             return
         row = self._agreed.sets.get(event.name)
@@ -214,11 +214,13 @@ class Controller:
 
     # requests
 
-    def _make_flavour(self) -> Flavour:
+    def _make_flavour(self) -> ConsensusMode:
         config = self._config
-        ground = Ground(
+        ground = ModeContext(
             self._rules,
-            Terms(config.elect_unclean_master, config.elect_policy, config.heartbeat_timeout_s),
+            LeaderSettings(
+                config.elect_unclean_master, config.elect_policy, config.heartbeat_timeout_s
+            ),
             config.raft_write_timeout_s,
             config.broker_heartbeat_interval_s / 10,
             self._liveness,
@@ -238,11 +240,13 @@ class Controller:
     async def _drill(self, connection: Connection, fields: Json) -> Json:
         if not self._leads():
             return self._not_leader()
-        wanted = plan(self._flavour.scene(), fields)
-        if not isinstance(wanted, Plan):
+        wanted = plan_handover(self._flavour.scene(), fields)
+        if not isinstance(wanted, HandoverPlan):
             return wanted
         config = self._tuning.config
-        drill = Drill(config.drill_timeout_s, config.controller_rpc_timeout_s, self._flavour.submit)
+        drill = HandoverCoordinator(
+            config.drill_timeout_s, config.controller_rpc_timeout_s, self._flavour.submit
+        )
         return await drill.carry_out(wanted)
 
     def _not_leader(self) -> Json:
@@ -367,7 +371,7 @@ class Controller:
     def _notify_all(self, name: str) -> None:
         scene = self._flavour.scene()
         for broker_id, member in self._agreed.sets[name].members.items():
-            if scene.standing(name, broker_id) is Standing.ALIVE:
+            if scene.standing(name, broker_id) is BrokerLiveness.ALIVE:
                 self._notify(member.addr, name)
 
     def _notify(self, addr: str, name: str) -> None:

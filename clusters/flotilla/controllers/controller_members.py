@@ -19,7 +19,7 @@ from ..net.wire import Json, Senseless, Status
 from ..raft.membership import Add, Change, ChangeMustWait, ChangeRefused, Configuration, Remove
 from ..raft.node import Indeterminate, NotLeader, RaftNode
 
-MOST_NAME_BYTES = 255  # Raft's messages have one byte for a name's length
+MAX_NAME_BYTES = 255  # Raft's messages have one byte for a name's length
 
 
 async def change_controllers(
@@ -39,10 +39,10 @@ async def change_controllers(
         return refusal(Status.SYSTEM_ERROR, "leadership was lost: the outcome is unknown")
     except TimeoutError:
         return refusal(Status.SYSTEM_ERROR, "no majority in time: the outcome is unknown")
-    return told(raft.members)
+    return members_fields(raft.members)
 
 
-def told(members: Configuration) -> Json:
+def members_fields(members: Configuration) -> Json:
     return {"voters": dict(members.voters), "learners": dict(members.learners)}
 
 
@@ -59,7 +59,7 @@ def change_of(fields: Json) -> Change:
 
 
 def _check(member: str, place: object) -> None:
-    if not text(member) or not 0 < len(member.encode()) <= MOST_NAME_BYTES:
+    if not text(member) or not 0 < len(member.encode()) <= MAX_NAME_BYTES:
         raise Senseless(f"a controller's id has 1 to {MOST_NAME_BYTES} bytes")
     if not address(place):
         raise Senseless(f"a controller's address is ip:port, not {str(place)[:80]!r}")

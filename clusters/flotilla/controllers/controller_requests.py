@@ -12,45 +12,45 @@ from typing import Any
 from ..net.connection import refusal
 from ..net.wire import Json, Op, Senseless, Status
 from ..rules import Rules
-from .alter import Alteration, already_altered
+from .alter import Alteration, is_repeated
 from .controller_state import (
     AlterSyncStateSet,
     ApplyBrokerId,
-    BrokerSet,
+    BrokerSets,
+    BrokerSetState,
     CleanBrokerData,
     ElectMaster,
     Event,
-    State,
     UpdateBrokerAddress,
     apply_all,
     replica_info,
 )
-from .elect import Ballot, Candidate, Standing, undecided
+from .elect import Ballot, BrokerLiveness, Candidate, any_unknown
 from .registers import PutValue, Registers, value_of
 
 
 @dataclass(frozen=True)
-class Scene:
+class DecisionContext:
     """What a decision may look at."""
 
-    state: State
+    state: BrokerSets
     candidate: Callable[[str, int], Candidate]
     rules: Rules
     unclean: bool
     policy: str = "water-level"
     registers: Registers = field(default_factory=dict)
 
-    def standing(self, name: str, broker_id: int) -> Standing:
+    def standing(self, name: str, broker_id: int) -> BrokerLiveness:
         return self.candidate(name, broker_id).standing
 
-    def known(self, name: str) -> BrokerSet | None:
+    def known(self, name: str) -> BrokerSetState | None:
         """The broker set, unless it was cleaned away."""
         row = self.state.get(name)
         return row if row and row.members else None
 
-    def info(self, name: str, state: State | None = None) -> Json:
+    def info(self, name: str, state: BrokerSets | None = None) -> Json:
         row = (state or self.state)[name]
-        alive = {i: self.standing(name, i) is Standing.ALIVE for i in row.members}
+        alive = {i: self.standing(name, i) is BrokerLiveness.ALIVE for i in row.members}
         return replica_info(name, row, alive)
 
 
@@ -60,12 +60,12 @@ class Decision:
     events: tuple[Event, ...] = ()
 
 
-def next_broker_id(scene: Scene, fields: Json) -> Decision:
+def next_broker_id(scene: DecisionContext, fields: Json) -> Decision:
     row = scene.state.get(str(fields["brokerName"]))
     return Decision({"brokerId": row.next_id if row else 1})
 
 
-def apply_broker_id(scene: Scene, fields: Json) -> Decision:
+def apply_broker_id(scene: DecisionContext, fields: Json) -> Decision:
     event = ApplyBrokerId(
         str(fields["cluster"]),
         str(fields["brokerName"]),
@@ -83,7 +83,7 @@ def apply_broker_id(scene: Scene, fields: Json) -> Decision:
     return Decision({}, (event,))
 
 
-def register(scene: Scene, fields: Json) -> Decision:
+def register(scene: DecisionContext, fields: Json) -> Decision:
     """A broker has started. A master that registers is a new process: its old one is gone.
 
     Were it to go on as master in the same epoch, bytes it lost with its former life and bytes it
@@ -111,12 +111,12 @@ def register(scene: Scene, fields: Json) -> Decision:
     after = apply_all(scene.state, events)
     info = scene.info(name, after)
     master_id = after[name].master_id
-    if master_id is not None and scene.standing(name, master_id) is Standing.DEAD:
+    if master_id is not None and scene.standing(name, master_id) is BrokerLiveness.DEAD:
         info |= {"masterId": None, "masterAddr": None, "masterHaAddr": None}
     return Decision(info, tuple(events))
 
 
-def alter_sync_state_set(scene: Scene, fields: Json) -> Decision:
+def alter_sync_state_set(scene: DecisionContext, fields: Json) -> Decision:
     name = str(fields["brokerName"])
     new_set = tuple(sorted({int(i) for i in fields["set"]}))
     wanted = Alteration(
@@ -125,7 +125,7 @@ def alter_sync_state_set(scene: Scene, fields: Json) -> Decision:
     row = scene.known(name)
     if row is None:
         return _refuse(Status.ALTER_SYNC_STATE_SET_FAILED, f"there is no broker set {name}")
-    if already_altered(row, wanted):
+    if is_repeated(row, wanted):
         return Decision({"set": list(row.sync_set), "setEpoch": row.set_epoch})
     code, remark = scene.rules.check_alter(row, wanted, lambda i: scene.standing(name, i))
     if code is not Status.SUCCESS:
@@ -134,7 +134,7 @@ def alter_sync_state_set(scene: Scene, fields: Json) -> Decision:
     return Decision(reply, (AlterSyncStateSet(name, new_set),))
 
 
-def elect_master(scene: Scene, fields: Json) -> Decision:
+def elect_master(scene: DecisionContext, fields: Json) -> Decision:
     """A broker asks for itself, or an operator designates one.
 
     `masterEpoch`, if given: only in place of the master of this epoch, by a planned handover, and
@@ -162,7 +162,7 @@ def elect_master(scene: Scene, fields: Json) -> Decision:
     return _elected(scene, ElectMaster(name, winner, trigger))
 
 
-def replace_master(scene: Scene, name: str, trigger: str) -> Decision:
+def replace_master(scene: DecisionContext, name: str, trigger: str) -> Decision:
     """The controllers' own election: for a set whose master is gone. No events: nothing to do."""
     row = scene.known(name)
     if row is None:
@@ -171,7 +171,7 @@ def replace_master(scene: Scene, name: str, trigger: str) -> Decision:
     if not scene.rules.needs_election(row.reigns, master):
         return Decision({})
     winner = _successor(scene, name, row)
-    waits = winner is None and undecided(_candidates(scene, name, row, row.sync_set))
+    waits = winner is None and any_unknown(_candidates(scene, name, row, row.sync_set))
     if winner == row.master_id or waits:
         return Decision({"code": Status.MASTER_NOT_AVAILABLE, "remark": "nobody to elect yet"})
     return _elected(scene, ElectMaster(name, winner, trigger))
@@ -180,24 +180,24 @@ def replace_master(scene: Scene, name: str, trigger: str) -> Decision:
 def _first_master(asking: Candidate) -> int | None:
     """Of a set that never had one: who asks first, unless it is a learner (rocketmq#10013), which
     its heartbeats tell: who has sent none here has to ask again."""
-    fit = asking.standing is Standing.ALIVE and not asking.learner
+    fit = asking.standing is BrokerLiveness.ALIVE and not asking.learner
     return asking.broker_id if fit else None
 
 
-def get_replica_info(scene: Scene, fields: Json) -> Decision:
+def get_replica_info(scene: DecisionContext, fields: Json) -> Decision:
     name = str(fields["brokerName"])
     if scene.known(name) is None:
         return _refuse(Status.BROKER_METADATA_NOT_EXIST, f"there is no broker set {name}")
     return Decision(scene.info(name))
 
 
-def sync_state_data(scene: Scene, fields: Json) -> Decision:
+def sync_state_data(scene: DecisionContext, fields: Json) -> Decision:
     wanted = fields.get("brokerNames") or sorted(scene.state)
-    sets = {str(name): _in_full(scene, str(name)) for name in wanted if scene.known(str(name))}
+    sets = {str(name): _admin_info(scene, str(name)) for name in wanted if scene.known(str(name))}
     return Decision({"sets": sets})
 
 
-def _in_full(scene: Scene, name: str) -> Json:
+def _admin_info(scene: DecisionContext, name: str) -> Json:
     """For operators: beside the ReplicaInfo, what is known of each member's log."""
     info = scene.info(name)
     for i, row in ((int(i), row) for i, row in info["members"].items()):
@@ -207,7 +207,7 @@ def _in_full(scene: Scene, name: str) -> Json:
     return info
 
 
-def clean_broker_data(scene: Scene, fields: Json) -> Decision:
+def clean_broker_data(scene: DecisionContext, fields: Json) -> Decision:
     """An operator forgets brokers, or, without ids, a broker set.
 
     The last one that lives is never forgotten, unlike in the original: its set would begin again
@@ -225,15 +225,15 @@ def clean_broker_data(scene: Scene, fields: Json) -> Decision:
     forgotten = tuple(row.members) if everybody else broker_ids
     if not fields.get("cleanLiving", False) and not broker_ids and row.master_id is not None:
         return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, "the set has a master")
-    living = [i for i in forgotten if scene.standing(name, i) is not Standing.DEAD]
+    living = [i for i in forgotten if scene.standing(name, i) is not BrokerLiveness.DEAD]
     if living and (everybody or not fields.get("cleanLiving", False)):
-        known = scene.standing(name, living[0]) is Standing.ALIVE
+        known = scene.standing(name, living[0]) is BrokerLiveness.ALIVE
         remark = f"broker {living[0]} {'is' if known else 'may be'} alive"
         return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, remark)
     return Decision({}, (CleanBrokerData(name, broker_ids),))
 
 
-def prudent(scene: Scene, decision: Decision) -> Decision:
+def guard_last_member(scene: DecisionContext, decision: Decision) -> Decision:
     """The decision, unless it would forget the last of a SyncStateSet that others are left of: then
     nobody could be elected for ever.
 
@@ -248,7 +248,7 @@ def prudent(scene: Scene, decision: Decision) -> Decision:
     return decision
 
 
-def _last(row: BrokerSet) -> str:
+def _last(row: BrokerSetState) -> str:
     last = ", ".join(map(str, row.sync_set))
     return (
         f"nobody else is in the SyncStateSet than {last}: bring it back with its disk, or give up "
@@ -257,16 +257,16 @@ def _last(row: BrokerSet) -> str:
     )
 
 
-def kv_get(scene: Scene, fields: Json) -> Decision:
+def kv_get(scene: DecisionContext, fields: Json) -> Decision:
     namespace, key = str(fields["namespace"]), str(fields["key"])
     return Decision({"value": value_of(scene.registers, namespace, key)})
 
 
-def kv_put(scene: Scene, fields: Json) -> Decision:
+def kv_put(scene: DecisionContext, fields: Json) -> Decision:
     return Decision({}, (_put(fields),))
 
 
-def kv_cas(scene: Scene, fields: Json) -> Decision:
+def kv_cas(scene: DecisionContext, fields: Json) -> Decision:
     """Put the value if the present one is `expected`; null is an absent one."""
     wanted = _put(fields)
     present = value_of(scene.registers, wanted.namespace, wanted.key)
@@ -286,7 +286,7 @@ def _text(value: Any) -> str | None:
     return value
 
 
-DECISIONS: Mapping[Op, Callable[[Scene, Json], Decision]] = {
+DECISIONS: Mapping[Op, Callable[[DecisionContext, Json], Decision]] = {
     Op.NEXT_BROKER_ID: next_broker_id,
     Op.APPLY_BROKER_ID: apply_broker_id,
     Op.REGISTER_TO_CONTROLLER: register,
@@ -302,20 +302,22 @@ DECISIONS: Mapping[Op, Callable[[Scene, Json], Decision]] = {
 READS = frozenset({Op.NEXT_BROKER_ID, Op.REPLICA_INFO, Op.SYNC_STATE_DATA, Op.KV_GET})
 
 
-def _elected(scene: Scene, event: ElectMaster) -> Decision:
+def _elected(scene: DecisionContext, event: ElectMaster) -> Decision:
     info = scene.info(event.name, apply_all(scene.state, [event]))
     if event.winner is None:
         info |= refusal(Status.MASTER_NOT_AVAILABLE, "nobody of the SyncStateSet is alive")
     return Decision(info, (event,))
 
 
-def _successor(scene: Scene, name: str, row: BrokerSet) -> int | None:
+def _successor(scene: DecisionContext, name: str, row: BrokerSetState) -> int | None:
     """Whom to elect when the master is surely gone."""
     in_set = tuple(i for i in row.sync_set if i != row.master_id)
     return scene.rules.elect(replace(_ballot(scene, name, row, None, in_set), old_master=None))
 
 
-def successor(scene: Scene, name: str, row: BrokerSet, prefer: int | None) -> int | None:
+def successor(
+    scene: DecisionContext, name: str, row: BrokerSetState, prefer: int | None
+) -> int | None:
     """Whom to elect in a living master's place: of the set, even where others are allowed."""
     in_set = tuple(i for i in row.sync_set if i != row.master_id)
     ballot = _ballot(scene, name, row, prefer, in_set)
@@ -323,9 +325,9 @@ def successor(scene: Scene, name: str, row: BrokerSet, prefer: int | None) -> in
 
 
 def _ballot(
-    scene: Scene,
+    scene: DecisionContext,
     name: str,
-    row: BrokerSet,
+    row: BrokerSetState,
     prefer: int | None,
     in_set: tuple[int, ...] | None = None,
 ) -> Ballot:
@@ -343,7 +345,9 @@ def _ballot(
     )
 
 
-def _candidates(scene: Scene, name: str, row: BrokerSet, ids: tuple[int, ...]) -> list[Candidate]:
+def _candidates(
+    scene: DecisionContext, name: str, row: BrokerSetState, ids: tuple[int, ...]
+) -> list[Candidate]:
     return [replace(scene.candidate(name, i), joined=row.joined.get(i, 0)) for i in ids]
 
 

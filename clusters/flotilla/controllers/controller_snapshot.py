@@ -9,12 +9,15 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from .controller_state import BrokerSet, Member, set_in_snapshot
-from .liveness import Living
-from .state_machine import Agreed
+from .controller_state import BrokerSetState, SetMember, set_in_snapshot
+from .liveness import HeartbeatTable
+from .state_machine import ReplicatedState
 
 
-def pack(agreed: Agreed, in_snapshot: Callable[[BrokerSet], BrokerSet] = set_in_snapshot) -> bytes:
+def pack(
+    agreed: ReplicatedState,
+    in_snapshot: Callable[[BrokerSetState], BrokerSetState] = set_in_snapshot,
+) -> bytes:
     content = {
         "sets": {name: asdict(in_snapshot(row)) for name, row in agreed.sets.items()},
         "registers": agreed.registers,
@@ -23,15 +26,15 @@ def pack(agreed: Agreed, in_snapshot: Callable[[BrokerSet], BrokerSet] = set_in_
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-def unpack(data: bytes) -> Agreed:
+def unpack(data: bytes) -> ReplicatedState:
     """KeyError, TypeError, ValueError: these bytes are of another edition."""
     content = json.loads(data)
     sets = {name: _broker_set(row) for name, row in content["sets"].items()}
-    return Agreed(sets, content["registers"], Living.of(content["living"]))
+    return ReplicatedState(sets, content["registers"], HeartbeatTable.of(content["living"]))
 
 
-def _broker_set(row: dict[str, Any]) -> BrokerSet:
-    members = {int(i): Member(**member) for i, member in row["members"].items()}
+def _broker_set(row: dict[str, Any]) -> BrokerSetState:
+    members = {int(i): SetMember(**member) for i, member in row["members"].items()}
     joined = {int(i): epoch for i, epoch in row["joined"].items()}
     sync_set = tuple(row["sync_set"])
-    return BrokerSet(**row | {"members": members, "sync_set": sync_set, "joined": joined})
+    return BrokerSetState(**row | {"members": members, "sync_set": sync_set, "joined": joined})

@@ -23,7 +23,7 @@ from .registers import PutValue
 
 
 @dataclass(frozen=True)
-class Member:
+class SetMember:
     """A broker with a place in the set, for ever or until it is cleaned away."""
 
     addr: str
@@ -32,13 +32,13 @@ class Member:
 
 
 @dataclass(frozen=True)
-class BrokerSet:
+class BrokerSetState:
     """`joined`: with which set epoch each of the SyncStateSet came in. `founded_epoch`: the master
     epoch in which the set began, 0 unless an earlier one of its name was cleaned away."""
 
     cluster: str
     next_id: int = 1
-    members: Mapping[int, Member] = field(default_factory=dict)
+    members: Mapping[int, SetMember] = field(default_factory=dict)
     master_id: int | None = None
     master_epoch: int = 0
     sync_set: tuple[int, ...] = ()
@@ -52,7 +52,7 @@ class BrokerSet:
         return self.master_epoch - self.founded_epoch
 
 
-State = Mapping[str, BrokerSet]
+BrokerSets = Mapping[str, BrokerSetState]
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _tuples(row: dict[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
 
 
-def apply(state: State, event: Event) -> State:
+def apply(state: BrokerSets, event: Event) -> BrokerSets:
     """The state after an event. Events about an unknown broker set or member change nothing."""
     match event:
         case PutValue():
@@ -141,13 +141,13 @@ def apply(state: State, event: Event) -> State:
             return {**state, event.name: _changed(state[event.name], event)}
 
 
-def apply_all(state: State, events: Sequence[Event]) -> State:
+def apply_all(state: BrokerSets, events: Sequence[Event]) -> BrokerSets:
     for event in events:
         state = apply(state, event)
     return state
 
 
-def _changed(row: BrokerSet, event: SetEvent) -> BrokerSet:
+def _changed(row: BrokerSetState, event: SetEvent) -> BrokerSetState:
     match event:
         case AlterSyncStateSet(new_set=new_set):
             return _with_set(row, new_set)
@@ -164,18 +164,18 @@ def _changed(row: BrokerSet, event: SetEvent) -> BrokerSet:
     return row
 
 
-def _with_set(row: BrokerSet, members: Sequence[int]) -> BrokerSet:
+def _with_set(row: BrokerSetState, members: Sequence[int]) -> BrokerSetState:
     """The SyncStateSet is another one now. Who stays keeps the time at which it came."""
     epoch = row.set_epoch + 1
     joined = {i: row.joined.get(i, epoch) for i in sorted(members)}
     return replace(row, sync_set=tuple(joined), set_epoch=epoch, joined=joined)
 
 
-def _with_member(row: BrokerSet | None, event: ApplyBrokerId) -> BrokerSet:
-    row = row or BrokerSet(event.cluster)
+def _with_member(row: BrokerSetState | None, event: ApplyBrokerId) -> BrokerSetState:
+    row = row or BrokerSetState(event.cluster)
     if event.broker_id in row.members:
         return row
-    member = Member(event.addr, event.ha_addr, event.check_code)
+    member = SetMember(event.addr, event.ha_addr, event.check_code)
     return replace(
         row,
         members=dict(sorted({**row.members, event.broker_id: member}.items())),
@@ -183,7 +183,7 @@ def _with_member(row: BrokerSet | None, event: ApplyBrokerId) -> BrokerSet:
     )
 
 
-def _without(row: BrokerSet, broker_ids: Sequence[int]) -> BrokerSet:
+def _without(row: BrokerSetState, broker_ids: Sequence[int]) -> BrokerSetState:
     members = {i: m for i, m in row.members.items() if i not in broker_ids}
     row = replace(row, members=members)
     sync_set = tuple(i for i in row.sync_set if i in members)
@@ -194,12 +194,12 @@ def _without(row: BrokerSet, broker_ids: Sequence[int]) -> BrokerSet:
     return row if members else replace(row, founded_epoch=row.master_epoch)
 
 
-def set_in_snapshot(row: BrokerSet) -> BrokerSet:
+def set_in_snapshot(row: BrokerSetState) -> BrokerSetState:
     """Return the row of a broker set as a snapshot of the controllers' log keeps it: all of it."""
     return row
 
 
-def replica_info(name: str, row: BrokerSet, alive: Mapping[int, bool]) -> Json:
+def replica_info(name: str, row: BrokerSetState, alive: Mapping[int, bool]) -> Json:
     """What brokers and operators are told about a set."""
     master = row.members.get(row.master_id) if row.master_id is not None else None
     return {

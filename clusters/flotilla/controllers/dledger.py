@@ -9,24 +9,24 @@ from collections.abc import Callable
 
 from ..net.wire import Json, Op
 from ..raft.node import NotLeader
-from .consensus import Ground, second_look
-from .controller_requests import Decision, Scene, prudent, replace_master
+from .consensus import ModeContext, recheck
+from .controller_requests import Decision, DecisionContext, guard_last_member, replace_master
 from .liveness import Heartbeat, Key
-from .request_queue import Docket
-from .state_machine import Taken, decide
+from .request_queue import RequestQueue
+from .state_machine import ApplyResult, decide
 
 
 class Dledger:
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: ModeContext) -> None:
         self._ground = ground
         self._loop = asyncio.get_running_loop()
-        self._docket = Docket(
+        self._docket = RequestQueue(
             ground.leads, ground.propose, ground.not_leader, ground.write_timeout_s
         )
 
-    def scene(self) -> Scene:
+    def scene(self) -> DecisionContext:
         ground, agreed = self._ground, self._ground.agreed()
-        return Scene(
+        return DecisionContext(
             agreed.sets,
             lambda name, i: ground.liveness.candidate(name, i, self._loop.time()),
             ground.rules,
@@ -70,13 +70,13 @@ class Dledger:
             for key in keys:
                 self.gone(key, "expired")
 
-        second_look(self._ground, late, expire)
+        recheck(self._ground, late, expire)
 
     def _decide(self, op: Op, fields: Json) -> Decision:
         scene = self.scene()
-        return prudent(scene, decide(op, fields, scene))
+        return guard_last_member(scene, decide(op, fields, scene))
 
-    def took(self, taken: Taken) -> None: ...
+    def took(self, taken: ApplyResult) -> None: ...
 
     def complete(self, then: Callable[[], None]) -> None:
         self._ground.liveness.leading_since(self._loop.time())

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Standing(Enum):
+class BrokerLiveness(Enum):
     ALIVE = "alive"
     UNKNOWN = "unknown"
     DEAD = "dead"
@@ -40,7 +40,7 @@ class Candidate:
     """
 
     broker_id: int
-    standing: Standing
+    standing: BrokerLiveness
     epoch: int = -1
     max_offset: int = -1
     priority: int = 2**31 - 1
@@ -69,17 +69,17 @@ class Ballot:
 def elect(ballot: Ballot) -> int | None:
     """The winner, perhaps the old master; null when nobody may be elected now."""
     winner = _elect_among(ballot.in_set, ballot)
-    if winner is None and ballot.unclean and not undecided(ballot.in_set):
+    if winner is None and ballot.unclean and not any_unknown(ballot.in_set):
         winner = _elect_among((*ballot.in_set, *ballot.others), ballot)
     return winner
 
 
 def _elect_among(candidates: Sequence[Candidate], ballot: Ballot) -> int | None:
     old = [c for c in candidates if c.broker_id == ballot.old_master]
-    keeps = bool(old) and old[0].standing is not Standing.DEAD
+    keeps = bool(old) and old[0].standing is not BrokerLiveness.DEAD
     if keeps and ballot.prefer in (None, ballot.old_master):
         return ballot.old_master
-    alive = [c for c in candidates if c.standing is Standing.ALIVE and not c.learner]
+    alive = [c for c in candidates if c.standing is BrokerLiveness.ALIVE and not c.learner]
     if ballot.prefer is not None:
         return ballot.prefer if any(c.broker_id == ballot.prefer for c in alive) else None
     rank = POLICIES[ballot.policy]
@@ -100,12 +100,12 @@ POLICIES: Mapping[str, Callable[[Candidate, Ballot], int]] = {
 }
 
 
-def undecided(candidates: Sequence[Candidate]) -> bool:
+def any_unknown(candidates: Sequence[Candidate]) -> bool:
     """Somebody may yet be heard of: no reason to give up, or to elect from outside the set."""
-    return any(c.standing is Standing.UNKNOWN for c in candidates)
+    return any(c.standing is BrokerLiveness.UNKNOWN for c in candidates)
 
 
-def look_again(sets: Sequence[str]) -> Sequence[str]:
+def sets_to_scan(sets: Sequence[str]) -> Sequence[str]:
     """Sets whose need of a master is asked for without news of them: all, from time to time.
 
     An election that could not be held when its master died is held then. In the original it never
@@ -114,12 +114,12 @@ def look_again(sets: Sequence[str]) -> Sequence[str]:
     return sets
 
 
-def needs_election(reigns: int, master: Standing | None) -> bool:
+def needs_election(reigns: int, master: BrokerLiveness | None) -> bool:
     """A set that once had a master has none, or a dead one. Asked again and again, for ever.
 
     The first election of a set is not the controllers' to start: the first broker to ask wins it.
     """
-    return reigns > 0 and master in (None, Standing.DEAD)
+    return reigns > 0 and master in (None, BrokerLiveness.DEAD)
 
 
 def may_hand_over(ack: int | None, end: int, waiting: int) -> bool:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from ..net.connection import CallTimeout, ConnectionLost, Silent, Unreachable, dial, refusal
 from ..net.wire import Json, Op, Status, from_json, to_json
-from .controller_requests import Scene, successor
-from .elect import Standing
+from .controller_requests import DecisionContext, successor
+from .elect import BrokerLiveness
 
 
 @dataclass(frozen=True)
-class Plan:
+class HandoverPlan:
     """Who hands over to whom."""
 
     name: str
@@ -24,14 +24,14 @@ class Plan:
     to: int
 
 
-def plan(scene: Scene, fields: Json) -> Plan | Json:
+def plan_handover(scene: DecisionContext, fields: Json) -> HandoverPlan | Json:
     """What an operator wants, or why it can not be."""
     name, to = str(fields["brokerName"]), fields.get("to")
     row = scene.state.get(name)
     if row is None:
         return refusal(Status.BROKER_METADATA_NOT_EXIST, f"there is no broker set {name}")
     master = row.master_id
-    if master is None or scene.standing(name, master) is not Standing.ALIVE:
+    if master is None or scene.standing(name, master) is not BrokerLiveness.ALIVE:
         return refusal(Status.MASTER_NOT_AVAILABLE, "the set has no master that could hand over")
     if to == master:
         return scene.info(name) | refusal(Status.MASTER_STILL_EXIST, f"broker {to} is the master")
@@ -39,18 +39,18 @@ def plan(scene: Scene, fields: Json) -> Plan | Json:
     if chosen is None:
         who = "nobody else" if to is None else f"broker {to} is not"
         return refusal(Status.ELECT_MASTER_FAILED, f"{who} in the SyncStateSet and alive")
-    return Plan(name, row.master_epoch, row.members[master].addr, chosen)
+    return HandoverPlan(name, row.master_epoch, row.members[master].addr, chosen)
 
 
 @dataclass(frozen=True)
-class Drill:
+class HandoverCoordinator:
     """`submit`: a request to the controllers themselves."""
 
     timeout_s: float
     rpc_timeout_s: float
     submit: Callable[[Op, Json], Awaitable[Json]]
 
-    async def carry_out(self, wanted: Plan) -> Json:
+    async def carry_out(self, wanted: HandoverPlan) -> Json:
         """The election's answer, or why there was none."""
         try:
             master = await dial(wanted.address, Silent(), self.rpc_timeout_s)
@@ -76,7 +76,7 @@ class Drill:
             master.close()
 
 
-def _election(wanted: Plan) -> Json:
+def _election(wanted: HandoverPlan) -> Json:
     return {
         "brokerName": wanted.name,
         "brokerId": wanted.to,

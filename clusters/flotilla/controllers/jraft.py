@@ -23,27 +23,27 @@ from typing import Any
 from ..net.connection import refusal
 from ..net.wire import Json, Op, Status, nested
 from ..raft.node import Indeterminate, NotLeader
-from .consensus import Ground, answer_of, second_look
-from .controller_requests import READS, Scene, prudent
-from .liveness import Heartbeat, Key, Sparing
-from .state_machine import Command, Taken, decide, scene
+from .consensus import ModeContext, recheck, reply_of
+from .controller_requests import READS, DecisionContext, guard_last_member
+from .liveness import Heartbeat, Key, SilenceGrace
+from .state_machine import ApplyResult, JraftCommand, context_at, decide
 
-LEVELS = 8  # of a request that everybody must be able to read, however deep its stack is then
+MAX_LEVELS = 8  # of a request that everybody must be able to read, however deep its stack is then
 
 
 class Jraft:
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: ModeContext) -> None:
         self._ground = ground
         self._loop = asyncio.get_running_loop()
         self._unsaid: dict[Key, Heartbeat] = {}
-        self._sparing = Sparing()
+        self._sparing = SilenceGrace()
         self._saying = False
         self._reigns = 0
         self._led = False  # `lead` of this reign is applied
 
-    def scene(self) -> Scene:
+    def scene(self) -> DecisionContext:
         ground = self._ground
-        return scene(ground.agreed(), self._loop.time(), ground.terms, ground.rules)
+        return context_at(ground.agreed(), self._loop.time(), ground.terms, ground.rules)
 
     async def submit(self, op: Op, fields: Json) -> Json:
         if op == Op.KV_GET and self._ground.rules.answers_alone(self._ground.leads()):
@@ -52,7 +52,7 @@ class Jraft:
             return self._ground.not_leader()
         if op in READS:
             return await self._read(op, fields)
-        if nested(fields, LEVELS):
+        if nested(fields, MAX_LEVELS):
             return refusal(Status.INVALID_REQUEST, f"more than {LEVELS} levels of JSON")
         if op == Op.CLEAN_BROKER_DATA and (why := self._objection(op, fields)):
             return why
@@ -78,9 +78,9 @@ class Jraft:
 
     def look_for_late(self) -> None:
         if self._led and self._ground.leads():
-            second_look(self._ground, self._late, self._expire)
+            recheck(self._ground, self._late, self._expire)
 
-    def took(self, taken: Taken) -> None:
+    def took(self, taken: ApplyResult) -> None:
         if taken.fresh:
             self._ground.heard(taken.fresh)
         if taken.gone:
@@ -109,13 +109,13 @@ class Jraft:
         """Why we do not even log it; empty: we do."""
         scene = self.scene()
         decision = decide(op, fields, scene)
-        allowed = prudent(scene, decision)
+        allowed = guard_last_member(scene, decision)
         return {} if allowed is decision else allowed.reply
 
     def _propose(self, kind: str, content: Any = None, why: str = "") -> "asyncio.Future[Any]":
         if self._unsaid:
             self._say()
-        command = Command(kind, self._loop.time(), self._ground.terms, content, why)
+        command = JraftCommand(kind, self._loop.time(), self._ground.terms, content, why)
         outcome = self._ground.propose(command.pack())
         outcome.add_done_callback(lambda over: over.exception())  # nobody may be waiting for it
         return outcome
@@ -149,7 +149,7 @@ class Jraft:
         done, _ = await asyncio.wait([outcome], timeout=self._ground.write_timeout_s)
         if not done:
             return refusal(Status.SYSTEM_ERROR, "no majority in time: the outcome is unknown")
-        return answer_of(self._ground, outcome)
+        return reply_of(self._ground, outcome)
 
     async def _read(self, op: Op, fields: Json) -> Json:
         try:

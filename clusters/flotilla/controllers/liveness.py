@@ -1,7 +1,7 @@
 """Which brokers the controllers believe to be alive (spec 4.4): a value, and who keeps it.
 
-The table is a `Living`, which changes by functions alone. Where controllers are of the type dledger
-each keeps its own, a `Liveness`, filled by the heartbeats that brokers send to all controllers.
+The table is a `HeartbeatTable`, which changes by functions alone. Where controllers are of the type dledger
+each keeps its own, a `LocalLiveness`, filled by the heartbeats that brokers send to all controllers.
 Where they are of the type jraft the table is agreed on like everything else.
 
 The newest heartbeat is the truth, whatever it says: one that could only move forward would keep a
@@ -16,7 +16,7 @@ known to be gone. A broker never heard of is UNKNOWN for one heartbeat timeout a
 became leader, and DEAD after that: a new leader neither deposes nor elects on ignorance.
 
 When nobody of a set is heard, it may be the controllers that are cut off; and there is nobody to
-elect in any case. So the silence of all kills nobody for `DEAF_FOR` timeouts, and when one of them
+elect in any case. So the silence of all kills nobody for `SET_SILENCE_TIMEOUTS` timeouts, and when one of them
 is heard again, each has its whole timeout once more: the master may have served all the while, and
 must not be deposed because another broker's heartbeat came first. All of this is the leader's own
 patience. What an entry of a log means does not depend on it, nor on the edition that reads it.
@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from ..net.wire import Json
-from .elect import Candidate, Standing
+from .elect import BrokerLiveness, Candidate
 
-DEAF_FOR = 12.0  # heartbeat timeouts; after them silence counts, whoever is to blame
+SET_SILENCE_TIMEOUTS = 12.0  # heartbeat timeouts; after them silence counts, whoever is to blame
 Key = tuple[str, int]  # brokerName, brokerId
 Expired = Callable[[float, float, float], bool]
 
@@ -74,7 +74,7 @@ class Heartbeat:
 
 
 @dataclass(frozen=True)
-class Pulse:
+class LastHeartbeat:
     """A broker's newest heartbeat, when it came, and by which connection."""
 
     heartbeat: Heartbeat
@@ -89,32 +89,32 @@ def heartbeat_expired(now: float, heard_at: float, timeout_s: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Living:
+class HeartbeatTable:
     """Who was heard when, and since when the present leader leads, by the leader's own clock."""
 
-    pulses: Mapping[Key, Pulse] = field(default_factory=dict)
+    pulses: Mapping[Key, LastHeartbeat] = field(default_factory=dict)
     leader_since: float | None = None
 
-    def led(self, now: float) -> "Living":
+    def led(self, now: float) -> "HeartbeatTable":
         """A new leader with a clock of its own: nobody is older to it than its own reign."""
         pulses = {key: replace(pulse, at=now) for key, pulse in self.pulses.items()}
-        return Living(pulses, now)
+        return HeartbeatTable(pulses, now)
 
     def heard(
         self, heartbeats: Iterable[Heartbeat], now: float, connection: int = 0
-    ) -> tuple["Living", list[Key]]:
+    ) -> tuple["HeartbeatTable", list[Key]]:
         """The table with these heartbeats, and whom it did not know to be alive before."""
         pulses, fresh = dict(self.pulses), []
         for heartbeat in heartbeats:
             known = pulses.get(heartbeat.key)
             if known and heartbeat.precedes(known.heartbeat):
                 continue
-            pulses[heartbeat.key] = Pulse(heartbeat, now, connection)
+            pulses[heartbeat.key] = LastHeartbeat(heartbeat, now, connection)
             if known is None or known.gone:
                 fresh.append(heartbeat.key)
         return replace(self, pulses=pulses), fresh
 
-    def without(self, keys: Iterable[Key]) -> tuple["Living", list[Key]]:
+    def without(self, keys: Iterable[Key]) -> tuple["HeartbeatTable", list[Key]]:
         """The table when these are gone, and those of them for whom that is news."""
         lost = [key for key in keys if key in self.pulses and not self.pulses[key].gone]
         gone = {key: replace(self.pulses[key], gone=True) for key in lost}
@@ -128,7 +128,7 @@ class Living:
             if not pulse.gone and expired(now, pulse.at, pulse.heartbeat.timeout_s)
         ]
 
-    def of_set(self, name: str) -> dict[Key, Pulse]:
+    def of_set(self, name: str) -> dict[Key, LastHeartbeat]:
         """A set's brokers, as far as they are not known to be gone."""
         return {k: pulse for k, pulse in self.pulses.items() if k[0] == name and not pulse.gone}
 
@@ -142,9 +142,9 @@ class Living:
         """Those who are late, and not only because nobody of their set is heard."""
         late = self.late(now, expired)
         deaf = {name for name in {name for name, _ in late} if self.deaf_to(name, now)}
-        return [k for k in late if k[0] not in deaf or _too_long(self.pulses[k], now)]
+        return [k for k in late if k[0] not in deaf or _silent_too_long(self.pulses[k], now)]
 
-    def spared(self, heartbeat: Heartbeat, now: float) -> dict[Key, Pulse]:
+    def spared(self, heartbeat: Heartbeat, now: float) -> dict[Key, LastHeartbeat]:
         """Who was silent together with the sender of this heartbeat."""
         key, known = heartbeat.key, self.pulses.get(heartbeat.key)
         if known and heartbeat.precedes(known.heartbeat):
@@ -154,7 +154,7 @@ class Living:
         if not self.deaf_to(key[0], now):
             return {}
         others = self.of_set(key[0])
-        return {k: p for k, p in others.items() if k != key and not _too_long(p, now)}
+        return {k: p for k, p in others.items() if k != key and not _silent_too_long(p, now)}
 
     def candidate(self, name: str, broker_id: int, now: float, grace_s: float) -> Candidate:
         pulse = self.pulses.get((name, broker_id))
@@ -163,7 +163,7 @@ class Living:
         heartbeat = pulse.heartbeat
         return Candidate(
             broker_id,
-            Standing.DEAD if pulse.gone else Standing.ALIVE,
+            BrokerLiveness.DEAD if pulse.gone else BrokerLiveness.ALIVE,
             heartbeat.epoch,
             heartbeat.max_offset,
             heartbeat.priority,
@@ -172,10 +172,10 @@ class Living:
             learner=heartbeat.learner,
         )
 
-    def _standing_of_unheard(self, now: float, grace_s: float) -> Standing:
+    def _standing_of_unheard(self, now: float, grace_s: float) -> BrokerLiveness:
         since = self.leader_since
         in_grace = since is not None and now - since < grace_s
-        return Standing.UNKNOWN if in_grace else Standing.DEAD
+        return BrokerLiveness.UNKNOWN if in_grace else BrokerLiveness.DEAD
 
     # as JSON, in a snapshot
 
@@ -184,20 +184,20 @@ class Living:
         return {"pulses": pulses, "leaderSince": self.leader_since}
 
     @classmethod
-    def of(cls, fields: Json) -> "Living":
+    def of(cls, fields: Json) -> "HeartbeatTable":
         pulses = [
-            Pulse(Heartbeat(**{**row, "key": tuple(row["key"])}), at, gone=gone)
+            LastHeartbeat(Heartbeat(**{**row, "key": tuple(row["key"])}), at, gone=gone)
             for row, at, gone in fields["pulses"]
         ]
         return cls({pulse.heartbeat.key: pulse for pulse in pulses}, fields["leaderSince"])
 
 
-def _too_long(pulse: Pulse, now: float) -> bool:
+def _silent_too_long(pulse: LastHeartbeat, now: float) -> bool:
     """Silent for so long that it has to answer for it itself."""
-    return now - pulse.at > DEAF_FOR * pulse.heartbeat.timeout_s
+    return now - pulse.at > SET_SILENCE_TIMEOUTS * pulse.heartbeat.timeout_s
 
 
-class Sparing:
+class SilenceGrace:
     """Gives those who were silent together their time anew, with the first heartbeat of one.
 
     Once after each heartbeat of theirs: a broker must not live on by what others say, where these
@@ -207,21 +207,23 @@ class Sparing:
     def __init__(self) -> None:
         self._spared: dict[Key, Heartbeat] = {}
 
-    def by(self, heartbeat: Heartbeat, living: Living, now: float) -> dict[Key, Pulse]:
+    def by(
+        self, heartbeat: Heartbeat, living: HeartbeatTable, now: float
+    ) -> dict[Key, LastHeartbeat]:
         silent = living.spared(heartbeat, now)
         spared = {k: p for k, p in silent.items() if self._spared.get(k) != p.heartbeat}
         self._spared |= {key: pulse.heartbeat for key, pulse in spared.items()}
         return spared
 
 
-class Liveness:
+class LocalLiveness:
     """One controller's own table."""
 
     def __init__(self, grace_s: float, expired: Expired) -> None:
         self._grace_s = grace_s
         self._expired = expired
-        self._living = Living()
-        self._sparing = Sparing()
+        self._living = HeartbeatTable()
+        self._sparing = SilenceGrace()
         self._first_at: dict[str, float] = {}  # when somebody of a set was heard for the first time
 
     def leading_since(self, now: float | None) -> None:
@@ -260,13 +262,13 @@ class Liveness:
         """With a broker never heard of: from the beginning of a reign, or since we hear its set."""
         since = self._living.leader_since
         if since is None or name not in self._first_at:
-            return DEAF_FOR * self._grace_s
+            return SET_SILENCE_TIMEOUTS * self._grace_s
         return self._grace_s + max(0.0, self._first_at[name] - since)
 
-    def known(self, key: Key) -> Pulse | None:
+    def known(self, key: Key) -> LastHeartbeat | None:
         return self._living.pulses.get(key)
 
-    def all(self) -> Iterable[Pulse]:
+    def all(self) -> Iterable[LastHeartbeat]:
         return self._living.pulses.values()
 
 

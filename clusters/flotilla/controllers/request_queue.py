@@ -22,14 +22,14 @@ Decide = Callable[[], Decision]
 
 
 @dataclass(eq=False)
-class _Request:
+class _QueuedRequest:
     decide: Decide
     answer: "asyncio.Future[Json]"
     timer: asyncio.TimerHandle | None = None
     under_way: bool = False
 
 
-class Docket:
+class RequestQueue:
     """`leads`: may a decision be made now; `propose`: Raft; `not_leader`: the answer if not."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Docket:
         self._not_leader = not_leader
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
-        self._line: deque[_Request] = deque()
+        self._line: deque[_QueuedRequest] = deque()
         self._open = False
         self._busy = False
 
@@ -61,7 +61,7 @@ class Docket:
             self._answer(request, self._not_leader())
 
     def submit(self, decide: Decide) -> "asyncio.Future[Json]":
-        request = _Request(decide, self._loop.create_future())
+        request = _QueuedRequest(decide, self._loop.create_future())
         request.timer = self._loop.call_later(self._timeout_s, self._give_up, request)
         self._line.append(request)
         self._next()
@@ -79,7 +79,7 @@ class Docket:
             else:
                 self._answer(request, decision.reply)
 
-    def _carry_out(self, request: _Request, decision: Decision) -> None:
+    def _carry_out(self, request: _QueuedRequest, decision: Decision) -> None:
         self._busy = request.under_way = True
 
         def done(outcome: "asyncio.Future[None]") -> None:
@@ -103,7 +103,7 @@ class Docket:
             case failure:
                 raise failure
 
-    def _give_up(self, request: _Request) -> None:
+    def _give_up(self, request: _QueuedRequest) -> None:
         if request.under_way:
             unknown = refusal(Status.SYSTEM_ERROR, "no majority in time: the outcome is unknown")
             self._answer(request, unknown)
@@ -111,7 +111,7 @@ class Docket:
             self._line.remove(request)
             self._answer(request, refusal(Status.SYSTEM_BUSY, "not tried: others wait before it"))
 
-    def _answer(self, request: _Request, reply: Json) -> None:
+    def _answer(self, request: _QueuedRequest, reply: Json) -> None:
         if request.timer:
             request.timer.cancel()
         if not request.answer.done():

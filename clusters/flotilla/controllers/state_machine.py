@@ -3,7 +3,7 @@
 An entry is one of two things, after who was to compute (`controllerType`):
 
     dledger   the leader did: the entry is the list of events that it computed (4.2)
-    jraft     everybody does: the entry is a `Command`, what was asked and when (4.3)
+    jraft     everybody does: the entry is a `JraftCommand`, what was asked and when (4.3)
 
 Both are taken by every controller, whatever its own type, and lead to the same state on each. So a
 command says all that its decision may depend on besides the state: the leader's clock, and the
@@ -22,21 +22,21 @@ from ..net.connection import refusal
 from ..net.schemas import misshapen
 from ..net.wire import NONSENSE, Json, Op, Status
 from ..rules import Rules
-from .controller_requests import DECISIONS, Decision, Scene, replace_master
-from .controller_state import Event, State, apply_all, decode_rows
-from .liveness import Heartbeat, Key, Living
+from .controller_requests import DECISIONS, Decision, DecisionContext, replace_master
+from .controller_state import BrokerSets, Event, apply_all, decode_rows
+from .liveness import Heartbeat, HeartbeatTable, Key
 from .registers import PutValue, Registers, put
 
 
 @dataclass(frozen=True)
-class Agreed:
+class ReplicatedState:
     """`living` stays empty where no controller ever was of the type jraft."""
 
-    sets: State = field(default_factory=dict)
+    sets: BrokerSets = field(default_factory=dict)
     registers: Registers = field(default_factory=dict)
-    living: Living = field(default_factory=Living)
+    living: HeartbeatTable = field(default_factory=HeartbeatTable)
 
-    def after(self, events: Sequence[Event]) -> "Agreed":
+    def after(self, events: Sequence[Event]) -> "ReplicatedState":
         registers = self.registers
         for event in events:
             if isinstance(event, PutValue):
@@ -45,7 +45,7 @@ class Agreed:
 
 
 @dataclass(frozen=True)
-class Terms:
+class LeaderSettings:
     """The leader's settings, as far as decisions depend on them."""
 
     unclean: bool
@@ -54,12 +54,12 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Command:
+class JraftCommand:
     """One of `lead`, `hear` (heartbeats), `gone` and `check` (brokers), `replace`, `request`."""
 
     kind: str
     at: float
-    terms: Terms
+    terms: LeaderSettings
     content: Any = None
     why: str = ""
 
@@ -68,15 +68,15 @@ class Command:
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
-    def of(cls, fields: Json) -> "Command":
-        return cls(**{**fields, "terms": Terms(**fields["terms"])})
+    def of(cls, fields: Json) -> "JraftCommand":
+        return cls(**{**fields, "terms": LeaderSettings(**fields["terms"])})
 
 
 @dataclass(frozen=True)
-class Taken:
+class ApplyResult:
     """What an entry came to. `fresh`: who is heard again; `gone`: who is not, and why."""
 
-    agreed: Agreed
+    agreed: ReplicatedState
     reply: Json = field(default_factory=dict)
     events: Sequence[Event] = ()
     fresh: Sequence[Key] = ()
@@ -84,18 +84,20 @@ class Taken:
     why: str = ""
 
 
-def take(agreed: Agreed, entry: bytes, rules: Rules) -> Taken:
+def apply_entry(agreed: ReplicatedState, entry: bytes, rules: Rules) -> ApplyResult:
     """The state after an entry of the log."""
     content = json.loads(entry)
     if isinstance(content, dict):
-        return _TAKEN[content["kind"]](agreed, Command.of(content), rules)
+        return _TAKEN[content["kind"]](agreed, JraftCommand.of(content), rules)
     events = decode_rows(content)
-    return Taken(agreed.after(events), events=events)
+    return ApplyResult(agreed.after(events), events=events)
 
 
-def scene(agreed: Agreed, at: float, terms: Terms, rules: Rules) -> Scene:
+def context_at(
+    agreed: ReplicatedState, at: float, terms: LeaderSettings, rules: Rules
+) -> DecisionContext:
     """What a decision sees at a time of the leader's clock, where liveness is agreed on."""
-    return Scene(
+    return DecisionContext(
         agreed.sets,
         lambda name, i: agreed.living.candidate(name, i, at, terms.grace_s),
         rules,
@@ -105,7 +107,7 @@ def scene(agreed: Agreed, at: float, terms: Terms, rules: Rules) -> Scene:
     )
 
 
-def decide(op: int, fields: Json, at: Scene) -> Decision:
+def decide(op: int, fields: Json, at: DecisionContext) -> Decision:
     """The decision on a request. One that makes no sense is refused by everybody alike: a log may
     hold one, of a leader that did not look."""
     try:
@@ -117,43 +119,45 @@ def decide(op: int, fields: Json, at: Scene) -> Decision:
         return Decision(refusal(Status.INVALID_REQUEST, remark))
 
 
-def _lead(agreed: Agreed, command: Command, rules: Rules) -> Taken:
-    return Taken(replace(agreed, living=agreed.living.led(command.at)))
+def _lead(agreed: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
+    return ApplyResult(replace(agreed, living=agreed.living.led(command.at)))
 
 
-def _hear(agreed: Agreed, command: Command, rules: Rules) -> Taken:
+def _hear(agreed: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
     heartbeats = [Heartbeat(**{**row, "key": tuple(row["key"])}) for row in command.content]
     living, fresh = agreed.living.heard(heartbeats, command.at)
-    return Taken(replace(agreed, living=living), fresh=fresh)
+    return ApplyResult(replace(agreed, living=living), fresh=fresh)
 
 
-def _gone(agreed: Agreed, command: Command, rules: Rules) -> Taken:
+def _gone(agreed: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
     living, lost = agreed.living.without((name, i) for name, i in command.content)
-    return Taken(replace(agreed, living=living), gone=lost, why=command.why)
+    return ApplyResult(replace(agreed, living=living), gone=lost, why=command.why)
 
 
-def _check(agreed: Agreed, command: Command, rules: Rules) -> Taken:
+def _check(agreed: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
     """Of these the leader thought that they are late; are they?"""
     late = agreed.living.late(command.at, rules.heartbeat_expired)
     suspects = [(name, i) for name, i in command.content]
     return _gone(agreed, replace(command, content=[s for s in suspects if s in late]), rules)
 
 
-def _replace(agreed: Agreed, command: Command, rules: Rules) -> Taken:
-    at = scene(agreed, command.at, command.terms, rules)
+def _replace(agreed: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
+    at = context_at(agreed, command.at, command.terms, rules)
     return _decided(agreed, replace_master(at, command.content, command.why))
 
 
-def _request(agreed: Agreed, command: Command, rules: Rules) -> Taken:
+def _request(agreed: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
     op, fields = command.content
-    return _decided(agreed, decide(op, fields, scene(agreed, command.at, command.terms, rules)))
+    return _decided(
+        agreed, decide(op, fields, context_at(agreed, command.at, command.terms, rules))
+    )
 
 
-def _decided(agreed: Agreed, decision: Decision) -> Taken:
-    return Taken(agreed.after(decision.events), decision.reply, decision.events)
+def _decided(agreed: ReplicatedState, decision: Decision) -> ApplyResult:
+    return ApplyResult(agreed.after(decision.events), decision.reply, decision.events)
 
 
-_TAKEN: Mapping[str, Callable[[Agreed, Command, Rules], Taken]] = {
+_TAKEN: Mapping[str, Callable[[ReplicatedState, JraftCommand, Rules], ApplyResult]] = {
     "lead": _lead,
     "hear": _hear,
     "gone": _gone,

@@ -1,7 +1,7 @@
 """Raft without I/O: who leads, what the log holds, what is committed.
 
 The driver feeds `tick(now)`, `step(now, message)`, `propose(now, data)`, `change(now, change)` and
-`read(now)`, then takes the `Effects` and carries them out as they say (see `effects`). Counting
+`read(now)`, then takes the `RaftEffects` and carries them out as they say (see `effects`). Counting
 this node's own copy before it is on disk is sound for the order alone that stands there: no peer
 can answer an entry that was not released, and a commit travels in the effects behind the write it
 depends on.
@@ -29,17 +29,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..rules import Rules
-from .effects import Effects, Role, State
-from .following import Following
-from .journal import Journal, RaftBroken
-from .leading import Leading
-from .log import Log
+from .effects import RaftEffects, RaftState, Role
+from .following import FollowerState
+from .journal import RaftBroken, RaftJournal
+from .leading import LeaderState
+from .log import RaftLog
 from .membership import Change, ChangeMustWait, Configuration, changed
 from .messages import (
     Append,
     AppendReply,
-    Entry,
-    Kind,
+    EntryKind,
+    LogEntry,
     Message,
     SnapshotPart,
     SnapshotReply,
@@ -53,7 +53,7 @@ NEVER = float("-inf")
 
 
 @dataclass(frozen=True)
-class Timing:
+class RaftTiming:
     heartbeat_s: float
     election_s: float  # the least election timeout; each wait is drawn from one to two times it
 
@@ -62,8 +62,8 @@ class Raft:
     def __init__(
         self,
         me: str,
-        journal: Journal,
-        timing: Timing,
+        journal: RaftJournal,
+        timing: RaftTiming,
         uniform: Callable[[float, float], float],
         rules: Rules,
         now: float,
@@ -73,14 +73,14 @@ class Raft:
         self.me = me
         self.vote = vote or Vote()
         self.journal = journal
-        self.state = State.FOLLOWER
+        self.state = RaftState.FOLLOWER
         self.leader: str | None = None
-        self.leading: Leading | None = None
+        self.leading: LeaderState | None = None
         self._timing = timing
         self._uniform = uniform
         self._rules = rules
         self._granted: set[str] = set()
-        self._following = Following(me, journal)
+        self._following = FollowerState(me, journal)
         self._vote: Vote | None = None  # not taken yet, as the next two
         self._messages: list[tuple[str, Message]] = []
         self._role: Role | None = None
@@ -93,7 +93,7 @@ class Raft:
         return self.vote.term
 
     @property
-    def log(self) -> Log:
+    def log(self) -> RaftLog:
         return self.journal.log
 
     @property
@@ -129,7 +129,7 @@ class Raft:
 
     def propose(self, now: float, data: bytes) -> int | None:
         """A new entry's index; None when this node does not lead."""
-        return self._append(now, Entry(self.term, data)) if self.leading else None
+        return self._append(now, LogEntry(self.term, data)) if self.leading else None
 
     def change(self, now: float, change: Change) -> int | None:
         """The index of the entry with the new configuration; None when this node does not lead.
@@ -148,7 +148,7 @@ class Raft:
         return self._configure(now, members)
 
     def read(self, now: float) -> int | None:
-        """Begin a linearizable read: its round, told by `Effects.readable`; None: does not lead."""
+        """Begin a linearizable read: its round, told by `RaftEffects.readable`; None: does not lead."""
         if self.leading is None:
             return None
         number = self.leading.read()
@@ -176,11 +176,11 @@ class Raft:
 
     # out
 
-    def take(self) -> Effects:
+    def take(self) -> RaftEffects:
         """All effects since the last take."""
         vote, messages, role = self._vote, self._messages, self._role
         self._vote, self._messages, self._role = None, [], None
-        return Effects(
+        return RaftEffects(
             vote=vote,
             hard_state=self._rules.hard_state(self.vote),
             log=self.journal.take_written(),
@@ -205,7 +205,7 @@ class Raft:
         return undecided and self.me in journal.members_at(journal.commit).voters
 
     def _campaign(self, now: float, *, pre: bool) -> None:
-        self.state = State.PRE_CANDIDATE if pre else State.CANDIDATE
+        self.state = RaftState.PRE_CANDIDATE if pre else RaftState.CANDIDATE
         if not pre:
             self._set_vote(Vote(self.term + 1, self.me))
         self.leader = None
@@ -240,7 +240,7 @@ class Raft:
 
     def _on_vote_reply(self, now: float, reply: VoteReply) -> None:
         asked = self.term + 1 if reply.pre else self.term
-        wanted = State.PRE_CANDIDATE if reply.pre else State.CANDIDATE
+        wanted = RaftState.PRE_CANDIDATE if reply.pre else RaftState.CANDIDATE
         if self.state is wanted and reply.granted and reply.term == asked:
             self._granted.add(reply.source)
             self._count_votes(now)
@@ -248,27 +248,27 @@ class Raft:
     def _count_votes(self, now: float) -> None:
         if len(self._granted & self.members.voters.keys()) < self.members.majority:
             return
-        if self.state is State.PRE_CANDIDATE:
+        if self.state is RaftState.PRE_CANDIDATE:
             self._campaign(now, pre=False)
-        elif self.state is State.CANDIDATE:
+        elif self.state is RaftState.CANDIDATE:
             self._lead(now)
 
     def _lead(self, now: float) -> None:
-        self.state, self.leader = State.LEADER, self.me
+        self.state, self.leader = RaftState.LEADER, self.me
         self._wake_at = now + self._timing.heartbeat_s
         self._note_role()
-        self.leading = Leading(self.me, self.term, self.journal, self._rules, self._send, now)
-        self._append(now, Entry(self.term, b""))
+        self.leading = LeaderState(self.me, self.term, self.journal, self._rules, self._send, now)
+        self._append(now, LogEntry(self.term, b""))
 
     def _follow(self, now: float, term: int, leader: str | None) -> None:
         if term > self.term:
             self._set_vote(Vote(term))
-        was_leader = self.state is State.LEADER
+        was_leader = self.state is RaftState.LEADER
         if was_leader:
             self._heard_at = NEVER
         if was_leader or leader is not None:
             self._wait_for_election(now)
-        self.state, self.leader, self.leading = State.FOLLOWER, leader, None
+        self.state, self.leader, self.leading = RaftState.FOLLOWER, leader, None
         self._note_role()
 
     def _hears_leader(self, now: float) -> bool:
@@ -282,7 +282,7 @@ class Raft:
         if request.term == self.term:
             if self.leading:
                 raise RaftBroken(f"{request.source} leads term {self.term} too")
-            if self.state is not State.FOLLOWER or self.leader != request.source:
+            if self.state is not RaftState.FOLLOWER or self.leader != request.source:
                 self._follow(now, request.term, request.source)
             self._heard_at = now
             self._wait_for_election(now)
@@ -305,17 +305,17 @@ class Raft:
         if self.leading and reply.source in leading.followers:
             leading.send_to(reply.source, now)
 
-    def _append(self, now: float, entry: Entry) -> int:
+    def _append(self, now: float, entry: LogEntry) -> int:
         index = self.journal.append(entry)
         if self.leading:
-            if entry.kind == Kind.MEMBERS:
+            if entry.kind == EntryKind.MEMBERS:
                 self.leading.heed_members(now)
             self.leading.send_to_all(now)
         self._advance_commit(now)
         return index
 
     def _configure(self, now: float, members: Configuration) -> int:
-        return self._append(now, Entry(self.term, members.pack(), Kind.MEMBERS))
+        return self._append(now, LogEntry(self.term, members.pack(), EntryKind.MEMBERS))
 
     def _advance_commit(self, now: float) -> None:
         leading = self.leading

@@ -1,6 +1,6 @@
 """What the core asks its driver to do, and the words for who it is.
 
-The driver carries out the `Effects` of one `take` in this order:
+The driver carries out the `RaftEffects` of one `take` in this order:
 
     1. to disk, synced: `install`, when there is one, as the snapshot; then the log, written anew
        behind `base` when there is one, else the entries from `first` on for what was there; the
@@ -15,14 +15,14 @@ Nothing of a later `take` may be released before step 1 of an earlier one is don
 from dataclasses import dataclass
 from enum import Enum
 
-from .log import Place
+from .log import EntryId
 from .membership import Configuration
-from .messages import Entry, Message
+from .messages import LogEntry, Message
 from .snapshot import Snapshot
 from .votes import Vote
 
 
-class State(Enum):
+class RaftState(Enum):
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"
     CANDIDATE = "candidate"
@@ -31,29 +31,29 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Role:
-    state: State
+    state: RaftState
     term: int
     leader: str | None
 
 
 @dataclass(frozen=True)
-class Written:
+class LogChange:
     """What changed of the log. `first` 0: no entry. `base`: all of it is written anew."""
 
     first: int = 0
-    entries: tuple[Entry, ...] = ()
-    base: Place | None = None
+    entries: tuple[LogEntry, ...] = ()
+    base: EntryId | None = None
     install: Snapshot | None = None
     members: Configuration | None = None  # the present ones, if they changed
 
 
 @dataclass(frozen=True)
-class Effects:
+class RaftEffects:
     vote: Vote | None  # if it changed
     hard_state: Vote  # what a write to disk holds besides entries, changed or not
-    log: Written
+    log: LogChange
     messages: tuple[tuple[str, Message], ...]
-    committed: tuple[tuple[int, Entry], ...]
+    committed: tuple[tuple[int, LogEntry], ...]
     readable: int  # reads of rounds up to this one may be answered once all this is applied
     role: Role | None
 

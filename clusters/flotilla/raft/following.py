@@ -7,15 +7,15 @@ Parts of one snapshot of one leader are put together in their order; a part that
 ones that are here changes nothing, and the answer tells the leader where to go on.
 """
 
-from .journal import Journal
+from .journal import RaftJournal
 from .messages import Append, AppendReply, SnapshotPart, SnapshotReply
 from .snapshot import Snapshot, SnapshotDamaged, parse
 
 
-class Following:
-    def __init__(self, me: str, journal: Journal) -> None:
+class FollowerState:
+    def __init__(self, me: str, journal: RaftJournal) -> None:
         self._me, self._journal = me, journal
-        self._incoming = Incoming()
+        self._incoming = SnapshotAssembly()
 
     def take_entries(self, term: int, message: Append) -> AppendReply:
         journal = self._journal
@@ -69,7 +69,7 @@ class Following:
         return part.total
 
 
-class Incoming:
+class SnapshotAssembly:
     """A snapshot on its way."""
 
     def __init__(self) -> None:

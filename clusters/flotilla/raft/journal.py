@@ -10,10 +10,10 @@ entries, and only who was away for longer than that needs the snapshot.
 
 from collections.abc import Iterable
 
-from .effects import Written
-from .log import START, Log, Place
+from .effects import LogChange
+from .log import START, EntryId, RaftLog
 from .membership import Configuration
-from .messages import Append, Entry, Kind
+from .messages import Append, EntryKind, LogEntry
 from .snapshot import Snapshot
 
 
@@ -21,15 +21,15 @@ class RaftBroken(Exception):
     """A peer or the disk contradicts what is committed: the node must stop."""
 
 
-class Journal:
+class RaftJournal:
     def __init__(
         self,
         first: Configuration,
         snapshot: Snapshot | None = None,
-        base: Place = START,
-        entries: Iterable[Entry] = (),
+        base: EntryId = START,
+        entries: Iterable[LogEntry] = (),
     ) -> None:
-        self.log = Log(entries, base)
+        self.log = RaftLog(entries, base)
         self.snapshot = snapshot
         self.commit = snapshot.index if snapshot else 0
         self._configurations = [(self.commit, snapshot.members if snapshot else first)]
@@ -58,11 +58,11 @@ class Journal:
         term = self.log.term_at(index)
         if term is None:
             raise ValueError(f"entry {index} is not in the log")
-        return Snapshot(Place(index, term), self.members_at(index), data)
+        return Snapshot(EntryId(index, term), self.members_at(index), data)
 
     # changes
 
-    def append(self, entry: Entry) -> int:
+    def append(self, entry: LogEntry) -> int:
         """The leader's own; its index."""
         self.log.append(entry)
         self._note_configurations(self.log.last_index, (entry,))
@@ -113,18 +113,18 @@ class Journal:
 
     # effects
 
-    def take_committed(self) -> tuple[tuple[int, Entry], ...]:
+    def take_committed(self) -> tuple[tuple[int, LogEntry], ...]:
         indexes = range(self._taken + 1, self.commit + 1)
         self._taken = self.commit
         return tuple((index, self.log[index]) for index in indexes)
 
-    def take_written(self) -> Written:
+    def take_written(self) -> LogChange:
         first, base, install = self._first, self._base, self._install
         self._first, self._base, self._install = 0, False, False
         members, self._told = self.members if self.members != self._told else None, self.members
         if base:
             first = self.log.base.index + 1
-        return Written(
+        return LogChange(
             first=first,
             entries=self.log.since(first) if first else (),
             base=self.log.base if base else None,
@@ -134,16 +134,16 @@ class Journal:
 
     # inside
 
-    def _put(self, first: int, entries: tuple[Entry, ...]) -> None:
+    def _put(self, first: int, entries: tuple[LogEntry, ...]) -> None:
         self.log.replace(first, entries)
         while self.members_index >= first:
             self._configurations.pop()
         self._note_configurations(first, entries)
         self._changed_from(first)
 
-    def _note_configurations(self, first: int, entries: Iterable[Entry]) -> None:
+    def _note_configurations(self, first: int, entries: Iterable[LogEntry]) -> None:
         for index, entry in enumerate(entries, first):
-            if entry.kind == Kind.MEMBERS:
+            if entry.kind == EntryKind.MEMBERS:
                 self._configurations.append((index, Configuration.unpack(entry.data)))
 
     def _changed_from(self, index: int) -> None:

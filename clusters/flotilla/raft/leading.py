@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from math import inf, nextafter
 
 from ..rules import Rules
-from .journal import Journal
+from .journal import RaftJournal
 from .membership import Configuration, promoted
-from .messages import Append, AppendReply, Entry, Message, SnapshotPart, SnapshotReply
+from .messages import Append, AppendReply, LogEntry, Message, SnapshotPart, SnapshotReply
 from .snapshot import Snapshot
 
-BATCH_BYTES = 256 * 1024
+MAX_BATCH_BYTES = 256 * 1024
 
 
 @dataclass
@@ -44,14 +44,14 @@ class Follower:
     received: int = 0
 
 
-class Leading:
+class LeaderState:
     """One leader's, from its election to its end. Its first own entry is about to be appended."""
 
     def __init__(
         self,
         me: str,
         term: int,
-        journal: Journal,
+        journal: RaftJournal,
         rules: Rules,
         send: Callable[[str, Message], None],
         now: float,
@@ -220,10 +220,12 @@ class Leading:
         if follower.sending is None and follower.next <= log.base.index:
             follower.sending, follower.received = self._journal.snapshot, 0
         if follower.sending:
-            return self._part(follower, follower.sending, now, BATCH_BYTES if full else 1)
-        return self._append(follower, now, log.since(follower.next, BATCH_BYTES) if full else ())
+            return self._part(follower, follower.sending, now, MAX_BATCH_BYTES if full else 1)
+        return self._append(
+            follower, now, log.since(follower.next, MAX_BATCH_BYTES) if full else ()
+        )
 
-    def _append(self, follower: Follower, now: float, entries: tuple[Entry, ...]) -> Append:
+    def _append(self, follower: Follower, now: float, entries: tuple[LogEntry, ...]) -> Append:
         prev_index = follower.next - 1
         return Append(
             term=self._term,

@@ -5,7 +5,7 @@ and the rest is dropped. What it must not do is hold on to a dead connection: af
 TCP connection may back off for many seconds longer than the partition lasted. So a link that has
 waited `stale_s` for an answer is cut and dialled anew.
 
-`Links` are those to all other members; they come and go as the configuration says.
+`RaftLinks` are those to all other members; they come and go as the configuration says.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from functools import partial
 from ..net.connection import Connection, Tasks, Unreachable, dial
 from ..net.wire import Op, Senseless
 
-QUEUE = 8
-BACKLOG_BYTES = 4 * 1024 * 1024
+MAX_QUEUED = 8
+MAX_BACKLOG_BYTES = 4 * 1024 * 1024
 
 
-class Links:
+class RaftLinks:
     """To each other member."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Links:
         self._tasks = tasks
         self._on_answer = on_answer
         self._on_senseless = on_senseless
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, RaftLink] = {}
 
     def reach(self, addresses: Mapping[str, str]) -> None:
         """Those at these addresses, and nobody else, from now on."""
@@ -44,7 +44,7 @@ class Links:
         for peer, address in addresses.items():
             if peer not in self._links:
                 on_answer = partial(self._on_answer, peer)
-                link = Link(address, self._stale_s, self._tasks, on_answer, self._on_senseless)
+                link = RaftLink(address, self._stale_s, self._tasks, on_answer, self._on_senseless)
                 self._links[peer] = link
                 link.dial()
 
@@ -58,7 +58,7 @@ class Links:
             link.close()
 
 
-class Link:
+class RaftLink:
     """To one peer. It is the handler of its own connection. `on_senseless`: from where, and why."""
 
     def __init__(
@@ -79,14 +79,14 @@ class Link:
         self._dialling = False
         self._closed = False
         self._waiting_since: float | None = None
-        self._queue: deque[bytes] = deque(maxlen=QUEUE)
+        self._queue: deque[bytes] = deque(maxlen=MAX_QUEUED)
 
     def send(self, body: bytes) -> None:
         self._drop_if_stale()
         if self._connection is None:
             self._queue.append(body)
             self.dial()
-        elif self._connection.backlog < BACKLOG_BYTES:
+        elif self._connection.backlog < MAX_BACKLOG_BYTES:
             self._tell(self._connection, body)
 
     def dial(self) -> None:

@@ -7,22 +7,22 @@ the entry behind it can be checked against its predecessor. At first that is pla
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .messages import Entry
+from .messages import LogEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EntryId:
     """An entry's index and term; they tell the entry and everything before it (Raft 5.3)."""
 
     index: int = 0
     term: int = 0
 
 
-START = Place()
+START = EntryId()
 
 
-class Log:
-    def __init__(self, entries: Iterable[Entry] = (), base: Place = START) -> None:
+class RaftLog:
+    def __init__(self, entries: Iterable[LogEntry] = (), base: EntryId = START) -> None:
         self.base = base
         self._entries = list(entries)
 
@@ -41,19 +41,19 @@ class Log:
             return self.base.term
         return self._entries[at].term if 0 <= at < len(self._entries) else None
 
-    def __getitem__(self, index: int) -> Entry:
+    def __getitem__(self, index: int) -> LogEntry:
         if index <= self.base.index:
             raise IndexError(f"entry {index} is compacted away; {self.base.index} was the last")
         return self._entries[index - self.base.index - 1]
 
-    def since(self, first: int, size_limit: int | None = None) -> tuple[Entry, ...]:
+    def since(self, first: int, size_limit: int | None = None) -> tuple[LogEntry, ...]:
         """Entries from `first` on, up to about `size_limit` bytes of data, at least one."""
         start = first - self.base.index - 1
         if start < 0:
             raise IndexError(f"entry {first} is compacted away; {self.base.index} was the last")
         if size_limit is None:
             return tuple(self._entries[start:])
-        chosen: list[Entry] = []
+        chosen: list[LogEntry] = []
         size = 0
         for at in range(start, len(self._entries)):
             size += len(self._entries[at].data) + 16
@@ -62,10 +62,10 @@ class Log:
             chosen.append(self._entries[at])
         return tuple(chosen)
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: LogEntry) -> None:
         self._entries.append(entry)
 
-    def replace(self, first: int, entries: Iterable[Entry]) -> None:
+    def replace(self, first: int, entries: Iterable[LogEntry]) -> None:
         """Cut everything from `first` on and put `entries` there."""
         if not self.base.index < first <= self.last_index + 1:
             raise ValueError(
@@ -74,7 +74,7 @@ class Log:
             )
         self._entries[first - self.base.index - 1 :] = entries
 
-    def compact(self, base: Place) -> None:
+    def compact(self, base: EntryId) -> None:
         """Forget everything up to `base`: a snapshot holds it. All, if it is not in this log."""
         known = self.term_at(base.index) == base.term
         self._entries = self._entries[base.index - self.base.index :] if known else []

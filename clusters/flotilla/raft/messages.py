@@ -27,18 +27,18 @@ from ..net.fixed_fields import F64, U64, FixedFields, Flag
 from .membership import Configuration
 
 
-class Kind(IntEnum):
+class EntryKind(IntEnum):
     DATA = 0  # for the state machine
     MEMBERS = 1  # a configuration (thesis 4.1)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """An entry of the log. Empty data: a leader's first entry, which changes nothing (Raft 8)."""
 
     term: int
     data: bytes
-    kind: int = Kind.DATA
+    kind: int = EntryKind.DATA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Append:
     prev_term: U64
     commit: U64
     stamp: F64
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[LogEntry, ...] = ()
     round: int = 0
 
 
@@ -187,7 +187,7 @@ def _unpack_entries(body: bytes, at: int) -> dict[str, Any]:
             raise ValueError("an Append ends inside an entry")
         rows.append((term, body[at - size : at]))
     round_, kinds = _unpack_round(body, at, count)
-    entries = (Entry(*row, Kind(kind)) for row, kind in zip(rows, kinds, strict=True))
+    entries = (LogEntry(*row, EntryKind(kind)) for row, kind in zip(rows, kinds, strict=True))
     return {"entries": tuple(_checked(entry) for entry in entries), "round": round_}
 
 
@@ -210,9 +210,9 @@ def _unpack_data(body: bytes, at: int, offset: int, total: int) -> bytes:
     return data
 
 
-def _checked(entry: Entry) -> Entry:
+def _checked(entry: LogEntry) -> LogEntry:
     """Return the entry. Raises ValueError if it should hold a configuration and does not."""
-    if entry.kind == Kind.MEMBERS:
+    if entry.kind == EntryKind.MEMBERS:
         try:
             Configuration.unpack(entry.data)
         except (KeyError, TypeError) as e:

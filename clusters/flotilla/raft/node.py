@@ -29,18 +29,18 @@ from ..net.connection import Connection, Tasks
 from ..net.wire import Op, Senseless, understood
 from ..rules import Rules
 from ..world.ports import Ports
-from .core import Raft, Timing
-from .effects import Effects, Role, State
-from .journal import Journal, RaftBroken
-from .links import Links
+from .core import Raft, RaftTiming
+from .effects import RaftEffects, RaftState, Role
+from .journal import RaftBroken, RaftJournal
+from .links import RaftLinks
 from .membership import Change, Configuration
-from .messages import Append, Entry, Kind, Message, SnapshotPart, VoteRequest, pack, unpack
+from .messages import Append, EntryKind, LogEntry, Message, SnapshotPart, VoteRequest, pack, unpack
 from .snapshot import Snapshot
-from .storage import Recovered, Storage, StorageDamaged
+from .storage import RecoveredState, Storage, StorageDamaged
 
-Apply = Callable[[int, Entry], Any]
-TERMS_AHEAD = 2**32  # centuries of elections
-MOST_ENTRY_BYTES = 1024 * 1024  # a leader sends an entry whole, in one frame with others
+Apply = Callable[[int, LogEntry], Any]
+MAX_TERMS_AHEAD = 2**32  # centuries of elections
+MAX_ENTRY_BYTES = 1024 * 1024  # a leader sends an entry whole, in one frame with others
 
 
 class NotLeader(Exception):
@@ -56,13 +56,13 @@ class Indeterminate(Exception):
 
 
 @dataclass(frozen=True)
-class Member:
+class RaftConfig:
     """Who this node is. `first`: where all members of a new group are; the log knows better.
     Empty: this node belongs to no group until a leader adds it."""
 
     me: str
     first: Mapping[str, str]
-    timing: Timing
+    timing: RaftTiming
     folder: str
     snapshot_entries: int
 
@@ -92,7 +92,7 @@ class RaftNode:
         self,
         raft: Raft,
         storage: Storage,
-        member: Member,
+        member: RaftConfig,
         hooks: Hooks,
         ports: Ports,
         rules: Rules,
@@ -105,13 +105,13 @@ class RaftNode:
         self._rules = rules
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
-        self._links = Links(
+        self._links = RaftLinks(
             member.timing.election_s, self._tasks, self._answered, hooks.on_senseless
         )
         self._inbound: dict[str, Connection] = {}
         self._proposals: dict[int, _Proposal] = {}
         self._reads: deque[tuple[int, asyncio.Future[None]]] = deque()  # by round
-        self._role = Role(State.FOLLOWER, raft.term, None)
+        self._role = Role(RaftState.FOLLOWER, raft.term, None)
         self._applied = self._saved = raft.commit  # what is in the state, what is in the snapshot
         self._busy = False
         self._closed = False
@@ -121,8 +121,8 @@ class RaftNode:
 
     @classmethod
     async def start(
-        cls, member: Member, hooks: Hooks, ports: Ports, rules: Rules
-    ) -> tuple["RaftNode", Recovered]:
+        cls, member: RaftConfig, hooks: Hooks, ports: Ports, rules: Rules
+    ) -> tuple["RaftNode", RecoveredState]:
         """Recover from disk and run. StorageDamaged when the disk can not be trusted."""
         storage, found = await Storage.recover(ports.files, member.folder)
         if found.snapshot:
@@ -130,7 +130,7 @@ class RaftNode:
         first = Configuration(dict(member.first))
         raft = Raft(
             member.me,
-            Journal(first, found.snapshot, found.base, found.entries),
+            RaftJournal(first, found.snapshot, found.base, found.entries),
             member.timing,
             ports.randomness.uniform,
             rules,
@@ -160,7 +160,7 @@ class RaftNode:
         return commit, self.raft.journal.members_at(commit)
 
     def propose(self, data: bytes) -> "asyncio.Future[Any]":
-        if len(data) > MOST_ENTRY_BYTES:
+        if len(data) > MAX_ENTRY_BYTES:
             future: asyncio.Future[Any] = self._loop.create_future()
             why = f"{len(data)} bytes are to be agreed on; {MOST_ENTRY_BYTES} is the most"
             future.set_exception(TooLarge(why))
@@ -232,7 +232,7 @@ class RaftNode:
         """Senseless: no Raft message, or one from a term that no election has reached. Taken, it
         would use up the terms there are, and no leader could be elected any more."""
         message = understood(unpack, body)
-        if message.term > self.raft.term + TERMS_AHEAD:
+        if message.term > self.raft.term + MAX_TERMS_AHEAD:
             raise Senseless(f"term {message.term}, and ours is {self.raft.term}")
         return message
 
@@ -278,7 +278,7 @@ class RaftNode:
             else:
                 self._release(effects)
 
-    async def _keep(self, effects: Effects) -> None:
+    async def _keep(self, effects: RaftEffects) -> None:
         try:
             await self._storage.keep(effects.hard_state, effects.log)
         except OSError as e:
@@ -287,15 +287,15 @@ class RaftNode:
             self._release(effects)
             self._pump()
 
-    def _release(self, effects: Effects) -> None:
+    def _release(self, effects: RaftEffects) -> None:
         self._busy = True  # hooks may propose: what comes of it waits for its turn
         if effects.log.members:
             self._links.reach(_others(effects.log.members, self._member.me))
             self._hooks.on_members(effects.log.members)
         for peer, message in effects.messages:
             self._send(peer, message)
-        role, led = effects.role, self._role.state is State.LEADER
-        deposed = led and role is not None and role.state is not State.LEADER
+        role, led = effects.role, self._role.state is RaftState.LEADER
+        deposed = led and role is not None and role.state is not RaftState.LEADER
         if role and role != self._role and not deposed:
             self._change_role(role)
         if effects.log.install:
@@ -322,7 +322,9 @@ class RaftNode:
 
     def _change_role(self, role: Role) -> None:
         led, self._role = self._role, role
-        if led.state is State.LEADER and (role.state is not State.LEADER or role.term != led.term):
+        if led.state is RaftState.LEADER and (
+            role.state is not RaftState.LEADER or role.term != led.term
+        ):
             proposals, self._proposals = self._proposals, {}
             for proposal in proposals.values():
                 _fail(proposal.future, Indeterminate())
@@ -333,8 +335,8 @@ class RaftNode:
 
     # the state machine
 
-    def _apply(self, index: int, entry: Entry) -> None:
-        of_owner = entry.data and entry.kind == Kind.DATA
+    def _apply(self, index: int, entry: LogEntry) -> None:
+        of_owner = entry.data and entry.kind == EntryKind.DATA
         result = self._hooks.apply(index, entry) if of_owner else None
         self._applied = index
         proposal = self._proposals.pop(index, None)
@@ -344,7 +346,7 @@ class RaftNode:
             _fail(proposal.future, NotLeader())
         leading = self.raft.leading
         if (
-            self._role.state is State.LEADER
+            self._role.state is RaftState.LEADER
             and leading
             and index == leading.first_of_own_term
             and entry.term == self._role.term
@@ -375,7 +377,7 @@ class RaftNode:
             self._pump()
 
 
-def _restore(hooks: Hooks, snapshot: Snapshot, member: Member) -> None:
+def _restore(hooks: Hooks, snapshot: Snapshot, member: RaftConfig) -> None:
     try:
         hooks.restore(snapshot.data)
     except (KeyError, TypeError, ValueError) as e:

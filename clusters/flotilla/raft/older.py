@@ -13,12 +13,12 @@ import struct
 
 from ..world.ports import Files
 from .log import START
-from .wal import Recovered, head, pack, record_at, replay
+from .wal import RecoveredWal, head, pack, record_at, replay
 
 _ENTRY = struct.Struct(">QI")  # term, size of the data
 
 
-def parse(data: bytes) -> Recovered:
+def parse(data: bytes) -> RecoveredWal:
     """WalDamaged: what was surely synced is unreadable."""
     return replay(data, 0, START, _ENTRY, least=0)
 

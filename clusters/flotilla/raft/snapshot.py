@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from zlib import crc32
 
-from .log import Place
+from .log import EntryId
 from .membership import Configuration
 
 MAGIC = b"RAFTSNP1"
@@ -29,7 +29,7 @@ class SnapshotDamaged(Exception):
 class Snapshot:
     """The state after the entry at `place`."""
 
-    place: Place
+    place: EntryId
     members: Configuration
     data: bytes
 
@@ -68,4 +68,4 @@ def parse(packed: bytes) -> Snapshot:
     if crc32(body) != crc:
         raise SnapshotDamaged(f"byte {_BODY_AT}: what follows does not match its checksum")
     members = Configuration.unpack(body[:members_size])
-    return Snapshot(Place(index, term), members, body[members_size:])
+    return Snapshot(EntryId(index, term), members, body[members_size:])

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from ..world.ports import Files, patiently
 from . import older
-from .effects import Written
-from .log import Log, Place
-from .messages import Entry
+from .effects import LogChange
+from .log import EntryId, RaftLog
+from .messages import LogEntry
 from .snapshot import Snapshot, SnapshotDamaged, parse
 from .votes import Vote
 from .wal import Wal, WalDamaged
@@ -30,11 +30,11 @@ class StorageDamaged(Exception):
 
 
 @dataclass(frozen=True)
-class Recovered:
+class RecoveredState:
     vote: Vote
     snapshot: Snapshot | None
-    base: Place
-    entries: tuple[Entry, ...]
+    base: EntryId
+    entries: tuple[LogEntry, ...]
     cut: int  # torn bytes at the log's end
 
     @property
@@ -50,7 +50,7 @@ class Storage:
         self._newest = 0  # the last entry of the newest snapshot that was to be saved
 
     @classmethod
-    async def recover(cls, files: Files, folder: str) -> tuple["Storage", Recovered]:
+    async def recover(cls, files: Files, folder: str) -> tuple["Storage", RecoveredState]:
         """StorageDamaged. The files that an earlier life renamed, and whose folder it may not have
         synced, are durable before anything is promised."""
         files.makedirs(folder)
@@ -73,12 +73,12 @@ class Storage:
                 f"{path}, byte 0: the log begins behind entry {base.index}, and the snapshot "
                 f"holds everything up to {reached} only"
             )
-        if snapshot and Log(entries, base).term_at(reached) != snapshot.place.term:
+        if snapshot and RaftLog(entries, base).term_at(reached) != snapshot.place.term:
             base, entries = snapshot.place, ()
             await wal.rewrite(found.vote, base, entries)
-        return storage, Recovered(found.vote, snapshot, base, entries, found.cut)
+        return storage, RecoveredState(found.vote, snapshot, base, entries, found.cut)
 
-    async def keep(self, vote: Vote, written: Written) -> None:
+    async def keep(self, vote: Vote, written: LogChange) -> None:
         """On disk when this returns. OSError: stop the process."""
         if written.install:
             await self.save(written.install)

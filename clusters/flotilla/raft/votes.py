@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .messages import Entry, VoteRequest
+from .messages import LogEntry, VoteRequest
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def hard_state(vote: Vote) -> Vote:
     return vote
 
 
-def committed_entry(index: int, entry: Entry) -> Entry:
+def committed_entry(index: int, entry: LogEntry) -> LogEntry:
     """What is taken for committed at an index: the entry that the log has there (Raft 5.4.3)."""
     return entry
 

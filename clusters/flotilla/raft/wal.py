@@ -27,8 +27,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..world.ports import File, Files, patiently
-from .log import START, Log, Place
-from .messages import Entry
+from .log import START, EntryId, RaftLog
+from .messages import LogEntry
 from .votes import Vote
 
 MAGIC = b"RAFTWAL2"
@@ -39,7 +39,7 @@ _HEAD = struct.Struct(">II")
 _TERM = struct.Struct(">QB")
 _RANGE = struct.Struct(">QI")
 ENTRY = struct.Struct(">QBI")
-_LEAST_BODY = _TERM.size + _RANGE.size
+_MIN_BODY = _TERM.size + _RANGE.size
 CHUNK = 256 * 1024
 
 
@@ -48,10 +48,10 @@ class WalDamaged(Exception):
 
 
 @dataclass(frozen=True)
-class Recovered:
+class RecoveredWal:
     vote: Vote
-    base: Place
-    entries: tuple[Entry, ...]
+    base: EntryId
+    entries: tuple[LogEntry, ...]
     end: int  # where the next record goes
     cut: int  # bytes behind `end` that were not zero
     last: int = HEAD_BYTES  # where the last record begins; `end` if there is none
@@ -66,7 +66,7 @@ class Wal:
         self._end = end
 
     @classmethod
-    async def recover(cls, files: Files, path: str) -> tuple["Wal", Recovered]:
+    async def recover(cls, files: Files, path: str) -> tuple["Wal", RecoveredWal]:
         """Read what is there and make it durable; a torn tail is cut. WalDamaged: `path` can not be
         trusted."""
         if not files.exists(path):
@@ -81,7 +81,7 @@ class Wal:
         await wal.sync()
         return wal, recovered
 
-    def write(self, vote: Vote, first: int, entries: tuple[Entry, ...]) -> None:
+    def write(self, vote: Vote, first: int, entries: tuple[LogEntry, ...]) -> None:
         """Put a record at the end; it counts once `sync` has returned."""
         record = pack(vote, first, entries)
         self._file.pwrite(record, self._end)
@@ -91,7 +91,7 @@ class Wal:
     async def sync(self) -> None:
         await self._file.sync()
 
-    async def rewrite(self, vote: Vote, base: Place, entries: tuple[Entry, ...]) -> None:
+    async def rewrite(self, vote: Vote, base: EntryId, entries: tuple[LogEntry, ...]) -> None:
         """A log that begins behind `base`, and nothing of what was there. On disk at the end."""
         record = pack(vote, base.index + 1, entries)
         whole = head(base, len(record)) + record
@@ -113,12 +113,12 @@ class Wal:
             self._file.allocate(self._end + CHUNK)
 
 
-def head(base: Place, with_bytes: int = 0) -> bytes:
+def head(base: EntryId, with_bytes: int = 0) -> bytes:
     packed = _BASE.pack(base.index, base.term, with_bytes)
     return MAGIC + packed + _CRC.pack(zlib.crc32(packed))
 
 
-def pack(vote: Vote, first: int, entries: tuple[Entry, ...]) -> bytes:
+def pack(vote: Vote, first: int, entries: tuple[LogEntry, ...]) -> bytes:
     voted_for = (vote.voted_for or "").encode()
     parts = [_TERM.pack(vote.term, len(voted_for)), voted_for, _RANGE.pack(first, len(entries))]
     for entry in entries:
@@ -127,16 +127,16 @@ def pack(vote: Vote, first: int, entries: tuple[Entry, ...]) -> bytes:
     return _HEAD.pack(len(body), _checksum(len(body), body)) + body
 
 
-def parse(data: bytes) -> Recovered:
+def parse(data: bytes) -> RecoveredWal:
     """Replay all records; WalDamaged when what was surely synced is unreadable."""
     base, with_bytes = _parse_head(data)
     return replay(data, HEAD_BYTES, base, ENTRY, HEAD_BYTES + with_bytes)
 
 
-def replay(data: bytes, at: int, base: Place, entry: struct.Struct, least: int) -> Recovered:
+def replay(data: bytes, at: int, base: EntryId, entry: struct.Struct, least: int) -> RecoveredWal:
     """The records from byte `at` on, whose entries begin so; those before `least` were synced with
     what is before them. WalDamaged."""
-    vote, log, end, last = Vote(), Log(base=base), at, at
+    vote, log, end, last = Vote(), RaftLog(base=base), at, at
     for body, next_end in _records(data, at):
         vote, first, entries = _unpack(body, entry)
         if first:
@@ -146,24 +146,24 @@ def replay(data: bytes, at: int, base: Place, entry: struct.Struct, least: int) 
         raise WalDamaged(f"byte {end}: the record that came with the head is unreadable")
     tail = data[end:].rstrip(b"\0")
     _refuse_if_good_follows(data, end, len(tail))
-    return Recovered(vote, base, log.since(base.index + 1), end, len(tail), last)
+    return RecoveredWal(vote, base, log.since(base.index + 1), end, len(tail), last)
 
 
-def _put(log: Log, first: int, entries: tuple[Entry, ...], at: int) -> None:
+def _put(log: RaftLog, first: int, entries: tuple[LogEntry, ...], at: int) -> None:
     try:
         log.replace(first, entries)
     except ValueError as e:
         raise WalDamaged(f"byte {at}: {e}") from e
 
 
-def _parse_head(data: bytes) -> tuple[Place, int]:
+def _parse_head(data: bytes) -> tuple[EntryId, int]:
     if data[: len(MAGIC)] != MAGIC:
         raise WalDamaged("byte 0: it does not begin as a Raft log does")
     packed = data[len(MAGIC) : len(MAGIC) + _BASE.size]
     if data[len(MAGIC) + _BASE.size : HEAD_BYTES] != _CRC.pack(zlib.crc32(packed)):
         raise WalDamaged(f"byte {len(MAGIC)}: the head does not match its checksum")
     index, term, with_bytes = _BASE.unpack(packed)
-    return Place(index, term), with_bytes
+    return EntryId(index, term), with_bytes
 
 
 def _records(data: bytes, at: int) -> Iterator[tuple[bytes, int]]:
@@ -178,13 +178,13 @@ def record_at(data: bytes, at: int) -> bytes | None:
         return None
     size, crc = _HEAD.unpack_from(data, at)
     start = at + _HEAD.size
-    if size < _LEAST_BODY or start + size > len(data):
+    if size < _MIN_BODY or start + size > len(data):
         return None
     body = data[start : start + size]
     return body if _checksum(size, body) == crc else None
 
 
-def _unpack(body: bytes, entry: struct.Struct) -> tuple[Vote, int, tuple[Entry, ...]]:
+def _unpack(body: bytes, entry: struct.Struct) -> tuple[Vote, int, tuple[LogEntry, ...]]:
     term, vote_size = _TERM.unpack_from(body)
     at = _TERM.size + vote_size
     voted_for = body[_TERM.size : at].decode() or None
@@ -194,7 +194,7 @@ def _unpack(body: bytes, entry: struct.Struct) -> tuple[Vote, int, tuple[Entry, 
     for _ in range(count):
         entry_term, *kind, size = entry.unpack_from(body, at)
         at += entry.size + size
-        entries.append(Entry(entry_term, body[at - size : at], *kind))
+        entries.append(LogEntry(entry_term, body[at - size : at], *kind))
     return Vote(term, voted_for), first, tuple(entries)
 
 

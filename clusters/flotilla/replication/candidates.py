@@ -10,10 +10,12 @@ from collections.abc import Collection, Sequence
 
 from ..net.wire import Status
 
-UNWANTED = frozenset({Status.BROKER_NOT_ALIVE, Status.INVALID_REPLICAS})  # refused for a newcomer
+NEWCOMER_REFUSALS = frozenset(
+    {Status.BROKER_NOT_ALIVE, Status.INVALID_REPLICAS}
+)  # refused for a newcomer
 
 
-class Newcomers:
+class NewcomerQueue:
     """One reign's."""
 
     def __init__(self) -> None:

@@ -68,7 +68,7 @@ def log_case(slave: LogShape, master: LogShape) -> LogCase:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CutPlan:
     """What to do; copying begins at `point` afterwards. `case` is None at a promotion."""
 
     action: Action
@@ -83,20 +83,20 @@ class Plan:
 FindPoint = Callable[[EpochTable, int, EpochTable, int], int]
 
 
-def plan(slave: LogShape, master: LogShape, start: int, find_point: FindPoint) -> Plan:
+def plan_cut(slave: LogShape, master: LogShape, start: int, find_point: FindPoint) -> CutPlan:
     """What the slave does with its log. `start`: where it would begin anew."""
     case = log_case(slave, master)
     if case is LogCase.ABOVE:
-        return Plan(Action.HALT, slave.max_offset, case)
+        return CutPlan(Action.HALT, slave.max_offset, case)
     if case is LogCase.BELOW:
         blank = slave.is_empty and slave.max_offset == start
-        return Plan(Action.CONTINUE if blank else Action.RESET, start, case)
+        return CutPlan(Action.CONTINUE if blank else Action.RESET, start, case)
     point = _shared_end(slave, master, find_point)
     if point < 0:
-        return Plan(Action.RESET, start, case)
+        return CutPlan(Action.RESET, start, case)
     if point >= slave.max_offset:
-        return Plan(Action.CONTINUE, slave.max_offset, case)
-    return Plan(Action.TRUNCATE, point, case)
+        return CutPlan(Action.CONTINUE, slave.max_offset, case)
+    return CutPlan(Action.TRUNCATE, point, case)
 
 
 def _shared_end(slave: LogShape, master: LogShape, find_point: FindPoint) -> int:

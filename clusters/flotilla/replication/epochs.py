@@ -97,7 +97,7 @@ def find_consistent_point(
     return -1
 
 
-def from_log(runs: Iterable[tuple[int, int]], end: int, recorded: EpochTable) -> EpochTable:
+def table_from_log(runs: Iterable[tuple[int, int]], end: int, recorded: EpochTable) -> EpochTable:
     """The table of a recovered log: what its records say. The file adds a last, empty epoch, and
     where the first one began if that part of the log is deleted."""
     table = EpochTable(_with_first_start(tuple(runs), recorded))

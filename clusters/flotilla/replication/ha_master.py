@@ -27,15 +27,15 @@ from ..store.commit_log import CommitLog
 from ..world.timers import Every
 from .divergence import LogShape
 from .ha_flow import TokenBucket
-from .ha_protocol import Data, Hello, Welcome, unpack_ack
-from .sync_state import Progress
+from .ha_protocol import HandshakeReply, HandshakeRequest, LogData, unpack_ack
+from .sync_state import SlaveProgress
 
 _WINDOW_BYTES = 2 * 1024 * 1024  # not a few batches: on a long wire small ones would throttle it
 _TELL_EVERY_S = 0.5  # what slaves hold, for people
 _NO_BATCH = (-1, 0, b"")  # offset, the log's end when it was read, records
 
 
-class Reign(Protocol):
+class MasterBroker(Protocol):
     """What the links need of the broker they serve."""
 
     @property
@@ -82,7 +82,7 @@ class Rate:
 
 
 @dataclass
-class Link:
+class SlaveLink:
     """A connected slave. `sent` is None until its first ack starts the transfer."""
 
     key: int
@@ -91,7 +91,7 @@ class Link:
     heard_at: float
     bucket: TokenBucket | None  # None: no flow control
     learner: bool = False
-    progress: Progress = field(default_factory=Progress)
+    progress: SlaveProgress = field(default_factory=SlaveProgress)
     sent: int | None = None
     rate: Rate = field(default_factory=Rate)
     waiting: asyncio.TimerHandle | None = None  # for tokens
@@ -101,13 +101,13 @@ class HaMaster:
     """Serves the HA port; a `net.Handler`."""
 
     def __init__(
-        self, config: Config, log: CommitLog, rules: Rules, reign: Reign, events: EventLog
+        self, config: Config, log: CommitLog, rules: Rules, reign: MasterBroker, events: EventLog
     ) -> None:
-        self.links: dict[int, Link] = {}
-        self._by_connection: dict[Connection, Link] = {}
+        self.links: dict[int, SlaveLink] = {}
+        self._by_connection: dict[Connection, SlaveLink] = {}
         self._strangers: dict[Connection, None] = {}
         self._admitted = 0
-        self._early: dict[Connection, tuple[int, Hello]] = {}
+        self._early: dict[Connection, tuple[int, HandshakeRequest]] = {}
         self._config = config
         self._log = log
         self._rules = rules
@@ -134,7 +134,7 @@ class HaMaster:
         """What each connection's peer holds, learners too: the log behind it has to stay."""
         return {key: link.progress.ack for key, link in self.links.items()}
 
-    def progress(self, slave: int) -> Progress | None:
+    def progress(self, slave: int) -> SlaveProgress | None:
         link = self.links.get(slave)
         return link.progress if link and not link.learner else None
 
@@ -209,11 +209,11 @@ class HaMaster:
         if op == Op.HA_ACK and connection in self._by_connection:
             self._acked(self._by_connection[connection], understood(unpack_ack, body))
         elif op == Op.HA_HANDSHAKE and connection in self._strangers:
-            self._greeted(connection, request, understood(Hello.unpack, body))
+            self._greeted(connection, request, understood(HandshakeRequest.unpack, body))
         else:
             raise Senseless(f"an operation {op} that replication does not know here")
 
-    def _greeted(self, connection: Connection, request: int, hello: Hello) -> None:
+    def _greeted(self, connection: Connection, request: int, hello: HandshakeRequest) -> None:
         if not self._reign.is_promoting():
             self._handshake(connection, request, hello)
         elif connection in self._early:
@@ -221,17 +221,17 @@ class HaMaster:
         else:
             self._early[connection] = (request, hello)
 
-    def _handshake(self, connection: Connection, request: int, hello: Hello) -> None:
+    def _handshake(self, connection: Connection, request: int, hello: HandshakeRequest) -> None:
         status = self._judge(hello)
         reign, log = self._reign, self._log
         last_file = reign.last_file() if hello.last_file else None
-        welcome = Welcome(status, reign.epoch, log.segment_size, reign.shape(), last_file)
+        welcome = HandshakeReply(status, reign.epoch, log.segment_size, reign.shape(), last_file)
         self._events.write("handshake", peer=hello.slave_id, epoch=hello.epoch, status=int(status))
         connection.reply(Op.HA_HANDSHAKE, request, welcome.pack())
         if status is Status.SUCCESS:
             self._admit(connection, hello.slave_id, hello.learner)
 
-    def _judge(self, hello: Hello) -> Status:
+    def _judge(self, hello: HandshakeRequest) -> Status:
         if not self._reign.is_master():
             return Status.INVALID_MASTER
         fenced = not self._rules.may_serve_slave(hello.epoch, self._reign.epoch)
@@ -247,7 +247,7 @@ class HaMaster:
         if old is not None:
             old.connection.refused = "the slave connected again"
             old.connection.abort()
-        link = Link(key, slave, connection, self._loop.time(), self._bucket(), learner)
+        link = SlaveLink(key, slave, connection, self._loop.time(), self._bucket(), learner)
         self.links[key] = self._by_connection[connection] = link
 
     def _bucket(self) -> TokenBucket | None:
@@ -255,7 +255,7 @@ class HaMaster:
             return None
         return TokenBucket.full(self._config.ha_flow_bytes_per_s, self._loop.time())
 
-    def _check_ack(self, link: Link, position: int) -> None:
+    def _check_ack(self, link: SlaveLink, position: int) -> None:
         """Senseless: no sound slave says that."""
         if position > self._log.written:
             raise Senseless(f"an ack of {position}, beyond the log's end {self._log.written}")
@@ -266,7 +266,7 @@ class HaMaster:
         if link.sent is None and not self._reign.is_boundary(position):
             raise Senseless(f"a transfer from {position}, where no record begins")
 
-    def _acked(self, link: Link, position: int) -> None:
+    def _acked(self, link: SlaveLink, position: int) -> None:
         self._check_ack(link, position)
         now = self._loop.time()
         link.heard_at = now
@@ -280,7 +280,7 @@ class HaMaster:
 
     # sending
 
-    def _pump(self, link: Link) -> None:
+    def _pump(self, link: SlaveLink) -> None:
         written = self._log.written
         while (
             link.sent is not None
@@ -293,7 +293,7 @@ class HaMaster:
             self._send(link, link.sent, records)
             link.sent += len(records)
 
-    def _lacks_deleted(self, link: Link) -> bool:
+    def _lacks_deleted(self, link: SlaveLink) -> bool:
         """Then this link comes to nothing."""
         if link.sent is None or link.sent >= self._log.min_offset:
             return False
@@ -301,14 +301,14 @@ class HaMaster:
         link.connection.abort()
         return True
 
-    def _must_wait(self, link: Link) -> bool:
+    def _must_wait(self, link: SlaveLink) -> bool:
         """Flow control: no token is left. The link is pumped again when there is one."""
         wait_s = link.bucket.wait_s(self._loop.time()) if link.bucket else 0.0
         if wait_s and link.waiting is None:
             link.waiting = self._loop.call_later(wait_s, self._waited, link)
         return wait_s > 0
 
-    def _waited(self, link: Link) -> None:
+    def _waited(self, link: SlaveLink) -> None:
         link.waiting = None
         self._pump(link)
 
@@ -323,12 +323,12 @@ class HaMaster:
         self._batch = (offset, self._log.written, records)
         return records
 
-    def _send(self, link: Link, offset: int, records: bytes) -> None:
+    def _send(self, link: SlaveLink, offset: int, records: bytes) -> None:
         if self._lacks_deleted(link):
             return
         epoch, start, _ = self._reign.shape().epochs.at(offset, self._log.written)
         self._confirm_told = self._reign.confirm_offset()
-        data = Data(offset, epoch, start, self._confirm_told, records)
+        data = LogData(offset, epoch, start, self._confirm_told, records)
         link.connection.tell(Op.HA_DATA, data.pack())
         now = self._loop.time()
         link.rate.add(len(records), now)

@@ -34,7 +34,7 @@ _EPOCH = struct.Struct(">IQ")
 _LAST_FILE = struct.Struct(">Q")
 _ACK = struct.Struct(">Q")
 _LEARNER, _ASKS_LAST_FILE = 1, 2
-MOST_OFFSET = 2**62
+MAX_OFFSET = 2**62
 
 
 def _pack_shape(shape: LogShape) -> bytes:
@@ -53,13 +53,13 @@ def _unpack_shape(body: bytes, at: int) -> tuple[LogShape, bytes]:
     rows = tuple(_EPOCH.iter_unpack(body[at:end]))
     rising = all(a < b and c <= d for (a, c), (b, d) in pairwise(rows))
     rising = rising and (not rows or rows[-1][1] <= max_offset)
-    if not rising or not min_offset <= max_offset < MOST_OFFSET:
+    if not rising or not min_offset <= max_offset < MAX_OFFSET:
         raise ValueError("a shape that no log has")
     return LogShape(min_offset, max_offset, EpochTable(rows)), body[end:]
 
 
 @dataclass(frozen=True)
-class Hello:
+class HandshakeRequest:
     """A slave's handshake. `epoch`: of the master it follows; `last_file`: it asks where that
     begins."""
 
@@ -76,7 +76,7 @@ class Hello:
         return _REQUEST.pack(self) + _pack_shape(self.shape) + tail
 
     @classmethod
-    def unpack(cls, body: bytes) -> "Hello":
+    def unpack(cls, body: bytes) -> "HandshakeRequest":
         shape, rest = _unpack_shape(body, _REQUEST.size)
         if len(rest) > 1:
             raise ValueError(f"{len(rest)} bytes behind the shape")
@@ -86,7 +86,7 @@ class Hello:
 
 
 @dataclass(frozen=True)
-class Welcome:
+class HandshakeReply:
     """The master's reply. Unless `status` is SUCCESS the connection ends here.
 
     `last_file`: the latest place where a copy may begin, if the slave asked; see
@@ -104,7 +104,7 @@ class Welcome:
         return _REPLY.pack(self) + _pack_shape(self.shape) + tail
 
     @classmethod
-    def unpack(cls, body: bytes) -> "Welcome":
+    def unpack(cls, body: bytes) -> "HandshakeReply":
         status, epoch, segment_size = _REPLY.unpack(body)
         shape, rest = _unpack_shape(body, _REPLY.size)
         (last_file,) = _LAST_FILE.unpack(rest) if rest else (None,)
@@ -118,7 +118,7 @@ class Welcome:
 
 
 @dataclass(frozen=True)
-class Data:
+class LogData:
     """A piece of the log, or a heartbeat."""
 
     offset: U64
@@ -131,11 +131,15 @@ class Data:
         return _DATA.pack(self) + self.records
 
     @classmethod
-    def unpack(cls, body: bytes) -> "Data":
+    def unpack(cls, body: bytes) -> "LogData":
         return cls(*_DATA.unpack(body), body[_DATA.size :])
 
 
-_REQUEST, _REPLY, _DATA = FixedFields(Hello), FixedFields(Welcome), FixedFields(Data)
+_REQUEST, _REPLY, _DATA = (
+    FixedFields(HandshakeRequest),
+    FixedFields(HandshakeReply),
+    FixedFields(LogData),
+)
 
 
 def pack_ack(position: int) -> bytes:

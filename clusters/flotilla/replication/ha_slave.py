@@ -27,13 +27,13 @@ from ..store.commit_log import DiskFull
 from ..store.message_store import MessageStore, Overtaken
 from ..world.ports import no_room
 from ..world.timers import Bell, Every
-from .divergence import Action, LogShape, Plan, plan
-from .ha_protocol import Data, Hello, Welcome, pack_ack
+from .divergence import Action, CutPlan, LogShape, plan_cut
+from .ha_protocol import HandshakeReply, HandshakeRequest, LogData, pack_ack
 
 _FIRST_PAUSES = 128
 
 
-class Copy(Protocol):
+class FollowerLog(Protocol):
     """What the follower needs of the broker whose log it fills."""
 
     def shape(self) -> LogShape: ...
@@ -42,13 +42,13 @@ class Copy(Protocol):
         """Records of a new reign begin at `start`."""
         ...
 
-    async def cut(self, plan: Plan) -> None:
+    async def cut(self, plan: CutPlan) -> None:
         """Cut or reset the log and the epochs as planned, durably."""
         ...
 
 
 @dataclass(frozen=True)
-class Leader:
+class FollowTarget:
     """Whom to follow and under which id, as the controllers told it."""
 
     slave_id: int
@@ -56,7 +56,7 @@ class Leader:
     ha_address: str
     epoch: int
 
-    def is_same_node(self, other: "Leader") -> bool:
+    def is_same_node(self, other: "FollowTarget") -> bool:
         return (self.master_id, self.ha_address) == (other.master_id, other.ha_address)
 
 
@@ -64,7 +64,7 @@ class HaSlave:
     """Follows a master; a `net.Handler` for the connection to it."""
 
     def __init__(
-        self, config: Config, store: MessageStore, rules: Rules, copy: Copy, events: EventLog
+        self, config: Config, store: MessageStore, rules: Rules, copy: FollowerLog, events: EventLog
     ) -> None:
         self.state = "idle"
         self.halted = ""  # why, while the state is that
@@ -76,7 +76,7 @@ class HaSlave:
         self._events = events
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
-        self._leader: Leader | None = None
+        self._leader: FollowTarget | None = None
         self._connection: Connection | None = None
         self._run: asyncio.Task[None] | None = None
         self._bell = Bell()
@@ -86,7 +86,7 @@ class HaSlave:
 
     # what the broker asks
 
-    async def follow(self, leader: Leader) -> None:
+    async def follow(self, leader: FollowTarget) -> None:
         """Copy from this master from now on; a newer epoch of the same one changes nothing else."""
         known, self._leader = self._leader, leader
         same = known is not None and known.is_same_node(leader)
@@ -138,7 +138,7 @@ class HaSlave:
                 await self._detached()
                 lasted_s = self._loop.time() - attached_at
                 failures = failures + 1 if lasted_s < self._config.ha_reconnect_s else 0
-            except (Unreachable, ConnectionLost, CallTimeout, _Refused) as e:
+            except (Unreachable, ConnectionLost, CallTimeout, _AttachFailed) as e:
                 self._drop(str(e))
                 failures += 1
             if self.state == "halted":
@@ -147,30 +147,30 @@ class HaSlave:
             longest = self._config.ha_reconnect_s
             await self._bell.wait(longest / max(_FIRST_PAUSES >> failures, 1))
 
-    async def _attach(self, leader: Leader) -> None:
+    async def _attach(self, leader: FollowTarget) -> None:
         if self._store.log.full:
-            raise _Refused(self._store.log.why_full)
+            raise _AttachFailed(self._store.log.why_full)
         self.state, self.halted = "dialling", ""
         timeout_s = self._config.controller_rpc_timeout_s
         connection = await dial(leader.ha_address, self, timeout_s)
         if self._leader is None:
             connection.abort()
-            raise _Refused("no longer following")
+            raise _AttachFailed("no longer following")
         self._connection, self.state = connection, "handshake"
         self._heard_at = self._loop.time()
         welcome = await self._shake_hands(connection, self._leader, timeout_s)
         self._check(welcome)
         await self._prepare(welcome)
         if self._leader is None or connection is not self._connection:
-            raise _Refused("no longer following")
+            raise _AttachFailed("no longer following")
         self.state, self._acked = "transfer", -1
         self.acknowledge(always=True)
         self.on_connected()
 
     async def _shake_hands(
-        self, connection: Connection, leader: Leader, timeout_s: float
-    ) -> Welcome:
-        hello = Hello(
+        self, connection: Connection, leader: FollowTarget, timeout_s: float
+    ) -> HandshakeReply:
+        hello = HandshakeRequest(
             leader.slave_id,
             leader.epoch,
             self._store.confirm_offset,
@@ -180,28 +180,28 @@ class HaSlave:
         )
         reply = await connection.call(Op.HA_HANDSHAKE, hello.pack(), timeout_s)
         try:
-            return understood(Welcome.unpack, reply)
+            return understood(HandshakeReply.unpack, reply)
         except Senseless as e:
             connection.is_senseless(f"a malformed welcome: {e}")
             self._events.write("refused", peer=connection.peer, why=f"a malformed welcome: {e}")
-            raise _Refused(f"a malformed welcome: {e}") from e
+            raise _AttachFailed(f"a malformed welcome: {e}") from e
 
-    def _check(self, welcome: Welcome) -> None:
+    def _check(self, welcome: HandshakeReply) -> None:
         if welcome.status is not Status.SUCCESS:
-            raise _Refused(f"the master refused: {welcome.status.name}")
+            raise _AttachFailed(f"the master refused: {welcome.status.name}")
         told = self._leader.epoch if self._leader else 0
         if self._config.ha_epoch_fencing and not self._rules.may_follow(welcome.epoch, told):
-            raise _Refused(f"a master of epoch {welcome.epoch}, but {told} was announced")
+            raise _AttachFailed(f"a master of epoch {welcome.epoch}, but {told} was announced")
         if welcome.segment_size != self._store.log.segment_size:
             self._halt(f"the master's mappedFileSizeCommitLog is {welcome.segment_size}")
 
-    async def _prepare(self, welcome: Welcome) -> None:
+    async def _prepare(self, welcome: HandshakeReply) -> None:
         """Cut the log as it has to be, and have all that is left acknowledged by the first ack."""
         master, ours = welcome.shape, self._copy.shape()
         start = master.min_offset
         if self._config.sync_from_last_file and welcome.last_file is not None:
             start = welcome.last_file
-        planned = plan(ours, master, start, self._rules.find_consistent_point)
+        planned = plan_cut(ours, master, start, self._rules.find_consistent_point)
         self._tell_case(planned, ours, master)
         if planned.action is Action.HALT:
             self._halt(f"case {planned.reason}: our log begins behind the master's end")
@@ -211,15 +211,15 @@ class HaSlave:
         except ValueError as e:
             self._halt(str(e))
         except Overtaken as e:  # the next handshake plans anew
-            raise _Refused(str(e)) from e
+            raise _AttachFailed(str(e)) from e
         except OSError as e:
             if not no_room(e):
                 raise
-            raise _Refused(str(e)) from e
+            raise _AttachFailed(str(e)) from e
         if self._config.sync_flush:
             await self._store.flush()
 
-    def _tell_case(self, planned: Plan, ours: LogShape, master: LogShape) -> None:
+    def _tell_case(self, planned: CutPlan, ours: LogShape, master: LogShape) -> None:
         self._events.write(
             "log-case",
             case=planned.reason,
@@ -232,7 +232,7 @@ class HaSlave:
     def _halt(self, why: str) -> None:
         self.state, self.halted = "halted", why
         self._events.write("halted", why=f"{why}; needs an operator")
-        raise _Refused(why)
+        raise _AttachFailed(why)
 
     async def _detached(self) -> None:
         """Until the connection ends."""
@@ -275,12 +275,12 @@ class HaSlave:
             return  # it was given up, and more had come by then
         self._heard_at = self._loop.time()
         try:
-            self._copy_in(understood(Data.unpack, body))
+            self._copy_in(understood(LogData.unpack, body))
         except DiskFull as e:  # no fault of anybody's
             connection.refused = str(e)
             connection.abort()
 
-    def _copy_in(self, data: Data) -> None:
+    def _copy_in(self, data: LogData) -> None:
         store = self._store
         if data.offset != store.log.max_offset:
             raise Senseless(f"data for {data.offset}, but our log ends at {store.log.max_offset}")
@@ -295,7 +295,7 @@ class HaSlave:
         if not data.records:
             self.acknowledge(always=True)
 
-    def _begin_epoch(self, data: Data) -> None:
+    def _begin_epoch(self, data: LogData) -> None:
         """Batches never cross an epoch, so it begins here; or earlier, where our empty log does."""
         here = data.epoch_start == data.offset
         if not here and (data.epoch_start > data.offset or not self._copy.shape().is_empty):
@@ -306,5 +306,5 @@ class HaSlave:
             raise Senseless(str(e)) from e
 
 
-class _Refused(Exception):
+class _AttachFailed(Exception):
     """The handshake did not lead to a transfer."""

@@ -34,7 +34,7 @@ class LogPosition(NamedTuple):
     epoch: int
 
 
-class Patience(NamedTuple):
+class SendTimeouts(NamedTuple):
     """How long a send waits."""
 
     slave_s: float
@@ -50,13 +50,15 @@ def needed_acks(all_ack: bool, in_sync_replicas: int) -> int:
     return ALL if all_ack else max(1, in_sync_replicas)
 
 
-def in_step(end: int, acks: Mapping[int, int | None], members: tuple[int, ...], most: int) -> int:
+def count_in_step(
+    end: int, acks: Mapping[int, int | None], members: tuple[int, ...], most: int
+) -> int:
     """Replicas to count on: the master, and who is connected and at most so many bytes behind."""
     known = [acks.get(member) for member in members]
     return 1 + sum(ack is not None and end - ack <= most for ack in known)
 
 
-def degraded(in_sync_replicas: int, min_in_sync: int, in_step: int) -> int:
+def degraded_acks(in_sync_replicas: int, min_in_sync: int, in_step: int) -> int:
     """What inSyncReplicas comes to while so many are in step: RIP-34's calcNeedAckNums."""
     return max(min(in_sync_replicas, in_step), min_in_sync)
 
@@ -85,7 +87,7 @@ def outcome_of(
     replicated: int,
     durable: int,
     waited_s: float,
-    patience: Patience,
+    patience: SendTimeouts,
     over: bool,
 ) -> Status | None:
     """What a send at this position of the log is answered; None: it goes on waiting.

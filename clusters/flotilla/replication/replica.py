@@ -13,7 +13,7 @@ from ..net.connection import Tasks
 from ..rules import Rules
 from ..store.message_store import MessageStore
 from ..world.ports import Ports, no_room
-from .divergence import Action, LogShape, Plan
+from .divergence import Action, CutPlan, LogShape
 from .epochs import EpochFile, EpochTable
 
 
@@ -51,7 +51,7 @@ class Replica:
         self._events.write("epoch", epoch=epoch, start=start)
         self.save_soon()
 
-    async def cut(self, plan: Plan) -> None:
+    async def cut(self, plan: CutPlan) -> None:
         """Cut or reset as planned; everything that went is told."""
         before, confirm = self.store.log.max_offset, self.store.confirm_offset
         had_records = before > self.store.log.min_offset
@@ -90,7 +90,7 @@ class Replica:
         store = self.store
         keep = self._rules.kept_at_promotion(store.confirm_offset, store.log.max_offset)
         if keep < store.log.max_offset:
-            await self.cut(Plan(Action.TRUNCATE, keep, None))
+            await self.cut(CutPlan(Action.TRUNCATE, keep, None))
         indexed = self._rules.indexed_at_promotion(store.confirm_offset, store.log.max_offset)
         if indexed < store.log.max_offset:
             store.index.truncate(indexed)

@@ -62,22 +62,22 @@ class SyncState:
 
 
 @dataclass(frozen=True)
-class Progress:
+class SlaveProgress:
     """What a master knows of one connected slave. `ack` is None before the first one."""
 
     ack: int | None = None
     caught_up_at: float | None = None
     mark: tuple[int, float] | None = None  # the log's end at an earlier ack, and when
 
-    def acked(self, ack: int, end: int, now: float) -> "Progress":
+    def acked(self, ack: int, end: int, now: float) -> "SlaveProgress":
         if ack >= end:
-            return Progress(ack, now)
+            return SlaveProgress(ack, now)
         if self.mark is None:
-            return Progress(ack, self.caught_up_at, (end, now))
+            return SlaveProgress(ack, self.caught_up_at, (end, now))
         mark, at = self.mark
         if ack >= mark:
-            return Progress(ack, at, (end, now))
-        return Progress(ack, self.caught_up_at, self.mark)
+            return SlaveProgress(ack, at, (end, now))
+        return SlaveProgress(ack, self.caught_up_at, self.mark)
 
 
 def counted_members(state: SyncState) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ def counted_members(state: SyncState) -> tuple[int, ...]:
     return tuple(sorted(every - {state.me}))
 
 
-def sure_members(state: SyncState) -> tuple[int, ...]:
+def certain_members(state: SyncState) -> tuple[int, ...]:
     """Whose copy counts where a number of copies is enough: who is in the set whatever becomes of
     the proposal. The controllers may refuse who is only proposed, and a copy of it saves nothing;
     where all must acknowledge, counting it can only delay."""
@@ -104,7 +104,7 @@ def may_be_alone(state: SyncState) -> bool:
     return len(state.members) == 1 or (state.proposed is not None and len(state.proposed) == 1)
 
 
-def may_leave(progress: Progress | None, now: float, limit_s: float) -> bool:
+def may_leave(progress: SlaveProgress | None, now: float, limit_s: float) -> bool:
     """Must a member leave? It is not connected, was never in step, or was for the last time too
     long ago."""
     if progress is None or progress.caught_up_at is None:

@@ -23,7 +23,7 @@ A file `abort` marks a store in use; one that is found at start tells of an uncl
 
 from dataclasses import dataclass
 
-from ..replication.epochs import EpochFile, EpochTable, from_log
+from ..replication.epochs import EpochFile, EpochTable, table_from_log
 from ..world.ports import Ports
 from .checkpoint import Checkpoint, Marks
 from .commit_log import CommitLog, StoreError
@@ -93,7 +93,7 @@ async def recover(place: Place, ports: Ports, rules: StoreRules) -> Recovered:
         await checkpoint.settle(Marks(log.max_offset, log.flushed, log.min_offset))
     store.confirm(min(max(checkpoint.marks.confirmed, log.min_offset), log.max_offset))
     recorded = _recorded_epochs(place, ports)
-    table = from_log(scan.index.runs, scan.end, recorded)
+    table = table_from_log(scan.index.runs, scan.end, recorded)
     notes = tuple(checkpoint.damage)
     return Recovered(store, table, clean, scan.records, scan.scanned, notes)
 

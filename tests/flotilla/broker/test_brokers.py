@@ -24,7 +24,7 @@ from clusters.flotilla.net.connection import (
 from clusters.flotilla.net.wire import Json, Op, Pull, Pulled, Send, Sent, Status
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
-from clusters.flotilla.replication.ha_protocol import Hello, Welcome, pack_ack
+from clusters.flotilla.replication.ha_protocol import HandshakeReply, HandshakeRequest, pack_ack
 from clusters.flotilla.store.reader import messages
 
 pytestmark = pytest.mark.bed
@@ -448,10 +448,12 @@ class Impostor:
     def closed(self, connection: Connection, why: str) -> None:
         self.ended += 1
 
-    async def greet(self, node: Any, slave: int, epoch: int) -> tuple[Connection, Welcome]:
+    async def greet(self, node: Any, slave: int, epoch: int) -> tuple[Connection, HandshakeReply]:
         connection = await dial(f"{node.host}:{node.ha_port}", self, 2)
-        hello = Hello(slave, epoch, 0, LogShape(0, 0, EpochTable()))
-        return connection, Welcome.unpack(await connection.call(Op.HA_HANDSHAKE, hello.pack(), 2))
+        hello = HandshakeRequest(slave, epoch, 0, LogShape(0, 0, EpochTable()))
+        return connection, HandshakeReply.unpack(
+            await connection.call(Op.HA_HANDSHAKE, hello.pack(), 2)
+        )
 
     async def has_ended(self, times: int) -> bool:
         return self.ended >= times

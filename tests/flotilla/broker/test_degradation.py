@@ -16,7 +16,7 @@ from simulated_fleet import Fleet, Sailor, acknowledged
 
 from clusters.flotilla.config import ConfigError, loads
 from clusters.flotilla.net.wire import Status
-from clusters.flotilla.replication.quorum import degraded, in_step
+from clusters.flotilla.replication.quorum import count_in_step, degraded_acks
 from clusters.flotilla.replication.sync_state import SyncState, may_be_alone
 
 acks = st.dictionaries(st.integers(2, 6), st.none() | st.integers(0, 1000))
@@ -25,7 +25,7 @@ acks = st.dictionaries(st.integers(2, 6), st.none() | st.integers(0, 1000))
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 6))
 def test_degradation_is_that_of_rip_34(wanted: int, minimum: int, living: int) -> None:
     """calcNeedAckNums: as many as are in step, never more than wanted, never below the minimum."""
-    needed = degraded(wanted, minimum, living)
+    needed = degraded_acks(wanted, minimum, living)
     assert needed == max(minimum, min(wanted, living))
     assert needed >= minimum
 
@@ -35,7 +35,7 @@ def test_who_is_in_step(known: dict[int, int | None], members: set[int], most: i
     """The master, and each member that is connected and at most so many bytes behind."""
     behind = {m: 1000 - ack for m in members if (ack := known.get(m)) is not None}
     expected = 1 + len([m for m, gap in behind.items() if gap <= most])
-    assert in_step(1000, known, tuple(members), most) == expected
+    assert count_in_step(1000, known, tuple(members), most) == expected
 
 
 def test_a_master_may_be_alone_before_it_is_told() -> None:

@@ -15,9 +15,9 @@ from loopback import PATIENCE_S, eventually, free_port
 from played_node import PlayedNode
 
 from clusters.flotilla.broker.identity import Claim
-from clusters.flotilla.controllers.controller_requests import DECISIONS, Scene
-from clusters.flotilla.controllers.controller_state import State, apply_all
-from clusters.flotilla.controllers.elect import Candidate, Standing
+from clusters.flotilla.controllers.controller_requests import DECISIONS, DecisionContext
+from clusters.flotilla.controllers.controller_state import BrokerSets, apply_all
+from clusters.flotilla.controllers.elect import BrokerLiveness, Candidate
 from clusters.flotilla.net.connection import Connection, Pool, refusal
 from clusters.flotilla.net.wire import Json, Op, Send, Sent, Status
 from clusters.flotilla.rules import RULES
@@ -36,7 +36,7 @@ class PlayedController(PlayedNode):
         super().__init__(
             {**{op: self._serve(op) for op in DECISIONS}, Op.BROKER_HEARTBEAT: self._heartbeat}
         )
-        self.state: State = {}
+        self.state: BrokerSets = {}
         self.silent: set[int] = set()
         self.lost_lead: set[int] = set()
         self.leads = True
@@ -50,7 +50,9 @@ class PlayedController(PlayedNode):
             self.asked.append((op, fields))
             if not self.leads:
                 return refusal(Status.NOT_LEADER, "nobody leads") | {"leaderAddr": None}
-            scene = Scene(self.state, lambda name, i: Candidate(i, Standing.ALIVE), RULES, False)
+            scene = DecisionContext(
+                self.state, lambda name, i: Candidate(i, BrokerLiveness.ALIVE), RULES, False
+            )
             decision = DECISIONS[op](scene, fields)
             self.state = apply_all(self.state, decision.events)
             if op in self.silent:

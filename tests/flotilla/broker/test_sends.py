@@ -6,7 +6,7 @@ from typing import Any
 
 from clusters.flotilla.broker.sends import WaitingSends
 from clusters.flotilla.net.wire import Sent, Status
-from clusters.flotilla.replication.quorum import Patience, outcome_of
+from clusters.flotilla.replication.quorum import SendTimeouts, outcome_of
 from clusters.flotilla.store.message_store import Appended
 
 
@@ -33,7 +33,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
 
 def three(ear: Any, slave_timeout_s: float = 60, flush_timeout_s: float = 60) -> WaitingSends:
     """Requests 1 to 3, which end at 100, 200 and 300."""
-    sends = WaitingSends(Patience(slave_timeout_s, flush_timeout_s), outcome_of)
+    sends = WaitingSends(SendTimeouts(slave_timeout_s, flush_timeout_s), outcome_of)
     for i in (1, 2, 3):
         sends.add(Appended(i - 1, 100 * i - 100, 100 * i), 7, ear, i)
     return sends

@@ -10,21 +10,21 @@ from hypothesis import strategies as st
 from clusters.flotilla.controllers.controller_requests import DECISIONS
 from clusters.flotilla.controllers.controller_snapshot import pack, unpack
 from clusters.flotilla.controllers.controller_state import encode
-from clusters.flotilla.controllers.elect import Standing
+from clusters.flotilla.controllers.elect import BrokerLiveness
 from clusters.flotilla.controllers.liveness import Heartbeat
 from clusters.flotilla.controllers.state_machine import (
-    Agreed,
-    Command,
-    Taken,
-    Terms,
+    ApplyResult,
+    JraftCommand,
+    LeaderSettings,
+    ReplicatedState,
+    apply_entry,
+    context_at,
     decide,
-    scene,
-    take,
 )
 from clusters.flotilla.net.wire import Json, Op, Status
 from clusters.flotilla.rules import RULES
 
-TERMS = Terms(unclean=False, policy="water-level", grace_s=10)
+TERMS = LeaderSettings(unclean=False, policy="water-level", grace_s=10)
 TIMEOUT_S = 10.0
 
 
@@ -32,21 +32,23 @@ def beat(broker_id: int, number: int = 1, *, life: int = 1, max_offset: int = 0)
     return asdict(Heartbeat(("b", broker_id), "ip:1", TIMEOUT_S, 1, max_offset, 0, 9, life, number))
 
 
-def told(agreed: Agreed, kind: str, at: float, content: Any = None, why: str = "") -> Taken:
-    return take(agreed, Command(kind, at, TERMS, content, why).pack(), RULES)
+def told(
+    agreed: ReplicatedState, kind: str, at: float, content: Any = None, why: str = ""
+) -> ApplyResult:
+    return apply_entry(agreed, JraftCommand(kind, at, TERMS, content, why).pack(), RULES)
 
 
-def asked(agreed: Agreed, at: float, op: Op, **fields: Any) -> Taken:
+def asked(agreed: ReplicatedState, at: float, op: Op, **fields: Any) -> ApplyResult:
     return told(agreed, "request", at, [int(op), fields])
 
 
-def standing(agreed: Agreed, broker_id: int, at: float) -> Standing:
-    return scene(agreed, at, TERMS, RULES).standing("b", broker_id)
+def standing(agreed: ReplicatedState, broker_id: int, at: float) -> BrokerLiveness:
+    return context_at(agreed, at, TERMS, RULES).standing("b", broker_id)
 
 
-def fleet(count: int = 3) -> Agreed:
+def fleet(count: int = 3) -> ReplicatedState:
     """A leader since 0, brokers heard at 0, broker 1 the master of a full set."""
-    agreed = told(Agreed(), "lead", 0).agreed
+    agreed = told(ReplicatedState(), "lead", 0).agreed
     agreed = told(agreed, "hear", 0, [beat(i, max_offset=i) for i in range(1, count + 1)]).agreed
     for i in range(1, count + 1):
         fields = identity(i)
@@ -84,8 +86,8 @@ def test_silence_is_measured_by_the_leader_who_asks() -> None:
     assert told(agreed, "check", 10, both).gone == []
     taken = told(agreed, "check", 10.1, both, "expired")
     assert (taken.gone, taken.why) == ([("b", 1)], "expired")
-    assert standing(taken.agreed, 1, 10.1) is Standing.DEAD
-    assert standing(taken.agreed, 2, 10.1) is Standing.ALIVE
+    assert standing(taken.agreed, 1, 10.1) is BrokerLiveness.DEAD
+    assert standing(taken.agreed, 2, 10.1) is BrokerLiveness.ALIVE
     assert told(taken.agreed, "hear", 11, [beat(1, 2)]).fresh == [("b", 1)]
 
 
@@ -96,8 +98,8 @@ def test_clocks_of_two_leaders_have_nothing_to_do_with_each_other() -> None:
         suspects = [["b", 1], ["b", 2]]
         assert told(agreed, "check", clock + 9, suspects).gone == []
         assert len(told(agreed, "check", clock + 11, suspects).gone) == 2
-        assert standing(agreed, 7, clock + 9) is Standing.UNKNOWN
-        assert standing(agreed, 7, clock + 11) is Standing.DEAD
+        assert standing(agreed, 7, clock + 9) is BrokerLiveness.UNKNOWN
+        assert standing(agreed, 7, clock + 11) is BrokerLiveness.DEAD
 
 
 def test_a_heartbeat_that_comes_late_changes_nothing() -> None:
@@ -114,7 +116,7 @@ def test_what_makes_no_sense_is_refused_by_everybody() -> None:
 
 
 REQUESTS = st.builds(
-    lambda op, at, i, members: Command("request", at, TERMS, [int(op), fields(i, members)]),
+    lambda op, at, i, members: JraftCommand("request", at, TERMS, [int(op), fields(i, members)]),
     st.sampled_from(
         [
             Op.APPLY_BROKER_ID,
@@ -132,22 +134,24 @@ REQUESTS = st.builds(
 )
 COMMANDS = st.one_of(
     st.builds(
-        lambda at: Command("lead", at, TERMS),
+        lambda at: JraftCommand("lead", at, TERMS),
         st.integers(-50, 50),
     ),
     st.builds(
-        lambda at, beats: Command("hear", at, TERMS, [beat(*b) for b in beats]),
+        lambda at, beats: JraftCommand("hear", at, TERMS, [beat(*b) for b in beats]),
         st.integers(0, 50),
         st.lists(st.tuples(st.integers(1, 3), st.integers(1, 5)), max_size=3),
     ),
     st.builds(
-        lambda kind, at, i: Command(kind, at, TERMS, [["b", i]], "x"),
+        lambda kind, at, i: JraftCommand(kind, at, TERMS, [["b", i]], "x"),
         st.sampled_from(["gone", "check"]),
         st.integers(0, 50),
         st.integers(1, 3),
     ),
     st.builds(
-        lambda at, unclean: Command("replace", at, replace(TERMS, unclean=unclean), "b", "scan"),
+        lambda at, unclean: JraftCommand(
+            "replace", at, replace(TERMS, unclean=unclean), "b", "scan"
+        ),
         st.integers(0, 50),
         st.booleans(),
     ),
@@ -162,7 +166,7 @@ def fields(i: int, members: list[int]) -> Json:
 
 
 @given(st.lists(COMMANDS, max_size=25), st.integers(0, 25))
-def test_every_controller_comes_to_the_same(commands: list[Command], cut: int) -> None:
+def test_every_controller_comes_to_the_same(commands: list[JraftCommand], cut: int) -> None:
     """Spec 4.3: whoever has applied the same entries has the same state and the same answers; a
     snapshot between two entries is as good as the entries before it (Raft 7)."""
     here = there = fleet()
@@ -170,22 +174,22 @@ def test_every_controller_comes_to_the_same(commands: list[Command], cut: int) -
         if number == cut:
             there = unpack(pack(there))
         entry = command.pack()
-        ours, theirs = take(here, entry, RULES), take(there, entry, RULES)
+        ours, theirs = apply_entry(here, entry, RULES), apply_entry(there, entry, RULES)
         assert ours == theirs
         here, there = ours.agreed, theirs.agreed
     assert unpack(pack(here)) == here
 
 
 @given(st.lists(REQUESTS, max_size=15))
-def test_both_flavours_agree(commands: list[Command]) -> None:
+def test_both_flavours_agree(commands: list[JraftCommand]) -> None:
     """Spec 4.2 and 4.3: what the leader computes and logs is what everybody would compute."""
     jraft = dledger = fleet()
     for command in commands:
         op, request = command.content
-        decision = decide(op, request, scene(dledger, command.at, command.terms, RULES))
+        decision = decide(op, request, context_at(dledger, command.at, command.terms, RULES))
         if decision.events:
-            dledger = take(dledger, encode(decision.events), RULES).agreed
-        taken = take(jraft, command.pack(), RULES)
+            dledger = apply_entry(dledger, encode(decision.events), RULES).agreed
+        taken = apply_entry(jraft, command.pack(), RULES)
         jraft = taken.agreed
         assert (taken.reply, jraft) == (decision.reply, dledger)
 
@@ -207,19 +211,19 @@ def test_no_request_stops_a_controller(op: Op, nonsense: Json, whole: bool) -> N
     """An entry that could not be applied would stop every controller, again after each start."""
     request = (fields(1, [1, 2]) if whole else {}) | nonsense
     taken = asked(fleet(), 1, op, **request)
-    assert take(fleet(), encode(taken.events), RULES).agreed == taken.agreed
+    assert apply_entry(fleet(), encode(taken.events), RULES).agreed == taken.agreed
     assert unpack(pack(taken.agreed)) == taken.agreed
 
 
 # registers
 
 
-def cas(agreed: Agreed, expected: str | None, value: str | None) -> Taken:
+def cas(agreed: ReplicatedState, expected: str | None, value: str | None) -> ApplyResult:
     return asked(agreed, 0, Op.KV_CAS, namespace="n", key="k", expected=expected, value=value)
 
 
-def value(agreed: Agreed) -> str | None:
-    at = scene(agreed, 0, TERMS, RULES)
+def value(agreed: ReplicatedState) -> str | None:
+    at = context_at(agreed, 0, TERMS, RULES)
     reply: Mapping[str, Any] = decide(Op.KV_GET, {"namespace": "n", "key": "k"}, at).reply
     found: str | None = reply["value"]
     return found
@@ -227,18 +231,18 @@ def value(agreed: Agreed) -> str | None:
 
 def test_a_register_changes_only_from_what_was_expected() -> None:
     """Compare and set: absent is null; a refusal tells the present value and changes nothing."""
-    first = cas(Agreed(), None, "a")
+    first = cas(ReplicatedState(), None, "a")
     assert (first.reply["value"], value(first.agreed)) == ("a", "a")
     refused = cas(first.agreed, None, "b")
     assert (refused.reply["code"], refused.reply["value"]) == (Status.KV_VALUE_DIFFERS, "a")
     assert refused.agreed == first.agreed
     assert value(cas(first.agreed, "a", "c").agreed) == "c"
-    assert cas(first.agreed, "a", None).agreed == Agreed()
+    assert cas(first.agreed, "a", None).agreed == ReplicatedState()
 
 
 def test_a_put_register_holds_its_value() -> None:
     """Put, and put away."""
-    put = asked(Agreed(), 0, Op.KV_PUT, namespace="n", key="k", value="x")
+    put = asked(ReplicatedState(), 0, Op.KV_PUT, namespace="n", key="k", value="x")
     assert value(put.agreed) == "x"
     again = asked(put.agreed, 0, Op.KV_PUT, namespace="n", key="k", value=None)
     assert value(again.agreed) is None

@@ -9,26 +9,26 @@ from hypothesis import strategies as st
 from clusters.flotilla.controllers.controller_requests import (
     DECISIONS,
     Decision,
-    Scene,
+    DecisionContext,
     replace_master,
 )
 from clusters.flotilla.controllers.controller_state import (
     AlterSyncStateSet,
     ApplyBrokerId,
-    BrokerSet,
+    BrokerSets,
+    BrokerSetState,
     ElectMaster,
-    State,
     apply,
     apply_all,
     decode,
     encode,
 )
-from clusters.flotilla.controllers.elect import Candidate, Standing
+from clusters.flotilla.controllers.elect import BrokerLiveness, Candidate
 from clusters.flotilla.net.wire import Op, Status
 from clusters.flotilla.rules import RULES
 
 IDS = (1, 2, 3)
-STANDINGS = st.tuples(*(st.sampled_from(Standing) for _ in IDS))
+STANDINGS = st.tuples(*(st.sampled_from(BrokerLiveness) for _ in IDS))
 OFFSETS = st.tuples(*(st.integers(0, 3) for _ in IDS))
 
 
@@ -41,11 +41,11 @@ class Step:
     members: frozenset[int]
     stale: int
     designate: bool
-    standings: tuple[Standing, ...]
+    standings: tuple[BrokerLiveness, ...]
     offsets: tuple[int, ...]
 
 
-FULL: State = apply_all(
+FULL: BrokerSets = apply_all(
     {},
     [
         *(ApplyBrokerId("f", "b", i, "a", "h", f"code{i}") for i in IDS),
@@ -68,15 +68,15 @@ STEPS = st.builds(
 )
 
 
-def decide(state: State, step: Step, *, unclean: bool = False) -> Decision:
+def decide(state: BrokerSets, step: Step, *, unclean: bool = False) -> Decision:
     def candidate(name: str, broker_id: int) -> Candidate:
         at = IDS.index(broker_id)
         return Candidate(broker_id, step.standings[at], 1, step.offsets[at])
 
-    scene = Scene(state, candidate, RULES, unclean)
+    scene = DecisionContext(state, candidate, RULES, unclean)
     if step.op is None:
         return replace_master(scene, "b", "scan")
-    row = state.get("b", BrokerSet("f"))
+    row = state.get("b", BrokerSetState("f"))
     fields: dict[str, Any] = {
         "cluster": "f",
         "brokerName": "b",
@@ -96,7 +96,7 @@ def decide(state: State, step: Step, *, unclean: bool = False) -> Decision:
 
 
 @given(STARTS, st.lists(STEPS, max_size=40))
-def test_the_state_stays_sound(state: State, steps: list[Step]) -> None:
+def test_the_state_stays_sound(state: BrokerSets, steps: list[Step]) -> None:
     """Spec 4: a master is in its set; epochs only rise, and with every change; the elected were
     members of the set before; a refusal changes nothing."""
     for step in steps:
@@ -128,7 +128,9 @@ def test_the_state_stays_sound(state: State, steps: list[Step]) -> None:
 
 
 @given(STARTS, st.lists(STEPS, max_size=30), STEPS)
-def test_a_second_look_finds_nothing_to_do(state: State, steps: list[Step], last: Step) -> None:
+def test_a_second_look_finds_nothing_to_do(
+    state: BrokerSets, steps: list[Step], last: Step
+) -> None:
     """The controllers' own election is idempotent: the scan may run for ever."""
     for step in steps:
         state = apply_all(state, decide(state, step).events)

@@ -8,14 +8,14 @@ import pytest
 
 from clusters.flotilla.controllers.controller_requests import (
     Decision,
-    Scene,
+    DecisionContext,
     alter_sync_state_set,
     apply_broker_id,
     clean_broker_data,
     elect_master,
     get_replica_info,
+    guard_last_member,
     next_broker_id,
-    prudent,
     register,
     replace_master,
     sync_state_data,
@@ -23,48 +23,52 @@ from clusters.flotilla.controllers.controller_requests import (
 from clusters.flotilla.controllers.controller_state import (
     AlterSyncStateSet,
     ApplyBrokerId,
-    BrokerSet,
+    BrokerSets,
+    BrokerSetState,
     CleanBrokerData,
     ElectMaster,
     Event,
-    Member,
-    State,
+    SetMember,
     UpdateBrokerAddress,
     apply,
     apply_all,
     decode,
     encode,
 )
-from clusters.flotilla.controllers.elect import Candidate, Standing
+from clusters.flotilla.controllers.elect import BrokerLiveness, Candidate
 from clusters.flotilla.net.wire import Status
 from clusters.flotilla.rules import RULES
 
-ALIVE, DEAD, UNKNOWN = Standing.ALIVE, Standing.DEAD, Standing.UNKNOWN
+ALIVE, DEAD, UNKNOWN = BrokerLiveness.ALIVE, BrokerLiveness.DEAD, BrokerLiveness.UNKNOWN
 IDENTITY = {"cluster": "f", "brokerName": "b", "addr": "ip:1", "haAddr": "ip:2"}
 
 
-def members(*ids: int) -> Mapping[int, Member]:
-    return {i: Member(f"ip:{i}", f"ha:{i}", f"code{i}") for i in ids}
+def members(*ids: int) -> Mapping[int, SetMember]:
+    return {i: SetMember(f"ip:{i}", f"ha:{i}", f"code{i}") for i in ids}
 
 
-def state(master: int | None = 1, sync_set: tuple[int, ...] = (1, 2, 3)) -> State:
+def state(master: int | None = 1, sync_set: tuple[int, ...] = (1, 2, 3)) -> BrokerSets:
     """One set of three brokers in master epoch 4 and set epoch 7."""
-    return {"b": BrokerSet("f", 4, members(1, 2, 3), master, 4, sync_set, 7)}
+    return {"b": BrokerSetState("f", 4, members(1, 2, 3), master, 4, sync_set, 7)}
 
 
 APPLIED: list[Event] = [ApplyBrokerId("f", "b", i, "a", "h", f"c{i}") for i in (1, 2, 3)]
 
 
 def scene(
-    at: State, *, unclean: bool = False, policy: str = "water-level", **standings: Standing
-) -> Scene:
+    at: BrokerSets,
+    *,
+    unclean: bool = False,
+    policy: str = "water-level",
+    **standings: BrokerLiveness,
+) -> DecisionContext:
     """Everybody alive but those named (`b2=DEAD`); a greater id has a longer log."""
 
     def candidate(name: str, broker_id: int) -> Candidate:
         standing = standings.get(f"b{broker_id}", ALIVE)
         return Candidate(broker_id, standing, epoch=4, max_offset=broker_id)
 
-    return Scene(at, candidate, RULES, unclean, policy)
+    return DecisionContext(at, candidate, RULES, unclean, policy)
 
 
 def me(broker_id: int) -> dict[str, Any]:
@@ -116,7 +120,7 @@ def test_members_keep_the_time_at_which_they_came() -> None:
 
 def test_a_learner_is_not_the_first_master() -> None:
     """Bug 24 (rocketmq#10013): a set that never had a master gets no learner for it."""
-    fresh: State = {"b": BrokerSet("f", 4, members(1, 2, 3))}
+    fresh: BrokerSets = {"b": BrokerSetState("f", 4, members(1, 2, 3))}
     at = scene(fresh)
     learns = replace(at, candidate=lambda n, i: Candidate(i, ALIVE, learner=i == 1))
     fields = {"brokerName": "b", "designate": False}
@@ -205,7 +209,7 @@ def test_the_first_id_is_one_and_the_next_is_free() -> None:
     ],
 )
 def test_an_id_belongs_to_who_holds_its_check_code(
-    at: State, broker_id: int, check: str, events: int, expected: Status
+    at: BrokerSets, broker_id: int, check: str, events: int, expected: Status
 ) -> None:
     """Spec 4.5, applyBrokerId."""
     fields = {**IDENTITY, "brokerId": broker_id, "checkCode": check}
@@ -260,7 +264,9 @@ def test_a_master_that_starts_again_is_a_new_process_and_needs_a_new_epoch() -> 
 # alterSyncStateSet
 
 
-def alter(at: State, standings: Mapping[str, Standing] | None = None, **fields: Any) -> Decision:
+def alter(
+    at: BrokerSets, standings: Mapping[str, BrokerLiveness] | None = None, **fields: Any
+) -> Decision:
     defaults = {"brokerName": "b", "masterId": 1, "masterEpoch": 4, "set": [1, 2], "setEpoch": 7}
     return alter_sync_state_set(scene(at, **(standings or {})), {**defaults, **fields})
 
@@ -315,14 +321,14 @@ def test_asking_again_for_the_same_change_gives_the_same_answer() -> None:
 # elections
 
 
-def elect(at: State, broker_id: int, designate: bool = False, **standings: Any) -> Decision:
+def elect(at: BrokerSets, broker_id: int, designate: bool = False, **standings: Any) -> Decision:
     fields = {"brokerName": "b", "brokerId": broker_id, "designate": designate}
     return elect_master(scene(at, **standings), fields)
 
 
 def test_the_first_who_asks_is_the_first_master() -> None:
     """Spec 4.5 electMaster 2: never elected before, so no logs are compared."""
-    fresh: State = {"b": BrokerSet("f", 4, members(1, 2, 3))}
+    fresh: BrokerSets = {"b": BrokerSetState("f", 4, members(1, 2, 3))}
     decision = elect(fresh, 1)
     assert decision.events == (ElectMaster("b", 1, "broker"),)
     assert (decision.reply["masterId"], decision.reply["masterEpoch"]) == (1, 1)
@@ -408,7 +414,7 @@ def test_a_new_leader_does_not_give_up_on_whom_it_never_heard() -> None:
 
 def test_controllers_do_not_start_the_first_election() -> None:
     """Spec 4.5 electMaster 2: the winner would be arbitrary; a broker asks."""
-    fresh: State = {"b": BrokerSet("f", 4, members(1, 2, 3))}
+    fresh: BrokerSets = {"b": BrokerSetState("f", 4, members(1, 2, 3))}
     assert replace_master(scene(fresh), "b", "scan").events == ()
 
 
@@ -480,7 +486,7 @@ def test_a_leader_forgets_the_last_member_only_with_the_set(
     at = scene(state(master=None, sync_set=sync_set), unclean=unclean, **dead)
     decision = clean_broker_data(at, {"brokerName": "b", "brokerIds": ids})
     assert decision.events
-    assert (code(prudent(at, decision)) is Status.SUCCESS) is allowed
+    assert (code(guard_last_member(at, decision)) is Status.SUCCESS) is allowed
 
 
 def test_nobody_is_cleaned_on_ignorance() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from clusters.flotilla.controllers.controller_requests import Decision
 from clusters.flotilla.controllers.controller_state import ElectMaster
-from clusters.flotilla.controllers.request_queue import Docket
+from clusters.flotilla.controllers.request_queue import RequestQueue
 from clusters.flotilla.net.wire import Json, Status
 from clusters.flotilla.raft.node import Indeterminate, NotLeader
 
@@ -23,7 +23,7 @@ class Raft:
         self.proposals: list[asyncio.Future[None]] = []
         self.decided: list[str] = []
         refused = {"code": Status.NOT_LEADER}
-        self.docket = Docket(lambda: self.leads, self._propose, lambda: refused, timeout_s)
+        self.docket = RequestQueue(lambda: self.leads, self._propose, lambda: refused, timeout_s)
 
     def _propose(self, data: bytes) -> "asyncio.Future[None]":
         self.proposals.append(asyncio.get_running_loop().create_future())

@@ -9,22 +9,22 @@ from hypothesis import strategies as st
 from clusters.flotilla.controllers.elect import (
     POLICIES,
     Ballot,
+    BrokerLiveness,
     Candidate,
-    Standing,
     elect,
     may_hand_over,
     needs_election,
 )
-from clusters.flotilla.controllers.liveness import Heartbeat, Key, Liveness, heartbeat_expired
+from clusters.flotilla.controllers.liveness import Heartbeat, Key, LocalLiveness, heartbeat_expired
 
-ALIVE, UNKNOWN, DEAD = Standing.ALIVE, Standing.UNKNOWN, Standing.DEAD
+ALIVE, UNKNOWN, DEAD = BrokerLiveness.ALIVE, BrokerLiveness.UNKNOWN, BrokerLiveness.DEAD
 KEY = ("b", 1)
 
 candidates = st.lists(
     st.builds(
         Candidate,
         st.integers(1, 9),
-        st.sampled_from(Standing),
+        st.sampled_from(BrokerLiveness),
         st.integers(-1, 3),
         st.integers(-1, 2**40),
         st.integers(0, 2),
@@ -153,8 +153,8 @@ def heartbeat(max_offset: int = 0, *, life: int = 7, beat: int = 1, key: Key = K
     return Heartbeat(key, "ip:1", 10, 2, max_offset, 0, 0, life, beat)
 
 
-def table() -> Liveness:
-    return Liveness(grace_s=10, expired=heartbeat_expired)
+def table() -> LocalLiveness:
+    return LocalLiveness(grace_s=10, expired=heartbeat_expired)
 
 
 def test_a_broker_is_late_when_silent_for_longer_than_it_announced() -> None:

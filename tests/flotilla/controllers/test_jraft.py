@@ -8,32 +8,32 @@ import json
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from clusters.flotilla.controllers.consensus import Ground
+from clusters.flotilla.controllers.consensus import ModeContext
 from clusters.flotilla.controllers.controller_state import ApplyBrokerId, ElectMaster, apply_all
-from clusters.flotilla.controllers.elect import Standing
-from clusters.flotilla.controllers.jraft import LEVELS, Jraft
-from clusters.flotilla.controllers.liveness import Heartbeat, Key, Liveness, Living
-from clusters.flotilla.controllers.state_machine import Agreed, Terms, take
+from clusters.flotilla.controllers.elect import BrokerLiveness
+from clusters.flotilla.controllers.jraft import MAX_LEVELS, Jraft
+from clusters.flotilla.controllers.liveness import Heartbeat, HeartbeatTable, Key, LocalLiveness
+from clusters.flotilla.controllers.state_machine import LeaderSettings, ReplicatedState, apply_entry
 from clusters.flotilla.net.wire import Json, Op, Status
 from clusters.flotilla.raft.node import Indeterminate, NotLeader
 from clusters.flotilla.rules import RULES
 
 KEY = ("b", 1)
-TERMS = Terms(unclean=False, policy="water-level", grace_s=10)
+TERMS = LeaderSettings(unclean=False, policy="water-level", grace_s=10)
 
 
 class Raft:
     """A controller that leads."""
 
-    def __init__(self, write_timeout_s: float = 60, agreed: Agreed | None = None) -> None:
-        self.agreed = agreed or Agreed()
+    def __init__(self, write_timeout_s: float = 60, agreed: ReplicatedState | None = None) -> None:
+        self.agreed = agreed or ReplicatedState()
         self.waiting: list[tuple[bytes, asyncio.Future[Any]]] = []
         self.told: list[tuple[str, Key]] = []
         self.leads = True
-        liveness = Liveness(10, RULES.heartbeat_expired)
+        liveness = LocalLiveness(10, RULES.heartbeat_expired)
         self.liveness = liveness
         self.flavour = Jraft(
-            Ground(
+            ModeContext(
                 RULES,
                 TERMS,
                 write_timeout_s,
@@ -66,7 +66,7 @@ class Raft:
         """Everything that was proposed by now."""
         waiting, self.waiting = self.waiting, []
         for data, outcome in waiting:
-            taken = take(self.agreed, data, RULES)
+            taken = apply_entry(self.agreed, data, RULES)
             self.agreed = taken.agreed
             self.flavour.took(taken)
             outcome.set_result(taken.reply)
@@ -177,19 +177,19 @@ async def test_what_closed_before_this_controller_led_is_told_when_it_leads() ->
     await next_one.commit()
     assert next_one.told == [("closed", KEY)]
     at = next_one.flavour.scene()
-    assert [at.standing("b", i) for i in (1, 2)] == [Standing.DEAD, Standing.ALIVE]
+    assert [at.standing("b", i) for i in (1, 2)] == [BrokerLiveness.DEAD, BrokerLiveness.ALIVE]
 
 
 @scenario
 async def test_after_a_silence_of_all_the_first_heartbeat_speaks_for_the_others() -> None:
     """In the log, so that controllers of every edition come to the same: the others' time begins
     anew, whose end is known stays dead, and nobody was late before."""
-    raft = Raft(agreed=Agreed(living=silent_set(gone=3)))
+    raft = Raft(agreed=ReplicatedState(living=silent_set(gone=3)))
     raft.flavour.look_for_late()
     await turns()
     assert raft.kinds == []
     await raft.lead()
-    raft.agreed = Agreed(living=silent_set(gone=3))
+    raft.agreed = ReplicatedState(living=silent_set(gone=3))
     raft.flavour.look_for_late()
     await asyncio.sleep(0)
     raft.hear(9, broker_id=2)
@@ -209,18 +209,18 @@ async def test_nobody_is_spoken_for_in_another_life() -> None:
     """Its bytes are not those of which it told then, and which life is the later is not known."""
     raft = Raft()
     await raft.lead()
-    raft.agreed = Agreed(living=silent_set())
+    raft.agreed = ReplicatedState(living=silent_set())
     raft.liveness.heard(Heartbeat(("b", 1), "ip:1", 10, 1, 5, 0, 9, 2, 1), 1, 0.0)
     raft.hear(9, broker_id=2)
     [(data, _)] = raft.waiting
     assert sorted(row["key"] for row in json.loads(data)["content"]) == [["b", 2], ["b", 3]]
 
 
-def silent_set(gone: int | None = None) -> Living:
+def silent_set(gone: int | None = None) -> HeartbeatTable:
     """Of three brokers, none of whom was heard for two timeouts."""
     heard_at = asyncio.get_running_loop().time() - 20
     beats = [Heartbeat(("b", i), "ip:1", 10, 1, 5, 0, 9, 1, 5) for i in (1, 2, 3)]
-    living, _ = Living().heard(beats, heard_at)
+    living, _ = HeartbeatTable().heard(beats, heard_at)
     return living.without([("b", gone)])[0] if gone else living
 
 
@@ -247,7 +247,7 @@ async def test_nobody_is_replaced_before_the_reign_is_in_the_log() -> None:
     """Spec 4.3: until `lead` is applied the table of the living is read by another machine's clock,
     and a master that lives would be deposed. The scan's timer does not wait for that."""
     events = [ApplyBrokerId("c", "b", 1, "ip:1", "ha:1", "c1"), ElectMaster("b", 1, "broker")]
-    raft = Raft(agreed=Agreed(apply_all({}, events), {}, Living({}, 0.0)))
+    raft = Raft(agreed=ReplicatedState(apply_all({}, events), {}, HeartbeatTable({}, 0.0)))
     early = await raft.flavour.replace("b", "scan")
     assert (early["code"], raft.kinds) == (Status.NOT_LEADER, [])
     await raft.lead()
@@ -263,7 +263,7 @@ async def test_what_some_could_not_read_does_not_go_into_the_log() -> None:
     its stack allows there: 2 kB of brackets must stop neither the leader nor its followers."""
     raft = Raft()
     await raft.lead()
-    for levels in (LEVELS, 300, 900):
+    for levels in (MAX_LEVELS, 300, 900):
         lists: list[Any] = []
         for _ in range(levels - 1):
             lists = [lists]

@@ -26,8 +26,13 @@ from clusters.flotilla.net.connection import Connection, Handler, Pool
 from clusters.flotilla.net.wire import HEADER, REPLY, Json, Op, Send, Sent, Status, from_json
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
-from clusters.flotilla.replication.ha_protocol import Data, Hello, Welcome, pack_ack
-from clusters.flotilla.replication.ha_slave import Leader
+from clusters.flotilla.replication.ha_protocol import (
+    HandshakeReply,
+    HandshakeRequest,
+    LogData,
+    pack_ack,
+)
+from clusters.flotilla.replication.ha_slave import FollowTarget
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.store import record
 from clusters.hosts._simulated.disk import Disk
@@ -285,7 +290,7 @@ def test_a_slave_that_lies_has_nothing_acknowledged() -> None:
         sending = asyncio.ensure_future(rig.send(b"x"))
         await eventually(lambda: log.written > 0)
         for slave in (1, 2, 2, 3, 2**32 - 1):
-            hello = Hello(slave, 1, 0, LogShape(0, 0, EpochTable())).pack()
+            hello = HandshakeRequest(slave, 1, 0, LogShape(0, 0, EpochTable())).pack()
             data = net.frame(Op.HA_HANDSHAKE, 1, hello) + net.frame(Op.HA_ACK, 0, pack_ack(0))
             liar = Attack(rig.broker.ha, Input("liar", (data,), "free"))
             liar.connection.data_received(net.frame(Op.HA_ACK, 0, pack_ack(log.written)))
@@ -317,7 +322,7 @@ class LyingMaster:
 
 def welcome(low: int, high: int, *rows: tuple[int, int], segment: int = 100) -> bytes:
     shape = LogShape(low, high, EpochTable(rows))
-    return Welcome(Status.SUCCESS, 5, segment, shape, low).pack()
+    return HandshakeReply(Status.SUCCESS, 5, segment, shape, low).pack()
 
 
 def huge_queue_offset(at: int, queue: int = 0, queue_offset: int = 2**60) -> bytes:
@@ -336,17 +341,17 @@ LIES: dict[str, tuple[bytes, bytes]] = {
     "a beginning inside a segment": (welcome(250, 500, (1, 250)), b""),
     "an end beyond all": (welcome(0, 2**63, (1, 0)), b""),
     "half a head": (SOUND, b"xyz"),
-    "records elsewhere": (SOUND, Data(0, 1, 0, 0, record_at(0, 1)).pack()),
-    "records of elsewhere": (SOUND, Data(200, 1, 0, 0, record_at(0, 1)).pack()),
-    "another epoch than announced": (SOUND, Data(200, 1, 0, 0, record_at(200, 2)).pack()),
-    "an epoch that began before": (SOUND, Data(200, 2, 100, 0, record_at(200, 2)).pack()),
-    "an epoch that fell": (SOUND, Data(200, 0, 200, 0, record_at(200, 0)).pack()),
-    "half a record": (SOUND, Data(200, 1, 0, 0, record_at(200, 1)[:-1]).pack()),
-    "a flipped bit": (SOUND, Data(200, 1, 0, 0, record_at(200, 1)[:-1] + b"\x01").pack()),
-    "a queue offset out of sight": (SOUND, Data(200, 1, 0, 0, huge_queue_offset(200)).pack()),
+    "records elsewhere": (SOUND, LogData(0, 1, 0, 0, record_at(0, 1)).pack()),
+    "records of elsewhere": (SOUND, LogData(200, 1, 0, 0, record_at(0, 1)).pack()),
+    "another epoch than announced": (SOUND, LogData(200, 1, 0, 0, record_at(200, 2)).pack()),
+    "an epoch that began before": (SOUND, LogData(200, 2, 100, 0, record_at(200, 2)).pack()),
+    "an epoch that fell": (SOUND, LogData(200, 0, 200, 0, record_at(200, 0)).pack()),
+    "half a record": (SOUND, LogData(200, 1, 0, 0, record_at(200, 1)[:-1]).pack()),
+    "a flipped bit": (SOUND, LogData(200, 1, 0, 0, record_at(200, 1)[:-1] + b"\x01").pack()),
+    "a queue offset out of sight": (SOUND, LogData(200, 1, 0, 0, huge_queue_offset(200)).pack()),
     "an offset that no queue has": (
         SOUND,
-        Data(200, 1, 0, 0, huge_queue_offset(200, 5, 2**63)).pack(),
+        LogData(200, 1, 0, 0, huge_queue_offset(200, 5, 2**63)).pack(),
     ),
 }
 
@@ -361,7 +366,7 @@ def test_a_master_that_lies_is_left_and_asked_again(lie: str) -> None:
         held = slave.bytes()
         liar = LyingMaster(*LIES[lie])
         server = await net.serve(ADDRESS, 7777, liar)
-        await slave.slave.follow(Leader(1, 9, f"{ADDRESS}:7777", 5))
+        await slave.slave.follow(FollowTarget(1, 9, f"{ADDRESS}:7777", 5))
         await eventually(lambda: liar.met > 3)
         assert slave.bytes() == held
         assert slave.shape().epochs.entries == ((1, 0),)

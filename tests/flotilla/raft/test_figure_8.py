@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.flotilla.raft.core import Raft, Timing
-from clusters.flotilla.raft.effects import State
-from clusters.flotilla.raft.journal import Journal
-from clusters.flotilla.raft.leading import BATCH_BYTES
+from clusters.flotilla.raft.core import Raft, RaftTiming
+from clusters.flotilla.raft.effects import RaftState
+from clusters.flotilla.raft.journal import RaftJournal
+from clusters.flotilla.raft.leading import MAX_BATCH_BYTES
 from clusters.flotilla.raft.membership import Configuration
 from clusters.flotilla.raft.messages import Message
 from clusters.flotilla.raft.votes import commit_index
@@ -23,7 +23,7 @@ from clusters.flotilla.rules import RULES
 CommitIndex = Callable[[Sequence[int], Callable[[int], int | None], int], int]
 
 ELECTION_S = 10.0
-SMALL, BIG = b"entry", bytes(BATCH_BYTES)
+SMALL, BIG = b"entry", bytes(MAX_BATCH_BYTES)
 
 
 def careless(matches: Sequence[int], term_at: Callable[[int], int | None], term: int) -> int:
@@ -36,11 +36,11 @@ class Stage:
 
     def __init__(self, rule: CommitIndex) -> None:
         rules, names = replace(RULES, commit_index=rule), ("L", "A", "B")
-        timing = Timing(heartbeat_s=1.0, election_s=ELECTION_S)
+        timing = RaftTiming(heartbeat_s=1.0, election_s=ELECTION_S)
         self.now = 0.0
         members = Configuration(dict.fromkeys(names, "somewhere"))
         self.cores = {
-            name: Raft(name, Journal(members), timing, lambda least, most: least, rules, 0.0)
+            name: Raft(name, RaftJournal(members), timing, lambda least, most: least, rules, 0.0)
             for name in names
         }
         self.linked: frozenset[str] = frozenset(names)
@@ -76,8 +76,8 @@ class Stage:
         for _ in range(4):  # a leader that lost its majority steps down first; terms catch up
             self.now += 3 * ELECTION_S
             core.tick(self.now)
-            self.talk(lambda: core.state is State.LEADER)
-            if core.state is State.LEADER:
+            self.talk(lambda: core.state is RaftState.LEADER)
+            if core.state is RaftState.LEADER:
                 return
 
 
@@ -115,7 +115,7 @@ def test_counting_copies_of_old_terms_is_wrong() -> None:
     one alone when L acts upon it, votes for A, and A overwrites it."""
     stage = figure_8(careless, BIG)
     assert stage.acted[2] == BIG
-    assert stage.cores["A"].state is State.LEADER
+    assert stage.cores["A"].state is RaftState.LEADER
     assert stage.cores["B"].log[2].data != BIG
     assert stage.contradicted
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from clusters.flotilla.raft.core import Raft, Timing
-from clusters.flotilla.raft.effects import Effects, State
-from clusters.flotilla.raft.journal import Journal, RaftBroken
-from clusters.flotilla.raft.log import Log
+from clusters.flotilla.raft.core import Raft, RaftTiming
+from clusters.flotilla.raft.effects import RaftEffects, RaftState
+from clusters.flotilla.raft.journal import RaftBroken, RaftJournal
+from clusters.flotilla.raft.log import RaftLog
 from clusters.flotilla.raft.membership import Configuration
 from clusters.flotilla.raft.messages import (
     Append,
     AppendReply,
-    Entry,
-    Kind,
+    EntryKind,
+    LogEntry,
     Message,
     SnapshotPart,
     SnapshotReply,
@@ -27,7 +27,7 @@ from clusters.flotilla.raft.messages import (
 from clusters.flotilla.raft.votes import Vote, commit_index
 from clusters.flotilla.rules import RULES, Rules
 
-TIMING = Timing(heartbeat_s=1, election_s=4)
+TIMING = RaftTiming(heartbeat_s=1, election_s=4)
 MEMBERS = ("a", "b", "c")
 
 
@@ -41,8 +41,8 @@ def raft(
 ) -> Raft:
     """A member with a log of these terms, as recovered from disk; its timeouts are the least."""
     vote = vote or (Vote(terms[-1]) if terms else None)
-    entries = [Entry(term, b"x%d" % term) for term in terms]
-    journal = Journal(voters(*members), entries=entries)
+    entries = [LogEntry(term, b"x%d" % term) for term in terms]
+    journal = RaftJournal(voters(*members), entries=entries)
     return Raft(me, journal, TIMING, lambda a, b: a, rules, 0, vote=vote)
 
 
@@ -50,7 +50,7 @@ def voters(*names: str) -> Configuration:
     return Configuration({name: f"address of {name}" for name in names})
 
 
-def sent(effects: Effects, kind: type) -> list[Any]:
+def sent(effects: RaftEffects, kind: type) -> list[Any]:
     return [m for _, m in effects.messages if isinstance(m, kind)]
 
 
@@ -77,7 +77,7 @@ def elected(me: Raft, now: float = 9) -> Raft:
         for peer in me.peers:
             term = me.term + 1 if pre else me.term
             me.step(now, VoteReply(term=term, source=peer, granted=True, pre=pre))
-    assert me.state is State.LEADER
+    assert me.state is RaftState.LEADER
     return me
 
 
@@ -101,7 +101,7 @@ def confirm(leader: Raft, now: float, peer: str, index: int) -> None:
             prev_term=1,
             commit=1,
             stamp=2.0,
-            entries=(Entry(1, b""), Entry(2, b"data")),
+            entries=(LogEntry(1, b""), LogEntry(2, b"data")),
         ),
         AppendReply(
             term=1,
@@ -131,15 +131,15 @@ def test_a_configuration_that_is_none_is_refused_before_it_is_stored() -> None:
     """A peer that lies gets its connection closed, and no log has changed."""
     fields = {"term": 1, "source": "b", "prev_index": 0, "prev_term": 0, "commit": 0, "stamp": 0}
     for data, kind in (
-        (b"{}", Kind.MEMBERS),
-        (b"[1]", Kind.MEMBERS),
-        (b"{", Kind.MEMBERS),
+        (b"{}", EntryKind.MEMBERS),
+        (b"[1]", EntryKind.MEMBERS),
+        (b"{", EntryKind.MEMBERS),
         (b"", 9),
     ):
-        lie = Append(**fields, entries=(Entry(1, data, kind),))  # type: ignore[arg-type]
+        lie = Append(**fields, entries=(LogEntry(1, data, kind),))  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=r".+"):
             unpack(pack(lie))
-    truth = Append(**fields, entries=(Entry(1, voters("a").pack(), Kind.MEMBERS),))  # type: ignore[arg-type]
+    truth = Append(**fields, entries=(LogEntry(1, voters("a").pack(), EntryKind.MEMBERS),))  # type: ignore[arg-type]
     assert unpack(pack(truth)) == truth
 
 
@@ -164,12 +164,12 @@ def test_a_majority_of_votes_makes_a_leader_that_appends_a_no_op() -> None:
     a = raft("a", terms=(1,))
     a.tick(9)
     a.step(9, VoteReply(term=2, source="b", granted=True, pre=True))
-    assert (a.state, a.vote) == (State.CANDIDATE, Vote(2, "a"))
+    assert (a.state, a.vote) == (RaftState.CANDIDATE, Vote(2, "a"))
     a.step(9, VoteReply(term=2, source="c", granted=True, pre=False))
     effects = a.take()
-    assert a.state is State.LEADER
+    assert a.state is RaftState.LEADER
     assert effects.vote == Vote(2, "a")
-    assert (effects.log.first, effects.log.entries) == (2, (Entry(2, b""),))
+    assert (effects.log.first, effects.log.entries) == (2, (LogEntry(2, b""),))
     assert len(sent(effects, Append)) == 2
 
 
@@ -218,7 +218,7 @@ def test_who_hears_a_leader_refuses_and_keeps_its_term(pre: bool) -> None:
     a = raft()
     append(a, 10, term=1)
     assert not ask(a, 13.9, term=50, source="c", pre=pre).granted
-    assert (a.term, a.state, a.leader) == (1, State.FOLLOWER, "b")
+    assert (a.term, a.state, a.leader) == (1, RaftState.FOLLOWER, "b")
     assert ask(a, 14.1, term=50, source="c", pre=pre).granted
 
 
@@ -234,9 +234,9 @@ def test_a_leader_that_nobody_follows_steps_down() -> None:
     a = elected(raft(), 9)
     confirm(a, 12, "b", 1)
     a.tick(15.9)
-    assert a.state is State.LEADER
+    assert a.state is RaftState.LEADER
     a.tick(16.1)
-    assert (a.state, a.leader) == (State.FOLLOWER, None)
+    assert (a.state, a.leader) == (RaftState.FOLLOWER, None)
 
 
 def test_the_lease_counts_from_when_the_append_left() -> None:
@@ -252,7 +252,7 @@ def test_a_candidate_follows_the_leader_of_its_term() -> None:
     a.tick(9)
     a.step(9, VoteReply(term=2, source="b", granted=True, pre=True))
     assert append(a, 9, term=2, prev_index=1, prev_term=1).matched
-    assert (a.state, a.leader) == (State.FOLLOWER, "b")
+    assert (a.state, a.leader) == (RaftState.FOLLOWER, "b")
 
 
 def test_two_leaders_in_a_term_stop_the_node() -> None:
@@ -277,7 +277,7 @@ def test_an_append_that_does_not_fit_is_refused() -> None:
 def test_a_conflict_cuts_the_log_and_a_repetition_does_not() -> None:
     """Raft figure 2, AppendEntries 3 and 4: a late repetition must not shorten the log."""
     a = raft(terms=(1, 1, 1))
-    append(a, 9, term=2, prev_index=0, entries=(Entry(1, b"x1"),))
+    append(a, 9, term=2, prev_index=0, entries=(LogEntry(1, b"x1"),))
     assert a.log.last_index == 3
     a.step(
         9,
@@ -288,12 +288,12 @@ def test_a_conflict_cuts_the_log_and_a_repetition_does_not() -> None:
             prev_term=1,
             commit=0,
             stamp=9,
-            entries=(Entry(2, b"y"),),
+            entries=(LogEntry(2, b"y"),),
         ),
     )
     effects = a.take()
     assert [e.term for e in a.log.since(1)] == [1, 2]
-    assert (effects.log.first, effects.log.entries) == (2, (Entry(2, b"y"),))
+    assert (effects.log.first, effects.log.entries) == (2, (LogEntry(2, b"y"),))
 
 
 def test_what_is_committed_is_never_cut() -> None:
@@ -301,7 +301,7 @@ def test_what_is_committed_is_never_cut() -> None:
     a = raft(terms=(1, 1))
     append(a, 9, term=2, prev_index=2, prev_term=1, commit=2)
     with pytest.raises(RaftBroken):
-        append(a, 9, term=3, source="c", prev_index=1, prev_term=1, entries=(Entry(3, b"z"),))
+        append(a, 9, term=3, source="c", prev_index=1, prev_term=1, entries=(LogEntry(3, b"z"),))
 
 
 def test_a_follower_commits_only_what_it_knows_to_match() -> None:
@@ -410,9 +410,9 @@ def test_who_lost_what_it_had_confirmed_is_not_asked_at_once_again() -> None:
 
 def test_batches_are_capped() -> None:
     """A follower far behind gets the log in frames that fit."""
-    log = Log([Entry(1, bytes(100_000))] * 10)
+    log = RaftLog([LogEntry(1, bytes(100_000))] * 10)
     assert len(log.since(1, 256 * 1024)) == 2
-    assert len(Log([Entry(1, bytes(10**6))]).since(1, 256 * 1024)) == 1
+    assert len(RaftLog([LogEntry(1, bytes(10**6))]).since(1, 256 * 1024)) == 1
 
 
 # commitment
@@ -431,7 +431,7 @@ def test_an_entry_is_committed_by_a_majority() -> None:
 
 def test_copies_of_an_old_term_are_not_commitment() -> None:
     """Raft 5.4.2, figure 8: (c) an entry of term 2 on a majority, under the leader of term 4."""
-    log = Log([Entry(1, b""), Entry(2, b""), Entry(4, b"")])
+    log = RaftLog([LogEntry(1, b""), LogEntry(2, b""), LogEntry(4, b"")])
     assert commit_index([3, 2, 2, 1, 1], log.term_at, term=4) == 0
     assert commit_index([3, 3, 3, 1, 1], log.term_at, term=4) == 3
 
@@ -464,6 +464,6 @@ def test_a_single_member_leads_and_commits_alone() -> None:
     """A majority of one."""
     a = raft("a", ("a",))
     a.tick(9)
-    assert a.state is State.LEADER
+    assert a.state is RaftState.LEADER
     a.propose(9, b"one")
     assert [e.data for _, e in a.take().committed] == [b"", b"one"]

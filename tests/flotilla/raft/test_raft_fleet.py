@@ -23,7 +23,7 @@ from clusters.flotilla.client.outcomes import Outcome
 from clusters.flotilla.net.connection import Pool
 from clusters.flotilla.net.controller_client import Controllers, NoLeader, Uncertain
 from clusters.flotilla.net.wire import MAX_FRAME, Json, Op, Status
-from clusters.flotilla.raft.node import MOST_ENTRY_BYTES
+from clusters.flotilla.raft.node import MAX_ENTRY_BYTES
 
 NEWCOMER = "controller-4"
 
@@ -162,7 +162,7 @@ def test_what_no_follower_could_be_sent_is_refused_and_decisions_go_on(flavour: 
         refused = await registers.put("n", "k", "x" * (MAX_FRAME - 110))
         assert refused.outcome is Outcome.REFUSED
         assert "is the most" in refused.error
-        large = "x" * (MOST_ENTRY_BYTES - 1000)
+        large = "x" * (MAX_ENTRY_BYTES - 1000)
         assert (await registers.put("n", "k", large)).outcome is Outcome.HAPPENED
         await sailor.start(away)
         await sailor.healthy()

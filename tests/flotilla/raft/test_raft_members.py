@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from clusters.flotilla.raft.core import Raft, Timing
-from clusters.flotilla.raft.effects import State
-from clusters.flotilla.raft.journal import Journal
-from clusters.flotilla.raft.leading import BATCH_BYTES
+from clusters.flotilla.raft.core import Raft, RaftTiming
+from clusters.flotilla.raft.effects import RaftState
+from clusters.flotilla.raft.journal import RaftJournal
+from clusters.flotilla.raft.leading import MAX_BATCH_BYTES
 from clusters.flotilla.raft.membership import (
     Add,
     ChangeMustWait,
@@ -22,7 +22,13 @@ from clusters.flotilla.raft.membership import (
     changed,
     promoted,
 )
-from clusters.flotilla.raft.messages import Entry, Kind, Message, SnapshotPart, SnapshotReply
+from clusters.flotilla.raft.messages import (
+    EntryKind,
+    LogEntry,
+    Message,
+    SnapshotPart,
+    SnapshotReply,
+)
 from clusters.flotilla.raft.snapshot import Snapshot, SnapshotDamaged, parse
 from clusters.flotilla.rules import RULES, Rules
 
@@ -38,11 +44,11 @@ class Party:
 
     def __init__(self, names: str, *, outside: str = "", rules: Rules = RULES) -> None:
         self.now = 0.0
-        timing = Timing(heartbeat_s=1.0, election_s=ELECTION_S)
+        timing = RaftTiming(heartbeat_s=1.0, election_s=ELECTION_S)
         self.cores = {
             name: Raft(
                 name,
-                Journal(voters(names) if name in names else Configuration()),
+                RaftJournal(voters(names) if name in names else Configuration()),
                 timing,
                 lambda least, most: least,
                 rules,
@@ -54,7 +60,7 @@ class Party:
         self.under_way: deque[tuple[str, Message]] = deque()
         self.sent: list[Message] = []
         self.applied: dict[str, list[bytes]] = {name: [] for name in self.cores}
-        self.acted: dict[int, Entry] = {}
+        self.acted: dict[int, LogEntry] = {}
         self.contradicted = False
 
     def link(self, names: str) -> None:
@@ -73,7 +79,7 @@ class Party:
                 self.applied[name] = effects.log.install.data.split()
             for index, entry in effects.committed:
                 self.contradicted |= self.acted.setdefault(index, entry) != entry
-                if entry.data and entry.kind == Kind.DATA:
+                if entry.data and entry.kind == EntryKind.DATA:
                     self.applied[name].append(entry.data)
 
     def talk(self, until: Callable[[], bool] = lambda: False) -> None:
@@ -90,8 +96,8 @@ class Party:
         for _ in range(5):
             self.now += 3 * ELECTION_S
             core.tick(self.now)
-            self.talk(lambda: core.state is State.LEADER or until())
-            if core.state is State.LEADER:
+            self.talk(lambda: core.state is RaftState.LEADER or until())
+            if core.state is RaftState.LEADER:
                 return core
         return core
 
@@ -99,7 +105,7 @@ class Party:
         """The same, and everything is said."""
         core = self.stand(name)
         self.talk()
-        assert core.state is State.LEADER
+        assert core.state is RaftState.LEADER
         return core
 
     def beat(self) -> None:
@@ -164,7 +170,7 @@ def test_a_learner_counts_for_nothing() -> None:
     party.link("d")
     party.now += 9 * ELECTION_S
     d.tick(party.now)
-    assert d.state is State.FOLLOWER
+    assert d.state is RaftState.FOLLOWER
 
 
 def test_who_belongs_to_no_group_stays_quiet() -> None:
@@ -185,17 +191,17 @@ def test_a_leader_that_is_removed_commits_that_and_steps_down() -> None:
     index = leader.change(party.now, Remove("a"))
     assert index is not None
     party.talk()
-    assert leader.state is State.LEADER, "a and c: only c counts, and one of two is no majority"
+    assert leader.state is RaftState.LEADER, "a and c: only c counts, and one of two is no majority"
     assert leader.commit < index
     party.link("abc")
     party.beat()
     assert leader.commit == index
-    assert leader.state is State.FOLLOWER
+    assert leader.state is RaftState.FOLLOWER
     successor = party.lead("b")
     assert set(successor.members.voters) == set("bc")
     party.now += 9 * ELECTION_S
     leader.tick(party.now)
-    assert leader.state is State.FOLLOWER, "it does not stand for election any more"
+    assert leader.state is RaftState.FOLLOWER, "it does not stand for election any more"
 
 
 def test_whoever_may_be_needed_for_its_own_removal_still_stands() -> None:
@@ -207,13 +213,13 @@ def test_whoever_may_be_needed_for_its_own_removal_still_stands() -> None:
     leader.change(party.now, Remove("a"))
     party.now += 9 * ELECTION_S
     leader.tick(party.now)
-    assert leader.state is State.FOLLOWER
+    assert leader.state is RaftState.FOLLOWER
     party.link("ab")
-    assert party.stand("b").state is not State.LEADER
+    assert party.stand("b").state is not RaftState.LEADER
     party.stand("a", until=lambda: leader.commit == leader.journal.members_index)
     party.talk()
     assert party.cores["b"].members == voters("b")
-    assert party.lead("b").state is State.LEADER
+    assert party.lead("b").state is RaftState.LEADER
 
 
 def test_a_change_waits_for_the_one_before_and_for_an_entry_of_its_term() -> None:
@@ -303,7 +309,7 @@ def test_who_is_far_behind_gets_the_snapshot_in_parts() -> None:
     leader = party.lead("a")
     party.link("ab")
     for number in range(4):
-        leader.propose(party.now, b"%d" % number * BATCH_BYTES)
+        leader.propose(party.now, b"%d" % number * MAX_BATCH_BYTES)
         party.talk()
         party.save("a")
     party.link("abc")
@@ -311,7 +317,7 @@ def test_who_is_far_behind_gets_the_snapshot_in_parts() -> None:
     party.beat()
     parts = [m for m in party.sent if isinstance(m, SnapshotPart)]
     assert len(parts) > 4
-    assert max(len(part.data) for part in parts) == BATCH_BYTES
+    assert max(len(part.data) for part in parts) == MAX_BATCH_BYTES
     c = party.cores["c"]
     assert party.applied["c"] == party.applied["a"]
     assert c.log.base.index > 0
@@ -379,7 +385,7 @@ def test_a_snapshot_of_what_is_here_changes_nothing() -> None:
 
 def test_a_damaged_snapshot_names_the_byte_from_which_on() -> None:
     """Whichever bit is flipped, and wherever it is cut off."""
-    packed = Snapshot(Journal(voters("a")).log.base, voters("a"), b"the state").packed
+    packed = Snapshot(RaftJournal(voters("a")).log.base, voters("a"), b"the state").packed
     assert parse(packed).data == b"the state"
     for bit in range(len(packed) * 8):
         damaged = bytearray(packed)

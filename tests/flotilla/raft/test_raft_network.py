@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from raft_world import World, run
 
-from clusters.flotilla.raft.effects import State
+from clusters.flotilla.raft.effects import RaftState
 from clusters.flotilla.rules import RULES, Rules
 
 VIOLATION = r"leader|logs do not match|applies another|restores another"
@@ -53,7 +53,7 @@ def test_after_the_storm_the_members_agree(seed: int) -> None:
     world = run(seed)
     world.calm_down()
     lives = {name: life for name, life in world.lives.items() if life}
-    [leader] = [life for life in lives.values() if life.raft.state is State.LEADER]
+    [leader] = [life for life in lives.values() if life.raft.state is RaftState.LEADER]
     members = leader.raft.members
     assert not members.learners
     for name in members.voters:

@@ -13,18 +13,18 @@ from loopback import PATIENCE_S, until
 
 from clusters.flotilla.net import connection as net
 from clusters.flotilla.net.connection import Connection, Tasks
-from clusters.flotilla.raft.core import Timing
+from clusters.flotilla.raft.core import RaftTiming
 from clusters.flotilla.raft.effects import Role
-from clusters.flotilla.raft.links import Link
-from clusters.flotilla.raft.log import Place
+from clusters.flotilla.raft.links import RaftLink
+from clusters.flotilla.raft.log import EntryId
 from clusters.flotilla.raft.membership import Configuration
-from clusters.flotilla.raft.messages import Append, Entry, SnapshotPart, pack
-from clusters.flotilla.raft.node import Hooks, Member, NotLeader, RaftNode
+from clusters.flotilla.raft.messages import Append, LogEntry, SnapshotPart, pack
+from clusters.flotilla.raft.node import Hooks, NotLeader, RaftConfig, RaftNode
 from clusters.flotilla.raft.snapshot import Snapshot
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.world.ports import File, Ports, RealFiles, real
 
-TIMING = Timing(heartbeat_s=0.02, election_s=0.2)
+TIMING = RaftTiming(heartbeat_s=0.02, election_s=0.2)
 
 
 class Group:
@@ -51,7 +51,7 @@ class Group:
     ) -> RaftNode:
         self.applied[name] = []
 
-        def apply(index: int, entry: Entry) -> int:
+        def apply(index: int, entry: LogEntry) -> int:
             self.applied[name].append(entry.data)
             return index
 
@@ -66,7 +66,7 @@ class Group:
             lambda members: None,
             lambda peer, why: None,
         )
-        member = Member(name, self.addresses, TIMING, str(self.folder / name), snapshot_entries)
+        member = RaftConfig(name, self.addresses, TIMING, str(self.folder / name), snapshot_entries)
         node, _ = await RaftNode.start(member, hooks, ports or real(ord(name)), RULES)
         self.nodes[name] = node
         return node
@@ -286,8 +286,8 @@ def test_a_leaders_snapshot_may_overtake_an_own_one_that_is_due(tmp_path: Path) 
         group.addresses = {"a": "127.0.0.1:1", "b": "127.0.0.1:1", "c": "127.0.0.1:1"}
         node = await group.start("b", snapshot_entries=10)
         members = Configuration(group.addresses)
-        theirs = Snapshot(Place(30, 1), members, b"thirty").packed
-        entries = tuple(Entry(1, b"x") for _ in range(10))
+        theirs = Snapshot(EntryId(30, 1), members, b"thirty").packed
+        entries = tuple(LogEntry(1, b"x") for _ in range(10))
         leader = cast(Connection, Leader())
         append = Append(
             term=1, source="a", prev_index=0, prev_term=0, commit=10, stamp=0.0, entries=entries
@@ -338,7 +338,7 @@ def test_a_link_that_is_not_answered_is_dialled_anew() -> None:
         mute, tasks = Mute(), Tasks()
         server = await net.serve("127.0.0.1", 0, mute)
         host, port = server.sockets[0].getsockname()
-        link = Link(f"{host}:{port}", 0.05, tasks, lambda body: None, lambda peer, why: None)
+        link = RaftLink(f"{host}:{port}", 0.05, tasks, lambda body: None, lambda peer, why: None)
 
         def sends_until_twice() -> bool:
             link.send(b"x")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from clusters.flotilla.raft.effects import Written
-from clusters.flotilla.raft.log import Log, Place
+from clusters.flotilla.raft.effects import LogChange
+from clusters.flotilla.raft.log import EntryId, RaftLog
 from clusters.flotilla.raft.membership import Configuration
-from clusters.flotilla.raft.messages import Entry
+from clusters.flotilla.raft.messages import LogEntry
 from clusters.flotilla.raft.snapshot import Snapshot
-from clusters.flotilla.raft.storage import Recovered, Storage, StorageDamaged
+from clusters.flotilla.raft.storage import RecoveredState, Storage, StorageDamaged
 from clusters.flotilla.raft.votes import Vote
 from clusters.flotilla.world.ports import Ports, real
 from clusters.hosts._simulated.network import Network
@@ -23,12 +23,12 @@ FOLDER = "/var/lib/node/store"
 MEMBERS = Configuration({"a": "at a"})
 
 
-def entry(index: int) -> Entry:
-    return Entry(1 + index // 5, b"%d" % index)
+def entry(index: int) -> LogEntry:
+    return LogEntry(1 + index // 5, b"%d" % index)
 
 
 def snapshot(index: int) -> Snapshot:
-    return Snapshot(Place(index, entry(index).term), MEMBERS, b"state after %d" % index)
+    return Snapshot(EntryId(index, entry(index).term), MEMBERS, b"state after %d" % index)
 
 
 class Promises:
@@ -55,19 +55,19 @@ class Promises:
     async def work(self, process: Process) -> int:
         storage, found = await Storage.recover(ports_of(process, self.disk).files, FOLDER)
         self.holds(found)
-        log = Log(found.entries, found.base)
+        log = RaftLog(found.entries, found.base)
         while True:
             self.steps += 1
             await self.step(storage, log)
 
-    async def step(self, storage: Storage, log: Log) -> None:
+    async def step(self, storage: Storage, log: RaftLog) -> None:
         kind = self.luck.random()
         vote = Vote(self.vote.term + 1, "a")
         if kind < 0.6:
             first = log.last_index + 1
             new = tuple(entry(first + at) for at in range(int(self.luck.random() * 4) + 1))
             log.replace(first, new)
-            await storage.keep(vote, Written(first=first, entries=new))
+            await storage.keep(vote, LogChange(first=first, entries=new))
         elif kind < 0.8 and log.last_index > self.saved:
             before = self.saved
             await storage.save(snapshot(log.last_index))
@@ -82,11 +82,11 @@ class Promises:
             self.saved = log.base.index
         self.vote, self.last = max(self.vote, vote, key=lambda v: v.term), log.last_index
 
-    def anew(self, log: Log, install: Snapshot | None = None) -> Written:
+    def anew(self, log: RaftLog, install: Snapshot | None = None) -> LogChange:
         first = log.base.index + 1
-        return Written(first=first, entries=log.since(first), base=log.base, install=install)
+        return LogChange(first=first, entries=log.since(first), base=log.base, install=install)
 
-    def holds(self, found: Recovered) -> None:
+    def holds(self, found: RecoveredState) -> None:
         """What was promised is there, and everything that is there is right."""
         assert found.vote.term >= self.vote.term - 1
         reached = found.snapshot.index if found.snapshot else 0
@@ -118,12 +118,12 @@ def test_a_log_that_was_found_can_not_be_taken_back(seed: int) -> None:
     new log, and a power cut must not bring the old one back."""
     promises = Promises(seed)
     disk, wal = promises.disk, f"{FOLDER}/raft.wal"
-    found: list[Recovered] = []
+    found: list[RecoveredState] = []
 
     async def vote(process: Process) -> int:
         storage, before = await Storage.recover(ports_of(process, disk).files, FOLDER)
         found.append(before)
-        await storage.keep(Vote(before.vote.term + 1, "b"), Written())
+        await storage.keep(Vote(before.vote.term + 1, "b"), LogChange())
         return 0
 
     def live() -> None:
@@ -154,7 +154,7 @@ def test_a_vote_whose_sync_failed_is_given_durably_or_not_at_all(seed: int) -> N
         storage, before = await Storage.recover(ports_of(process, disk).files, FOLDER)
         found.append(before.vote)
         disk.sync_error = errno.EIO if len(found) == 2 else 0
-        await storage.keep(Vote(len(found), "b"), Written())
+        await storage.keep(Vote(len(found), "b"), LogChange())
         return 0
 
     async def look(process: Process) -> int:
@@ -179,14 +179,14 @@ def test_a_snapshot_that_had_to_wait_is_not_written_over_a_newer_one() -> None:
     begins behind the newer one."""
     promises = Promises(1)
     disk = promises.disk
-    found: list[Recovered] = []
+    found: list[RecoveredState] = []
 
     async def saved(process: Process) -> int:
         storage, _ = await Storage.recover(ports_of(process, disk).files, FOLDER)
         disk.no_descriptors = True
         own = asyncio.ensure_future(storage.save(snapshot(100)))
         await asyncio.sleep(0.3)
-        got = Written(first=501, base=snapshot(500).place, install=snapshot(500))
+        got = LogChange(first=501, base=snapshot(500).place, install=snapshot(500))
         theirs = asyncio.ensure_future(storage.keep(Vote(2, None), got))
         await asyncio.sleep(0.8)
         disk.no_descriptors = False
@@ -203,8 +203,8 @@ def test_a_snapshot_that_had_to_wait_is_not_written_over_a_newer_one() -> None:
     assert [recovered.snapshot for recovered in found] == [snapshot(500)]
 
 
-def recover(folder: Path, ports: Ports | None = None) -> Recovered:
-    async def run() -> Recovered:
+def recover(folder: Path, ports: Ports | None = None) -> RecoveredState:
+    async def run() -> RecoveredState:
         storage, found = await Storage.recover((ports or real()).files, str(folder))
         storage.close()
         return found
@@ -220,7 +220,7 @@ def folder(tmp_path: Path) -> Path:
         storage, _ = await Storage.recover(real().files, str(tmp_path))
         await storage.save(snapshot(4))
         base, entries = snapshot(2).place, tuple(entry(index) for index in range(3, 7))
-        await storage.keep(Vote(2, "b"), Written(first=3, entries=entries, base=base))
+        await storage.keep(Vote(2, "b"), LogChange(first=3, entries=entries, base=base))
         storage.close()
 
     asyncio.run(run())

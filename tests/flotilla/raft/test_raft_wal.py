@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.flotilla.raft.log import START, Place
-from clusters.flotilla.raft.messages import Entry, Kind
+from clusters.flotilla.raft.log import START, EntryId
+from clusters.flotilla.raft.messages import EntryKind, LogEntry
 from clusters.flotilla.raft.votes import Vote
-from clusters.flotilla.raft.wal import HEAD_BYTES, Recovered, Wal, WalDamaged, head, pack, parse
+from clusters.flotilla.raft.wal import HEAD_BYTES, RecoveredWal, Wal, WalDamaged, head, pack, parse
 from clusters.flotilla.world import ports
 from clusters.flotilla.world.ports import File, RealFiles, real
 
 HEAD = head(START)
-Record = tuple[Vote, int, tuple[Entry, ...]]
-FIRST: Record = (Vote(1, "a"), 1, (Entry(1, b""), Entry(1, b"one")))
-SECOND: Record = (Vote(2), 2, (Entry(2, b"two"), Entry(2, bytes(20))))
+Record = tuple[Vote, int, tuple[LogEntry, ...]]
+FIRST: Record = (Vote(1, "a"), 1, (LogEntry(1, b""), LogEntry(1, b"one")))
+SECOND: Record = (Vote(2), 2, (LogEntry(2, b"two"), LogEntry(2, bytes(20))))
 THIRD: Record = (Vote(3, "b"), 0, ())
 
 
-def recover(path: Path) -> Recovered:
-    async def reading() -> Recovered:
+def recover(path: Path) -> RecoveredWal:
+    async def reading() -> RecoveredWal:
         wal, recovered = await Wal.recover(real().files, str(path))
         wal.close()
         return recovered
@@ -46,17 +46,17 @@ def write(path: Path, *records: Record) -> None:
 def test_a_restart_finds_what_was_written(tmp_path: Path) -> None:
     """The hard state is the last one; later entries replace earlier ones from their first on."""
     path = tmp_path / "raft.wal"
-    assert recover(path) == Recovered(Vote(), START, (), HEAD_BYTES, 0)
+    assert recover(path) == RecoveredWal(Vote(), START, (), HEAD_BYTES, 0)
     write(path, FIRST, SECOND)
     write(path, THIRD)
     assert recover(path).vote == Vote(3, "b")
-    assert recover(path).entries == (Entry(1, b""), Entry(2, b"two"), Entry(2, bytes(20)))
+    assert recover(path).entries == (LogEntry(1, b""), LogEntry(2, b"two"), LogEntry(2, bytes(20)))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**60), st.binary(max_size=40)), max_size=5))
 def test_packing_loses_nothing(rows: list[tuple[int, bytes]]) -> None:
     """Any entries, empty data among them."""
-    entries = tuple(Entry(term, data) for term, data in rows)
+    entries = tuple(LogEntry(term, data) for term, data in rows)
     recovered = parse(HEAD + pack(Vote(2**60, "é"), 1, entries) + bytes(100))
     assert (recovered.vote, recovered.entries, recovered.cut) == (Vote(2**60, "é"), entries, 0)
 
@@ -76,7 +76,7 @@ def test_a_record_torn_at_any_byte_is_cut(rest: bytes) -> None:
 
 def test_zeros_are_no_record() -> None:
     """CRC-32 of nothing is 0, so eight zero bytes would be a good record of size 0."""
-    assert parse(HEAD + bytes(10_000)) == Recovered(Vote(), START, (), HEAD_BYTES, 0)
+    assert parse(HEAD + bytes(10_000)) == RecoveredWal(Vote(), START, (), HEAD_BYTES, 0)
 
 
 def test_any_flipped_bit_of_the_last_record_cuts_it() -> None:
@@ -104,7 +104,7 @@ def test_a_cut_tail_is_gone_from_the_disk(tmp_path: Path) -> None:
     path = tmp_path / "raft.wal"
     write(path, FIRST)
     end = recover(path).end
-    long = pack(Vote(9, "c"), 3, (Entry(9, b"never synced" * 20),))
+    long = pack(Vote(9, "c"), 3, (LogEntry(9, b"never synced" * 20),))
     with path.open("r+b") as file:
         file.seek(end)
         file.write(long[:-1] + b"?")
@@ -118,21 +118,21 @@ def test_a_cut_tail_is_gone_from_the_disk(tmp_path: Path) -> None:
 def test_the_log_grows_beyond_its_reserve(tmp_path: Path) -> None:
     """Preallocation goes on ahead of the writes."""
     path = tmp_path / "raft.wal"
-    entries = tuple(Entry(1, bytes([i]) * 70_000) for i in range(1, 11))
+    entries = tuple(LogEntry(1, bytes([i]) * 70_000) for i in range(1, 11))
     write(path, *((Vote(1), i + 1, (entry,)) for i, entry in enumerate(entries)))
     assert recover(path).entries == entries
 
 
-@pytest.mark.parametrize("base", [START, Place(7, 3)])
-def test_a_rewritten_log_begins_behind_its_base(tmp_path: Path, base: Place) -> None:
+@pytest.mark.parametrize("base", [START, EntryId(7, 3)])
+def test_a_rewritten_log_begins_behind_its_base(tmp_path: Path, base: EntryId) -> None:
     """Raft 7: nothing of what was there is left, later records go on from there."""
-    path, last = tmp_path / "raft.wal", (Entry(4, b"last", Kind.MEMBERS),)
+    path, last = tmp_path / "raft.wal", (LogEntry(4, b"last", EntryKind.MEMBERS),)
 
     async def run() -> None:
         wal, _ = await Wal.recover(real().files, str(path))
         wal.write(*FIRST)
         await wal.sync()
-        await wal.rewrite(Vote(4, "c"), base, (Entry(4, b"kept"),))
+        await wal.rewrite(Vote(4, "c"), base, (LogEntry(4, b"kept"),))
         wal.write(Vote(4, "c"), base.index + 2, last)
         await wal.sync()
         wal.close()
@@ -140,7 +140,7 @@ def test_a_rewritten_log_begins_behind_its_base(tmp_path: Path, base: Place) -> 
     asyncio.run(run())
     found = recover(path)
     assert (found.vote, found.base) == (Vote(4, "c"), base)
-    assert found.entries == (Entry(4, b"kept"), *last)
+    assert found.entries == (LogEntry(4, b"kept"), *last)
 
 
 class TooMany(RealFiles):
@@ -165,7 +165,7 @@ def test_a_rewritten_log_waits_until_it_can_be_opened(
     async def run() -> None:
         wal, _ = await Wal.recover(files, str(path))
         files.once = True
-        await wal.rewrite(Vote(4, "c"), Place(7, 3), (Entry(4, b"kept"),))
+        await wal.rewrite(Vote(4, "c"), EntryId(7, 3), (LogEntry(4, b"kept"),))
         assert not files.once
         wal.write(*THIRD)
         await wal.sync()
@@ -173,14 +173,14 @@ def test_a_rewritten_log_waits_until_it_can_be_opened(
 
     asyncio.run(run())
     found = recover(path)
-    assert (found.vote, found.entries) == (THIRD[0], (Entry(4, b"kept"),))
+    assert (found.vote, found.entries) == (THIRD[0], (LogEntry(4, b"kept"),))
 
 
 def test_what_came_with_the_head_is_never_cut() -> None:
     """It was there as a whole or not at all: unlike a later record it can not be torn."""
     record = pack(Vote(1, "a"), 6, FIRST[2])
-    whole = head(Place(5, 1), len(record)) + record
-    assert parse(whole).base == Place(5, 1)
+    whole = head(EntryId(5, 1), len(record)) + record
+    assert parse(whole).base == EntryId(5, 1)
     for bit in range(len(whole) * 8):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8

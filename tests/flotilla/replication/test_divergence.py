@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clusters.flotilla.replication.divergence import Action, LogCase, LogShape, Plan, log_case, plan
+from clusters.flotilla.replication.divergence import (
+    Action,
+    CutPlan,
+    LogCase,
+    LogShape,
+    log_case,
+    plan_cut,
+)
 from clusters.flotilla.replication.epochs import EpochTable, append_epoch, find_consistent_point
 
 
@@ -12,8 +19,8 @@ def shape(low: int, high: int, *rows: tuple[int, int]) -> LogShape:
     return LogShape(low, high, EpochTable(rows))
 
 
-def planned(slave: LogShape, master: LogShape) -> Plan:
-    return plan(slave, master, master.min_offset, find_consistent_point)
+def planned(slave: LogShape, master: LogShape) -> CutPlan:
+    return plan_cut(slave, master, master.min_offset, find_consistent_point)
 
 
 MASTER = shape(1000, 3000, (2, 900), (3, 2000))
@@ -43,27 +50,27 @@ MASTER = shape(1000, 3000, (2, 900), (3, 2000))
 )
 def test_each_case_has_its_outcome(slave: LogShape, action: Action, point: int, case: str) -> None:
     """Never "retry for ever": every position ends in one of four actions."""
-    assert planned(slave, MASTER) == Plan(action, point, LogCase(case))
+    assert planned(slave, MASTER) == CutPlan(action, point, LogCase(case))
 
 
 def test_a_blank_slave_of_a_young_master_just_copies() -> None:
     """Both begin at 0: there is nothing to forget."""
     young = shape(0, 500, (1, 0))
-    assert planned(shape(0, 0), young) == Plan(Action.CONTINUE, 0, LogCase.BELOW)
+    assert planned(shape(0, 0), young) == CutPlan(Action.CONTINUE, 0, LogCase.BELOW)
 
 
 def test_a_wiped_master_cuts_its_slaves_to_nothing() -> None:
     """An empty log was elected (an unclean election): the slaves follow it, and say so."""
     wiped = shape(0, 0, (5, 0))
     slave = shape(0, 900, (4, 0))
-    assert planned(slave, wiped) == Plan(Action.TRUNCATE, 0, LogCase.AHEAD)
+    assert planned(slave, wiped) == CutPlan(Action.TRUNCATE, 0, LogCase.AHEAD)
 
 
 def test_a_slave_that_begins_anew_begins_where_it_was_told() -> None:
     """Also one whose log lies below the master's; one that is there already just copies."""
-    assert plan(shape(0, 800, (1, 0)), MASTER, 2500, find_consistent_point).point == 2500
-    blank = plan(shape(2500, 2500), MASTER, 2500, find_consistent_point)
-    assert blank == Plan(Action.CONTINUE, 2500, LogCase.BELOW)
+    assert plan_cut(shape(0, 800, (1, 0)), MASTER, 2500, find_consistent_point).point == 2500
+    blank = plan_cut(shape(2500, 2500), MASTER, 2500, find_consistent_point)
+    assert blank == CutPlan(Action.CONTINUE, 2500, LogCase.BELOW)
 
 
 offsets = st.integers(0, 12)

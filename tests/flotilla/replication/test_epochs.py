@@ -12,8 +12,8 @@ from clusters.flotilla.replication.epochs import (
     EpochTable,
     append_epoch,
     find_consistent_point,
-    from_log,
     pack,
+    table_from_log,
     unpack,
 )
 from clusters.flotilla.world.ports import real
@@ -167,6 +167,6 @@ def test_a_damaged_file_is_refused() -> None:
 def test_the_log_is_the_truth_about_its_epochs() -> None:
     """At start the file adds at most a last epoch that has no records yet."""
     runs = [(6, 200), (7, 1200)]
-    assert from_log(runs, 2500, MASTER) == MASTER
-    assert from_log(runs, 2600, MASTER).entries == tuple(runs)
-    assert from_log(runs, 2500, EpochTable(((5, 2500),))).entries == tuple(runs)
+    assert table_from_log(runs, 2500, MASTER) == MASTER
+    assert table_from_log(runs, 2600, MASTER).entries == tuple(runs)
+    assert table_from_log(runs, 2500, EpochTable(((5, 2500),))).entries == tuple(runs)

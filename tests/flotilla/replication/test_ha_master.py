@@ -12,7 +12,7 @@ from clusters.flotilla.net.wire import Op
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
 from clusters.flotilla.replication.ha_master import HaMaster
-from clusters.flotilla.replication.ha_protocol import Data, Hello, pack_ack
+from clusters.flotilla.replication.ha_protocol import HandshakeRequest, LogData, pack_ack
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.store import recovery
 from clusters.flotilla.store.message_store import MessageStore
@@ -62,7 +62,7 @@ class Slave:
     """Takes the first records that a master sends."""
 
     def __init__(self) -> None:
-        self.first: asyncio.Future[Data] = asyncio.get_running_loop().create_future()
+        self.first: asyncio.Future[LogData] = asyncio.get_running_loop().create_future()
 
     def senseless(self, connection: Connection, why: str) -> None: ...
 
@@ -71,14 +71,14 @@ class Slave:
     def closed(self, connection: Connection, why: str) -> None: ...
 
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
-        data = Data.unpack(body)
+        data = LogData.unpack(body)
         if data.records and not self.first.done():
             self.first.set_result(data)
 
-    async def copies(self, address: str) -> Data:
+    async def copies(self, address: str) -> LogData:
         """What comes first to a slave that holds nothing."""
         connection = await dial(address, self, 2)
-        hello = Hello(2, 1, 0, LogShape(0, 0, EpochTable()))
+        hello = HandshakeRequest(2, 1, 0, LogShape(0, 0, EpochTable()))
         await connection.call(Op.HA_HANDSHAKE, hello.pack(), 2)
         connection.tell(Op.HA_ACK, pack_ack(0))
         async with asyncio.timeout(10):

@@ -15,7 +15,7 @@ from clusters.flotilla.net import connection as net
 from clusters.flotilla.net.connection import Connection
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
-from clusters.flotilla.replication.ha_slave import HaSlave, Leader
+from clusters.flotilla.replication.ha_slave import FollowTarget, HaSlave
 from clusters.flotilla.rules import RULES
 from clusters.hosts._simulated.network import Network
 from clusters.hosts._simulated.ports import disk_of, ports_of
@@ -67,7 +67,7 @@ def test_a_slave_that_is_turned_away_waits_before_it_asks_again(minutes: int) ->
         log = SimpleNamespace(max_offset=0, written=0, flushed=0, full=False)
         store: Any = SimpleNamespace(confirm_offset=0, log=log)
         slave = HaSlave(config, store, RULES, copy, EventLog("", "slave", ports))
-        await slave.follow(Leader(2, 1, f"{MASTER}:{PORT}", 1))
+        await slave.follow(FollowTarget(2, 1, f"{MASTER}:{PORT}", 1))
         await asyncio.get_running_loop().create_future()
 
     master.start("m", listen)

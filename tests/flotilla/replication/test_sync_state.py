@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.flotilla.replication.sync_state import (
-    Progress,
+    SlaveProgress,
     SyncState,
     confirm_offset,
     counted_members,
@@ -44,12 +44,12 @@ def test_an_installed_set_ends_a_proposal() -> None:
 
 def test_a_slave_at_the_end_is_in_step_now() -> None:
     """It has all there is."""
-    assert Progress().acked(100, 100, 7.0) == Progress(100, 7.0)
+    assert SlaveProgress().acked(100, 100, 7.0) == SlaveProgress(100, 7.0)
 
 
 def test_a_slave_under_load_is_in_step_as_of_the_mark_it_reached() -> None:
     """It never reaches the moving end, but what was the end a moment ago."""
-    p = Progress().acked(0, 100, 1.0)
+    p = SlaveProgress().acked(0, 100, 1.0)
     assert (p.caught_up_at, p.mark) == (None, (100, 1.0))
     p = p.acked(50, 200, 2.0)
     assert p.caught_up_at is None
@@ -60,7 +60,7 @@ def test_a_slave_under_load_is_in_step_as_of_the_mark_it_reached() -> None:
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=20))
 def test_in_step_is_never_claimed_too_late(steps: list[tuple[int, int]]) -> None:
     """If `caught_up_at` is T, the slave holds everything that the master had at T."""
-    end, ack, progress = 0, 0, Progress()
+    end, ack, progress = 0, 0, SlaveProgress()
     ends = {}
     for now, (written, copied) in enumerate(steps):
         end += written
@@ -74,9 +74,9 @@ def test_in_step_is_never_claimed_too_late(steps: list[tuple[int, int]]) -> None
 def test_who_must_leave() -> None:
     """Not connected, never in step, or not for too long. Silence is not being in step."""
     assert may_leave(None, 100.0, 15.0)
-    assert may_leave(Progress(50), 100.0, 15.0)
-    assert may_leave(Progress(50, 84.0), 100.0, 15.0)
-    assert not may_leave(Progress(50, 85.0), 100.0, 15.0)
+    assert may_leave(SlaveProgress(50), 100.0, 15.0)
+    assert may_leave(SlaveProgress(50, 84.0), 100.0, 15.0)
+    assert not may_leave(SlaveProgress(50, 85.0), 100.0, 15.0)
 
 
 def test_who_may_enter() -> None:

@@ -25,7 +25,7 @@ from clusters.flotilla.net import connection as net
 from clusters.flotilla.net.wire import Json
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.ha_master import HaMaster
-from clusters.flotilla.replication.ha_slave import HaSlave, Leader
+from clusters.flotilla.replication.ha_slave import FollowTarget, HaSlave
 from clusters.flotilla.replication.replica import Replica
 from clusters.flotilla.rules import RULES
 from clusters.flotilla.store import record
@@ -120,7 +120,7 @@ class Side:
 
     async def follow(self, master: "Side", epoch: int) -> None:
         self.epoch, self.elected = epoch, False
-        leader = Leader(self.number, master.number, master.config.ha_address, epoch)
+        leader = FollowTarget(self.number, master.number, master.config.ha_address, epoch)
         await self.slave.follow(leader)
 
     def append(self, count: int) -> None:

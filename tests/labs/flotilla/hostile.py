@@ -17,11 +17,11 @@ from typing import Any
 
 from clusters.flotilla.net.schemas import SHAPES
 from clusters.flotilla.net.wire import HEADER, MAX_FRAME, REPLY, Op, Pull, Send, frame
-from clusters.flotilla.raft.messages import Append, Entry, VoteRequest
+from clusters.flotilla.raft.messages import Append, LogEntry, VoteRequest
 from clusters.flotilla.raft.messages import pack as pack_raft
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
-from clusters.flotilla.replication.ha_protocol import Hello, pack_ack
+from clusters.flotilla.replication.ha_protocol import HandshakeRequest, pack_ack
 
 ABSURD: tuple[Any, ...] = (
     *(None, True, "", "x", "9" * 400, -1, -(2**63), 2**31, 2**63, 2**64, 10**30, 0.5),
@@ -130,14 +130,16 @@ class Malice:
         low, high = sorted(abs(self._number()) % 2**63 for _ in range(2))
         rows = tuple((self._luck.getrandbits(32), self._luck.getrandbits(60)) for _ in range(3))
         shape = LogShape(high, low, EpochTable(rows))
-        hello = Hello(self._luck.getrandbits(32), 1, 0, shape).pack()
+        hello = HandshakeRequest(self._luck.getrandbits(32), 1, 0, shape).pack()
         return Input("hello of no log", (frame(Op.HA_HANDSHAKE, 1, hello),), "dropped")
 
     def liar(self) -> Input:
         """A sound handshake, then a lie: an ack of what is not there, that goes back, or that
         begins inside a record; a second handshake."""
         slave, end = self._luck.randrange(1, 9), self._log_end()
-        hello = frame(Op.HA_HANDSHAKE, 1, Hello(slave, 1, 0, LogShape(0, 0, EpochTable())).pack())
+        hello = frame(
+            Op.HA_HANDSHAKE, 1, HandshakeRequest(slave, 1, 0, LogShape(0, 0, EpochTable())).pack()
+        )
         lies: tuple[tuple[bytes, ...], ...] = (
             (pack_ack(end + 1 + self._luck.getrandbits(62)),),
             (pack_ack(end), pack_ack(self._luck.randrange(end))),
@@ -158,7 +160,7 @@ class Malice:
     def raft(self) -> Input:
         term = self._luck.choice([2**40, 2**63 - 1, 2**63, 2**64 - 1])
         source = self._luck.choice(["n2", "n3"])
-        entries = (Entry(term, b"{}"),) * self._luck.randrange(2)
+        entries = (LogEntry(term, b"{}"),) * self._luck.randrange(2)
         message: VoteRequest | Append = VoteRequest(
             term=term, source=source, last_index=2**60, last_term=term, pre=False
         )

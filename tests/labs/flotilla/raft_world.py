@@ -18,10 +18,10 @@ import random
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from clusters.flotilla.raft.core import Raft, Timing
-from clusters.flotilla.raft.effects import Effects, State
-from clusters.flotilla.raft.journal import Journal
-from clusters.flotilla.raft.log import START, Log, Place
+from clusters.flotilla.raft.core import Raft, RaftTiming
+from clusters.flotilla.raft.effects import RaftEffects, RaftState
+from clusters.flotilla.raft.journal import RaftJournal
+from clusters.flotilla.raft.log import START, EntryId, RaftLog
 from clusters.flotilla.raft.membership import (
     Add,
     ChangeMustWait,
@@ -29,12 +29,12 @@ from clusters.flotilla.raft.membership import (
     Configuration,
     Remove,
 )
-from clusters.flotilla.raft.messages import Entry, Kind, Message
+from clusters.flotilla.raft.messages import EntryKind, LogEntry, Message
 from clusters.flotilla.raft.snapshot import Snapshot
 from clusters.flotilla.raft.votes import Vote
 from clusters.flotilla.rules import RULES, Rules
 
-TIMING = Timing(heartbeat_s=1, election_s=4)
+TIMING = RaftTiming(heartbeat_s=1, election_s=4)
 CRASHES = ("before", "amid", "after")
 TURNS = ("deliver", "time", "propose", "crash", "boot", "snapshot", "change", "read", "stall")
 
@@ -43,10 +43,10 @@ TURNS = ("deliver", "time", "propose", "crash", "boot", "snapshot", "change", "r
 class Disk:
     vote: Vote = field(default_factory=Vote)
     snapshot: Snapshot | None = None
-    base: Place = START
-    entries: list[Entry] = field(default_factory=list)
+    base: EntryId = START
+    entries: list[LogEntry] = field(default_factory=list)
 
-    def write(self, effects: Effects, *, amid: bool = False) -> None:
+    def write(self, effects: RaftEffects, *, amid: bool = False) -> None:
         """`amid`: the power goes between the snapshot and the log."""
         log = effects.log
         if log.install:
@@ -60,12 +60,12 @@ class Disk:
         elif log.first:
             self.entries[log.first - self.base.index - 1 :] = log.entries
 
-    def journal(self, first: Configuration) -> Journal:
+    def journal(self, first: Configuration) -> RaftJournal:
         """As `Storage.recover` has it: a log that the snapshot has overtaken is given up."""
         held = self.snapshot
-        if held and Log(self.entries, self.base).term_at(held.index) != held.place.term:
+        if held and RaftLog(self.entries, self.base).term_at(held.index) != held.place.term:
             self.base, self.entries = held.place, []
-        return Journal(first, held, self.base, self.entries)
+        return RaftJournal(first, held, self.base, self.entries)
 
 
 @dataclass
@@ -103,7 +103,7 @@ class World:
         self.lives: dict[str, Life | None] = {}
         self.packets: list[tuple[str, Message]] = []
         self.leaders: dict[int, str] = {}
-        self.applied: dict[int, Entry] = {}
+        self.applied: dict[int, LogEntry] = {}
         self.applied_term: dict[int, int] = {}
         self.proposed = self.installed = self.fresh_reads = 0
         self.loss = luck.choice((0.0, 0.05, 0.3))
@@ -140,7 +140,7 @@ class World:
             self.fresh_reads += 1
             assert life.applied >= life.reads.pop(number), f"{name} answers a read too early"
 
-    def _apply(self, name: str, index: int, entry: Entry) -> None:
+    def _apply(self, name: str, index: int, entry: LogEntry) -> None:
         life = self.lives[name]
         assert life
         assert index == life.applied + 1, f"{name} applies another entry than the next"
@@ -148,7 +148,7 @@ class World:
         known = self.applied.setdefault(index, entry)
         assert known == entry, f"{name} applies another entry at {index}"
         self.applied_term.setdefault(index, life.raft.term)
-        if entry.kind == Kind.DATA and entry.data:
+        if entry.kind == EntryKind.DATA and entry.data:
             life.state.append(entry.data)
 
     def _restore(self, name: str, snapshot: Snapshot) -> None:
@@ -156,7 +156,7 @@ class World:
         assert life
         life.applied, life.state = snapshot.index, snapshot.data.split()
         told = [self.applied[index] for index in range(1, snapshot.index + 1)]
-        wanted = [e.data for e in told if e.kind == Kind.DATA and e.data]
+        wanted = [e.data for e in told if e.kind == EntryKind.DATA and e.data]
         assert life.state == wanted, f"{name} restores another state than entries give"
 
     # what happens
@@ -248,7 +248,7 @@ class World:
     def check(self) -> None:
         alive = [life.raft for life in self.lives.values() if life]
         for raft in alive:
-            if raft.state is State.LEADER:
+            if raft.state is RaftState.LEADER:
                 known = self.leaders.setdefault(raft.term, raft.me)
                 assert known == raft.me, f"two leaders in term {raft.term}"
                 self._is_complete(raft)
@@ -276,7 +276,7 @@ class World:
         before = set(self.first.voters)
         for index in sorted(self.applied):
             entry = self.applied[index]
-            if entry.kind == Kind.MEMBERS:
+            if entry.kind == EntryKind.MEMBERS:
                 voters = set(Configuration.unpack(entry.data).voters)
                 assert len(before ^ voters) <= 1, f"entry {index} changes two voters"
                 before = voters

@@ -16,11 +16,11 @@ from clusters.flotilla.client.kv import Registers
 from clusters.flotilla.controllers.elect import Ballot
 from clusters.flotilla.net.wire import Status
 from clusters.flotilla.node import serve
-from clusters.flotilla.raft.messages import Entry, VoteRequest
+from clusters.flotilla.raft.messages import LogEntry, VoteRequest
 from clusters.flotilla.raft.votes import Voter
 from clusters.flotilla.replication import sync_state
 from clusters.flotilla.replication.epochs import EpochTable
-from clusters.flotilla.replication.quorum import LogPosition, Patience
+from clusters.flotilla.replication.quorum import LogPosition, SendTimeouts
 from clusters.flotilla.replication.sync_state import SyncState
 from clusters.flotilla.rules import RULES, Rules
 from clusters.hosts._simulated.content import Content
@@ -265,7 +265,7 @@ def answered(instead_of: Status) -> Rules:
         replicated: int,
         durable: int,
         waited_s: float,
-        patience: Patience,
+        patience: SendTimeouts,
         over: bool,
     ) -> Status | None:
         status = RULES.outcome_of(sent, replicated, durable, waited_s, patience, over)
@@ -385,7 +385,7 @@ async def _some_load(sailor: Sailor) -> None:
 def test_a_controller_that_takes_another_entry() -> None:
     """Only in a whole fleet: one flips a letter of what the others take."""
 
-    def garbled(index: int, entry: Entry) -> Entry:
+    def garbled(index: int, entry: LogEntry) -> LogEntry:
         return replace(entry, data=entry.data.replace(b"orders", b"ardors")) if index > 3 else entry
 
     class Garbled(WatchedFleet):

@@ -8,13 +8,13 @@ import pytest
 from simulated_fleet import BROKER_SET, Fleet
 
 from clusters.flotilla.net.wire import Status
-from clusters.flotilla.raft.core import Raft, Timing
-from clusters.flotilla.raft.journal import Journal
+from clusters.flotilla.raft.core import Raft, RaftTiming
+from clusters.flotilla.raft.journal import RaftJournal
 from clusters.flotilla.raft.membership import Configuration
-from clusters.flotilla.raft.messages import Entry, Kind
+from clusters.flotilla.raft.messages import EntryKind, LogEntry
 from clusters.flotilla.raft.votes import Vote
 from clusters.flotilla.replication.epochs import EpochTable
-from clusters.flotilla.replication.quorum import LogPosition, Patience
+from clusters.flotilla.replication.quorum import LogPosition, SendTimeouts
 from clusters.flotilla.rules import RULES
 from clusters.systems._flotilla_acked import Acknowledged
 from clusters.systems._flotilla_laws import Law, Laws
@@ -53,7 +53,7 @@ def test_a_send_of_an_earlier_reign_is_no_success(laws: Laws) -> None:
     def answer(epoch: int) -> None:
         rules.replicated_offset(2, 300, {2: 300}, (2,), 2)
         sent = LogPosition(200, epoch)
-        assert rules.outcome_of(sent, 300, 300, 0.0, Patience(1, 1), False) == Status.SUCCESS
+        assert rules.outcome_of(sent, 300, 300, 0.0, SendTimeouts(1, 1), False) == Status.SUCCESS
 
     told(laws, "broker-1", "start")
     rules.confirm_offset(0, 300, {2: 300}, (2,), True)  # it holds its log up to there
@@ -86,11 +86,11 @@ def test_committed_entries_that_change(laws: Laws) -> None:
 class Lone:
     """The only controller, in one of its lives, with what its disk has."""
 
-    def __init__(self, laws: Laws, boot: int, vote: Vote | None, kept: Sequence[Entry]) -> None:
+    def __init__(self, laws: Laws, boot: int, vote: Vote | None, kept: Sequence[LogEntry]) -> None:
         self._rules = laws.rules("controller-1", boot, RULES)
-        journal = Journal(Configuration({"controller-1": "h:1"}), entries=kept)
+        journal = RaftJournal(Configuration({"controller-1": "h:1"}), entries=kept)
         self.raft = Raft(
-            "controller-1", journal, Timing(1, 6), lambda a, b: a, self._rules, 0.0, vote=vote
+            "controller-1", journal, RaftTiming(1, 6), lambda a, b: a, self._rules, 0.0, vote=vote
         )
         self.raft.tick(100.0)
         self.carry_out()
@@ -121,7 +121,7 @@ def test_what_a_lone_controller_has_not_written_may_change(laws: Laws) -> None:
     assert [broken.law for broken in laws.broken] == [Law.COMMITTED_CHANGED]
 
 
-def applying(laws: Laws, node: str, boot: int = 1) -> Callable[..., Entry]:
+def applying(laws: Laws, node: str, boot: int = 1) -> Callable[..., LogEntry]:
     """What the controller makes of a committed entry, in a life of its own."""
     return laws.rules(node, boot, RULES).committed_entry
 
@@ -129,11 +129,11 @@ def applying(laws: Laws, node: str, boot: int = 1) -> Callable[..., Entry]:
 def test_followers_that_take_other_entries(laws: Laws) -> None:
     """Whoever leads: at an index all controllers take the same, now and in a later life."""
     lead, follow = applying(laws, "controller-1"), applying(laws, "controller-2")
-    entry = Entry(1, b"{}")
+    entry = LogEntry(1, b"{}")
     assert (lead(7, entry), follow(7, entry), lead(8, entry)) == (entry,) * 3
     assert applying(laws, "controller-1", 2)(7, entry) == entry
     assert not laws.broken
-    for other in (Entry(2, b"{}"), Entry(1, b"{]"), Entry(1, b"{}", Kind.MEMBERS)):
+    for other in (LogEntry(2, b"{}"), LogEntry(1, b"{]"), LogEntry(1, b"{}", EntryKind.MEMBERS)):
         follow(7, other)
     assert [broken.law for broken in laws.broken] == [Law.COMMITTED_CHANGED] * 3
     assert {broken.node for broken in laws.broken} == {"controller-2"}

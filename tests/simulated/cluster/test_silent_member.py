@@ -6,7 +6,7 @@ from quorum_stage import Stage
 from simulated_fleet import Fleet, Sailor, eventually
 
 from clusters.flotilla.net.wire import Status
-from clusters.flotilla.replication.candidates import Newcomers
+from clusters.flotilla.replication.candidates import NewcomerQueue
 
 
 @pytest.mark.parametrize("member", [True, False])
@@ -69,7 +69,7 @@ def test_others_enter_beside_one_that_the_controllers_do_not_hear() -> None:
 
 def test_whose_turn_it_is() -> None:
     """All together, until a refusal; then whoever was not refused, and at last one at a time."""
-    newcomers = Newcomers()
+    newcomers = NewcomerQueue()
     assert newcomers.in_turn([2, 3]) == [2, 3]
     newcomers.refuse([2, 3])
     assert newcomers.in_turn([2, 3, 4, 5]) == [4, 5]
