@@ -14,13 +14,13 @@ from .broker import catalog
 from .controllers import alter, controller_state, elect, leases, liveness, registers
 from .controllers.alter import Alteration
 from .controllers.controller_state import BrokerSetState
-from .controllers.elect import Ballot, BrokerLiveness
+from .controllers.elect import Ballot, BrokerStatus
 from .nameserver import routes
 from .net.wire import Status
 from .raft import membership, votes
 from .raft.messages import LogEntry, VoteRequest
 from .raft.votes import Vote, Voter
-from .replication import epochs, ha_protocol, quorum, semi_sync, sync_state
+from .replication import epochs, ha_protocol, quorum, sync_state
 from .replication.epochs import EpochTable
 from .replication.quorum import LogPosition, SendTimeouts
 from .replication.sync_state import SlaveProgress, SyncState
@@ -43,11 +43,11 @@ class Rules:
     # control plane: controllers (now, heard at, timeout), all in seconds
     heartbeat_expired: Callable[[float, float, float], bool] = liveness.heartbeat_expired
     may_hand_over: Callable[[int | None, int, int], bool] = elect.may_hand_over
-    needs_election: Callable[[int, BrokerLiveness | None], bool] = elect.needs_election
+    needs_election: Callable[[int, BrokerStatus | None], bool] = elect.needs_election
     look_again: Callable[[Sequence[str]], Sequence[str]] = elect.sets_to_scan
     elect: Callable[[Ballot], int | None] = elect.elect
     check_alter: Callable[
-        [BrokerSetState, Alteration, Callable[[int], BrokerLiveness]], tuple[Status, str]
+        [BrokerSetState, Alteration, Callable[[int], BrokerStatus]], tuple[Status, str]
     ] = alter.check_alter
     answers_alone: Callable[[bool], bool] = registers.answers_alone
     set_in_snapshot: Callable[[BrokerSetState], BrokerSetState] = controller_state.set_in_snapshot
@@ -67,7 +67,7 @@ class Rules:
     may_be_alone: Callable[[SyncState], bool] = sync_state.may_be_alone
     designate: Callable[
         [Collection[int], Collection[int], Mapping[int, float], float], int | None
-    ] = semi_sync.designate
+    ] = sync_state.designate
     # data plane: acknowledgement
     admit: Callable[[int, int], bool] = quorum.admit
     needed_acks: Callable[[bool, int], int] = quorum.needed_acks

@@ -24,7 +24,7 @@ from clusters.flotilla.client import Client, Settings
 from clusters.flotilla.config import loads
 from clusters.flotilla.controllers.controller_requests import DecisionContext, register
 from clusters.flotilla.controllers.controller_state import BrokerSetState, SetMember
-from clusters.flotilla.controllers.elect import BrokerLiveness, Candidate
+from clusters.flotilla.controllers.elect import BrokerStatus, Candidate
 from clusters.flotilla.controllers.liveness import Heartbeat
 from clusters.flotilla.controllers.state_machine import ReplicatedState, apply_entry
 from clusters.flotilla.events import EventLog
@@ -33,10 +33,9 @@ from clusters.flotilla.net.wire import Json, Message, Op, Pull, Pulled, Status
 from clusters.flotilla.raft import messages as raft
 from clusters.flotilla.raft.log import EntryId
 from clusters.flotilla.raft.membership import Configuration
-from clusters.flotilla.raft.older import parse
 from clusters.flotilla.raft.snapshot import Snapshot
 from clusters.flotilla.raft.storage import RecoveredState, Storage, StorageDamaged
-from clusters.flotilla.raft.wal import MAGIC, WalDamaged
+from clusters.flotilla.raft.wal import MAGIC, WalDamaged, parse_first_edition
 from clusters.flotilla.replication.divergence import LogShape
 from clusters.flotilla.replication.epochs import EpochTable
 from clusters.flotilla.replication.ha_protocol import HandshakeReply, HandshakeRequest
@@ -82,7 +81,7 @@ def test_a_controllers_log_is_opened_and_becomes_one_of_today(controller: Path) 
     agreed = ReplicatedState()
     for entry in found.entries:
         if entry.data:
-            agreed = apply_entry(agreed, entry.data, RULES).agreed
+            agreed = apply_entry(agreed, entry.data, RULES).state
     row = agreed.sets["set-1"]
     assert (list(row.members), row.sync_set) == ([1], (1,))
     assert row.master_epoch >= max(m["epoch"] for m in EXPECTED["messages"]) >= LIVES
@@ -94,14 +93,14 @@ def test_a_torn_older_log_is_cut_and_a_damaged_one_refused(controller: Path) -> 
     """As a log of today: only what was not synced yet may be missing."""
     path = controller / "raft.wal"
     data = path.read_bytes().rstrip(b"\0")
-    whole = parse(data)
-    torn = parse(data[:-1])
+    whole = parse_first_edition(data)
+    torn = parse_first_edition(data[:-1])
     assert torn.end < whole.end
     assert torn.entries == whole.entries[: len(torn.entries)]
     damaged = bytearray(data)
     damaged[whole.end // 2] ^= 1
-    with pytest.raises(WalDamaged, match="the record is unreadable, yet one at"):
-        parse(bytes(damaged))
+    with pytest.raises(WalDamaged, match="the record is unreadable, but the one at"):
+        parse_first_edition(bytes(damaged))
     path.write_bytes(damaged)
     with pytest.raises(StorageDamaged, match=r"raft.wal, byte \d+: the record is unreadable"):
         recovered(controller)
@@ -112,7 +111,9 @@ def test_an_older_log_beside_a_snapshot_is_refused(controller: Path) -> None:
     """The first edition had none: somebody brought an old file back, and what this member has
     promised since is not in it."""
     (controller / "raft.snapshot").write_bytes(Snapshot(EntryId(5, 1), Configuration(), b"").packed)
-    with pytest.raises(StorageDamaged, match=r"raft.wal, byte 0: it does not begin as a Raft log"):
+    with pytest.raises(
+        StorageDamaged, match=r"raft.wal, byte 0: it does not begin like a Raft log"
+    ):
         recovered(controller)
 
 
@@ -320,7 +321,7 @@ def test_a_broker_that_does_not_say_its_check_code_registers() -> None:
     """By its id alone."""
     row = BrokerSetState("f", 2, {1: SetMember("a:1", "h:1", "code")}, 1, 1, (1,), 1)
     scene = DecisionContext(
-        {"b": row}, lambda _, i: Candidate(i, BrokerLiveness.ALIVE), RULES, unclean=False
+        {"b": row}, lambda _, i: Candidate(i, BrokerStatus.ALIVE), RULES, unclean=False
     )
     fields = {"cluster": "f", "brokerName": "b", "brokerId": 1, "addr": "a:1", "haAddr": "h:1"}
     assert register(scene, fields).reply.get("code", Status.SUCCESS) is Status.SUCCESS

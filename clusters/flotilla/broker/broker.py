@@ -180,7 +180,9 @@ class Broker:
         mastery, confirmed = self._mastery, self._store.confirm_offset
         if mastery is None:
             return confirmed
-        return needed_from(confirmed, self.ha.held(), self._rules.counted_members(mastery.state))
+        return needed_from(
+            confirmed, self.ha.peer_positions(), self._rules.counted_members(mastery.state)
+        )
 
     # ha_master.Reign
 

@@ -23,11 +23,15 @@ from ..events import EventLog
 from ..net.connection import Tasks
 from ..net.controller_client import Controllers, NoLeader, Uncertain
 from ..net.wire import Json, Op, Status
-from ..replication.candidates import NEWCOMER_REFUSALS, NewcomerQueue
 from ..replication.ha_master import HaMaster
 from ..replication.quorum import count_in_step
 from ..replication.replica import Replica
-from ..replication.sync_state import SyncState, certain_members
+from ..replication.sync_state import (
+    NEWCOMER_REFUSALS,
+    NewcomerQueue,
+    SyncState,
+    certain_members,
+)
 from ..rules import Rules
 from ..world.timers import Bell, Every
 from .sends import WaitingSends
@@ -231,9 +235,11 @@ class Mastery:
         """Who must leave does not wait for who may not enter."""
         leaving = len(keep) < len(self.state.slaves)
         if self._c.config.semi_sync:
-            exchanged = self._newcomers.unsuspected(ready)
-            return self._designated(keep, exchanged if leaving else self._newcomers.in_turn(ready))
-        return keep if leaving else (*keep, *self._newcomers.in_turn(ready))
+            exchanged = self._newcomers.not_refused(ready)
+            return self._designated(
+                keep, exchanged if leaving else self._newcomers.next_proposed(ready)
+            )
+        return keep if leaving else (*keep, *self._newcomers.next_proposed(ready))
 
     def _designated(self, members: Sequence[int], ready: Sequence[int]) -> tuple[int, ...]:
         known = {slave: self._c.ha.progress(slave) for slave in (*members, *ready)}

@@ -1,16 +1,16 @@
-"""May a master change the SyncStateSet? (Spec 4.5.) Pure, a field of `rules.Rules`."""
+"""The check of a master's request to change the SyncStateSet (RIP-44). Pure, a field of `Rules`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..net.wire import Status
 from .controller_state import BrokerSetState
-from .elect import BrokerLiveness
+from .elect import BrokerStatus
 
 
 @dataclass(frozen=True)
 class Alteration:
-    """What the master `master_id` asks for, given what it believes to be true."""
+    """The change that the master `master_id` requests, and the epochs that it believes in."""
 
     master_id: int
     master_epoch: int
@@ -19,13 +19,13 @@ class Alteration:
 
 
 def check_alter(
-    row: BrokerSetState, wanted: Alteration, standing: Callable[[int], BrokerLiveness]
+    row: BrokerSetState, wanted: Alteration, status: Callable[[int], BrokerStatus]
 ) -> tuple[Status, str]:
-    """The first reason to refuse, in the original's order, or SUCCESS.
+    """Return the first reason to refuse the change, in RocketMQ's order, or SUCCESS.
 
-    Who joins must be alive; one of which this controller has not heard yet may, since its absence
-    is not known. Who is in the set already may stay, dead or not: it still counts, so that nothing
-    is lost by it, and refusing would keep those in the set whom the master wants out of it.
+    A broker that joins must not be dead. One that this controller has not heard yet may join, as
+    its absence is not known. A member may stay even if it is dead: its ack still counts, so nothing
+    is lost, and a refusal would keep the members in the set that the master wants to remove.
     """
     if row.master_id is None or wanted.master_id != row.master_id:
         return Status.INVALID_MASTER, f"the master is {row.master_id}"
@@ -38,7 +38,7 @@ def check_alter(
     for broker_id in wanted.new_set:
         if broker_id not in row.members:
             return Status.INVALID_REPLICAS, f"there is no broker {broker_id}"
-        if broker_id not in row.sync_set and standing(broker_id) is BrokerLiveness.DEAD:
+        if broker_id not in row.sync_set and status(broker_id) is BrokerStatus.DEAD:
             return Status.BROKER_NOT_ALIVE, f"broker {broker_id} is not alive"
     if row.master_id not in wanted.new_set:
         return Status.ALTER_SYNC_STATE_SET_FAILED, "the master must be in the set"
@@ -46,7 +46,7 @@ def check_alter(
 
 
 def is_repeated(row: BrokerSetState, wanted: Alteration) -> bool:
-    """The very change was made before, and its answer was lost (spec 15.2)."""
+    """Decide whether this very change was made before, and its answer was lost."""
     return (
         wanted.master_id == row.master_id
         and wanted.master_epoch == row.master_epoch

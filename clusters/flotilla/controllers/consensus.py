@@ -1,12 +1,14 @@
-"""Two ways to come to an agreement over one state machine (spec 4.2, 4.3): what both have.
+"""What the two ways to agree on the controllers' state have in common.
 
-    dledger   the leader computes and logs events; it alone judges who is alive, by heartbeats that
-              every controller takes; reads are answered from its memory while it surely leads
-    jraft     requests are logged and computed everywhere; who is alive is agreed on as well; reads
-              wait for Raft's read-index
+    dledger   the leader computes events and logs them. It alone decides which brokers are alive,
+              by heartbeats that every controller receives. It answers reads from memory while it
+              certainly leads.
+    jraft     requests are logged, and every controller computes. Liveness is replicated, too. Reads
+              wait for Raft's read index.
 
-A flavour is told what reaches this controller, and tells what came of it by `ModeContext.heard` and
-`ModeContext.lost`, which look for a new master where one is needed. Both are for the leader only.
+A mode is notified of what reaches this controller. It reports results by
+`ControllerAccess.on_returned` and `on_lost`, which start an election where one is needed. Both are
+for the leader only.
 """
 
 import asyncio
@@ -24,61 +26,67 @@ from .state_machine import ApplyResult, LeaderSettings, ReplicatedState
 
 
 @dataclass(frozen=True)
-class ModeContext:
-    """The controller, as far as a flavour may know it."""
+class ControllerAccess:
+    """What a mode may use of its controller. `liveness`: by this controller's own connections."""
 
     rules: Rules
-    terms: LeaderSettings
+    settings: LeaderSettings
     write_timeout_s: float
-    second_look_s: float
-    liveness: LocalLiveness  # what this controller heard itself
-    agreed: Callable[[], ReplicatedState]
+    recheck_delay_s: float
+    liveness: LocalLiveness
+    state: Callable[[], ReplicatedState]
     leads: Callable[[], bool]
     propose: Callable[[bytes], "asyncio.Future[Any]"]
     read: Callable[[], Awaitable[None]]
     not_leader: Callable[[], Json]
-    heard: Callable[[Sequence[Key]], None]
-    lost: Callable[[Sequence[Key], str], None]
+    on_returned: Callable[[Sequence[Key]], None]
+    on_lost: Callable[[Sequence[Key], str], None]
 
 
 class ConsensusMode(Protocol):
-    def scene(self) -> DecisionContext:
-        """How things stand now, on the leader."""
+    def context(self) -> DecisionContext:
+        """Return what a decision of the leader sees now."""
         ...
 
     async def submit(self, op: Op, fields: Json) -> Json:
-        """The answer to a request."""
+        """Return the answer to a request."""
         ...
 
     async def replace(self, name: str, trigger: str) -> Json:
-        """The controllers' own election, for a set whose master is gone."""
+        """Elect a master for a set whose master is gone."""
         ...
 
-    def heard(self, heartbeat: Heartbeat, connection: int) -> None: ...
+    def on_heartbeat(self, heartbeat: Heartbeat, connection: int) -> None: ...
 
-    def gone(self, key: Key, why: str) -> None:
-        """A broker's process is gone for sure."""
+    def on_gone(self, key: Key, why: str) -> None:
+        """A broker's process certainly ended."""
         ...
 
-    def look_for_late(self) -> None:
-        """Whose heartbeats have stopped?"""
+    def check_heartbeats(self) -> None:
+        """Look for brokers whose heartbeats have stopped."""
         ...
 
-    def took(self, taken: ApplyResult) -> None:
-        """The leader applied an entry, and it is news."""
+    def on_applied(self, result: ApplyResult) -> None:
+        """The leader applied an entry that was not on its disk when it started."""
         ...
 
-    def complete(self, then: Callable[[], None]) -> None:
-        """We lead, and what was committed before is applied. `then`: decisions can be made."""
+    def on_leading(self, then: Callable[[], None]) -> None:
+        """This controller leads, and has applied what was committed before. Call `then` as soon as
+        decisions can be made."""
         ...
 
-    def deposed(self) -> None: ...
+    def on_deposed(self) -> None: ...
 
 
 def recheck(
-    ground: ModeContext, late: Callable[[], list[Key]], expire: Callable[[list[Key]], None]
+    controller: ControllerAccess,
+    late: Callable[[], list[Key]],
+    expire: Callable[[list[Key]], None],
 ) -> None:
-    """After a pause of this process itself, heartbeats may wait unread: look twice."""
+    """Expire the brokers that are late now and still late after `recheck_delay_s`.
+
+    After a pause of this process heartbeats may be waiting unread.
+    """
     suspects = late()
 
     def again() -> None:
@@ -86,20 +94,26 @@ def recheck(
         expire([key for key in suspects if key in still])
 
     if suspects:
-        asyncio.get_running_loop().call_later(ground.second_look_s, again)
+        asyncio.get_running_loop().call_later(controller.recheck_delay_s, again)
 
 
-def reply_of(ground: ModeContext, outcome: "asyncio.Future[Any]") -> Json:
-    """The reply that a proposal's end allows. What is not expected is raised."""
+def reply_of(outcome: "asyncio.Future[Any]", not_leader: Callable[[], Json]) -> Any:
+    """Return the result of a finished proposal, or the refusal that its failure allows.
+
+    Raises what is not expected of a proposal.
+    """
     match outcome.exception():
         case None:
-            reply: Json = outcome.result()
-            return reply
+            return outcome.result()
         case NotLeader():
-            return ground.not_leader()
+            return not_leader()
         case Indeterminate():
             return refusal(Status.SYSTEM_ERROR, "leadership was lost: the outcome is unknown")
         case TooLarge() as e:
             return refusal(Status.INVALID_REQUEST, str(e))
         case failure:
             raise failure
+
+
+def majority_timeout() -> Json:
+    return refusal(Status.SYSTEM_ERROR, "no majority in time: the outcome is unknown")

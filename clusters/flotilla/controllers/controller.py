@@ -1,13 +1,24 @@
-"""The controller: it keeps who is master of each broker set, agreed on by Raft (spec 4, 5.1).
+"""The controller: with the others, by Raft, it keeps who is the master of each broker set (RIP-44).
 
-Every controller takes heartbeats and watches the brokers' connections, so that the next leader
-knows who is alive. Only the leader answers. What is agreed on and how is the matter of two
-flavours, `dledger` and `jraft`, over one state machine (`agreed`).
+Every controller receives heartbeats and watches the brokers' connections, so that the next leader
+knows which brokers are alive. Only the leader answers. What is agreed on and how depends on the
+mode, `dledger` or `jraft`, over one state machine (see `state_machine`).
 
-What makes the leader look for a new master: a broker's process is gone or silent; a broker comes
-back to a set that has none; this controller has become leader; and a scan, for ever, in case that
-the first attempt failed. A broker that may have missed news gets the present ReplicaInfo: every
-living member after an election and after a change of leader, one broker when it is heard again.
+The leader looks for a new master when a broker's process is gone or silent, when a broker returns
+to a set without a master, when it has become the leader, and in a periodic scan, in case that an
+earlier attempt failed. A broker that may have missed news receives the present ReplicaInfo: every
+living member after an election and after a change of leader, and a single broker when it is heard
+again.
+
+The controllers themselves change one at a time (thesis 4; see raft/membership):
+
+    CHANGE_CONTROLLERS   add: {id: "ip:port"} or remove: id -> voters, learners
+
+The leader answers when the change is committed. A new controller is a learner then, and the leader
+makes it a voter when it holds everything, which CONTROLLER_METADATA shows. A repeated request is a
+success, so a caller without an answer may ask again. `controllerDLegerPeers` is the first
+configuration only. A controller that is to join is started with an empty one and waits; one that
+was removed may be stopped.
 """
 
 import asyncio
@@ -18,29 +29,39 @@ from ..broker.tuning import Tuning
 from ..config import Config
 from ..events import EventLog
 from ..net import connection as net
-from ..net.connection import Connection, JsonHandler, Silent, Tasks, Unreachable, dial, refusal
+from ..net.connection import (
+    CallTimeout,
+    Connection,
+    ConnectionLost,
+    JsonHandler,
+    Silent,
+    Tasks,
+    Unreachable,
+    dial,
+    refusal,
+)
 from ..net.peer_liveness import Doorbell
-from ..net.wire import Json, Op, Senseless, Status, to_json
+from ..net.schemas import address, text
+from ..net.wire import Json, Op, Senseless, Status, from_json, to_json
 from ..raft.core import RaftTiming
 from ..raft.effects import RaftState as RaftState
 from ..raft.effects import Role
-from ..raft.membership import Configuration
+from ..raft.membership import Add, Change, ChangeMustWait, ChangeRefused, Configuration, Remove
 from ..raft.messages import LogEntry
-from ..raft.node import Hooks, NotLeader, RaftConfig, RaftNode
+from ..raft.node import Hooks, Indeterminate, NotLeader, RaftConfig, RaftNode
 from ..raft.storage import StorageDamaged
 from ..rules import Rules
 from ..world.ports import Ports
-from . import controller_snapshot
-from .consensus import ConsensusMode, ModeContext
-from .controller_members import change_controllers, members_fields
-from .controller_requests import DECISIONS
+from .consensus import ConsensusMode, ControllerAccess, majority_timeout
+from .controller_requests import DECISIONS, HandoverPlan, plan_handover
 from .controller_state import AlterSyncStateSet, BrokerSets, CleanBrokerData, ElectMaster, Event
 from .dledger import Dledger
-from .elect import BrokerLiveness
-from .handover import HandoverCoordinator, HandoverPlan, plan_handover
+from .elect import BrokerStatus
 from .jraft import Jraft
 from .liveness import Heartbeat, Key, LocalLiveness
 from .state_machine import LeaderSettings, ReplicatedState, apply_entry
+
+MAX_NAME_BYTES = 255  # Raft's messages have one byte for the length of a name
 
 
 async def main(config: Config, ports: Ports, rules: Rules, ready: Callable[[str], None]) -> None:
@@ -64,12 +85,12 @@ class Controller:
         self._tasks = Tasks()
         self._liveness = LocalLiveness(config.heartbeat_timeout_s, rules.heartbeat_expired)
         self._doorbell = Doorbell(self._tasks, 3 * config.broker_heartbeat_interval_s)
-        self._agreed = ReplicatedState()
-        self._flavour = self._make_flavour()
+        self._state = ReplicatedState()
+        self._mode = self._make_mode()
         self._raft: RaftNode | None = None
         self._role = Role(RaftState.FOLLOWER, 0, None)
         self._recovered_index = 0
-        self._connections: dict[Connection, int] = {}  # those with heartbeats, numbered
+        self._connections: dict[Connection, int] = {}  # numbered, if heartbeats arrived
         self._next_connection = 1
         self._replacing: dict[str, None] = {}
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
@@ -78,7 +99,7 @@ class Controller:
             {
                 **{op: self._answer(op) for op in DECISIONS},
                 Op.BROKER_HEARTBEAT: self._heartbeat,
-                Op.DRILL: self._drill,
+                Op.DRILL: self._hand_over,
                 Op.CONTROLLER_METADATA: self._metadata,
                 Op.CHANGE_CONTROLLERS: self._change_controllers,
                 Op.DESCRIBE: self._describe,
@@ -117,13 +138,13 @@ class Controller:
         self._events.write(
             "recover", term=recovered.vote.term, last=self._recovered_index, cut=recovered.cut
         )
-        self._every(config.scan_not_active_broker_s, self._flavour.look_for_late)
-        self._every(config.scan_inactive_master_s, self._look_for_headless)
+        self._every(config.scan_not_active_broker_s, self._mode.check_heartbeats)
+        self._every(config.scan_inactive_master_s, self._scan_masters)
 
     async def close(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
-        self._flavour.deposed()
+        self._mode.on_deposed()
         self._tasks.cancel()
         for connection in list(self.handler.connections):
             connection.abort()
@@ -153,42 +174,43 @@ class Controller:
 
     def _on_role(self, role: Role) -> None:
         self._role = role
-        self._flavour.deposed()
+        self._mode.on_deposed()
         self._events.write("raft", term=role.term, state=role.state.value, leader=role.leader)
 
     def _on_members(self, members: Configuration) -> None:
-        self._events.write("controllers", **members_fields(members))
+        self._events.write("controllers", **_members_fields(members))
 
     def _on_leading(self, term: int) -> None:
-        self._flavour.complete(self._begin_to_decide)
+        self._mode.on_leading(self._start_deciding)
 
-    def _begin_to_decide(self) -> None:
-        for name in self._agreed.sets:
+    def _start_deciding(self) -> None:
+        for name in self._state.sets:
             self._notify_all(name)
-        self._flavour.look_for_late()
-        self._look_for_headless()
+        self._mode.check_heartbeats()
+        self._scan_masters()
 
     def _apply(self, index: int, entry: LogEntry) -> Json:
-        """An entry is committed. The leader tells what is news, not what its disk remembered."""
+        """Apply a committed entry. The leader reports it, unless it was on its disk at the
+        start."""
         leads = self._role.state is RaftState.LEADER
-        taken, before = apply_entry(self._agreed, entry.data, self._rules), self._agreed.sets
-        self._agreed = taken.agreed
+        result, before = apply_entry(self._state, entry.data, self._rules), self._state.sets
+        self._state = result.state
         if leads and (index > self._recovered_index or entry.term == self._role.term):
-            for event in taken.events:
-                self._announce(before, event)
-            self._flavour.took(taken)
-        return taken.reply
+            for event in result.events:
+                self._report(before, event)
+            self._mode.on_applied(result)
+        return result.reply
 
     def _snapshot(self) -> bytes:
-        return controller_snapshot.pack(self._agreed, self._rules.set_in_snapshot)
+        return self._state.pack(self._rules.set_in_snapshot)
 
     def _restore(self, data: bytes) -> None:
-        self._agreed = controller_snapshot.unpack(data)
+        self._state = ReplicatedState.unpack(data)
 
-    def _announce(self, before: BrokerSets, event: Event) -> None:
+    def _report(self, before: BrokerSets, event: Event) -> None:
         if not isinstance(event, ElectMaster | AlterSyncStateSet | CleanBrokerData):
             return
-        row = self._agreed.sets.get(event.name)
+        row = self._state.sets.get(event.name)
         if row is None:
             return
         match event:
@@ -214,9 +236,9 @@ class Controller:
 
     # requests
 
-    def _make_flavour(self) -> ConsensusMode:
+    def _make_mode(self) -> ConsensusMode:
         config = self._config
-        ground = ModeContext(
+        access = ControllerAccess(
             self._rules,
             LeaderSettings(
                 config.elect_unclean_master, config.elect_policy, config.heartbeat_timeout_s
@@ -224,34 +246,63 @@ class Controller:
             config.raft_write_timeout_s,
             config.broker_heartbeat_interval_s / 10,
             self._liveness,
-            lambda: self._agreed,
+            lambda: self._state,
             self._leads,
             self._propose,
             self._read,
             self._not_leader,
-            self._welcome,
-            self._lost,
+            self._on_returned,
+            self._on_lost,
         )
-        return Jraft(ground) if config.controller_type == "jraft" else Dledger(ground)
+        return Jraft(access) if config.controller_type == "jraft" else Dledger(access)
 
     def _answer(self, op: Op) -> Callable[[Connection, Json], Awaitable[Json]]:
-        return lambda connection, fields: self._flavour.submit(op, fields)
+        return lambda connection, fields: self._mode.submit(op, fields)
 
-    async def _drill(self, connection: Connection, fields: Json) -> Json:
+    async def _hand_over(self, connection: Connection, fields: Json) -> Json:
+        """Move the mastership of a set as planned: the controllers' part of a *drill*.
+
+        The master is asked to hold its sends until the successor has everything. The successor is
+        elected if the master is then still the one of that epoch. If anything fails, the master
+        goes on: because it is asked to, or by itself when the time is over.
+        """
         if not self._leads():
             return self._not_leader()
-        wanted = plan_handover(self._flavour.scene(), fields)
-        if not isinstance(wanted, HandoverPlan):
-            return wanted
-        config = self._tuning.config
-        drill = HandoverCoordinator(
-            config.drill_timeout_s, config.controller_rpc_timeout_s, self._flavour.submit
+        plan = plan_handover(self._mode.context(), fields)
+        if not isinstance(plan, HandoverPlan):
+            return plan
+        rpc_timeout_s, timeout_s = (
+            self._config.controller_rpc_timeout_s,
+            self._tuning.config.drill_timeout_s,
         )
-        return await drill.carry_out(wanted)
+        try:
+            master = await dial(plan.address, Silent(), rpc_timeout_s)
+        except Unreachable as e:
+            return refusal(Status.ELECT_MASTER_FAILED, f"the master is out of reach: {e}")
+        request = {"masterEpoch": plan.epoch, "to": plan.to, "timeoutMs": timeout_s * 1000}
+        try:
+            call = master.call(Op.HAND_OVER, to_json(request), timeout_s + rpc_timeout_s)
+            ready = from_json(await call)
+            if ready["code"] != Status.SUCCESS:
+                return refusal(Status.ELECT_MASTER_FAILED, str(ready["remark"]))
+            election = {
+                "brokerName": plan.name,
+                "brokerId": plan.to,
+                "designate": True,
+                "masterEpoch": plan.epoch,
+            }
+            elected = await self._mode.submit(Op.ELECT_MASTER, election)
+            if elected.get("code", Status.SUCCESS) != Status.SUCCESS:
+                master.tell(Op.RESUME, to_json({"masterEpoch": plan.epoch}))
+            return elected
+        except (ConnectionLost, CallTimeout) as e:
+            return refusal(Status.ELECT_MASTER_FAILED, f"the master does not answer: {e}")
+        finally:
+            master.close()
 
     def _not_leader(self) -> Json:
         leader = self._role.leader
-        remark = f"this controller does not lead; {leader or 'nobody known'} does"
+        remark = f"this controller does not lead; the leader is {leader or 'not known'}"
         return refusal(Status.NOT_LEADER, remark) | {"leaderAddr": self._leader_addr()}
 
     def _leader_addr(self) -> str | None:
@@ -261,10 +312,23 @@ class Controller:
         return self._raft.members if self._raft else Configuration()
 
     async def _change_controllers(self, connection: Connection, fields: Json) -> Json:
+        """Raises Senseless if the request is malformed."""
         if self._raft is None:
             return self._not_leader()
-        timeout_s = self._config.raft_write_timeout_s
-        return await change_controllers(self._raft, fields, timeout_s, self._not_leader)
+        try:
+            async with asyncio.timeout(self._config.raft_write_timeout_s):
+                await self._raft.change(_change_of(fields))
+        except ChangeRefused as e:
+            return refusal(Status.INVALID_REQUEST, str(e))
+        except ChangeMustWait as e:
+            return refusal(Status.SYSTEM_BUSY, f"not tried: {e}")
+        except NotLeader:
+            return self._not_leader()
+        except Indeterminate:
+            return refusal(Status.SYSTEM_ERROR, "leadership was lost: the outcome is unknown")
+        except TimeoutError:
+            return majority_timeout()
+        return _members_fields(self._raft.members)
 
     async def _metadata(self, connection: Connection, fields: Json) -> Json:
         members = self._members()
@@ -277,7 +341,7 @@ class Controller:
         }
 
     async def _describe(self, connection: Connection, fields: Json) -> Json:
-        scene, state = self._flavour.scene(), self._role.state
+        context, state = self._mode.context(), self._role.state
         candidate = state in (RaftState.CANDIDATE, RaftState.PRE_CANDIDATE)
         return {
             "role": "controller",
@@ -289,19 +353,21 @@ class Controller:
             "commitIndex": self._raft.raft.commit if self._raft else 0,
             "firstIndex": self._raft.raft.log.base.index + 1 if self._raft else 0,
             "lastIndex": self._raft.raft.log.last_index if self._raft else 0,
-            "sets": {name: scene.info(name) for name in self._agreed.sets if scene.known(name)},
+            "sets": {
+                name: context.info(name) for name in self._state.sets if context.broker_set(name)
+            },
         }
 
     async def _ping(self, connection: Connection, fields: Json) -> Json:
         return {}
 
-    # who is alive
+    # liveness
 
     async def _heartbeat(self, connection: Connection, fields: Json) -> Json:
-        self._flavour.heard(Heartbeat.of(fields), self._number(connection))
+        self._mode.on_heartbeat(Heartbeat.from_fields(fields), self._number(connection))
         if self._raft is None:
             return {}
-        index, members = self._raft.agreed_members
+        index, members = self._raft.committed_members
         return {"controllers": sorted(members.addresses.values()), "asOf": index}
 
     def _number(self, connection: Connection) -> int:
@@ -310,10 +376,10 @@ class Controller:
             self._next_connection += 1
         return self._connections[connection]
 
-    def _welcome(self, keys: Sequence[Key]) -> None:
+    def _on_returned(self, keys: Sequence[Key]) -> None:
         """Brokers are heard, for the first time or again: they may be needed, or behind."""
         for name, broker_id in keys:
-            row = self._agreed.sets.get(name)
+            row = self._state.sets.get(name)
             if row is None or not self._leads():
                 continue
             self._replace_if_needed(name, "returned")
@@ -335,11 +401,10 @@ class Controller:
         self._doorbell.ring(
             addr,
             cares=lambda: key in self._liveness.by_connection(number),
-            gone=lambda: self._flavour.gone(key, "closed"),
+            gone=lambda: self._mode.on_gone(key, "closed"),
         )
 
-    def _lost(self, keys: Sequence[Key], why: str) -> None:
-        """These brokers are dead, as we have just learned."""
+    def _on_lost(self, keys: Sequence[Key], why: str) -> None:
         for name, broker_id in keys:
             if self._leads():
                 self._events.write("expired", brokerName=name, brokerId=broker_id, why=why)
@@ -347,43 +412,43 @@ class Controller:
 
     # elections
 
-    def _look_for_headless(self) -> None:
-        for name in self._rules.look_again(tuple(self._agreed.sets)):
+    def _scan_masters(self) -> None:
+        for name in self._rules.look_again(tuple(self._state.sets)):
             self._replace_if_needed(name, "scan")
 
     def _replace_if_needed(self, name: str, trigger: str) -> None:
-        """Start the controllers' own election for a set, unless one is in line already."""
-        row = self._agreed.sets.get(name)
+        """Start the controllers' own election for a set, unless one is queued already."""
+        row = self._state.sets.get(name)
         if row is None or name in self._replacing or not self._leads():
             return
         master = row.master_id
-        standing = None if master is None else self._flavour.scene().standing(name, master)
-        if self._rules.needs_election(row.reigns, standing):
+        status = None if master is None else self._mode.context().status(name, master)
+        if self._rules.needs_election(row.master_changes, status):
             self._replacing[name] = None
             self._tasks.start(self._replace(name, trigger))
 
     async def _replace(self, name: str, trigger: str) -> None:
         try:
-            await self._flavour.replace(name, trigger)
+            await self._mode.replace(name, trigger)
         finally:
             self._replacing.pop(name)
 
     def _notify_all(self, name: str) -> None:
-        scene = self._flavour.scene()
-        for broker_id, member in self._agreed.sets[name].members.items():
-            if scene.standing(name, broker_id) is BrokerLiveness.ALIVE:
+        context = self._mode.context()
+        for broker_id, member in self._state.sets[name].members.items():
+            if context.status(name, broker_id) is BrokerStatus.ALIVE:
                 self._notify(member.addr, name)
 
     def _notify(self, addr: str, name: str) -> None:
         if self._config.notify_role_changed:
-            self._tasks.start(self._tell(addr, to_json(self._flavour.scene().info(name))))
+            self._tasks.start(self._send_notice(addr, to_json(self._mode.context().info(name))))
 
-    async def _tell(self, addr: str, info: bytes) -> None:
-        """By a fresh connection: one kept from before a partition may take long to notice."""
+    async def _send_notice(self, addr: str, info: bytes) -> None:
+        """Use a new connection: one from before a partition may be dead without a sign of it."""
         try:
             connection = await dial(addr, Silent(), self._config.controller_rpc_timeout_s)
         except Unreachable:
-            return  # the broker asks from time to time
+            return  # the broker polls
         connection.tell(Op.NOTIFY_ROLE, info)
         connection.close()
 
@@ -393,3 +458,22 @@ class Controller:
             work()
 
         self._timers[work] = self._loop.call_later(period_s, fire)
+
+
+def _members_fields(members: Configuration) -> Json:
+    return {"voters": dict(members.voters), "learners": dict(members.learners)}
+
+
+def _change_of(fields: Json) -> Change:
+    """Return the requested change. Raises Senseless if there is none."""
+    added, removed = fields.get("add"), fields.get("remove")
+    if isinstance(added, dict) and len(added) == 1 and removed is None:
+        [(member, place)] = added.items()
+        if not text(member) or not 0 < len(member.encode()) <= MAX_NAME_BYTES:
+            raise Senseless(f"a controller's id has 1 to {MAX_NAME_BYTES} bytes")
+        if not address(place):
+            raise Senseless(f"a controller's address is ip:port, not {str(place)[:80]!r}")
+        return Add(member, place)
+    if isinstance(removed, str) and text(removed) and added is None:
+        return Remove(removed)
+    raise Senseless('either add: {id: "ip:port"}, one controller, or remove: its id')

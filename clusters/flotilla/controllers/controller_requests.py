@@ -1,8 +1,8 @@
-"""What the controllers answer (spec 4.5): a request and the state in, a decision out.
+"""The answers of the controllers: a request and the state in, a decision out (RIP-44). Pure.
 
-A decision is the reply together with the events that must have taken effect before the reply may be
-given. The reply already speaks of the state after those events. Nothing here waits, and no decision
-is made between another one and the effect of its events.
+A decision is a reply, together with the events that must take effect before the reply may be given.
+The reply describes the state after those events. Nothing here waits, and no decision is made
+between another decision and the effect of its events.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,13 +25,13 @@ from .controller_state import (
     apply_all,
     replica_info,
 )
-from .elect import Ballot, BrokerLiveness, Candidate, any_unknown
+from .elect import Ballot, BrokerStatus, Candidate, any_unknown
 from .registers import PutValue, Registers, value_of
 
 
 @dataclass(frozen=True)
 class DecisionContext:
-    """What a decision may look at."""
+    """What a decision may read."""
 
     state: BrokerSets
     candidate: Callable[[str, int], Candidate]
@@ -40,17 +40,17 @@ class DecisionContext:
     policy: str = "water-level"
     registers: Registers = field(default_factory=dict)
 
-    def standing(self, name: str, broker_id: int) -> BrokerLiveness:
-        return self.candidate(name, broker_id).standing
+    def status(self, name: str, broker_id: int) -> BrokerStatus:
+        return self.candidate(name, broker_id).status
 
-    def known(self, name: str) -> BrokerSetState | None:
-        """The broker set, unless it was cleaned away."""
+    def broker_set(self, name: str) -> BrokerSetState | None:
+        """Return the broker set; None if there is none, or it was cleaned away."""
         row = self.state.get(name)
         return row if row and row.members else None
 
     def info(self, name: str, state: BrokerSets | None = None) -> Json:
         row = (state or self.state)[name]
-        alive = {i: self.standing(name, i) is BrokerLiveness.ALIVE for i in row.members}
+        alive = {i: self.status(name, i) is BrokerStatus.ALIVE for i in row.members}
         return replica_info(name, row, alive)
 
 
@@ -60,12 +60,12 @@ class Decision:
     events: tuple[Event, ...] = ()
 
 
-def next_broker_id(scene: DecisionContext, fields: Json) -> Decision:
-    row = scene.state.get(str(fields["brokerName"]))
+def next_broker_id(context: DecisionContext, fields: Json) -> Decision:
+    row = context.state.get(str(fields["brokerName"]))
     return Decision({"brokerId": row.next_id if row else 1})
 
 
-def apply_broker_id(scene: DecisionContext, fields: Json) -> Decision:
+def apply_broker_id(context: DecisionContext, fields: Json) -> Decision:
     event = ApplyBrokerId(
         str(fields["cluster"]),
         str(fields["brokerName"]),
@@ -74,175 +74,182 @@ def apply_broker_id(scene: DecisionContext, fields: Json) -> Decision:
         str(fields["haAddr"]),
         str(fields["checkCode"]),
     )
-    row = scene.state.get(event.name)
+    row = context.state.get(event.name)
     known = row.members.get(event.broker_id) if row else None
     if known and known.check_code == event.check_code:
-        return Decision({})  # asked again after a lost answer
+        return Decision({})  # repeated after a lost answer
     if known or event.broker_id < 1 or (row is None and event.broker_id != 1):
-        return _refuse(Status.BROKER_ID_INVALID, f"the id {event.broker_id} is not to be had")
+        return _refuse(Status.BROKER_ID_INVALID, f"the id {event.broker_id} is not available")
     return Decision({}, (event,))
 
 
-def register(scene: DecisionContext, fields: Json) -> Decision:
-    """A broker has started. A master that registers is a new process: its old one is gone.
+def register(context: DecisionContext, fields: Json) -> Decision:
+    """Register a broker that has started. A master that registers is a new process.
 
-    Were it to go on as master in the same epoch, bytes it lost with its former life and bytes it
-    writes now could carry the same epoch and offsets, and no replica could tell them apart. So
-    the set gets another master, or none until this one asks, and in each case a new epoch. Nobody
-    from outside the set, even where that is allowed: the best candidate has just come back.
+    If it went on as the master in the same epoch, bytes that its former process lost and bytes that
+    it writes now could have the same epoch and offset, and no replica could tell them apart. So the
+    set gets another master, or none until this broker asks, and a new epoch in both cases. No
+    broker from outside the set is elected, even where that is allowed: the best candidate has just
+    returned.
 
-    Who has the id but not its check code has the disk of a broker that was cleaned away. A broker
-    of the first edition does not say it, and is believed as it was then.
+    A broker with the id of a member but another check code has the disk of a broker that was
+    cleaned away. A broker of the first edition sends no check code, and is accepted as it was then.
     """
     name, broker_id = str(fields["brokerName"]), int(fields["brokerId"])
-    row = scene.known(name)
+    row = context.broker_set(name)
     if row is None or broker_id not in row.members:
         return _unregistered(name, broker_id)
     own = row.members[broker_id].check_code
     if own != str(fields.get("checkCode", own)):
-        return _refuse(Status.BROKER_ID_INVALID, f"the id {broker_id} is another broker's")
+        return _refuse(Status.BROKER_ID_INVALID, f"the id {broker_id} belongs to another broker")
     events: list[Event] = []
     addr, ha_addr = str(fields["addr"]), str(fields["haAddr"])
     if (row.members[broker_id].addr, row.members[broker_id].ha_addr) != (addr, ha_addr):
         events.append(UpdateBrokerAddress(name, broker_id, addr, ha_addr))
     if row.master_id == broker_id:
-        successor = _successor(replace(scene, unclean=False), name, row)
-        events.append(ElectMaster(name, successor, "restarted"))
-    after = apply_all(scene.state, events)
-    info = scene.info(name, after)
+        events.append(ElectMaster(name, successor(context, name, row), "restarted"))
+    after = apply_all(context.state, events)
+    info = context.info(name, after)
     master_id = after[name].master_id
-    if master_id is not None and scene.standing(name, master_id) is BrokerLiveness.DEAD:
+    if master_id is not None and context.status(name, master_id) is BrokerStatus.DEAD:
         info |= {"masterId": None, "masterAddr": None, "masterHaAddr": None}
     return Decision(info, tuple(events))
 
 
-def alter_sync_state_set(scene: DecisionContext, fields: Json) -> Decision:
+def alter_sync_state_set(context: DecisionContext, fields: Json) -> Decision:
     name = str(fields["brokerName"])
     new_set = tuple(sorted({int(i) for i in fields["set"]}))
     wanted = Alteration(
         int(fields["masterId"]), int(fields["masterEpoch"]), new_set, int(fields["setEpoch"])
     )
-    row = scene.known(name)
+    row = context.broker_set(name)
     if row is None:
         return _refuse(Status.ALTER_SYNC_STATE_SET_FAILED, f"there is no broker set {name}")
     if is_repeated(row, wanted):
         return Decision({"set": list(row.sync_set), "setEpoch": row.set_epoch})
-    code, remark = scene.rules.check_alter(row, wanted, lambda i: scene.standing(name, i))
+    code, remark = context.rules.check_alter(row, wanted, lambda i: context.status(name, i))
     if code is not Status.SUCCESS:
         return _refuse(code, remark)
     reply = {"set": list(new_set), "setEpoch": row.set_epoch + 1}
     return Decision(reply, (AlterSyncStateSet(name, new_set),))
 
 
-def elect_master(scene: DecisionContext, fields: Json) -> Decision:
-    """A broker asks for itself, or an operator designates one.
+def elect_master(context: DecisionContext, fields: Json) -> Decision:
+    """Elect a master at the request of a broker, for itself, or of an operator who designates one.
 
-    `masterEpoch`, if given: only in place of the master of this epoch, by a planned handover, and
-    only by one of the SyncStateSet, even where others are allowed: that master lives.
+    With `masterEpoch` (a planned handover) only the master of this epoch is replaced, and only by a
+    member of the SyncStateSet, even where others are allowed, since that master lives.
     """
     name, broker_id = str(fields["brokerName"]), int(fields["brokerId"])
     designate, replaced = bool(fields.get("designate", False)), fields.get("masterEpoch")
-    row = scene.known(name)
+    row = context.broker_set(name)
     if row is None or broker_id not in row.members:
         return _unregistered(name, broker_id)
     if replaced is not None and int(replaced) != row.master_epoch:
         return _refuse(Status.FENCED_MASTER_EPOCH, f"the master's epoch is {row.master_epoch}")
     trigger = "drill" if replaced is not None else "operator" if designate else "broker"
-    if row.reigns == 0:
-        winner = _first_master(scene.candidate(name, broker_id))
+    if row.master_changes == 0:
+        winner = _first_master(context.candidate(name, broker_id))
     else:
-        ballot = _ballot(scene, name, row, broker_id if designate else None)
-        unclean = scene.unclean and replaced is None
-        winner = scene.rules.elect(replace(ballot, unclean=unclean))
+        ballot = _ballot(context, name, row, broker_id if designate else None)
+        unclean = context.unclean and replaced is None
+        winner = context.rules.elect(replace(ballot, unclean=unclean))
     if winner is None:
-        return _refuse(Status.ELECT_MASTER_FAILED, "nobody may be elected now")
+        return _refuse(Status.ELECT_MASTER_FAILED, "no broker can be elected now")
     if winner == row.master_id:
-        kept = {"code": Status.MASTER_STILL_EXIST, "remark": "the master is still there"}
-        return Decision(scene.info(name) | kept)
-    return _elected(scene, ElectMaster(name, winner, trigger))
+        kept = {"code": Status.MASTER_STILL_EXIST, "remark": "the master is unchanged"}
+        return Decision(context.info(name) | kept)
+    return _elected(context, ElectMaster(name, winner, trigger))
 
 
-def replace_master(scene: DecisionContext, name: str, trigger: str) -> Decision:
-    """The controllers' own election: for a set whose master is gone. No events: nothing to do."""
-    row = scene.known(name)
+def replace_master(context: DecisionContext, name: str, trigger: str) -> Decision:
+    """Elect a master for a set whose master is gone. Without events there is nothing to do."""
+    row = context.broker_set(name)
     if row is None:
         return _refuse(Status.BROKER_METADATA_NOT_EXIST, f"there is no broker set {name}")
-    master = None if row.master_id is None else scene.standing(name, row.master_id)
-    if not scene.rules.needs_election(row.reigns, master):
+    master = None if row.master_id is None else context.status(name, row.master_id)
+    if not context.rules.needs_election(row.master_changes, master):
         return Decision({})
-    winner = _successor(scene, name, row)
-    waits = winner is None and any_unknown(_candidates(scene, name, row, row.sync_set))
+    winner = successor(context, name, row, unclean=context.unclean)
+    waits = winner is None and any_unknown(_candidates(context, name, row, row.sync_set))
     if winner == row.master_id or waits:
-        return Decision({"code": Status.MASTER_NOT_AVAILABLE, "remark": "nobody to elect yet"})
-    return _elected(scene, ElectMaster(name, winner, trigger))
+        return Decision(
+            {"code": Status.MASTER_NOT_AVAILABLE, "remark": "no broker can be elected yet"}
+        )
+    return _elected(context, ElectMaster(name, winner, trigger))
 
 
-def _first_master(asking: Candidate) -> int | None:
-    """Of a set that never had one: who asks first, unless it is a learner (rocketmq#10013), which
-    its heartbeats tell: who has sent none here has to ask again."""
-    fit = asking.standing is BrokerLiveness.ALIVE and not asking.learner
-    return asking.broker_id if fit else None
+def _first_master(requester: Candidate) -> int | None:
+    """Return the first master of a set: the first requester, unless it is a learner
+    (apache/rocketmq#10013). Heartbeats say so; a broker that has sent none here must ask again."""
+    eligible = requester.status is BrokerStatus.ALIVE and not requester.learner
+    return requester.broker_id if eligible else None
 
 
-def get_replica_info(scene: DecisionContext, fields: Json) -> Decision:
+def get_replica_info(context: DecisionContext, fields: Json) -> Decision:
     name = str(fields["brokerName"])
-    if scene.known(name) is None:
+    if context.broker_set(name) is None:
         return _refuse(Status.BROKER_METADATA_NOT_EXIST, f"there is no broker set {name}")
-    return Decision(scene.info(name))
+    return Decision(context.info(name))
 
 
-def sync_state_data(scene: DecisionContext, fields: Json) -> Decision:
-    wanted = fields.get("brokerNames") or sorted(scene.state)
-    sets = {str(name): _admin_info(scene, str(name)) for name in wanted if scene.known(str(name))}
+def sync_state_data(context: DecisionContext, fields: Json) -> Decision:
+    wanted = fields.get("brokerNames") or sorted(context.state)
+    sets = {
+        str(name): _admin_info(context, str(name))
+        for name in wanted
+        if context.broker_set(str(name))
+    }
     return Decision({"sets": sets})
 
 
-def _admin_info(scene: DecisionContext, name: str) -> Json:
-    """For operators: beside the ReplicaInfo, what is known of each member's log."""
-    info = scene.info(name)
+def _admin_info(context: DecisionContext, name: str) -> Json:
+    """Return, for operators, the ReplicaInfo and what is known of each member's log."""
+    info = context.info(name)
     for i, row in ((int(i), row) for i, row in info["members"].items()):
-        said = scene.candidate(name, i)
-        row["inSync"] = i in scene.state[name].sync_set
-        row["epoch"], row["maxOffset"], row["zone"] = said.epoch, said.max_offset, said.zone
+        member = context.candidate(name, i)
+        row["inSync"] = i in context.state[name].sync_set
+        row["epoch"], row["maxOffset"], row["zone"] = member.epoch, member.max_offset, member.zone
     return info
 
 
-def clean_broker_data(scene: DecisionContext, fields: Json) -> Decision:
-    """An operator forgets brokers, or, without ids, a broker set.
+def clean_broker_data(context: DecisionContext, fields: Json) -> Decision:
+    """Remove brokers from a set at an operator's request; without ids, the whole set.
 
-    The last one that lives is never forgotten, unlike in the original: its set would begin again
-    with whoever asks first, and what others have acknowledged would be lost.
+    The last living broker is never removed, unlike in RocketMQ: its set would start again with the
+    first broker that asks, and what others have acknowledged would be lost.
     """
     name = str(fields["brokerName"])
     broker_ids = tuple(sorted({int(i) for i in fields.get("brokerIds") or ()}))
-    row = scene.known(name)
+    row = context.broker_set(name)
     if row is None:
         return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, f"there is no broker set {name}")
-    if strangers := sorted(set(broker_ids) - set(row.members)):
-        remark = f"the broker set {name} has no broker {strangers[0]}"
+    if unknown := sorted(set(broker_ids) - set(row.members)):
+        remark = f"the broker set {name} has no broker {unknown[0]}"
         return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, remark)
-    everybody = not broker_ids or set(row.members) <= set(broker_ids)
-    forgotten = tuple(row.members) if everybody else broker_ids
+    whole_set = not broker_ids or set(row.members) <= set(broker_ids)
+    removed = tuple(row.members) if whole_set else broker_ids
     if not fields.get("cleanLiving", False) and not broker_ids and row.master_id is not None:
         return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, "the set has a master")
-    living = [i for i in forgotten if scene.standing(name, i) is not BrokerLiveness.DEAD]
-    if living and (everybody or not fields.get("cleanLiving", False)):
-        known = scene.standing(name, living[0]) is BrokerLiveness.ALIVE
+    living = [i for i in removed if context.status(name, i) is not BrokerStatus.DEAD]
+    if living and (whole_set or not fields.get("cleanLiving", False)):
+        known = context.status(name, living[0]) is BrokerStatus.ALIVE
         remark = f"broker {living[0]} {'is' if known else 'may be'} alive"
         return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, remark)
     return Decision({}, (CleanBrokerData(name, broker_ids),))
 
 
-def guard_last_member(scene: DecisionContext, decision: Decision) -> Decision:
-    """The decision, unless it would forget the last of a SyncStateSet that others are left of: then
-    nobody could be elected for ever.
+def guard_last_member(context: DecisionContext, decision: Decision) -> Decision:
+    """Return the decision, or a refusal if it removes the last member of a SyncStateSet from a set
+    that has other brokers: then no broker could ever be elected.
 
-    For a leader, before anything is logged. It is no part of the decisions: those are computed
-    from logs of jraft controllers again, and must come to the same as they did.
+    A leader calls this before it logs anything. It is not part of the decisions, since jraft
+    controllers compute those from their logs again, and must reach the results that were reached
+    then.
     """
     for event in decision.events:
-        if isinstance(event, CleanBrokerData) and not scene.unclean:
-            before, after = scene.state[event.name], apply_all(scene.state, [event])[event.name]
+        if isinstance(event, CleanBrokerData) and not context.unclean:
+            before, after = context.state[event.name], apply_all(context.state, [event])[event.name]
             if before.sync_set and after.members and not after.sync_set:
                 return _refuse(Status.INVALID_CLEAN_BROKER_METADATA, _last(before))
     return decision
@@ -251,27 +258,27 @@ def guard_last_member(scene: DecisionContext, decision: Decision) -> Decision:
 def _last(row: BrokerSetState) -> str:
     last = ", ".join(map(str, row.sync_set))
     return (
-        f"nobody else is in the SyncStateSet than {last}: bring it back with its disk, or give up "
-        "what only it has, and start the controllers with enableElectUncleanMaster = true until "
+        f"the SyncStateSet has no other member than {last}: bring it back with its disk, or give "
+        "up what only it has, and start the controllers with enableElectUncleanMaster = true until "
         "there is another master"
     )
 
 
-def kv_get(scene: DecisionContext, fields: Json) -> Decision:
+def kv_get(context: DecisionContext, fields: Json) -> Decision:
     namespace, key = str(fields["namespace"]), str(fields["key"])
-    return Decision({"value": value_of(scene.registers, namespace, key)})
+    return Decision({"value": value_of(context.registers, namespace, key)})
 
 
-def kv_put(scene: DecisionContext, fields: Json) -> Decision:
+def kv_put(context: DecisionContext, fields: Json) -> Decision:
     return Decision({}, (_put(fields),))
 
 
-def kv_cas(scene: DecisionContext, fields: Json) -> Decision:
-    """Put the value if the present one is `expected`; null is an absent one."""
+def kv_cas(context: DecisionContext, fields: Json) -> Decision:
+    """Put the value if the present one is `expected`; null means absent."""
     wanted = _put(fields)
-    present = value_of(scene.registers, wanted.namespace, wanted.key)
+    present = value_of(context.registers, wanted.namespace, wanted.key)
     if present != _text(fields["expected"]):
-        differs = refusal(Status.KV_VALUE_DIFFERS, "the value is another one")
+        differs = refusal(Status.KV_VALUE_DIFFERS, "the present value is not the expected one")
         return Decision(differs | {"value": present})
     return Decision({"value": wanted.value}, (wanted,))
 
@@ -302,53 +309,55 @@ DECISIONS: Mapping[Op, Callable[[DecisionContext, Json], Decision]] = {
 READS = frozenset({Op.NEXT_BROKER_ID, Op.REPLICA_INFO, Op.SYNC_STATE_DATA, Op.KV_GET})
 
 
-def _elected(scene: DecisionContext, event: ElectMaster) -> Decision:
-    info = scene.info(event.name, apply_all(scene.state, [event]))
+def _elected(context: DecisionContext, event: ElectMaster) -> Decision:
+    info = context.info(event.name, apply_all(context.state, [event]))
     if event.winner is None:
-        info |= refusal(Status.MASTER_NOT_AVAILABLE, "nobody of the SyncStateSet is alive")
+        info |= refusal(Status.MASTER_NOT_AVAILABLE, "no member of the SyncStateSet is alive")
     return Decision(info, (event,))
 
 
-def _successor(scene: DecisionContext, name: str, row: BrokerSetState) -> int | None:
-    """Whom to elect when the master is surely gone."""
-    in_set = tuple(i for i in row.sync_set if i != row.master_id)
-    return scene.rules.elect(replace(_ballot(scene, name, row, None, in_set), old_master=None))
-
-
 def successor(
-    scene: DecisionContext, name: str, row: BrokerSetState, prefer: int | None
+    context: DecisionContext,
+    name: str,
+    row: BrokerSetState,
+    prefer: int | None = None,
+    *,
+    unclean: bool = False,
 ) -> int | None:
-    """Whom to elect in a living master's place: of the set, even where others are allowed."""
+    """Return the broker to elect in the master's place; None if there is none.
+
+    `unclean`: brokers outside the SyncStateSet are candidates, too.
+    """
     in_set = tuple(i for i in row.sync_set if i != row.master_id)
-    ballot = _ballot(scene, name, row, prefer, in_set)
-    return scene.rules.elect(replace(ballot, old_master=None, unclean=False))
+    ballot = _ballot(context, name, row, prefer, in_set)
+    return context.rules.elect(replace(ballot, old_master=None, unclean=unclean))
 
 
 def _ballot(
-    scene: DecisionContext,
+    context: DecisionContext,
     name: str,
     row: BrokerSetState,
     prefer: int | None,
     in_set: tuple[int, ...] | None = None,
 ) -> Ballot:
-    """The election of a set. `in_set`: the SyncStateSet, unless it is said."""
+    """Return the ballot of a set's election. `in_set` is the SyncStateSet by default."""
     others = tuple(i for i in row.members if i not in row.sync_set)
     old = row.master_id
     return Ballot(
-        _candidates(scene, name, row, row.sync_set if in_set is None else in_set),
-        _candidates(scene, name, row, others),
+        _candidates(context, name, row, row.sync_set if in_set is None else in_set),
+        _candidates(context, name, row, others),
         old_master=old,
         prefer=prefer,
-        unclean=scene.unclean,
-        policy=scene.policy,
-        zone="" if old is None else scene.candidate(name, old).zone,
+        unclean=context.unclean,
+        policy=context.policy,
+        zone="" if old is None else context.candidate(name, old).zone,
     )
 
 
 def _candidates(
-    scene: DecisionContext, name: str, row: BrokerSetState, ids: tuple[int, ...]
+    context: DecisionContext, name: str, row: BrokerSetState, ids: tuple[int, ...]
 ) -> list[Candidate]:
-    return [replace(scene.candidate(name, i), joined=row.joined.get(i, 0)) for i in ids]
+    return [replace(context.candidate(name, i), joined=row.joined.get(i, 0)) for i in ids]
 
 
 def _refuse(code: Status, remark: str) -> Decision:
@@ -358,3 +367,31 @@ def _refuse(code: Status, remark: str) -> Decision:
 def _unregistered(name: str, broker_id: int) -> Decision:
     remark = f"the broker set {name} has no broker {broker_id}"
     return _refuse(Status.BROKER_NEED_TO_BE_REGISTERED, remark)
+
+
+@dataclass(frozen=True)
+class HandoverPlan:
+    """A planned handover: the master of `epoch`, at `address`, hands over to the broker `to`."""
+
+    name: str
+    epoch: int
+    address: str
+    to: int
+
+
+def plan_handover(context: DecisionContext, fields: Json) -> HandoverPlan | Json:
+    """Return the plan for an operator's request, or the refusal."""
+    name, to = str(fields["brokerName"]), fields.get("to")
+    row = context.state.get(name)
+    if row is None:
+        return refusal(Status.BROKER_METADATA_NOT_EXIST, f"there is no broker set {name}")
+    master = row.master_id
+    if master is None or context.status(name, master) is not BrokerStatus.ALIVE:
+        return refusal(Status.MASTER_NOT_AVAILABLE, "the set has no master that could hand over")
+    if to == master:
+        return context.info(name) | refusal(Status.MASTER_STILL_EXIST, f"broker {to} is the master")
+    chosen = successor(context, name, row, None if to is None else int(to))
+    if chosen is None:
+        subject = "no other broker is" if to is None else f"broker {to} is not"
+        return refusal(Status.ELECT_MASTER_FAILED, f"{subject} in the SyncStateSet and alive")
+    return HandoverPlan(name, row.master_epoch, row.members[master].addr, chosen)

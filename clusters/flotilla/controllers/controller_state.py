@@ -1,16 +1,17 @@
-"""What the controllers agree on (spec 4.1): each broker set's members, master and SyncStateSet.
+"""The state of each broker set: its members, master and SyncStateSet (RIP-44).
 
-Events in, state out. An event in the Raft log is a JSON object with its `kind`; a Raft entry holds
-a list of them, applied together. Everything is a value: `apply` returns a new state.
+Events in, state out. An event in the Raft log is a JSON object with its `kind`, and a Raft entry
+holds a list of events that are applied together. Everything is a value: `apply` returns a new
+state.
 
     masterEpoch   0: never elected; +1 for every change of master, "no master" included
     setEpoch      +1 for every new SyncStateSet, the one of an election included
 
-An election makes the set exactly {new master}; members come back one by one. When nobody can be
-elected the set is kept, so that a former member that returns may still be.
+An election makes the set exactly {new master}, and members return one by one. If no broker can be
+elected, the set is kept, so that a former member may still be elected when it returns.
 
-A set without members is one that was cleaned away. Of it stay the ids and epochs that it has used:
-a forgotten broker may come back with its disk, and must not meet another of its id or its epoch.
+A set without members was cleaned away by an operator. Its ids and epochs stay used: a removed
+broker may come back with its disk, and must not meet another broker of its id or its epoch.
 """
 
 import json
@@ -24,7 +25,7 @@ from .registers import PutValue
 
 @dataclass(frozen=True)
 class SetMember:
-    """A broker with a place in the set, for ever or until it is cleaned away."""
+    """A broker that belongs to the set until it is cleaned away."""
 
     addr: str
     ha_addr: str
@@ -33,8 +34,11 @@ class SetMember:
 
 @dataclass(frozen=True)
 class BrokerSetState:
-    """`joined`: with which set epoch each of the SyncStateSet came in. `founded_epoch`: the master
-    epoch in which the set began, 0 unless an earlier one of its name was cleaned away."""
+    """`joined`: the set epoch with which each member of the SyncStateSet entered. `founded_epoch`:
+    the master epoch in which the set began; 0 unless an earlier set of its name was cleaned away.
+
+    The fields' names are those of snapshots.
+    """
 
     cluster: str
     next_id: int = 1
@@ -47,8 +51,8 @@ class BrokerSetState:
     founded_epoch: int = 0
 
     @property
-    def reigns(self) -> int:
-        """How often the set has changed its master since it began."""
+    def master_changes(self) -> int:
+        """The number of changes of the master since the set began."""
         return self.master_epoch - self.founded_epoch
 
 
@@ -73,7 +77,8 @@ class ApplyBrokerId:
 
 @dataclass(frozen=True)
 class ElectMaster:
-    """`winner` null: the master is gone and nobody can follow it. `trigger` is for the record."""
+    """`winner` None: the master is gone and no broker can replace it. `trigger` is for the event
+    log."""
 
     name: str
     winner: int | None
@@ -90,7 +95,7 @@ class UpdateBrokerAddress:
 
 @dataclass(frozen=True)
 class CleanBrokerData:
-    """No ids: the whole broker set."""
+    """Without ids the whole broker set is removed."""
 
     name: str
     broker_ids: tuple[int, ...]
@@ -129,7 +134,7 @@ def _tuples(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply(state: BrokerSets, event: Event) -> BrokerSets:
-    """The state after an event. Events about an unknown broker set or member change nothing."""
+    """Return the state after an event. An event about an unknown set or member changes nothing."""
     match event:
         case PutValue():
             return state
@@ -165,7 +170,7 @@ def _changed(row: BrokerSetState, event: SetEvent) -> BrokerSetState:
 
 
 def _with_set(row: BrokerSetState, members: Sequence[int]) -> BrokerSetState:
-    """The SyncStateSet is another one now. Who stays keeps the time at which it came."""
+    """Return the row with a new SyncStateSet. Members that stay keep their epoch of entry."""
     epoch = row.set_epoch + 1
     joined = {i: row.joined.get(i, epoch) for i in sorted(members)}
     return replace(row, sync_set=tuple(joined), set_epoch=epoch, joined=joined)
@@ -195,12 +200,13 @@ def _without(row: BrokerSetState, broker_ids: Sequence[int]) -> BrokerSetState:
 
 
 def set_in_snapshot(row: BrokerSetState) -> BrokerSetState:
-    """Return the row of a broker set as a snapshot of the controllers' log keeps it: all of it."""
+    """Return what a snapshot keeps of a broker set: all of it. The identity is a rule of its own,
+    so that a variant can replace it."""
     return row
 
 
 def replica_info(name: str, row: BrokerSetState, alive: Mapping[int, bool]) -> Json:
-    """What brokers and operators are told about a set."""
+    """Return a set as brokers and operators see it."""
     master = row.members.get(row.master_id) if row.master_id is not None else None
     return {
         "brokerName": name,

@@ -1,24 +1,25 @@
-"""Who becomes master (spec 4.6), and whether a set needs one (5.1): pure, fields of `rules.Rules`.
+"""The election of a master, and the decision whether a set needs one (RIP-44). Pure.
 
-A controller knows a broker as `ALIVE`, `DEAD`, or, for a while after it became leader, `UNKNOWN`:
-it has not heard of it yet. An unknown master is not deposed and an unknown broker is not elected.
+A controller knows a broker as `ALIVE`, as `DEAD` or, for a while after the controller became
+leader, as `UNKNOWN`: it has not heard it yet. An unknown master is not deposed and an unknown
+broker is not elected.
 
-The original compares offsets by subtracting and narrowing to 32 bits, and fails on a candidate
-whose heartbeat expired meanwhile; here candidates are values, taken once, compared as they are.
+RocketMQ compares offsets by subtracting and narrowing to 32 bits, and fails on a candidate whose
+heartbeat expires meanwhile. Here candidates are values, taken once and compared as they are.
 
-A *policy* (`electPolicy`) ranks the candidates and does nothing else. Who is one, the election has
-decided before: the living of the SyncStateSet, and anybody else only where nobody of the set can
-come and `enableElectUncleanMaster` allows it. A learner never is.
+A *policy* (`electPolicy`) ranks the candidates and does nothing else. Who is a candidate is decided
+before: the living members of the SyncStateSet, and other brokers only where no member can be
+elected and `enableElectUncleanMaster` allows it. A learner is never a candidate.
 
-    water-level      the last epoch, then the longest log: the original's
-    join-time        who has been in the set for longest
+    water-level      the last epoch, then the longest log: RocketMQ's
+    join-time        the longest membership in the set
     priority         the smallest brokerElectionPriority
     zone             the zone of the master that is replaced
     node-resources   the most of what `nodeResources` counts
 
-Each falls back on the water level among its equals. Every member of the set holds what all members
-were waited for; what fewer have acknowledged may be with the longest log alone, so the other four
-belong to profiles in which all acknowledge.
+Equal candidates are ranked by water level. Each member of the set holds all messages that all
+members were waited for. A message that fewer members have acknowledged may be in the longest log
+only, so the other four policies belong to profiles in which all members acknowledge.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class BrokerLiveness(Enum):
+class BrokerStatus(Enum):
     ALIVE = "alive"
     UNKNOWN = "unknown"
     DEAD = "dead"
@@ -36,11 +37,11 @@ class BrokerLiveness(Enum):
 class Candidate:
     """A member as its last heartbeat described it. A smaller priority wins.
 
-    `joined`: the epoch of the SyncStateSet with which it came in.
+    `joined`: the epoch of the SyncStateSet with which it entered.
     """
 
     broker_id: int
-    standing: BrokerLiveness
+    status: BrokerStatus
     epoch: int = -1
     max_offset: int = -1
     priority: int = 2**31 - 1
@@ -52,9 +53,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Ballot:
-    """An election's question.
+    """The input of an election.
 
-    `prefer`: the one an operator designated; `zone`: where the master was.
+    `prefer`: the broker that an operator designated; `zone`: the old master's.
     """
 
     in_set: Sequence[Candidate]
@@ -67,7 +68,7 @@ class Ballot:
 
 
 def elect(ballot: Ballot) -> int | None:
-    """The winner, perhaps the old master; null when nobody may be elected now."""
+    """Return the winner, possibly the old master; None if no candidate is eligible."""
     winner = _elect_among(ballot.in_set, ballot)
     if winner is None and ballot.unclean and not any_unknown(ballot.in_set):
         winner = _elect_among((*ballot.in_set, *ballot.others), ballot)
@@ -76,10 +77,10 @@ def elect(ballot: Ballot) -> int | None:
 
 def _elect_among(candidates: Sequence[Candidate], ballot: Ballot) -> int | None:
     old = [c for c in candidates if c.broker_id == ballot.old_master]
-    keeps = bool(old) and old[0].standing is not BrokerLiveness.DEAD
+    keeps = bool(old) and old[0].status is not BrokerStatus.DEAD
     if keeps and ballot.prefer in (None, ballot.old_master):
         return ballot.old_master
-    alive = [c for c in candidates if c.standing is BrokerLiveness.ALIVE and not c.learner]
+    alive = [c for c in candidates if c.status is BrokerStatus.ALIVE and not c.learner]
     if ballot.prefer is not None:
         return ballot.prefer if any(c.broker_id == ballot.prefer for c in alive) else None
     rank = POLICIES[ballot.policy]
@@ -101,27 +102,30 @@ POLICIES: Mapping[str, Callable[[Candidate, Ballot], int]] = {
 
 
 def any_unknown(candidates: Sequence[Candidate]) -> bool:
-    """Somebody may yet be heard of: no reason to give up, or to elect from outside the set."""
-    return any(c.standing is BrokerLiveness.UNKNOWN for c in candidates)
+    """Decide whether to wait: a candidate that may still be heard is a reason not to give up, and
+    not to elect from outside the set."""
+    return any(c.status is BrokerStatus.UNKNOWN for c in candidates)
 
 
 def sets_to_scan(sets: Sequence[str]) -> Sequence[str]:
-    """Sets whose need of a master is asked for without news of them: all, from time to time.
+    """Return the sets that the periodic scan checks for a missing master: all of them.
 
-    An election that could not be held when its master died is held then. In the original it never
-    was (apache/rocketmq#5009).
+    The scan holds an election that could not be held when the master died. RocketMQ did not have it
+    (apache/rocketmq#5009). The identity is a rule of its own, so that a variant can replace it.
     """
     return sets
 
 
-def needs_election(reigns: int, master: BrokerLiveness | None) -> bool:
-    """A set that once had a master has none, or a dead one. Asked again and again, for ever.
+def needs_election(master_changes: int, master: BrokerStatus | None) -> bool:
+    """Decide whether the controllers start an election: the set had a master, and has none or a
+    dead one.
 
-    The first election of a set is not the controllers' to start: the first broker to ask wins it.
+    The controllers do not start a set's first election: the first broker that requests it wins.
     """
-    return reigns > 0 and master in (None, BrokerLiveness.DEAD)
+    return master_changes > 0 and master in (None, BrokerStatus.DEAD)
 
 
 def may_hand_over(ack: int | None, end: int, waiting: int) -> bool:
-    """In a planned handover: has the successor the whole log, and is every send answered?"""
+    """Decide whether a planned handover may go on: the successor has the whole log, and no send
+    waits for its answer."""
     return ack is not None and ack >= end and not waiting

@@ -1,7 +1,7 @@
-"""A small replicated map on the controllers, as RocketMQ's KVConfig, but agreed on: pure.
+"""A small replicated map on the controllers, like RocketMQ's KVConfig, but agreed on. Pure.
 
 A register is a namespace and a key; its value is a string, or absent. Values change by events in
-the controllers' log; reads are linearizable (see `flavour`).
+the controllers' log, and reads are linearizable (see `consensus`).
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ Registers = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class PutValue:
-    """A register's new value; null: it is absent from now on."""
+    """A register's new value; None removes it."""
 
     namespace: str
     key: str
@@ -20,8 +20,8 @@ class PutValue:
 
 
 def answers_alone(leads: bool) -> bool:
-    """May a controller tell a value from its memory, without asking a majority whether it still
-    leads? Never: its memory may be old, even if it thinks that it leads."""
+    """Decide whether a controller answers a read from memory, without asking a majority whether it
+    still leads. It never does: its memory may be outdated even if it believes that it leads."""
     return False
 
 
@@ -30,7 +30,7 @@ def value_of(registers: Registers, namespace: str, key: str) -> str | None:
 
 
 def put(registers: Registers, event: PutValue) -> Registers:
-    """The registers after an event. A namespace without keys is none."""
+    """Return the registers after an event. A namespace without keys is dropped."""
     row = {k: v for k, v in registers.get(event.namespace, {}).items() if k != event.key}
     if event.value is not None:
         row[event.key] = event.value

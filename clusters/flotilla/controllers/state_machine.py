@@ -1,21 +1,24 @@
-"""All that controllers agree on, and what an entry of their Raft log makes of it: pure (spec 4).
+"""The state that controllers agree on, and the effect of an entry of their Raft log. Pure.
 
-An entry is one of two things, after who was to compute (`controllerType`):
+There are two kinds of entries, by which controller computes (`controllerType`):
 
-    dledger   the leader did: the entry is the list of events that it computed (4.2)
-    jraft     everybody does: the entry is a `JraftCommand`, what was asked and when (4.3)
+    dledger   the leader: the entry is the list of events that it computed
+    jraft     every controller: the entry is a `JraftCommand`, the request and its time
 
-Both are taken by every controller, whatever its own type, and lead to the same state on each. So a
-command says all that its decision may depend on besides the state: the leader's clock, and the
-leader's settings. A clock means nothing to another machine, which is why the original, whose
-entries carry the times of many machines, declares living brokers dead when clocks differ. Here all
-times in the log come from the leader, and the first command of a new one is `lead`: from then on
-the table of the living is read by the new leader's clock, and nobody has been silent before.
+Each controller applies both kinds, whatever its own type, with the same result. So a command
+contains all that its decision may depend on besides the state: the leader's clock and the leader's
+settings. A clock reading means nothing on another machine; RocketMQ, whose entries carry the times
+of several machines, declares living brokers dead when clocks differ. Here all times in the log are
+the leader's, and the first command of a new leader is `lead`: from then on the table of heartbeats
+is read by its clock, and no broker counts as silent before that.
+
+A snapshot holds the state as one JSON object: `sets` has a row for each broker set, `registers` one
+for each namespace, and `living` is the table of heartbeats of jraft controllers.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..net.connection import refusal
@@ -23,18 +26,26 @@ from ..net.schemas import misshapen
 from ..net.wire import NONSENSE, Json, Op, Status
 from ..rules import Rules
 from .controller_requests import DECISIONS, Decision, DecisionContext, replace_master
-from .controller_state import BrokerSets, Event, apply_all, decode_rows
+from .controller_state import (
+    BrokerSets,
+    BrokerSetState,
+    Event,
+    SetMember,
+    apply_all,
+    decode_rows,
+    set_in_snapshot,
+)
 from .liveness import Heartbeat, HeartbeatTable, Key
 from .registers import PutValue, Registers, put
 
 
 @dataclass(frozen=True)
 class ReplicatedState:
-    """`living` stays empty where no controller ever was of the type jraft."""
+    """`heartbeats` stays empty where no controller was ever of the type jraft."""
 
     sets: BrokerSets = field(default_factory=dict)
     registers: Registers = field(default_factory=dict)
-    living: HeartbeatTable = field(default_factory=HeartbeatTable)
+    heartbeats: HeartbeatTable = field(default_factory=HeartbeatTable)
 
     def after(self, events: Sequence[Event]) -> "ReplicatedState":
         registers = self.registers
@@ -43,10 +54,34 @@ class ReplicatedState:
                 registers = put(registers, event)
         return replace(self, sets=apply_all(self.sets, events), registers=registers)
 
+    def pack(
+        self, in_snapshot: Callable[[BrokerSetState], BrokerSetState] = set_in_snapshot
+    ) -> bytes:
+        content = {
+            "sets": {name: asdict(in_snapshot(row)) for name, row in self.sets.items()},
+            "registers": self.registers,
+            "living": self.heartbeats.fields(),
+        }
+        return json.dumps(content, separators=(",", ":")).encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> "ReplicatedState":
+        """Raises KeyError, TypeError or ValueError if another edition wrote these bytes."""
+        content = json.loads(data)
+        sets = {name: _broker_set(row) for name, row in content["sets"].items()}
+        return cls(sets, content["registers"], HeartbeatTable.from_fields(content["living"]))
+
+
+def _broker_set(row: dict[str, Any]) -> BrokerSetState:
+    members = {int(i): SetMember(**member) for i, member in row["members"].items()}
+    joined = {int(i): epoch for i, epoch in row["joined"].items()}
+    sync_set = tuple(row["sync_set"])
+    return BrokerSetState(**row | {"members": members, "sync_set": sync_set, "joined": joined})
+
 
 @dataclass(frozen=True)
 class LeaderSettings:
-    """The leader's settings, as far as decisions depend on them."""
+    """The leader's settings that decisions depend on. Their names are those of the log."""
 
     unclean: bool
     policy: str
@@ -55,7 +90,10 @@ class LeaderSettings:
 
 @dataclass(frozen=True)
 class JraftCommand:
-    """One of `lead`, `hear` (heartbeats), `gone` and `check` (brokers), `replace`, `request`."""
+    """`kind`: `lead`, `hear` (heartbeats), `gone` or `check` (brokers), `replace`, or `request`.
+
+    The fields' names are those of the log.
+    """
 
     kind: str
     at: float
@@ -68,96 +106,99 @@ class JraftCommand:
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
-    def of(cls, fields: Json) -> "JraftCommand":
+    def from_fields(cls, fields: Json) -> "JraftCommand":
         return cls(**{**fields, "terms": LeaderSettings(**fields["terms"])})
 
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """What an entry came to. `fresh`: who is heard again; `gone`: who is not, and why."""
+    """The effect of an entry. `returned`: brokers that are heard again; `gone`: brokers that are
+    not, and `why`."""
 
-    agreed: ReplicatedState
+    state: ReplicatedState
     reply: Json = field(default_factory=dict)
     events: Sequence[Event] = ()
-    fresh: Sequence[Key] = ()
+    returned: Sequence[Key] = ()
     gone: Sequence[Key] = ()
     why: str = ""
 
 
-def apply_entry(agreed: ReplicatedState, entry: bytes, rules: Rules) -> ApplyResult:
-    """The state after an entry of the log."""
+def apply_entry(state: ReplicatedState, entry: bytes, rules: Rules) -> ApplyResult:
+    """Return the effect of an entry of the log."""
     content = json.loads(entry)
     if isinstance(content, dict):
-        return _TAKEN[content["kind"]](agreed, JraftCommand.of(content), rules)
+        return _COMMANDS[content["kind"]](state, JraftCommand.from_fields(content), rules)
     events = decode_rows(content)
-    return ApplyResult(agreed.after(events), events=events)
+    return ApplyResult(state.after(events), events=events)
 
 
 def context_at(
-    agreed: ReplicatedState, at: float, terms: LeaderSettings, rules: Rules
+    state: ReplicatedState, at: float, settings: LeaderSettings, rules: Rules
 ) -> DecisionContext:
-    """What a decision sees at a time of the leader's clock, where liveness is agreed on."""
+    """Return what a decision sees at a time of the leader's clock, where liveness is agreed on."""
     return DecisionContext(
-        agreed.sets,
-        lambda name, i: agreed.living.candidate(name, i, at, terms.grace_s),
+        state.sets,
+        lambda name, i: state.heartbeats.candidate(name, i, at, settings.grace_s),
         rules,
-        terms.unclean,
-        terms.policy,
-        agreed.registers,
+        settings.unclean,
+        settings.policy,
+        state.registers,
     )
 
 
-def decide(op: int, fields: Json, at: DecisionContext) -> Decision:
-    """The decision on a request. One that makes no sense is refused by everybody alike: a log may
-    hold one, of a leader that did not look."""
+def decide(op: int, fields: Json, context: DecisionContext) -> Decision:
+    """Return the decision on a request.
+
+    Every controller refuses a malformed request alike: a leader that did not check it may have put
+    it into the log.
+    """
     try:
-        return DECISIONS[Op(op)](at, fields)
+        return DECISIONS[Op(op)](context, fields)
     except NONSENSE as e:
         if not misshapen(op, fields):
-            raise  # the request is sound, and we are not
+            raise  # the request is well-formed, so the fault is ours
         remark = f"a malformed request: {type(e).__name__}: {e}"
         return Decision(refusal(Status.INVALID_REQUEST, remark))
 
 
-def _lead(agreed: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
-    return ApplyResult(replace(agreed, living=agreed.living.led(command.at)))
+def _lead(state: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
+    return ApplyResult(replace(state, heartbeats=state.heartbeats.restarted_at(command.at)))
 
 
-def _hear(agreed: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
+def _hear(state: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
     heartbeats = [Heartbeat(**{**row, "key": tuple(row["key"])}) for row in command.content]
-    living, fresh = agreed.living.heard(heartbeats, command.at)
-    return ApplyResult(replace(agreed, living=living), fresh=fresh)
+    table, returned = state.heartbeats.with_heartbeats(heartbeats, command.at)
+    return ApplyResult(replace(state, heartbeats=table), returned=returned)
 
 
-def _gone(agreed: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
-    living, lost = agreed.living.without((name, i) for name, i in command.content)
-    return ApplyResult(replace(agreed, living=living), gone=lost, why=command.why)
+def _gone(state: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
+    table, lost = state.heartbeats.without((name, i) for name, i in command.content)
+    return ApplyResult(replace(state, heartbeats=table), gone=lost, why=command.why)
 
 
-def _check(agreed: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
-    """Of these the leader thought that they are late; are they?"""
-    late = agreed.living.late(command.at, rules.heartbeat_expired)
+def _check(state: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
+    """Mark those of the leader's suspects as gone that are late by the log, too."""
+    late = state.heartbeats.late(command.at, rules.heartbeat_expired)
     suspects = [(name, i) for name, i in command.content]
-    return _gone(agreed, replace(command, content=[s for s in suspects if s in late]), rules)
+    return _gone(state, replace(command, content=[s for s in suspects if s in late]), rules)
 
 
-def _replace(agreed: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
-    at = context_at(agreed, command.at, command.terms, rules)
-    return _decided(agreed, replace_master(at, command.content, command.why))
+def _replace(state: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
+    context = context_at(state, command.at, command.terms, rules)
+    return _decided(state, replace_master(context, command.content, command.why))
 
 
-def _request(agreed: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
+def _request(state: ReplicatedState, command: JraftCommand, rules: Rules) -> ApplyResult:
     op, fields = command.content
-    return _decided(
-        agreed, decide(op, fields, context_at(agreed, command.at, command.terms, rules))
-    )
+    context = context_at(state, command.at, command.terms, rules)
+    return _decided(state, decide(op, fields, context))
 
 
-def _decided(agreed: ReplicatedState, decision: Decision) -> ApplyResult:
-    return ApplyResult(agreed.after(decision.events), decision.reply, decision.events)
+def _decided(state: ReplicatedState, decision: Decision) -> ApplyResult:
+    return ApplyResult(state.after(decision.events), decision.reply, decision.events)
 
 
-_TAKEN: Mapping[str, Callable[[ReplicatedState, JraftCommand, Rules], ApplyResult]] = {
+_COMMANDS: Mapping[str, Callable[[ReplicatedState, JraftCommand, Rules], ApplyResult]] = {
     "lead": _lead,
     "hear": _hear,
     "gone": _gone,

@@ -1,28 +1,29 @@
-"""Raft without I/O: who leads, what the log holds, what is committed.
+"""Raft without I/O: elections, the log and its commit.
 
-The driver feeds `tick(now)`, `step(now, message)`, `propose(now, data)`, `change(now, change)` and
-`read(now)`, then takes the `RaftEffects` and carries them out as they say (see `effects`). Counting
-this node's own copy before it is on disk is sound for the order alone that stands there: no peer
-can answer an entry that was not released, and a commit travels in the effects behind the write it
-depends on.
+The driver calls `tick(now)`, `step(now, message)`, `propose(now, data)`, `change(now, change)` and
+`read(now)`, then takes the `RaftEffects` and carries them out in the order given there (see
+`effects`). Only because of that order may this node count its own copy before it is on disk: no
+peer can answer an entry that was not released, and a commit travels in effects behind the write
+that it depends on.
 
-Beyond the paper's sections 5.1 to 5.4 the core has: pre-vote (thesis 9.6), so a node that was cut
-off does not disturb the others on return; leader stickiness (thesis 4.2.3): a voter that heard a
-leader within the election timeout refuses, whatever the term asked for; check-quorum (thesis 6.2):
-a leader that was not followed by a majority for an election timeout steps down. Together the last
-two are a lease, held by `has_quorum`: while it is true no other leader can exist, as long as clocks
-run at about the same rate, so the leader may answer reads from memory. A node that starts again
-behaves as if it had just heard a leader, or the lease would not survive its restart; only a node
-that never saw a term is free at once, and quick, so that a new cluster finds its leader soon.
+The core has more than sections 5.1 to 5.4 of the paper. Pre-vote (thesis 9.6): a node that was cut
+off does not disturb the others when it returns. Leader stickiness (thesis 4.2.3): a voter that
+heard a leader within the election timeout refuses a vote, whatever the term of the request.
+Check-quorum (thesis 6.2): a leader that a majority did not follow for an election timeout steps
+down. The last two together are a lease, held by `has_quorum`: while it is true, no other leader can
+exist, as long as clocks run at about the same rate, so the leader may answer reads from memory. A
+node that starts again behaves as if it had just heard a leader, or the lease would not survive its
+restart. Only a node that never saw a term may vote at once, and is quick, so that a new cluster
+finds its leader soon.
 
-A read that must be linearizable takes no lease's word (thesis 6.4): `read` notes the commit index
-and begins a round; every request to a follower carries the latest round and every answer returns
-it. A round that a majority has answered proves that this node still led when it began, so whoever
-has applied that index may answer. A leader whose own first entry is not committed yet waits for it.
+Linearizable reads do not trust the lease (thesis 6.4). `read` notes the commit index and starts a
+round. Each request to a follower carries the latest round, and each reply returns it. When a
+majority has returned a round, this node still led when the round began, so a node that has applied
+the noted index may answer. A leader whose own first entry is not committed yet waits for it.
 
-Who the members are the log itself tells (`membership`). Requests are taken from whoever sends them:
-a newcomer's leader, or a candidate, may be a member by an entry that this node does not have yet
-(thesis 4.1). Answers count only from those that are asked.
+The log itself defines the members (see `membership`). Requests are accepted from any node: a new
+member's leader, or a candidate, may be a member by an entry that this node does not have yet
+(thesis 4.1). Replies count only from members to which requests were sent.
 """
 
 from collections.abc import Callable
@@ -30,9 +31,9 @@ from dataclasses import dataclass
 
 from ..rules import Rules
 from .effects import RaftEffects, RaftState, Role
-from .following import FollowerState
+from .follower_state import FollowerState
 from .journal import RaftBroken, RaftJournal
-from .leading import LeaderState
+from .leader_state import LeaderState
 from .log import RaftLog
 from .membership import Change, ChangeMustWait, Configuration, changed
 from .messages import (
@@ -55,7 +56,7 @@ NEVER = float("-inf")
 @dataclass(frozen=True)
 class RaftTiming:
     heartbeat_s: float
-    election_s: float  # the least election timeout; each wait is drawn from one to two times it
+    election_s: float  # the minimum election timeout; waits are random, one to two times as long
 
 
 class Raft:
@@ -80,8 +81,8 @@ class Raft:
         self._uniform = uniform
         self._rules = rules
         self._granted: set[str] = set()
-        self._following = FollowerState(me, journal)
-        self._vote: Vote | None = None  # not taken yet, as the next two
+        self._follower = FollowerState(me, journal)
+        self._vote: Vote | None = None  # not taken yet; the same goes for the next two
         self._messages: list[tuple[str, Message]] = []
         self._role: Role | None = None
         self._heard_at = now if self.term else NEVER
@@ -110,17 +111,17 @@ class Raft:
 
     @property
     def wake_at(self) -> float:
-        """When `tick` has something to do."""
+        """When `tick` is due."""
         return self._wake_at
 
-    # in
+    # input
 
     def tick(self, now: float) -> None:
         if self.leading and not self.has_quorum(now):
             self._follow(now, self.term, None)
         elif now >= self._wake_at and self.leading:
             self._wake_at = now + self._timing.heartbeat_s
-            self.leading.beat(now)
+            self.leading.send_heartbeats(now)
         elif now >= self._wake_at and self._may_campaign():
             self._campaign(now, pre=True)
         elif now >= self._wake_at:
@@ -128,13 +129,14 @@ class Raft:
             self._wait_for_election(now)
 
     def propose(self, now: float, data: bytes) -> int | None:
-        """A new entry's index; None when this node does not lead."""
+        """Append an entry. Return its index; None if this node does not lead."""
         return self._append(now, LogEntry(self.term, data)) if self.leading else None
 
     def change(self, now: float, change: Change) -> int | None:
-        """The index of the entry with the new configuration; None when this node does not lead.
+        """Append a new configuration. Return its index; None if this node does not lead.
 
-        The present one's if there is nothing to change. ChangeRefused, ChangeMustWait.
+        If there is nothing to change, return the index of the present configuration. Raises
+        ChangeRefused or ChangeMustWait.
         """
         if self.leading is None:
             return None
@@ -148,23 +150,27 @@ class Raft:
         return self._configure(now, members)
 
     def read(self, now: float) -> int | None:
-        """Begin a linearizable read: its round, told by `RaftEffects.readable`; None: does not lead."""
+        """Start a linearizable read. Return its round; None if this node does not lead.
+
+        `RaftEffects.readable` tells when the round is over.
+        """
         if self.leading is None:
             return None
-        number = self.leading.read()
+        number = self.leading.start_read()
         self.leading.send_to_all(now)
         return number
 
     def compact(self, snapshot: Snapshot) -> None:
-        """A snapshot of the state machine, at a place that was applied, is on disk."""
+        """Compact the log: a snapshot of the state machine after an applied entry is on disk."""
         self.journal.compact(snapshot)
 
     def step(self, now: float, message: Message) -> None:
         if isinstance(message, VoteRequest):
             self._on_vote_request(now, message)
             return
-        promised = isinstance(message, VoteReply) and message.pre and message.granted
-        if message.term > self.term and not promised:
+        # a granted pre-vote carries the term that this node asked about, and starts none
+        granted_pre_vote = isinstance(message, VoteReply) and message.pre and message.granted
+        if message.term > self.term and not granted_pre_vote:
             self._follow(now, message.term, None)
         match message:
             case Append() | SnapshotPart():
@@ -174,16 +180,16 @@ class Raft:
             case AppendReply() | SnapshotReply():
                 self._on_reply(now, message)
 
-    # out
+    # output
 
-    def take(self) -> RaftEffects:
-        """All effects since the last take."""
+    def take_effects(self) -> RaftEffects:
+        """Return all effects since the last call."""
         vote, messages, role = self._vote, self._messages, self._role
         self._vote, self._messages, self._role = None, [], None
         return RaftEffects(
             vote=vote,
             hard_state=self._rules.hard_state(self.vote),
-            log=self.journal.take_written(),
+            log=self.journal.take_change(),
             messages=tuple(messages),
             committed=self.journal.take_committed(),
             readable=self.leading.readable() if self.leading else 0,
@@ -191,13 +197,14 @@ class Raft:
         )
 
     def has_quorum(self, now: float) -> bool:
-        """A majority, this node included, followed it within the election timeout."""
+        """Return whether a majority, this node included, followed it within the election
+        timeout."""
         return self.leading is not None and self.leading.has_quorum(now, self._timing.election_s)
 
     # elections (Raft 5.2, 5.4.1; thesis 4.2.2, 4.2.3, 9.6)
 
     def _may_campaign(self) -> bool:
-        """A voter, or one whose removal may not be committed without it."""
+        """Return whether this node is a voter, or one whose removal may need its vote to commit."""
         if self.me in self.members.voters:
             return True
         journal = self.journal
@@ -281,15 +288,15 @@ class Raft:
     def _on_request(self, now: float, request: Append | SnapshotPart) -> None:
         if request.term == self.term:
             if self.leading:
-                raise RaftBroken(f"{request.source} leads term {self.term} too")
+                raise RaftBroken(f"{request.source} leads term {self.term}, too")
             if self.state is not RaftState.FOLLOWER or self.leader != request.source:
                 self._follow(now, request.term, request.source)
             self._heard_at = now
             self._wait_for_election(now)
         if isinstance(request, Append):
-            self._send(request.source, self._following.take_entries(self.term, request))
+            self._send(request.source, self._follower.on_append(self.term, request))
         else:
-            self._send(request.source, self._following.take_part(self.term, request))
+            self._send(request.source, self._follower.on_snapshot_part(self.term, request))
 
     # a leader (Raft 5.3, 5.4.2; thesis 4)
 
@@ -300,7 +307,7 @@ class Raft:
         if isinstance(reply, SnapshotReply):
             leading.on_snapshot_reply(reply)
         elif not leading.on_append_reply(reply):
-            return  # the next heartbeat asks again
+            return  # the next heartbeat repeats the request
         self._advance_commit(now)
         if self.leading and reply.source in leading.followers:
             leading.send_to(reply.source, now)
@@ -309,7 +316,7 @@ class Raft:
         index = self.journal.append(entry)
         if self.leading:
             if entry.kind == EntryKind.MEMBERS:
-                self.leading.heed_members(now)
+                self.leading.update_members(now)
             self.leading.send_to_all(now)
         self._advance_commit(now)
         return index

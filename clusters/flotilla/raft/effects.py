@@ -1,15 +1,15 @@
-"""What the core asks its driver to do, and the words for who it is.
+"""The effects that the core asks its driver to carry out, and the names of its states.
 
-The driver carries out the `RaftEffects` of one `take` in this order:
+The driver carries out the `RaftEffects` of one `take_effects` in this order:
 
-    1. to disk, synced: `install`, when there is one, as the snapshot; then the log, written anew
-       behind `base` when there is one, else the entries from `first` on for what was there; the
-       hard state with it
+    1. write to disk and sync: `install`, if there is one, as the snapshot; then the log, rewritten
+       behind `base` if there is one, else with the entries from `first` on replaced; and with it
+       the hard state
     2. send `messages`
-    3. `install` into the state machine, then apply `committed`, in order
+    3. restore `install` into the state machine, then apply `committed`, in order
     4. answer reads up to the round `readable`
 
-Nothing of a later `take` may be released before step 1 of an earlier one is done.
+Step 1 must be done before anything of a later `take_effects` is released.
 """
 
 from dataclasses import dataclass
@@ -38,29 +38,29 @@ class Role:
 
 @dataclass(frozen=True)
 class LogChange:
-    """What changed of the log. `first` 0: no entry. `base`: all of it is written anew."""
+    """A change of the log. `first` 0: no entry changed. `base`: the whole log is rewritten."""
 
     first: int = 0
     entries: tuple[LogEntry, ...] = ()
     base: EntryId | None = None
     install: Snapshot | None = None
-    members: Configuration | None = None  # the present ones, if they changed
+    members: Configuration | None = None  # if it changed
 
 
 @dataclass(frozen=True)
 class RaftEffects:
     vote: Vote | None  # if it changed
-    hard_state: Vote  # what a write to disk holds besides entries, changed or not
+    hard_state: Vote  # is written with every entry, changed or not
     log: LogChange
     messages: tuple[tuple[str, Message], ...]
     committed: tuple[tuple[int, LogEntry], ...]
-    readable: int  # reads of rounds up to this one may be answered once all this is applied
+    readable: int  # reads of rounds up to this one may be answered after `committed` is applied
     role: Role | None
 
     @property
-    def to_disk(self) -> bool:
+    def needs_disk(self) -> bool:
         return self.vote is not None or self.log.first > 0 or self.log.base is not None
 
     def __bool__(self) -> bool:
         rest = self.messages or self.committed or self.readable or self.role or self.log.members
-        return bool(self.to_disk or rest)
+        return bool(self.needs_disk or rest)

@@ -1,11 +1,11 @@
-"""What a member holds of the log: the entries, what of them is committed, the configurations in
-them, and the snapshot that stands for what is compacted away.
+"""One member's log: the entries, which of them are committed, the configurations in them, and the
+snapshot that stands for the compacted entries.
 
-A configuration counts from the moment its entry is in the log, and no more when it is cut off
-(thesis 4.1); before the first one the snapshot's counts, or the one the member was started with.
+A configuration counts from the moment its entry is in the log, and until the entry is cut off
+(thesis 4.1). Before the first one, the configuration of the snapshot counts, or the initial one.
 
-The log keeps what followed the snapshot *before* the last one: who was away for a moment is served
-entries, and only who was away for longer than that needs the snapshot.
+The log keeps the entries behind the snapshot *before* the last one, so a member that was away for a
+short time receives entries, and only one that was away for longer needs the snapshot.
 """
 
 from collections.abc import Iterable
@@ -33,12 +33,12 @@ class RaftJournal:
         self.snapshot = snapshot
         self.commit = snapshot.index if snapshot else 0
         self._configurations = [(self.commit, snapshot.members if snapshot else first)]
-        self._note_configurations(self.commit + 1, self.log.since(self.commit + 1))
+        self._note_configurations(self.commit + 1, self.log.entries_from(self.commit + 1))
         self._taken = self.commit
         self._first, self._base, self._install = 0, False, False
-        self._told = first
+        self._reported_members = first
 
-    # who takes part
+    # configurations
 
     @property
     def members(self) -> Configuration:
@@ -46,15 +46,15 @@ class RaftJournal:
 
     @property
     def members_index(self) -> int:
-        """Where the present configuration is in the log."""
+        """The index of the present configuration."""
         return self._configurations[-1][0]
 
     def members_at(self, index: int) -> Configuration:
-        """Who took part once the entry at `index`, a committed one, was applied."""
+        """Return the configuration after the committed entry at `index`."""
         return next(c for at, c in reversed(self._configurations) if at <= index)
 
     def snapshot_at(self, index: int, data: bytes) -> Snapshot:
-        """The state machine's `data` once the entry at `index`, a committed one, was applied."""
+        """Return a snapshot: `data` is the state after the committed entry at `index`."""
         term = self.log.term_at(index)
         if term is None:
             raise ValueError(f"entry {index} is not in the log")
@@ -63,20 +63,23 @@ class RaftJournal:
     # changes
 
     def append(self, entry: LogEntry) -> int:
-        """The leader's own; its index."""
+        """Append an entry of this leader. Return its index."""
         self.log.append(entry)
         self._note_configurations(self.log.last_index, (entry,))
         self._changed_from(self.log.last_index)
         return self.log.last_index
 
-    def fits(self, message: Append) -> bool:
-        """The entry before the new ones is the same here (Raft 5.3). What is compacted is."""
+    def matches_previous(self, message: Append) -> bool:
+        """Return whether the entry before the new ones is the same here (Raft 5.3).
+
+        Compacted entries are committed, so they are.
+        """
         if message.prev_index < self.log.base.index:
             return True
         return self.log.term_at(message.prev_index) == message.prev_term
 
-    def store(self, message: Append) -> None:
-        """Skip what is there; cut at the first conflict, and only there (Raft 5.3, figure 2)."""
+    def store_entries(self, message: Append) -> None:
+        """Add the entries that are new; cut at the first conflict only (Raft 5.3, figure 2)."""
         for at, entry in enumerate(message.entries):
             index = message.prev_index + 1 + at
             if index <= self.log.base.index or self.log.term_at(index) == entry.term:
@@ -87,8 +90,10 @@ class RaftJournal:
             return
 
     def install(self, snapshot: Snapshot) -> bool:
-        """A leader's snapshot; False: everything in it is committed here. The log behind it stays
-        if it is the snapshot's (Raft 7, figure 13)."""
+        """Take over a leader's snapshot. Return False if everything in it is committed here.
+
+        The log behind it stays if its entries follow the snapshot's (Raft 7, figure 13).
+        """
         if snapshot.index <= self.commit:
             return False
         tail_stays = self.log.term_at(snapshot.index) == snapshot.place.term
@@ -100,7 +105,7 @@ class RaftJournal:
         return True
 
     def compact(self, snapshot: Snapshot) -> None:
-        """A snapshot of this member's own state is on its disk."""
+        """Drop old entries: a snapshot of this member's own state is on its disk."""
         before = self.snapshot
         if before is not None and snapshot.index <= before.index:
             return
@@ -118,15 +123,18 @@ class RaftJournal:
         self._taken = self.commit
         return tuple((index, self.log[index]) for index in indexes)
 
-    def take_written(self) -> LogChange:
+    def take_change(self) -> LogChange:
         first, base, install = self._first, self._base, self._install
         self._first, self._base, self._install = 0, False, False
-        members, self._told = self.members if self.members != self._told else None, self.members
+        members, self._reported_members = (
+            self.members if self.members != self._reported_members else None,
+            self.members,
+        )
         if base:
             first = self.log.base.index + 1
         return LogChange(
             first=first,
-            entries=self.log.since(first) if first else (),
+            entries=self.log.entries_from(first) if first else (),
             base=self.log.base if base else None,
             install=self.snapshot if install else None,
             members=members,

@@ -1,11 +1,9 @@
-"""One connection to each peer, dialled from here, for this node's requests and their answers.
+"""One connection to each peer, opened by this node, for its requests and their replies.
 
-Raft needs no delivery, so a link holds little: what is said while it dials waits in a short queue,
-and the rest is dropped. What it must not do is hold on to a dead connection: after a partition a
-TCP connection may back off for many seconds longer than the partition lasted. So a link that has
-waited `stale_s` for an answer is cut and dialled anew.
-
-`RaftLinks` are those to all other members; they come and go as the configuration says.
+Raft does not need reliable delivery, so a link holds little: messages sent while it connects wait
+in a short queue, and the rest is dropped. It must not keep a dead connection: after a partition TCP
+may back off for many seconds longer than the partition lasted. So a link that has waited `stale_s`
+for a reply closes its connection and opens another one.
 """
 
 import asyncio
@@ -21,7 +19,7 @@ MAX_BACKLOG_BYTES = 4 * 1024 * 1024
 
 
 class RaftLinks:
-    """To each other member."""
+    """The links to all other members, as the configuration demands."""
 
     def __init__(
         self,
@@ -36,8 +34,8 @@ class RaftLinks:
         self._on_senseless = on_senseless
         self._links: dict[str, RaftLink] = {}
 
-    def reach(self, addresses: Mapping[str, str]) -> None:
-        """Those at these addresses, and nobody else, from now on."""
+    def set_peers(self, addresses: Mapping[str, str]) -> None:
+        """Keep links to exactly these peers from now on."""
         for peer, link in list(self._links.items()):
             if addresses.get(peer) != link.address:
                 self._links.pop(peer).close()
@@ -49,7 +47,7 @@ class RaftLinks:
                 link.dial()
 
     def send(self, peer: str, body: bytes) -> None:
-        """To a member, or to one that was: then it is dropped."""
+        """Send to a peer; drop the message if the peer is no member any more."""
         if link := self._links.get(peer):
             link.send(body)
 
@@ -59,7 +57,10 @@ class RaftLinks:
 
 
 class RaftLink:
-    """To one peer. It is the handler of its own connection. `on_senseless`: from where, and why."""
+    """The link to one peer; the handler of its own connection.
+
+    `on_senseless` is called with the peer's address and the reason of a protocol error.
+    """
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class RaftLink:
             self._queue.append(body)
             self.dial()
         elif self._connection.backlog < MAX_BACKLOG_BYTES:
-            self._tell(self._connection, body)
+            self._send_now(self._connection, body)
 
     def dial(self) -> None:
         if not (self._dialling or self._closed):
@@ -131,9 +132,9 @@ class RaftLink:
             return
         self._connection, self._waiting_since = connection, None
         while self._queue:
-            self._tell(connection, self._queue.popleft())
+            self._send_now(connection, self._queue.popleft())
 
-    def _tell(self, connection: Connection, body: bytes) -> None:
+    def _send_now(self, connection: Connection, body: bytes) -> None:
         if self._waiting_since is None:
             self._waiting_since = self._loop.time()
         connection.tell(Op.RAFT, body)

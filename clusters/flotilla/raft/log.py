@@ -1,7 +1,7 @@
 """The replicated log in memory: entries numbered from 1, the oldest compacted away (Raft 7).
 
-What is left begins behind `base`, the last entry that is gone: its index and term are kept, so that
-the entry behind it can be checked against its predecessor. At first that is place 0 in term 0.
+The entries in memory begin behind `base`, the last compacted entry. Its index and term are kept, so
+that the next entry can be checked against its predecessor. At first that is index 0 in term 0.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from .messages import LogEntry
 
 @dataclass(frozen=True, slots=True)
 class EntryId:
-    """An entry's index and term; they tell the entry and everything before it (Raft 5.3)."""
+    """An entry's index and term. They identify it and all entries before it (Raft 5.3)."""
 
     index: int = 0
     term: int = 0
@@ -35,7 +35,7 @@ class RaftLog:
         return self._entries[-1].term if self._entries else self.base.term
 
     def term_at(self, index: int) -> int | None:
-        """The term of the entry at `index`; None beyond the end, and where it is compacted away."""
+        """Return the term of the entry at `index`; None if it is compacted or beyond the end."""
         at = index - self.base.index - 1
         if at == -1:
             return self.base.term
@@ -43,14 +43,15 @@ class RaftLog:
 
     def __getitem__(self, index: int) -> LogEntry:
         if index <= self.base.index:
-            raise IndexError(f"entry {index} is compacted away; {self.base.index} was the last")
+            raise IndexError(f"entry {index} is compacted away, as all up to {self.base.index}")
         return self._entries[index - self.base.index - 1]
 
-    def since(self, first: int, size_limit: int | None = None) -> tuple[LogEntry, ...]:
-        """Entries from `first` on, up to about `size_limit` bytes of data, at least one."""
+    def entries_from(self, first: int, size_limit: int | None = None) -> tuple[LogEntry, ...]:
+        """Return entries from `first` on: about `size_limit` bytes of data, but at least one
+        entry."""
         start = first - self.base.index - 1
         if start < 0:
-            raise IndexError(f"entry {first} is compacted away; {self.base.index} was the last")
+            raise IndexError(f"entry {first} is compacted away, as all up to {self.base.index}")
         if size_limit is None:
             return tuple(self._entries[start:])
         chosen: list[LogEntry] = []
@@ -66,7 +67,7 @@ class RaftLog:
         self._entries.append(entry)
 
     def replace(self, first: int, entries: Iterable[LogEntry]) -> None:
-        """Cut everything from `first` on and put `entries` there."""
+        """Replace all entries from `first` on."""
         if not self.base.index < first <= self.last_index + 1:
             raise ValueError(
                 f"entries from {first} on would leave a hole after {self.last_index}, "
@@ -75,20 +76,20 @@ class RaftLog:
         self._entries[first - self.base.index - 1 :] = entries
 
     def compact(self, base: EntryId) -> None:
-        """Forget everything up to `base`: a snapshot holds it. All, if it is not in this log."""
+        """Drop entries up to `base`, which a snapshot holds; all if `base` is not in this log."""
         known = self.term_at(base.index) == base.term
         self._entries = self._entries[base.index - self.base.index :] if known else []
         self.base = base
 
     def first_of_term(self, index: int) -> int:
-        """Where the run of entries that holds `index` in one term begins."""
+        """Return the first index of the run of entries in the term of `index`."""
         term = self.term_at(index)
         while index > self.base.index + 1 and self.term_at(index - 1) == term:
             index -= 1
         return index
 
     def last_with_term(self, term: int, at_most: int) -> int:
-        """The last index of `term` not beyond `at_most`; 0 when the log has none."""
+        """Return the last index of `term` that is not beyond `at_most`; 0 if there is none."""
         index = min(at_most, self.last_index)
         while index > self.base.index and (self.term_at(index) or 0) > term:
             index -= 1

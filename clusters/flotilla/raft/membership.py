@@ -1,18 +1,19 @@
-"""Who takes part: the configuration, its changes one server at a time (thesis, chapter 4).
+"""The configuration, and its changes, one server at a time (thesis, chapter 4).
 
-A configuration is an entry of the log. A member goes by the latest one in its log, committed or
-not, and goes back to the one before if the entry is cut off again. It names voters, whose majority
-elects and commits, and learners, who are sent everything and count for nothing.
+A configuration is an entry of the log. A member uses the latest one in its log, committed or not,
+and returns to the one before if the entry is cut off. It lists voters, whose majority elects and
+commits, and learners, which receive everything and are not counted.
 
-    add       the newcomer is a learner first (4.2.1); the leader makes it a voter by a second entry
-              once it holds everything committed, so that it never stands in a majority's way
-    remove    the entry without it; a leader that removed itself goes on until that is committed,
-              not counting itself, and steps down then (4.2.2)
+    add       the new member is a learner first (4.2.1). The leader makes it a voter by a second
+              entry when it holds all committed entries, so it never delays a majority
+    remove    the configuration without the member. A leader that removed itself goes on, not
+              counting itself, until that is committed, and steps down then (4.2.2)
 
 Two successive configurations differ by one voter, so their majorities overlap (4.1). That holds
-only while they *are* successive: a change waits until the one before is committed, and until the
-leader has committed an entry of its own term, or two leaders might change the same predecessor
-without knowing (the flaw that Ongaro found in the thesis later, raft-dev, 10 July 2015).
+only if they *are* successive: a change waits until the one before is committed, and until the
+leader has committed an entry of its own term. Otherwise two leaders might change the same
+configuration without knowing of each other (a flaw that Ongaro found in the thesis later: raft-dev,
+10 July 2015).
 """
 
 import json
@@ -21,11 +22,11 @@ from dataclasses import dataclass, field
 
 
 class ChangeRefused(Exception):
-    """The change makes no sense; the text says why. It has no effect."""
+    """The change is invalid, for the reason in the text. It has no effect."""
 
 
 class ChangeMustWait(Exception):
-    """Another change is under way, or the leader is too new. It has no effect."""
+    """Another change is in progress, or the leader is too new. It has no effect."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Configuration:
 
     @classmethod
     def unpack(cls, data: bytes) -> "Configuration":
-        """KeyError, TypeError, ValueError: no configuration."""
+        """Raises KeyError, TypeError or ValueError if `data` is not a configuration."""
         fields = json.loads(data)
         return cls(dict(fields["voters"]), dict(fields["learners"]))
 
@@ -72,7 +73,10 @@ Change = Add | Remove
 
 
 def changed(now: Configuration, change: Change) -> Configuration:
-    """The configuration to come; the same one when there is nothing to do. ChangeRefused."""
+    """Return the configuration after the change; the same one if there is nothing to do.
+
+    Raises ChangeRefused if the change is invalid.
+    """
     match change:
         case Add(member, address):
             known = now.addresses.get(member)
@@ -83,7 +87,7 @@ def changed(now: Configuration, change: Change) -> Configuration:
             return now if known else Configuration(now.voters, {**now.learners, member: address})
         case Remove(member):
             if set(now.voters) == {member}:
-                raise ChangeRefused(f"{member} is the last voter: nobody could decide any more")
+                raise ChangeRefused(f"{member} is the last voter: without it no majority exists")
             return Configuration(_without(now.voters, member), _without(now.learners, member))
 
 
@@ -93,7 +97,8 @@ def promoted(now: Configuration, learner: str) -> Configuration:
 
 
 def may_change_members(commit: int, changed_at: int, first_of_own_term: int) -> bool:
-    """The last change, and an entry of the leader's own term, are committed (see above)."""
+    """Decide whether the members may change: the last change, and an entry of the leader's own
+    term, are committed (see above)."""
     return commit >= changed_at and commit >= first_of_own_term
 
 

@@ -13,8 +13,8 @@ the latest round of reads that had begun by then, and is returned too (thesis 6.
 The dataclasses below are the table of the fixed fields (see `net.fixed_fields`). The tail of an
 Append holds its entries; that of a SnapshotPart its data. An Append and an AppendReply of today end
 with the round, and an Append with the kinds of its entries. The first edition sends neither and
-ignores what follows the fields it knows, so members of both editions understand each other during an
-upgrade: a missing round is 0, and a missing kind is DATA. A MEMBERS entry or a snapshot must not
+ignores what follows the fields it knows, so members of both editions understand each other during
+an upgrade: a missing round is 0, and a missing kind is DATA. A MEMBERS entry or a snapshot must not
 reach a member of the first edition.
 """
 

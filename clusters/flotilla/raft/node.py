@@ -1,22 +1,22 @@
-"""A Raft member in the world: the core, driven by the event loop, its log and its links.
+"""A Raft member: the core, driven by the event loop, its log and its links.
 
-Effects are released in order. While a sync is under way the core goes on taking messages, so that
+Effects are released in order. While a sync is in progress the core goes on accepting messages, so
 everything that arrives meanwhile shares the next sync.
 
-`propose` gives a future: what `apply` returned for the entry, or NotLeader (the entry certainly
-never takes effect), or TooLarge (the same, for ever), or Indeterminate (leadership was lost under
-way: it may take effect later).
-`change` does the same for a change of the members (thesis 4).
-There is no time limit here; who asks on behalf of an impatient client keeps its own.
+`propose` returns a future. Its result is what `apply` returned for the entry, or it raises
+NotLeader (the entry certainly never takes effect), TooLarge (the same, and a retry cannot help) or
+Indeterminate (leadership was lost meanwhile: the entry may take effect later). `change` does the
+same for a change of the members (thesis 4). There is no timeout here; a caller that needs one keeps
+its own.
 
-`await node.read()` returns when this node's state holds everything that was committed anywhere when
-it was called (thesis 6.4, read-index), so what is read from the state then, at once, is
-linearizable. NotLeader: ask the leader. It costs a round of messages and no write.
+`await node.read()` returns when this node's state holds everything that was committed anywhere at
+the time of the call (thesis 6.4, read index), so what is read from the state then, at once, is
+linearizable. It raises NotLeader on other nodes. It costs a round of messages and no write.
 
-The state machine is the owner's: `Hooks.apply` changes it, `snapshot()` gives all of it as bytes,
-and `restore(bytes)` replaces all of it, at the start or when this node was away for too long. A
-snapshot is taken every `snapshot_entries` applied entries, and written beside everything else; then
-the log is cut (Raft 7).
+The state machine belongs to the owner: `Hooks.apply` changes it, `snapshot()` returns all of it as
+bytes, and `restore(bytes)` replaces all of it, at the start or when this node was away for too
+long. A snapshot is taken every `snapshot_entries` applied entries, and written while everything
+else goes on; then the log is cut (Raft 7).
 """
 
 import asyncio
@@ -39,8 +39,8 @@ from .snapshot import Snapshot
 from .storage import RecoveredState, Storage, StorageDamaged
 
 Apply = Callable[[int, LogEntry], Any]
-MAX_TERMS_AHEAD = 2**32  # centuries of elections
-MAX_ENTRY_BYTES = 1024 * 1024  # a leader sends an entry whole, in one frame with others
+MAX_TERMS_AHEAD = 2**32  # more elections than centuries can hold
+MAX_ENTRY_BYTES = 1024 * 1024  # an entry is sent whole, in one frame with others
 
 
 class NotLeader(Exception):
@@ -48,7 +48,7 @@ class NotLeader(Exception):
 
 
 class TooLarge(Exception):
-    """Not proposed: followers could not be sent it, and nothing could be agreed on any more."""
+    """Not proposed: it could not be sent to followers, and would block all later entries."""
 
 
 class Indeterminate(Exception):
@@ -57,11 +57,11 @@ class Indeterminate(Exception):
 
 @dataclass(frozen=True)
 class RaftConfig:
-    """Who this node is. `first`: where all members of a new group are; the log knows better.
-    Empty: this node belongs to no group until a leader adds it."""
+    """`initial_members`: the addresses of all members of a new group; later the log defines them.
+    If it is empty, this node belongs to no group until a leader adds it."""
 
     me: str
-    first: Mapping[str, str]
+    initial_members: Mapping[str, str]
     timing: RaftTiming
     folder: str
     snapshot_entries: int
@@ -69,8 +69,8 @@ class RaftConfig:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the node tells its owner. `on_leading`: complete, everything committed is applied;
-    `on_senseless`: an answer from that address that makes no sense, and why."""
+    """The node's calls to its owner. `on_leading`: this node leads, and everything committed is
+    applied; `on_senseless`: a protocol error of that address, and the reason."""
 
     apply: Apply
     snapshot: Callable[[], bytes]
@@ -106,13 +106,13 @@ class RaftNode:
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
         self._links = RaftLinks(
-            member.timing.election_s, self._tasks, self._answered, hooks.on_senseless
+            member.timing.election_s, self._tasks, self._on_reply, hooks.on_senseless
         )
         self._inbound: dict[str, Connection] = {}
         self._proposals: dict[int, _Proposal] = {}
-        self._reads: deque[tuple[int, asyncio.Future[None]]] = deque()  # by round
+        self._reads: deque[tuple[int, asyncio.Future[None]]] = deque()  # with their rounds
         self._role = Role(RaftState.FOLLOWER, raft.term, None)
-        self._applied = self._saved = raft.commit  # what is in the state, what is in the snapshot
+        self._applied = self._saved = raft.commit  # the entries in the state, and in the snapshot
         self._busy = False
         self._closed = False
         self._syncing: asyncio.Task[None] | None = None
@@ -123,59 +123,60 @@ class RaftNode:
     async def start(
         cls, member: RaftConfig, hooks: Hooks, ports: Ports, rules: Rules
     ) -> tuple["RaftNode", RecoveredState]:
-        """Recover from disk and run. StorageDamaged when the disk can not be trusted."""
-        storage, found = await Storage.recover(ports.files, member.folder)
-        if found.snapshot:
-            _restore(hooks, found.snapshot, member)
-        first = Configuration(dict(member.first))
+        """Recover from disk and run. Raises StorageDamaged if the disk cannot be trusted."""
+        storage, recovered = await Storage.recover(ports.files, member.folder)
+        if recovered.snapshot:
+            _restore(hooks, recovered.snapshot, member)
+        first = Configuration(dict(member.initial_members))
         raft = Raft(
             member.me,
-            RaftJournal(first, found.snapshot, found.base, found.entries),
+            RaftJournal(first, recovered.snapshot, recovered.base, recovered.entries),
             member.timing,
             ports.randomness.uniform,
             rules,
             asyncio.get_running_loop().time(),
-            vote=found.vote,
+            vote=recovered.vote,
         )
         node = cls(raft, storage, member, hooks, ports, rules)
-        node._links.reach(_others(raft.members, member.me))
+        node._links.set_peers(_others(raft.members, member.me))
         node._pump()
-        return node, found
+        return node, recovered
 
     @property
     def leads(self) -> bool:
-        """This node is the leader, surely, now."""
+        """Whether this node certainly is the leader now."""
         return self.raft.has_quorum(self._loop.time())
 
     @property
     def members(self) -> Configuration:
-        """As this node knows them now; the last change may not be committed."""
+        """The members by this node's log; the last change may not be committed."""
         return self.raft.members
 
     @property
-    def agreed_members(self) -> tuple[int, Configuration]:
-        """The members by the last change that this node knows to be committed, and its age: of two
-        nodes that differ, the one with the greater index is right."""
+    def committed_members(self) -> tuple[int, Configuration]:
+        """The members by the last change that this node knows as committed, and the commit index:
+        of two nodes that differ, the one with the greater index is right."""
         commit = self.raft.commit
         return commit, self.raft.journal.members_at(commit)
 
     def propose(self, data: bytes) -> "asyncio.Future[Any]":
         if len(data) > MAX_ENTRY_BYTES:
             future: asyncio.Future[Any] = self._loop.create_future()
-            why = f"{len(data)} bytes are to be agreed on; {MOST_ENTRY_BYTES} is the most"
+            why = f"{len(data)} bytes in one entry; the maximum is {MAX_ENTRY_BYTES}"
             future.set_exception(TooLarge(why))
             return future
         return self._proposed(self.raft.propose(self._loop.time(), data))
 
     def change(self, change: Change) -> "asyncio.Future[Any]":
-        """A change of the members; done when it is committed. ChangeRefused, ChangeMustWait: now.
+        """Change the members. The future is done when the change is committed.
 
-        Of a newcomer this is the entry that makes it a learner; the next one follows by itself.
+        A new member becomes a learner by it; the leader makes it a voter later. Raises
+        ChangeRefused or ChangeMustWait at once.
         """
         return self._proposed(self.raft.change(self._loop.time(), change))
 
     def read(self) -> Awaitable[None]:
-        """Over when the state holds what was committed anywhere by now. NotLeader."""
+        """Wait until the state holds what was committed anywhere by now. Raises NotLeader."""
         future: asyncio.Future[None] = self._loop.create_future()
         number = self.raft.read(self._loop.time())
         if number is None:
@@ -186,34 +187,34 @@ class RaftNode:
         return future
 
     def receive(self, connection: Connection, body: bytes) -> None:
-        """A peer's request that came by a connection it dialled. Senseless: it makes no sense."""
-        message = self._read(body)
+        """Take a request from a connection that a peer opened. Raises Senseless if malformed."""
+        message = self._parse(body)
         if not isinstance(message, VoteRequest | Append | SnapshotPart):
-            raise Senseless(f"an unexpected Raft message of {message.source}")
+            raise Senseless(f"an unexpected Raft message from {message.source}")
         if message.source == self._member.me:
             raise Senseless(f"{message.source} is this node itself")
         self._inbound[message.source] = connection
         self._step(message)
 
     def forget(self, connection: Connection) -> None:
-        """A connection that peers may have used is closed."""
+        """Forget a closed connection that peers may have used."""
         for peer in [p for p, c in self._inbound.items() if c is connection]:
             del self._inbound[peer]
 
     async def close(self) -> None:
-        """Without waiting for the disk, nor for what it waits for: nothing is promised before it
-        is on the disk, and who starts again takes what is there as after a kill."""
+        """Stop without waiting for the disk. Nothing is promised before it is on disk, so the next
+        start is the same as after a kill."""
         self._closed = True
         if self._timer:
             self._timer.cancel()
         self._links.close()
-        under_way = [task for task in (self._syncing, self._saving) if task]
+        in_progress = [task for task in (self._syncing, self._saving) if task]
         self._tasks.cancel()
-        if under_way:
-            await asyncio.wait(under_way)
+        if in_progress:
+            await asyncio.wait(in_progress)
         self._storage.close()
 
-    # in
+    # input
 
     def _proposed(self, index: int | None) -> "asyncio.Future[Any]":
         if index in self._proposals:
@@ -222,24 +223,24 @@ class RaftNode:
         if index is None:
             future.set_exception(NotLeader())
         elif index <= self._applied:
-            future.set_result(None)  # nothing had to be changed
+            future.set_result(None)  # nothing to change
         else:
             self._proposals[index] = _Proposal(self.raft.log.term_at(index) or 0, future)
             self._pump()
         return future
 
-    def _read(self, body: bytes) -> Message:
-        """Senseless: no Raft message, or one from a term that no election has reached. Taken, it
-        would use up the terms there are, and no leader could be elected any more."""
+    def _parse(self, body: bytes) -> Message:
+        """Return the message. Raises Senseless if it is malformed, or from a term that no election
+        can have reached: it would use up the terms, and no leader could be elected any more."""
         message = understood(unpack, body)
         if message.term > self.raft.term + MAX_TERMS_AHEAD:
-            raise Senseless(f"term {message.term}, and ours is {self.raft.term}")
+            raise Senseless(f"term {message.term}, while ours is {self.raft.term}")
         return message
 
-    def _answered(self, peer: str, body: bytes) -> None:
-        message = self._read(body)
+    def _on_reply(self, peer: str, body: bytes) -> None:
+        message = self._parse(body)
         if message.source != peer:
-            raise Senseless(f"{message.source} answers where {peer} should be")
+            raise Senseless(f"{message.source} answers in place of {peer}")
         self._step(message)
 
     def _step(self, message: Message) -> None:
@@ -257,30 +258,30 @@ class RaftNode:
         self._pump()
 
     def _arm(self) -> None:
-        """Keep a timer that fires no later than the core wants; too early does no harm."""
+        """Keep a timer that fires no later than `wake_at`; too early does no harm."""
         if self._timer and self._timer.when() > self.raft.wake_at:
             self._timer.cancel()
             self._timer = None
         if self._timer is None and not self._closed:
             self._timer = self._loop.call_at(self.raft.wake_at, self._tick)
 
-    # out
+    # output
 
     def _pump(self) -> None:
         self._arm()
         while not (self._busy or self._closed):
-            effects = self.raft.take()
+            effects = self.raft.take_effects()
             if not effects:
                 return
-            if effects.to_disk:
+            if effects.needs_disk:
                 self._busy = True
-                self._syncing = self._tasks.start(self._keep(effects))
+                self._syncing = self._tasks.start(self._write(effects))
             else:
                 self._release(effects)
 
-    async def _keep(self, effects: RaftEffects) -> None:
+    async def _write(self, effects: RaftEffects) -> None:
         try:
-            await self._storage.keep(effects.hard_state, effects.log)
+            await self._storage.write(effects.hard_state, effects.log)
         except OSError as e:
             self._ports.exit.fatal(f"the Raft log could not be written: {e}")
         if not self._closed:
@@ -288,9 +289,9 @@ class RaftNode:
             self._pump()
 
     def _release(self, effects: RaftEffects) -> None:
-        self._busy = True  # hooks may propose: what comes of it waits for its turn
+        self._busy = True  # hooks may propose; those effects follow later
         if effects.log.members:
-            self._links.reach(_others(effects.log.members, self._member.me))
+            self._links.set_peers(_others(effects.log.members, self._member.me))
             self._hooks.on_members(effects.log.members)
         for peer, message in effects.messages:
             self._send(peer, message)
@@ -303,7 +304,7 @@ class RaftNode:
         for index, entry in effects.committed:
             self._apply(index, self._rules.committed_entry(index, entry))
         if role and deposed:
-            self._change_role(role)  # what was committed until then has succeeded
+            self._change_role(role)  # after the entries committed until then have succeeded
         self._answer_reads(effects.readable)
         self._busy = False
         self._save_if_due()
@@ -358,7 +359,7 @@ class RaftNode:
         _restore(self._hooks, snapshot, self._member)
 
     def _save_if_due(self) -> None:
-        """Not while a leader's snapshot, which the core has and the state has not, waits."""
+        """Start a snapshot if one is due, but not before a leader's snapshot is restored."""
         due = self._applied - self._saved >= self._member.snapshot_entries
         behind = self._applied < self.raft.log.base.index
         if due and not behind and self._saving is None and not self._closed:
@@ -368,7 +369,7 @@ class RaftNode:
 
     async def _save(self, snapshot: Snapshot) -> None:
         try:
-            await self._storage.save(snapshot)
+            await self._storage.save_snapshot(snapshot)
         except OSError as e:
             self._ports.exit.fatal(f"the Raft snapshot could not be written: {e}")
         self._saving = None
@@ -383,7 +384,7 @@ def _restore(hooks: Hooks, snapshot: Snapshot, member: RaftConfig) -> None:
     except (KeyError, TypeError, ValueError) as e:
         path = f"{member.folder}/raft.snapshot"
         raise StorageDamaged(
-            f"{path}, byte {snapshot.data_at}: the state in it makes no sense: {e!r}"
+            f"{path}, byte {snapshot.data_at}: the state in it is invalid: {e!r}"
         ) from e
 
 

@@ -1,10 +1,10 @@
-"""A snapshot: the state machine's state at one place of the log, and who the members were (Raft 7).
+"""A snapshot: the state machine's state after one entry of the log, and the members then (Raft 7).
 
     8 bytes magic | u32 CRC-32 of the head | head | members (JSON) | data
     head     u64 index | u64 term | u32 size of members | u64 size of data | u32 CRC-32 of both
 
-The file `raft.snapshot` holds it, replaced as a whole; the same bytes go to a follower that is too
-far behind. Whatever does not check is refused: there is no state to be guessed.
+The file `raft.snapshot` holds it and is replaced as a whole. A follower that is too far behind gets
+the same bytes. A snapshot with a wrong checksum is refused: no state is guessed.
 """
 
 import struct
@@ -22,7 +22,7 @@ _BODY_AT = len(MAGIC) + _CRC.size + _HEAD.size
 
 
 class SnapshotDamaged(Exception):
-    """These bytes are no snapshot any more; the text says from which byte on."""
+    """These bytes are not a snapshot; the text says from which byte on."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Snapshot:
 
     @property
     def data_at(self) -> int:
-        """Where the data begins in the packed snapshot."""
+        """The offset of the data in the packed snapshot."""
         return _BODY_AT + len(self.members.pack())
 
     @cached_property
@@ -52,7 +52,7 @@ class Snapshot:
 
 
 def parse(packed: bytes) -> Snapshot:
-    """SnapshotDamaged: from which byte on."""
+    """Raises SnapshotDamaged, with the offset of the first bad byte."""
     if packed[: len(MAGIC)] != MAGIC:
         raise SnapshotDamaged("byte 0: it does not begin as a snapshot does")
     head = packed[len(MAGIC) + _CRC.size : _BODY_AT]
@@ -62,8 +62,7 @@ def parse(packed: bytes) -> Snapshot:
     body = packed[_BODY_AT:]
     if len(body) != members_size + data_size:
         raise SnapshotDamaged(
-            f"byte {len(packed)}: it ends there, and should at "
-            f"{_BODY_AT + members_size + data_size}"
+            f"byte {len(packed)}: it ends there, not at {_BODY_AT + members_size + data_size}"
         )
     if crc32(body) != crc:
         raise SnapshotDamaged(f"byte {_BODY_AT}: what follows does not match its checksum")

@@ -1,32 +1,31 @@
-"""A member's folder: the snapshot, and the log on disk behind it.
+"""A member's folder: the snapshot, and the log behind it.
 
     raft.snapshot   replaced as a whole
-    raft.wal        records, added to; replaced as a whole when its beginning is dropped, or when
+    raft.wal        records, appended; replaced as a whole when its beginning is dropped, or when
                     it is of the first edition
 
-The snapshot is always on disk before the log is cut to what it stands for, so a crash in between
-leaves a log that is longer than it needs to be, or one that a leader's snapshot has overtaken. The
-second kind is given up when the member starts: it ends before the snapshot, or holds another entry
-where the snapshot ends, which can not have been committed (Raft 7, figure 13).
+The snapshot is always on disk before the log is cut, so a crash in between leaves a log that is
+longer than necessary, or one that a leader's snapshot has overtaken. The second kind is dropped
+when the member starts: it ends before the snapshot, or holds another entry where the snapshot ends,
+which cannot have been committed (Raft 7, figure 13).
 
-A member with a snapshot and no log that reaches it, or with a log whose beginning is gone and no
-snapshot, has lost what it promised: it refuses to start.
+A member whose log does not reach its snapshot, or begins behind it, has lost what it promised and
+refuses to start. So does one that has only one of the two where both must exist.
 """
 
 from dataclasses import dataclass
 
 from ..world.ports import Files, patiently
-from . import older
 from .effects import LogChange
 from .log import EntryId, RaftLog
 from .messages import LogEntry
 from .snapshot import Snapshot, SnapshotDamaged, parse
 from .votes import Vote
-from .wal import Wal, WalDamaged
+from .wal import Wal, WalDamaged, convert_first_edition
 
 
 class StorageDamaged(Exception):
-    """The folder can not be trusted; the text says which file, from which byte on, and why."""
+    """The folder cannot be trusted. The text says which file, from which byte on, and why."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class RecoveredState:
     snapshot: Snapshot | None
     base: EntryId
     entries: tuple[LogEntry, ...]
-    cut: int  # torn bytes at the log's end
+    cut: int  # torn bytes at the end of the log
 
     @property
     def last_index(self) -> int:
@@ -47,21 +46,24 @@ class Storage:
         self._files = files
         self._snapshot_path = f"{folder}/raft.snapshot"
         self._wal = wal
-        self._newest = 0  # the last entry of the newest snapshot that was to be saved
+        self._newest = 0  # the last entry of the newest snapshot that was given to `save_snapshot`
 
     @classmethod
     async def recover(cls, files: Files, folder: str) -> tuple["Storage", RecoveredState]:
-        """StorageDamaged. The files that an earlier life renamed, and whose folder it may not have
-        synced, are durable before anything is promised."""
+        """Read the folder. Raises StorageDamaged.
+
+        Files that an earlier process renamed are made durable before anything is promised: it may
+        not have synced the folder.
+        """
         files.makedirs(folder)
         await files.sync_folder(folder)
         snapshot = _read_snapshot(files, f"{folder}/raft.snapshot")
         path = f"{folder}/raft.wal"
         if snapshot and not files.exists(path):
-            raise StorageDamaged(f"{path} is missing, byte 0: the snapshot beside it needs it")
+            raise StorageDamaged(f"{path} is missing, byte 0: there is a snapshot that needs it")
         try:
             if snapshot is None:
-                await older.renew(files, path)
+                await convert_first_edition(files, path)
             wal, found = await Wal.recover(files, path)
         except WalDamaged as e:
             raise StorageDamaged(f"{path}, {e}") from e
@@ -78,19 +80,19 @@ class Storage:
             await wal.rewrite(found.vote, base, entries)
         return storage, RecoveredState(found.vote, snapshot, base, entries, found.cut)
 
-    async def keep(self, vote: Vote, written: LogChange) -> None:
-        """On disk when this returns. OSError: stop the process."""
+    async def write(self, vote: Vote, written: LogChange) -> None:
+        """Write a change of the log. It is on disk on return. Raises OSError: stop the process."""
         if written.install:
-            await self.save(written.install)
+            await self.save_snapshot(written.install)
         if written.base:
             await self._wal.rewrite(vote, written.base, written.entries)
         else:
             self._wal.write(vote, written.first, written.entries)
             await self._wal.sync()
 
-    async def save(self, snapshot: Snapshot) -> None:
-        """The only snapshot from now on; not one that waited for a descriptor while a newer one
-        came, whose log may have begun behind it since."""
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        """Replace the snapshot. One that waited for a file descriptor while a newer one was saved
+        is dropped, since the log may begin behind it by now."""
         self._newest = max(self._newest, snapshot.index)
 
         async def put() -> None:

@@ -1,4 +1,5 @@
-"""Raft's decisions, pure, fields of `rules.Rules`: may I vote, what to keep, what is committed."""
+"""Raft's decisions: votes, what a node writes to disk, and what is committed. Pure; fields of
+`Rules`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from .messages import LogEntry, VoteRequest
 
 @dataclass(frozen=True)
 class Vote:
-    """The hard state: the term, and for whom this node voted in it."""
+    """The hard state: the term, and the candidate that this node voted for in it."""
 
     term: int = 0
     voted_for: str | None = None
@@ -16,7 +17,7 @@ class Vote:
 
 @dataclass(frozen=True)
 class Voter:
-    """What a voter knows when it is asked."""
+    """What a voter knows when a request arrives."""
 
     term: int
     voted_for: str | None
@@ -26,10 +27,10 @@ class Voter:
 
 
 def may_grant_vote(voter: Voter, request: VoteRequest) -> bool:
-    """One vote a term (Raft 5.2), for a log at least as good as mine (5.4.1).
+    """Decide whether to grant a vote: one a term (Raft 5.2), to a log at least as good (5.4.1).
 
-    Never while a leader is heard (thesis 4.2.3). A pre-vote is a promise about a later term and
-    binds nobody, so it does not ask for whom this term's vote went (thesis 9.6).
+    A voter that hears a leader refuses (thesis 4.2.3). A pre-vote is about a later term and commits
+    the voter to nothing, so the vote of the present term does not matter (thesis 9.6).
     """
     if voter.hears_leader:
         return False
@@ -41,17 +42,23 @@ def may_grant_vote(voter: Voter, request: VoteRequest) -> bool:
 
 
 def hard_state(vote: Vote) -> Vote:
-    """What must be on disk before anybody hears of it: all of it (Raft 5.1, figure 2)."""
+    """Return what is written to disk before any message is sent: all of it (Raft 5.1, figure 2).
+
+    The identity is a rule of its own, so that a variant can replace it.
+    """
     return vote
 
 
 def committed_entry(index: int, entry: LogEntry) -> LogEntry:
-    """What is taken for committed at an index: the entry that the log has there (Raft 5.4.3)."""
+    """Return the entry that is applied at a committed index: the log's (Raft 5.4.3).
+
+    The identity is a rule of its own, so that a variant can replace it, and a checker observe it.
+    """
     return entry
 
 
 def commit_index(matches: Sequence[int], term_at: Callable[[int], int | None], term: int) -> int:
-    """The last entry of the leader's own term that a majority holds; 0 when there is none.
+    """Return the last index of the leader's own term that a majority holds; 0 if there is none.
 
     Entries of earlier terms are never committed by counting copies (Raft 5.4.2, figure 8).
     """
@@ -60,5 +67,6 @@ def commit_index(matches: Sequence[int], term_at: Callable[[int], int | None], t
 
 
 def confirmed_round(rounds: Sequence[int]) -> int:
-    """The latest round of reads that a majority has answered, the leader among it (thesis 6.4)."""
+    """Return the latest round of reads that a majority, leader included, has returned (thesis
+    6.4)."""
     return sorted(rounds, reverse=True)[len(rounds) // 2]

@@ -6,19 +6,24 @@
     body     u64 term | u8 length of vote | vote | u64 first | u32 count | entries
     entry    u64 term | u8 kind | u32 size | data
 
-A record holds everything of one `Effects`: the hard state as it is then, and, when `first` is not
-0, entries that replace all from `first` on. It is written by one `pwrite` and synced before the
-next is written. Size 0 is the end: the file is preallocated with zeros, and a torn tail of zeros is
-not a record. The log begins behind `base`; to drop its beginning, the file is replaced by another
-one with a later base, and what is left of the entries in its first record (Raft 7).
+A record holds everything of one `RaftEffects`: the hard state and, if `first` is not 0, entries
+that replace all from `first` on. It is written by one `pwrite` and synced before the next is
+written. Size 0 is the end: the file is preallocated with zeros, and a torn tail of zeros is not a
+record. The log begins behind `base`. To drop its beginning, the file is replaced by one with a
+later base whose first record holds the remaining entries (Raft 7).
 
-Only the last record can be torn, since every earlier one was synced before. So a bad record with
-nothing good behind it is cut, and a good record behind a bad one proves that the disk lost
-something this node had promised; such a node refuses to start rather than vote twice. The head, and
-the record that came with it, were there as a whole or not at all, and are never cut.
+Only the last record can be torn, since every earlier one was synced before. So a bad record with no
+good one behind it is cut. A good record behind a bad one proves that the disk lost something that
+this node had promised; such a node refuses to start rather than vote twice. The head, and the
+record that came with it, were written as a whole or not at all, and are never cut.
 
-The sync of the last record may have failed, and then it is read though it is not on disk, and no
-sync covers it any more. So it is written again before it is believed (see `store/recovery.py`).
+If the sync of the last record failed, the record can be read although it is not on disk, and no
+later sync covers it. So it is written again before it is trusted (see `store/recovery.py`).
+
+The first edition had neither snapshots nor changes of the members. Its file has no head, and its
+entries have no kind, since all were for the state machine. A member that starts converts such a
+file, as a whole or not at all, before it sends anything. The first edition cannot read the result:
+there is no way back.
 """
 
 import struct
@@ -35,16 +40,17 @@ MAGIC = b"RAFTWAL2"
 _BASE = struct.Struct(">QQI")
 _CRC = struct.Struct(">I")
 HEAD_BYTES = len(MAGIC) + _BASE.size + _CRC.size
-_HEAD = struct.Struct(">II")
+_RECORD_HEAD = struct.Struct(">II")
 _TERM = struct.Struct(">QB")
 _RANGE = struct.Struct(">QI")
-ENTRY = struct.Struct(">QBI")
+_ENTRY = struct.Struct(">QBI")
+_FIRST_EDITION_ENTRY = struct.Struct(">QI")  # term, size of the data
 _MIN_BODY = _TERM.size + _RANGE.size
-CHUNK = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 
 
 class WalDamaged(Exception):
-    """Synced records are unreadable: the node's promises are lost. The text says which byte."""
+    """Synced records are unreadable, so promises are lost. The text says which byte."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +58,13 @@ class RecoveredWal:
     vote: Vote
     base: EntryId
     entries: tuple[LogEntry, ...]
-    end: int  # where the next record goes
+    end: int  # the offset of the next record
     cut: int  # bytes behind `end` that were not zero
-    last: int = HEAD_BYTES  # where the last record begins; `end` if there is none
+    last: int = HEAD_BYTES  # the offset of the last record; `end` if there is none
 
 
 class Wal:
-    """The file, opened by `recover` and only written from then on."""
+    """The file. `recover` reads it; from then on it is only written."""
 
     def __init__(self, files: Files, path: str, end: int) -> None:
         self._files, self._path = files, path
@@ -67,8 +73,7 @@ class Wal:
 
     @classmethod
     async def recover(cls, files: Files, path: str) -> tuple["Wal", RecoveredWal]:
-        """Read what is there and make it durable; a torn tail is cut. WalDamaged: `path` can not be
-        trusted."""
+        """Read the file and make its content durable; cut a torn tail. Raises WalDamaged."""
         if not files.exists(path):
             await files.replace(path, head(START))
         data = files.read(path)
@@ -82,7 +87,7 @@ class Wal:
         return wal, recovered
 
     def write(self, vote: Vote, first: int, entries: tuple[LogEntry, ...]) -> None:
-        """Put a record at the end; it counts once `sync` has returned."""
+        """Append a record. It counts when `sync` has returned."""
         record = pack(vote, first, entries)
         self._file.pwrite(record, self._end)
         self._end += len(record)
@@ -92,7 +97,7 @@ class Wal:
         await self._file.sync()
 
     async def rewrite(self, vote: Vote, base: EntryId, entries: tuple[LogEntry, ...]) -> None:
-        """A log that begins behind `base`, and nothing of what was there. On disk at the end."""
+        """Replace the log by one that begins behind `base`. It is on disk on return."""
         record = pack(vote, base.index + 1, entries)
         whole = head(base, len(record)) + record
         await patiently(lambda: self._files.replace(self._path, whole))
@@ -108,9 +113,9 @@ class Wal:
         return self._files.open(self._path)
 
     def _reserve(self) -> None:
-        """Room ahead, so that a sync writes data and not the file's size."""
-        if self._file.size() < self._end + CHUNK // 4:
-            self._file.allocate(self._end + CHUNK)
+        """Allocate space ahead, so that a sync writes data and not the file's size."""
+        if self._file.size() < self._end + CHUNK_BYTES // 4:
+            self._file.allocate(self._end + CHUNK_BYTES)
 
 
 def head(base: EntryId, with_bytes: int = 0) -> bytes:
@@ -122,31 +127,47 @@ def pack(vote: Vote, first: int, entries: tuple[LogEntry, ...]) -> bytes:
     voted_for = (vote.voted_for or "").encode()
     parts = [_TERM.pack(vote.term, len(voted_for)), voted_for, _RANGE.pack(first, len(entries))]
     for entry in entries:
-        parts += (ENTRY.pack(entry.term, entry.kind, len(entry.data)), entry.data)
+        parts += (_ENTRY.pack(entry.term, entry.kind, len(entry.data)), entry.data)
     body = b"".join(parts)
-    return _HEAD.pack(len(body), _checksum(len(body), body)) + body
+    return _RECORD_HEAD.pack(len(body), _checksum(len(body), body)) + body
 
 
 def parse(data: bytes) -> RecoveredWal:
-    """Replay all records; WalDamaged when what was surely synced is unreadable."""
+    """Replay all records. Raises WalDamaged if a record that was synced is unreadable."""
     base, with_bytes = _parse_head(data)
-    return replay(data, HEAD_BYTES, base, ENTRY, HEAD_BYTES + with_bytes)
+    return _replay(data, HEAD_BYTES, base, _ENTRY, HEAD_BYTES + with_bytes)
 
 
-def replay(data: bytes, at: int, base: EntryId, entry: struct.Struct, least: int) -> RecoveredWal:
-    """The records from byte `at` on, whose entries begin so; those before `least` were synced with
-    what is before them. WalDamaged."""
+def _replay(data: bytes, at: int, base: EntryId, entry: struct.Struct, synced: int) -> RecoveredWal:
+    """Replay the records from byte `at` on. `entry`: the head of their entries; bytes before
+    `synced` were synced with what is before them. Raises WalDamaged."""
     vote, log, end, last = Vote(), RaftLog(base=base), at, at
     for body, next_end in _records(data, at):
         vote, first, entries = _unpack(body, entry)
         if first:
             _put(log, first, entries, end)
         last, end = end, next_end
-    if end < least:
+    if end < synced:
         raise WalDamaged(f"byte {end}: the record that came with the head is unreadable")
     tail = data[end:].rstrip(b"\0")
     _refuse_if_good_follows(data, end, len(tail))
-    return RecoveredWal(vote, base, log.since(base.index + 1), end, len(tail), last)
+    return RecoveredWal(vote, base, log.entries_from(base.index + 1), end, len(tail), last)
+
+
+def parse_first_edition(data: bytes) -> RecoveredWal:
+    """Replay a log of the first edition. Raises WalDamaged."""
+    return _replay(data, 0, START, _FIRST_EDITION_ENTRY, synced=0)
+
+
+async def convert_first_edition(files: Files, path: str) -> bool:
+    """Convert a log of the first edition. Return False if it is not one. Raises WalDamaged."""
+    data = files.read(path) if files.exists(path) else b""
+    if _record_at(data, 0) is None:
+        return False
+    recovered = parse_first_edition(data)
+    record = pack(recovered.vote, 1, recovered.entries)
+    await files.replace(path, head(START, len(record)) + record)
+    return True
 
 
 def _put(log: RaftLog, first: int, entries: tuple[LogEntry, ...], at: int) -> None:
@@ -158,7 +179,7 @@ def _put(log: RaftLog, first: int, entries: tuple[LogEntry, ...], at: int) -> No
 
 def _parse_head(data: bytes) -> tuple[EntryId, int]:
     if data[: len(MAGIC)] != MAGIC:
-        raise WalDamaged("byte 0: it does not begin as a Raft log does")
+        raise WalDamaged("byte 0: it does not begin like a Raft log")
     packed = data[len(MAGIC) : len(MAGIC) + _BASE.size]
     if data[len(MAGIC) + _BASE.size : HEAD_BYTES] != _CRC.pack(zlib.crc32(packed)):
         raise WalDamaged(f"byte {len(MAGIC)}: the head does not match its checksum")
@@ -167,17 +188,17 @@ def _parse_head(data: bytes) -> tuple[EntryId, int]:
 
 
 def _records(data: bytes, at: int) -> Iterator[tuple[bytes, int]]:
-    while (body := record_at(data, at)) is not None:
-        at += _HEAD.size + len(body)
+    while (body := _record_at(data, at)) is not None:
+        at += _RECORD_HEAD.size + len(body)
         yield body, at
 
 
-def record_at(data: bytes, at: int) -> bytes | None:
-    """The body of the sound record there; None when there is none."""
-    if at + _HEAD.size > len(data):
+def _record_at(data: bytes, at: int) -> bytes | None:
+    """Return the body of the record at `at`; None if there is no sound record."""
+    if at + _RECORD_HEAD.size > len(data):
         return None
-    size, crc = _HEAD.unpack_from(data, at)
-    start = at + _HEAD.size
+    size, crc = _RECORD_HEAD.unpack_from(data, at)
+    start = at + _RECORD_HEAD.size
     if size < _MIN_BODY or start + size > len(data):
         return None
     body = data[start : start + size]
@@ -200,8 +221,8 @@ def _unpack(body: bytes, entry: struct.Struct) -> tuple[Vote, int, tuple[LogEntr
 
 def _refuse_if_good_follows(data: bytes, bad: int, size: int) -> None:
     for at in range(bad + 1, bad + size):
-        if record_at(data, at) is not None:
-            raise WalDamaged(f"byte {bad}: the record is unreadable, yet one at {at} is sound")
+        if _record_at(data, at) is not None:
+            raise WalDamaged(f"byte {bad}: the record is unreadable, but the one at {at} is sound")
 
 
 def _checksum(size: int, body: bytes) -> int:

@@ -1,16 +1,15 @@
-"""Epochs: at which offset of the log each master's reign began, and where two logs fork (spec 7.3).
+"""Epochs: the offset at which each master's reign began, and where two logs diverge (RIP-44).
 
     master {6: 200, 7: 1200, 8: 2500}   slave {6: 200, 7: 1200, 8: 2250}   both end at 2500
 
-Epoch 8 began at different places, so the logs part within epoch 7, at min(2500, 2250) = 2250.
+Epoch 8 began at different offsets, so the logs diverge within epoch 7, at min(2500, 2250) = 2250.
 
-An epoch that ends where it began is empty. Recording a new epoch at the same offset *replaces* an
-empty one; the original refuses it, and two elections without a message between them leave replicas
-that never find a common point again (apache/rocketmq#9942). Empty epochs count for nothing when
-two tables are compared.
+An epoch that ends where it began is empty. A new epoch at the same offset *replaces* an empty one.
+RocketMQ refuses it, and two elections without a message between them leave replicas that never find
+a common point again (apache/rocketmq#9942). Empty epochs are ignored when two tables are compared.
 
-The file is replaced atomically, an empty table included. The log's records carry their epochs too,
-so at start the table is rebuilt from the log, and the file adds only a last, empty epoch.
+The file is replaced atomically, by an empty table, too. The log's records carry their epochs, so at
+start the table is rebuilt from the log, and the file adds only a last, empty epoch.
 """
 
 import json
@@ -37,13 +36,13 @@ class EpochTable:
         return self.entries[-1][1] if self.entries else -1
 
     def ranges(self, end: int) -> list[tuple[int, int, int]]:
-        """(epoch, start, end) of the epochs that are not empty in a log that ends at `end`."""
+        """Return (epoch, start, end) of each non-empty epoch in a log that ends at `end`."""
         starts = [start for _, start in self.entries[1:]]
         rows = zip(self.entries, [*starts, end], strict=True) if self.entries else ()
         return [(epoch, start, stop) for (epoch, start), stop in rows if start < stop]
 
     def at(self, offset: int, end: int) -> tuple[int, int, int]:
-        """(epoch, start, end) of the epoch that owns the byte at `offset`, or will."""
+        """Return (epoch, start, end) of the epoch of the byte at `offset`, written or not."""
         index = bisect_right(self.entries, offset, key=lambda e: e[1]) - 1
         if index < 0:
             raise ValueError(f"no epoch owns offset {offset}")
@@ -52,30 +51,37 @@ class EpochTable:
         return epoch, start, stop
 
     def truncate_suffix(self, point: int) -> "EpochTable":
-        """The table of a log cut at `point`."""
+        """Return the table of the log cut at `point`."""
         return EpochTable(tuple(e for e in self.entries if e[1] < point))
 
     def truncate_prefix(self, offset: int) -> "EpochTable":
-        """The table of a log whose bytes before `offset` are deleted."""
+        """Return the table of the log without the bytes before `offset`."""
         gone = {
             self.entries[i - 1] for i in range(1, len(self.entries)) if self.entries[i][1] <= offset
         }
         return EpochTable(tuple(e for e in self.entries if e not in gone))
 
     def clip(self, low: int) -> "EpochTable":
-        """The table as if the log began at `low`: so two tables are compared that remember
-        different beginnings of one epoch, because one log has lost its oldest segments."""
+        """Return the table as if the log began at `low`.
+
+        So two tables can be compared that have different starts for one epoch, because one log has
+        lost its oldest segments.
+        """
         rows = self.truncate_prefix(low).entries
         return EpochTable(tuple((epoch, max(start, low)) for epoch, start in rows))
 
 
 def cut_epochs(table: EpochTable, point: int) -> EpochTable:
-    """The table of a log that a slave cut at `point`: no reign begins where no byte is left."""
+    """Return the table of a log that a slave cut at `point`: epochs that began there are
+    dropped."""
     return table.truncate_suffix(point)
 
 
 def append_epoch(table: EpochTable, epoch: int, start: int) -> EpochTable:
-    """The table with a new reign from `start` on. The last epoch again: no change."""
+    """Return the table with a new epoch from `start` on; the same table for its last epoch.
+
+    Raises ValueError if the epoch or the start goes back.
+    """
     if epoch == table.last_epoch:
         return table
     if epoch < table.last_epoch or start < table.last_start:
@@ -89,7 +95,7 @@ def append_epoch(table: EpochTable, epoch: int, start: int) -> EpochTable:
 def find_consistent_point(
     local: EpochTable, local_end: int, remote: EpochTable, remote_end: int
 ) -> int:
-    """Up to where both logs are the same; -1 when no epoch is shared (spec 7.3)."""
+    """Return the offset up to which both logs are equal; -1 if they have no epoch in common."""
     theirs = {epoch: (start, end) for epoch, start, end in remote.ranges(remote_end)}
     for epoch, start, end in reversed(local.ranges(local_end)):
         if epoch in theirs and theirs[epoch][0] == start:
@@ -98,8 +104,11 @@ def find_consistent_point(
 
 
 def table_from_log(runs: Iterable[tuple[int, int]], end: int, recorded: EpochTable) -> EpochTable:
-    """The table of a recovered log: what its records say. The file adds a last, empty epoch, and
-    where the first one began if that part of the log is deleted."""
+    """Return the table of a recovered log, by its records.
+
+    The recorded table adds a last, empty epoch, and the start of the first one if that part of the
+    log is deleted.
+    """
     table = EpochTable(_with_first_start(tuple(runs), recorded))
     epoch, start = recorded.last_epoch, recorded.last_start
     if epoch > table.last_epoch and start == end:
@@ -123,7 +132,7 @@ def pack(table: EpochTable) -> bytes:
 
 
 def unpack(data: bytes) -> EpochTable:
-    """ValueError when the file is damaged."""
+    """Raises ValueError if the file is damaged."""
     crc, _, rows = data.decode().rstrip("\n").partition(" ")
     if f"{crc32(rows.encode()):08x}" != crc:
         raise ValueError("the epoch file is damaged: its check sum does not match")

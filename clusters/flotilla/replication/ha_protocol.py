@@ -15,8 +15,8 @@ have (it ends before it begins, or its epochs do not rise) is malformed.
 Both sides check the master's epoch in the handshake: a master refuses a slave that follows a later
 epoch, and a slave refuses a master of an earlier epoch than it was given.
 
-The last byte of a handshake holds the slave's flags. It is left out when no flag is set, because the
-first edition knows no flags and closes a connection on which more bytes arrive.
+The last byte of a handshake holds the slave's flags. It is left out when no flag is set, because
+the first edition knows no flags and closes a connection on which more bytes arrive.
 """
 
 import struct

@@ -1,21 +1,22 @@
-"""The slave's side of replication: dial the master, agree where the logs part, copy.
+"""The slave's side of replication: connect to the master, find where the logs diverge, copy.
 
-One task follows one master. It dials again, soon at first and then at `haReconnectInterval`,
-whenever the connection ends, and at once when the role changes. Between the handshake's answer and
-the first ack the log is cut (`divergence.plan`), durably, and never while anything is appended.
+One task follows one master. When the connection ends it connects again, soon at first and then
+every `haReconnectInterval`, and at once when the role changes. Between the handshake's reply and
+the first ack the log is cut (`divergence.plan_cut`), durably, and never while anything is appended.
 
-Acks tell what the slave holds: what it has written, or synced under SYNC_FLUSH. One goes out right
-after the cut, one for each turn that wrote something, one for each heartbeat. The first one says
-where the transfer begins, so under SYNC_FLUSH everything is synced before it; the original sends
-none before its timer when nothing was cut.
+An ack is the position that the slave holds: what it has written, or synced under SYNC_FLUSH. One is
+sent right after the cut, one for each turn of the event loop that wrote something, and one for each
+heartbeat. The first one is where the transfer begins, so under SYNC_FLUSH everything is synced
+before it. RocketMQ sends none before its timer when nothing was cut.
 
 A slave whose log lies above its master's (case 3-3), or that has another segment size, *halts*: it
-follows nobody until an election gives it another master, and says that it needs an operator.
+follows no master until an election gives it another one, and reports that it needs an operator.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from ..config import Config
@@ -33,13 +34,25 @@ from .ha_protocol import HandshakeReply, HandshakeRequest, LogData, pack_ack
 _FIRST_PAUSES = 128
 
 
+class SlaveState(StrEnum):
+    """The state of a slave's connection, as `describe` shows it."""
+
+    IDLE = "idle"
+    DIALLING = "dialling"
+    HANDSHAKE = "handshake"
+    CUTTING = "cutting"
+    TRANSFER = "transfer"
+    WAITING = "waiting"  # until it is time to connect again
+    HALTED = "halted"
+
+
 class FollowerLog(Protocol):
-    """What the follower needs of the broker whose log it fills."""
+    """What a slave uses of the broker whose log it fills."""
 
     def shape(self) -> LogShape: ...
 
     def new_epoch(self, epoch: int, start: int) -> None:
-        """Records of a new reign begin at `start`."""
+        """Record that the records of a new epoch begin at `start`."""
         ...
 
     async def cut(self, plan: CutPlan) -> None:
@@ -49,7 +62,7 @@ class FollowerLog(Protocol):
 
 @dataclass(frozen=True)
 class FollowTarget:
-    """Whom to follow and under which id, as the controllers told it."""
+    """The master to follow, and this slave's id, by the controllers."""
 
     slave_id: int
     master_id: int
@@ -61,13 +74,13 @@ class FollowTarget:
 
 
 class HaSlave:
-    """Follows a master; a `net.Handler` for the connection to it."""
+    """Follows a master; the handler of the connection to it."""
 
     def __init__(
         self, config: Config, store: MessageStore, rules: Rules, copy: FollowerLog, events: EventLog
     ) -> None:
-        self.state = "idle"
-        self.halted = ""  # why, while the state is that
+        self.state = SlaveState.IDLE
+        self.halted = ""  # the reason, in the state HALTED
         self.on_connected: Callable[[], None] = lambda: None
         self._config = config
         self._store = store
@@ -76,47 +89,48 @@ class HaSlave:
         self._events = events
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
-        self._leader: FollowTarget | None = None
+        self._target: FollowTarget | None = None
         self._connection: Connection | None = None
         self._run: asyncio.Task[None] | None = None
-        self._bell = Bell()
+        self._wake = Bell()
         self._heard_at = 0.0
         self._acked = -1
-        self._beat = Every(config.ha_send_heartbeat_interval_s, self._check_silence)
+        self._heartbeats = Every(config.ha_send_heartbeat_interval_s, self._check_silence)
 
-    # what the broker asks
+    # called by the broker
 
-    async def follow(self, leader: FollowTarget) -> None:
-        """Copy from this master from now on; a newer epoch of the same one changes nothing else."""
-        known, self._leader = self._leader, leader
-        same = known is not None and known.is_same_node(leader)
+    async def follow(self, target: FollowTarget) -> None:
+        """Copy from this master from now on. A newer epoch of the same master changes nothing
+        else."""
+        known, self._target = self._target, target
+        same = known is not None and known.is_same_node(target)
         if same and self._run is not None and not self._run.done():
-            self._bell.ring()
+            self._wake.ring()
             return
         await self.stop()
-        self._leader = leader
+        self._target = target
         self._run = self._tasks.start(self._follow())
 
     async def stop(self) -> None:
-        """Copy nothing more; returns when no cut is under way."""
-        self._leader = None
+        """Stop copying. Returns when no cut is in progress."""
+        self._target = None
         self._drop("no longer following")
-        self._bell.ring()
+        self._wake.ring()
         if self._run is not None:
-            if self.state != "cutting":
+            if self.state != SlaveState.CUTTING:
                 self._run.cancel()
             await asyncio.gather(self._run, return_exceptions=True)
             self._run = None
-        self.state = "idle"
+        self.state = SlaveState.IDLE
 
     def close(self) -> None:
-        self._beat.stop()
+        self._heartbeats.stop()
         self._tasks.cancel()
         self._drop("the broker stops")
 
     def acknowledge(self, *, always: bool = False) -> None:
-        """Tell the master what we hold, if that is news."""
-        if self.state != "transfer" or self._connection is None:
+        """Send an ack if this slave holds more than it acknowledged."""
+        if self.state != SlaveState.TRANSFER or self._connection is None:
             return
         log = self._store.log
         held = self._rules.ack_position(
@@ -129,11 +143,12 @@ class HaSlave:
     # the task
 
     async def _follow(self) -> None:
-        """Who is refused soon after a handshake waits longer each time, as who gets no answer."""
+        """Connect again and again. A connection that ends soon counts as a failure for the
+        pause."""
         failures = 0
-        while (leader := self._leader) is not None:
+        while (target := self._target) is not None:
             try:
-                await self._attach(leader)
+                await self._attach(target)
                 attached_at = self._loop.time()
                 await self._detached()
                 lasted_s = self._loop.time() - attached_at
@@ -141,76 +156,78 @@ class HaSlave:
             except (Unreachable, ConnectionLost, CallTimeout, _AttachFailed) as e:
                 self._drop(str(e))
                 failures += 1
-            if self.state == "halted":
+            if self.state == SlaveState.HALTED:
                 return
-            self.state = "waiting"
+            self.state = SlaveState.WAITING
             longest = self._config.ha_reconnect_s
-            await self._bell.wait(longest / max(_FIRST_PAUSES >> failures, 1))
+            await self._wake.wait(longest / max(_FIRST_PAUSES >> failures, 1))
 
-    async def _attach(self, leader: FollowTarget) -> None:
+    async def _attach(self, target: FollowTarget) -> None:
         if self._store.log.full:
             raise _AttachFailed(self._store.log.why_full)
-        self.state, self.halted = "dialling", ""
+        self.state, self.halted = SlaveState.DIALLING, ""
         timeout_s = self._config.controller_rpc_timeout_s
-        connection = await dial(leader.ha_address, self, timeout_s)
-        if self._leader is None:
+        connection = await dial(target.ha_address, self, timeout_s)
+        if self._target is None:
             connection.abort()
             raise _AttachFailed("no longer following")
-        self._connection, self.state = connection, "handshake"
+        self._connection, self.state = connection, SlaveState.HANDSHAKE
         self._heard_at = self._loop.time()
-        welcome = await self._shake_hands(connection, self._leader, timeout_s)
-        self._check(welcome)
-        await self._prepare(welcome)
-        if self._leader is None or connection is not self._connection:
+        reply = await self._shake_hands(connection, self._target, timeout_s)
+        self._check(reply)
+        await self._prepare(reply)
+        if self._target is None or connection is not self._connection:
             raise _AttachFailed("no longer following")
-        self.state, self._acked = "transfer", -1
+        self.state, self._acked = SlaveState.TRANSFER, -1
         self.acknowledge(always=True)
         self.on_connected()
 
     async def _shake_hands(
-        self, connection: Connection, leader: FollowTarget, timeout_s: float
+        self, connection: Connection, target: FollowTarget, timeout_s: float
     ) -> HandshakeReply:
-        hello = HandshakeRequest(
-            leader.slave_id,
-            leader.epoch,
+        request = HandshakeRequest(
+            target.slave_id,
+            target.epoch,
             self._store.confirm_offset,
             self._copy.shape(),
             self._config.async_learner,
             self._config.sync_from_last_file,
         )
-        reply = await connection.call(Op.HA_HANDSHAKE, hello.pack(), timeout_s)
+        packed = await connection.call(Op.HA_HANDSHAKE, request.pack(), timeout_s)
         try:
-            return understood(HandshakeReply.unpack, reply)
+            return understood(HandshakeReply.unpack, packed)
         except Senseless as e:
-            connection.is_senseless(f"a malformed welcome: {e}")
-            self._events.write("refused", peer=connection.peer, why=f"a malformed welcome: {e}")
-            raise _AttachFailed(f"a malformed welcome: {e}") from e
+            connection.is_senseless(f"a malformed handshake reply: {e}")
+            self._events.write(
+                "refused", peer=connection.peer, why=f"a malformed handshake reply: {e}"
+            )
+            raise _AttachFailed(f"a malformed handshake reply: {e}") from e
 
-    def _check(self, welcome: HandshakeReply) -> None:
-        if welcome.status is not Status.SUCCESS:
-            raise _AttachFailed(f"the master refused: {welcome.status.name}")
-        told = self._leader.epoch if self._leader else 0
-        if self._config.ha_epoch_fencing and not self._rules.may_follow(welcome.epoch, told):
-            raise _AttachFailed(f"a master of epoch {welcome.epoch}, but {told} was announced")
-        if welcome.segment_size != self._store.log.segment_size:
-            self._halt(f"the master's mappedFileSizeCommitLog is {welcome.segment_size}")
+    def _check(self, reply: HandshakeReply) -> None:
+        if reply.status is not Status.SUCCESS:
+            raise _AttachFailed(f"the master refused: {reply.status.name}")
+        announced = self._target.epoch if self._target else 0
+        if self._config.ha_epoch_fencing and not self._rules.may_follow(reply.epoch, announced):
+            raise _AttachFailed(f"a master of epoch {reply.epoch}, but {announced} was announced")
+        if reply.segment_size != self._store.log.segment_size:
+            self._halt(f"the master's mappedFileSizeCommitLog is {reply.segment_size}")
 
-    async def _prepare(self, welcome: HandshakeReply) -> None:
-        """Cut the log as it has to be, and have all that is left acknowledged by the first ack."""
-        master, ours = welcome.shape, self._copy.shape()
+    async def _prepare(self, reply: HandshakeReply) -> None:
+        """Cut the log as planned. Under SYNC_FLUSH sync the rest, so the first ack covers it."""
+        master, ours = reply.shape, self._copy.shape()
         start = master.min_offset
-        if self._config.sync_from_last_file and welcome.last_file is not None:
-            start = welcome.last_file
+        if self._config.sync_from_last_file and reply.last_file is not None:
+            start = reply.last_file
         planned = plan_cut(ours, master, start, self._rules.find_consistent_point)
-        self._tell_case(planned, ours, master)
+        self._write_case(planned, ours, master)
         if planned.action is Action.HALT:
-            self._halt(f"case {planned.reason}: our log begins behind the master's end")
-        self.state = "cutting"
+            self._halt(f"case {planned.reason}: our log begins behind the end of the master's")
+        self.state = SlaveState.CUTTING
         try:
             await self._copy.cut(planned)
         except ValueError as e:
             self._halt(str(e))
-        except Overtaken as e:  # the next handshake plans anew
+        except Overtaken as e:  # the next handshake plans again
             raise _AttachFailed(str(e)) from e
         except OSError as e:
             if not no_room(e):
@@ -219,7 +236,7 @@ class HaSlave:
         if self._config.sync_flush:
             await self._store.flush()
 
-    def _tell_case(self, planned: CutPlan, ours: LogShape, master: LogShape) -> None:
+    def _write_case(self, planned: CutPlan, ours: LogShape, master: LogShape) -> None:
         self._events.write(
             "log-case",
             case=planned.reason,
@@ -230,14 +247,14 @@ class HaSlave:
         )
 
     def _halt(self, why: str) -> None:
-        self.state, self.halted = "halted", why
+        self.state, self.halted = SlaveState.HALTED, why
         self._events.write("halted", why=f"{why}; needs an operator")
         raise _AttachFailed(why)
 
     async def _detached(self) -> None:
-        """Until the connection ends."""
+        """Wait until the connection ends."""
         while self._connection is not None and self._connection.is_open:
-            await self._bell.wait(self._config.ha_housekeeping_interval_s)
+            await self._wake.wait(self._config.ha_housekeeping_interval_s)
 
     def _drop(self, why: str) -> None:
         connection, self._connection = self._connection, None
@@ -246,13 +263,13 @@ class HaSlave:
             connection.abort()
 
     def _check_silence(self) -> None:
-        silent_s = self._loop.time() - self._heard_at - self._beat.late_s
-        if self.state == "transfer" and silent_s > self._config.ha_housekeeping_interval_s:
+        silent_s = self._loop.time() - self._heard_at - self._heartbeats.late_s
+        if self.state == SlaveState.TRANSFER and silent_s > self._config.ha_housekeeping_interval_s:
             self._drop(f"silent for {silent_s:.1f} s")
-            self._bell.ring()
+            self._wake.ring()
         self.acknowledge(always=True)
 
-    # what the connection tells
+    # called by the connection
 
     def opened(self, connection: Connection) -> None: ...
 
@@ -260,8 +277,9 @@ class HaSlave:
         if connection is self._connection:
             self._connection = None
             self._events.write("connection", peer="master", state="closed", why=why)
-            if self.state == "transfer":  # else the handshake's failure tells, and waits its turn
-                self._bell.ring()
+            # during the handshake its failure reaches the task, which then pauses as after others
+            if self.state == SlaveState.TRANSFER:
+                self._wake.ring()
 
     def senseless(self, connection: Connection, why: str) -> None:
         self._events.senseless(connection.peer, why)
@@ -269,14 +287,14 @@ class HaSlave:
     def frame(self, connection: Connection, op: int, request: int, body: bytes) -> None:
         if op != Op.HA_DATA:
             raise Senseless(f"an operation {op} from a master")
-        if connection is not self._connection or self.state != "transfer":
+        if connection is not self._connection or self.state != SlaveState.TRANSFER:
             return
         if not connection.is_open:
-            return  # it was given up, and more had come by then
+            return  # closed by this side; these frames were read before
         self._heard_at = self._loop.time()
         try:
             self._copy_in(understood(LogData.unpack, body))
-        except DiskFull as e:  # no fault of anybody's
+        except DiskFull as e:  # not a protocol error
             connection.refused = str(e)
             connection.abort()
 
@@ -296,10 +314,13 @@ class HaSlave:
             self.acknowledge(always=True)
 
     def _begin_epoch(self, data: LogData) -> None:
-        """Batches never cross an epoch, so it begins here; or earlier, where our empty log does."""
+        """Start an epoch. A batch never crosses epochs, so it begins here; or earlier, with our
+        empty log."""
         here = data.epoch_start == data.offset
         if not here and (data.epoch_start > data.offset or not self._copy.shape().is_empty):
-            raise Senseless(f"epoch {data.epoch} from {data.epoch_start}, told at {data.offset}")
+            raise Senseless(
+                f"epoch {data.epoch} from {data.epoch_start}, in a batch at {data.offset}"
+            )
         try:
             self._copy.new_epoch(data.epoch, data.epoch_start)
         except ValueError as e:

@@ -1,22 +1,21 @@
-"""When is a message acknowledged: admission, needed copies, what they add up to, and what a send
-is answered (spec 9).
+"""When a message is acknowledged: admission, needed copies, and the answer to a send (RIP-34).
 
-    minInSyncReplicas            of a smaller set nothing is appended
-    allAckInSyncStateSet = true  every counted member must hold the message, and so many copies
-                                 there must be, though the set shrinks after it was appended
+    minInSyncReplicas            nothing is appended if the set is smaller
+    allAckInSyncStateSet = true  every counted member must hold the message, and there must be so
+                                 many copies even if the set shrank after the append
     else inSyncReplicas = n      the master and n - 1 counted members
-      enableAutoInSyncReplicas   fewer while fewer are in step, but never below the minimum
+      enableAutoInSyncReplicas   fewer while fewer replicas are in step, but never below the minimum
 
-**Automatic degradation** is RIP-34's: survivors, and how many bytes they are behind
-(haMaxGapNotInSync), decide how many copies are enough. RocketMQ does so only where there are no
-controllers; here it works with them too, as the article on the new design has it. It is the choice
-of availability: who is too far behind to be waited for may still be a member of the SyncStateSet,
-and then be elected. Where every member is waited for, the set's own shrinking is the degradation,
-and this one has no effect.
+**Automatic degradation** is RIP-34's: the number of replicas that are alive and at most
+haMaxGapNotInSync bytes behind decides how many copies are enough. RocketMQ uses it only without
+controllers; here it works with them, too, as the article on the new design describes it. It is the
+choice of availability: a replica too far behind to be waited for may still be a member of the
+SyncStateSet and be elected. Where every member is waited for, the shrinking of the set is the
+degradation, and this one has no effect.
 
-Copies are counted per slave id and only among the members that may be elected. The original counts
-connections: one slave twice while a dead connection lingers, and slaves outside the set, whose
-copy saves nothing when a lagging member is elected.
+Copies are counted by slave id, and only among members that may be elected. RocketMQ counts
+connections: one slave twice while a dead connection lingers, and slaves outside the set, whose copy
+does not help when a lagging member is elected.
 """
 
 from collections.abc import Mapping
@@ -28,14 +27,14 @@ ALL = -1
 
 
 class LogPosition(NamedTuple):
-    """Where a send ends in the log, and the epoch in which it was appended."""
+    """The end of a send's records in the log, and the epoch of the append."""
 
     end: int
     epoch: int
 
 
 class SendTimeouts(NamedTuple):
-    """How long a send waits."""
+    """How long a send waits for copies, and for the disk."""
 
     slave_s: float
     flush_s: float
@@ -46,20 +45,20 @@ def admit(set_size: int, min_in_sync: int) -> bool:
 
 
 def needed_acks(all_ack: bool, in_sync_replicas: int) -> int:
-    """ALL, or the number of copies, the master's own included."""
+    """Return ALL, or the number of copies, including the master's own."""
     return ALL if all_ack else max(1, in_sync_replicas)
 
 
 def count_in_step(
-    end: int, acks: Mapping[int, int | None], members: tuple[int, ...], most: int
+    end: int, acks: Mapping[int, int | None], members: tuple[int, ...], max_gap: int
 ) -> int:
-    """Replicas to count on: the master, and who is connected and at most so many bytes behind."""
+    """Return the number of replicas in step: the master, and connected members within `max_gap`."""
     known = [acks.get(member) for member in members]
-    return 1 + sum(ack is not None and end - ack <= most for ack in known)
+    return 1 + sum(ack is not None and end - ack <= max_gap for ack in known)
 
 
 def degraded_acks(in_sync_replicas: int, min_in_sync: int, in_step: int) -> int:
-    """What inSyncReplicas comes to while so many are in step: RIP-34's calcNeedAckNums."""
+    """Return the copies needed while `in_step` replicas are in step: RIP-34's calcNeedAckNums."""
     return max(min(in_sync_replicas, in_step), min_in_sync)
 
 
@@ -70,9 +69,9 @@ def replicated_offset(
     members: tuple[int, ...],
     min_in_sync: int,
 ) -> int:
-    """Up to where the log has enough copies; -1 when that many members do not exist.
+    """Return the offset up to which the log has enough copies; -1 if there are too few members.
 
-    `acks` has every connected slave, `members` whom to count. With ALL, at least `min_in_sync`
+    `acks` has every connected slave, `members` those that count. With ALL, at least `min_in_sync`
     copies are needed even if the set shrank after the message was admitted.
     """
     copies = sorted((acks.get(member) or 0 for member in members), reverse=True)
@@ -87,18 +86,18 @@ def outcome_of(
     replicated: int,
     durable: int,
     waited_s: float,
-    patience: SendTimeouts,
+    timeouts: SendTimeouts,
     over: bool,
 ) -> Status | None:
-    """What a send at this position of the log is answered; None: it goes on waiting.
+    """Return the answer to a send at this position of the log; None: it goes on waiting.
 
-    `replicated` and `durable`: up to where the log has enough copies, and is on the disk if it has
-    to be. `over`: the reign has ended.
+    `replicated` and `durable`: the offsets up to which the log has enough copies, and is on disk if
+    it has to be. `over`: the reign has ended.
     """
     if over:
         return Status.SLAVE_NOT_AVAILABLE
     if sent.end > replicated:
-        return Status.FLUSH_SLAVE_TIMEOUT if waited_s >= patience.slave_s else None
+        return Status.FLUSH_SLAVE_TIMEOUT if waited_s >= timeouts.slave_s else None
     if sent.end > durable:
-        return Status.FLUSH_DISK_TIMEOUT if waited_s >= patience.flush_s else None
+        return Status.FLUSH_DISK_TIMEOUT if waited_s >= timeouts.flush_s else None
     return Status.SUCCESS

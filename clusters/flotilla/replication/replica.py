@@ -1,9 +1,9 @@
-"""A broker's copy of the log together with its epochs: what is cut, cut in both, durably.
+"""A broker's copy of the log together with its epochs: both are cut together, durably.
 
-The epoch table lives in memory and follows the log; its file is replaced whenever it changes. A
-slave need not wait for that, because the log's records carry their epochs; a new master does,
-unless its disk is full. Then the file is replaced when there is room again: it only knows more than
-the log of an epoch without records, and full disks must not end one elected member after the other.
+The epoch table is in memory and follows the log; its file is replaced whenever it changes. A slave
+does not wait for that, because the log's records carry their epochs. A new master does, unless its
+disk is full; then the file is replaced when there is room again. It only lacks an epoch without
+records, and a full disk must not stop one elected member after the other.
 """
 
 from ..broker.catalog import Catalog
@@ -43,16 +43,20 @@ class Replica:
         log = self.store.log
         return LogShape(log.min_offset, log.max_offset, self.epochs)
 
-    # a slave's
+    # as a slave
 
     def new_epoch(self, epoch: int, start: int) -> None:
-        """The master's records of `epoch` begin here. ValueError: they can not."""
-        self._take(self._rules.append_epoch(self.epochs, epoch, start))
+        """Record an epoch of the master, from `start` on. Raises ValueError if it cannot begin
+        there."""
+        self._set_epochs(self._rules.append_epoch(self.epochs, epoch, start))
         self._events.write("epoch", epoch=epoch, start=start)
         self.save_soon()
 
     async def cut(self, plan: CutPlan) -> None:
-        """Cut or reset as planned; everything that went is told."""
+        """Cut or reset as planned, and write an event about what was removed.
+
+        Raises ValueError if the cut is inside a record.
+        """
         before, confirm = self.store.log.max_offset, self.store.confirm_offset
         had_records = before > self.store.log.min_offset
         if plan.action is not Action.CONTINUE:
@@ -61,9 +65,9 @@ class Replica:
             await self.store.reset(plan.point)
         elif plan.action is Action.TRUNCATE:
             if not self.store.is_boundary(plan.point):
-                raise ValueError(f"the logs part at {plan.point}, inside a record")
+                raise ValueError(f"the logs diverge at {plan.point}, inside a record")
             await self.store.truncate(plan.point)
-        self._take(self._epochs_left(plan.point))
+        self._set_epochs(self._epochs_left(plan.point))
         await self.save()
         if plan.action is not Action.CONTINUE and had_records:
             self._events.write(
@@ -77,16 +81,19 @@ class Replica:
             )
 
     def _epochs_left(self, point: int) -> EpochTable:
-        """An empty log has no epochs: one that is left over could be later than its new master's
-        first one, which would then be refused for ever."""
+        """Return the epochs of a log cut at `point`.
+
+        An empty log has none: one that is left over could be later than its new master's first
+        epoch, which would then always be refused.
+        """
         if self.shape().is_empty:
             return EpochTable()
         return self._rules.cut_epochs(self.epochs, point)
 
-    # a master's
+    # as a master
 
     async def begin_reign(self, epoch: int) -> None:
-        """Everything in the log is kept and made durable as configured; the epoch begins behind."""
+        """Keep the whole log, make it durable as configured, and begin the epoch at its end."""
         store = self.store
         keep = self._rules.kept_at_promotion(store.confirm_offset, store.log.max_offset)
         if keep < store.log.max_offset:
@@ -101,39 +108,42 @@ class Replica:
 
     def record_epoch(self, epoch: int) -> None:
         start = self.store.log.max_offset
-        self._take(self._rules.append_epoch(self.epochs, epoch, start))
+        self._set_epochs(self._rules.append_epoch(self.epochs, epoch, start))
         self._events.write("epoch", epoch=epoch, start=self.epochs.last_start)
         self.save_soon()
 
     async def delete_before(self, offset: int) -> None:
-        """Retention: the log begins at this segment from now on, and so do its epochs."""
+        """Delete segments before this one (retention), and their epochs."""
         before = self.store.log.min_offset
         if not await self.store.delete_before(offset):
             return
-        self._take(self.epochs.truncate_prefix(offset))
+        self._set_epochs(self.epochs.truncate_prefix(offset))
         await self.save_if_room()
         self._events.write("deleted", before=before, min=offset)
 
     async def _clamp_offsets(self) -> None:
-        """On the disk at once, if there is room: by the next start the queues may have grown, and
-        nobody could tell that a group has not seen what is there now (apache/rocketmq#4771)."""
+        """Lower group offsets beyond the end of their queue, on disk at once if there is room.
+
+        By the next start the queues may have grown, and it could not be told that a group has not
+        seen the messages there (apache/rocketmq#4771).
+        """
         lowered = self.catalog.clamp(self._end_of)
         if lowered:
             self._events.write("offsets-lowered", rows=lowered)
             await self.catalog.save()
 
     def _end_of(self, topic: str, queue: int) -> int:
-        found = self.store.index.queues.get((topic.encode(), queue))
-        return found.end if found else 0
+        entry = self.store.index.queues.get((topic.encode(), queue))
+        return entry.end if entry else 0
 
-    # both
+    # as either
 
-    def _take(self, table: EpochTable) -> None:
+    def _set_epochs(self, table: EpochTable) -> None:
         self._changed = self._changed or table != self.epochs
         self.epochs = table
 
     async def save(self) -> None:
-        """OSError: the file of the epochs is not on the disk."""
+        """Replace the epoch file if the table changed. Raises OSError if it is not on disk."""
         while self._changed:
             self._changed = False
             try:

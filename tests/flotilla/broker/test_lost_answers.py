@@ -17,7 +17,7 @@ from played_node import PlayedNode
 from clusters.flotilla.broker.identity import Claim
 from clusters.flotilla.controllers.controller_requests import DECISIONS, DecisionContext
 from clusters.flotilla.controllers.controller_state import BrokerSets, apply_all
-from clusters.flotilla.controllers.elect import BrokerLiveness, Candidate
+from clusters.flotilla.controllers.elect import BrokerStatus, Candidate
 from clusters.flotilla.net.connection import Connection, Pool, refusal
 from clusters.flotilla.net.wire import Json, Op, Send, Sent, Status
 from clusters.flotilla.rules import RULES
@@ -51,7 +51,7 @@ class PlayedController(PlayedNode):
             if not self.leads:
                 return refusal(Status.NOT_LEADER, "nobody leads") | {"leaderAddr": None}
             scene = DecisionContext(
-                self.state, lambda name, i: Candidate(i, BrokerLiveness.ALIVE), RULES, False
+                self.state, lambda name, i: Candidate(i, BrokerStatus.ALIVE), RULES, False
             )
             decision = DECISIONS[op](scene, fields)
             self.state = apply_all(self.state, decision.events)

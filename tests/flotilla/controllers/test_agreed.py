@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clusters.flotilla.controllers.controller_requests import DECISIONS
-from clusters.flotilla.controllers.controller_snapshot import pack, unpack
 from clusters.flotilla.controllers.controller_state import encode
-from clusters.flotilla.controllers.elect import BrokerLiveness
+from clusters.flotilla.controllers.elect import BrokerStatus
 from clusters.flotilla.controllers.liveness import Heartbeat
 from clusters.flotilla.controllers.state_machine import (
     ApplyResult,
@@ -42,20 +41,20 @@ def asked(agreed: ReplicatedState, at: float, op: Op, **fields: Any) -> ApplyRes
     return told(agreed, "request", at, [int(op), fields])
 
 
-def standing(agreed: ReplicatedState, broker_id: int, at: float) -> BrokerLiveness:
-    return context_at(agreed, at, TERMS, RULES).standing("b", broker_id)
+def status(agreed: ReplicatedState, broker_id: int, at: float) -> BrokerStatus:
+    return context_at(agreed, at, TERMS, RULES).status("b", broker_id)
 
 
 def fleet(count: int = 3) -> ReplicatedState:
     """A leader since 0, brokers heard at 0, broker 1 the master of a full set."""
-    agreed = told(ReplicatedState(), "lead", 0).agreed
-    agreed = told(agreed, "hear", 0, [beat(i, max_offset=i) for i in range(1, count + 1)]).agreed
+    agreed = told(ReplicatedState(), "lead", 0).state
+    agreed = told(agreed, "hear", 0, [beat(i, max_offset=i) for i in range(1, count + 1)]).state
     for i in range(1, count + 1):
         fields = identity(i)
-        agreed = asked(agreed, 0, Op.APPLY_BROKER_ID, **fields, checkCode=f"c{i}").agreed
-    agreed = asked(agreed, 0, Op.ELECT_MASTER, brokerName="b", brokerId=1).agreed
+        agreed = asked(agreed, 0, Op.APPLY_BROKER_ID, **fields, checkCode=f"c{i}").state
+    agreed = asked(agreed, 0, Op.ELECT_MASTER, brokerName="b", brokerId=1).state
     change = {"masterId": 1, "masterEpoch": 1, "setEpoch": 1, "set": list(range(1, count + 1))}
-    return asked(agreed, 0, Op.ALTER_SYNC_STATE_SET, brokerName="b", **change).agreed
+    return asked(agreed, 0, Op.ALTER_SYNC_STATE_SET, brokerName="b", **change).state
 
 
 def identity(broker_id: int) -> Json:
@@ -73,46 +72,46 @@ def test_a_request_is_decided_where_it_is_applied() -> None:
     agreed = fleet()
     row = agreed.sets["b"]
     assert (row.master_id, row.sync_set, row.set_epoch) == (1, (1, 2, 3), 2)
-    agreed = told(agreed, "gone", 1, [["b", 1]], "closed").agreed
+    agreed = told(agreed, "gone", 1, [["b", 1]], "closed").state
     taken = told(agreed, "replace", 1, "b", "closed")
-    assert taken.agreed.sets["b"].master_id == 3
+    assert taken.state.sets["b"].master_id == 3
     assert [event.trigger for event in taken.events] == ["closed"]  # type: ignore[union-attr]
 
 
 def test_silence_is_measured_by_the_leader_who_asks() -> None:
     """Spec 4.3, bugs 10 and 11: late after the timeout, not before; the living are left alone."""
-    agreed = told(fleet(2), "hear", 9, [beat(2, 2)]).agreed
+    agreed = told(fleet(2), "hear", 9, [beat(2, 2)]).state
     both = [["b", 1], ["b", 2]]
     assert told(agreed, "check", 10, both).gone == []
     taken = told(agreed, "check", 10.1, both, "expired")
     assert (taken.gone, taken.why) == ([("b", 1)], "expired")
-    assert standing(taken.agreed, 1, 10.1) is BrokerLiveness.DEAD
-    assert standing(taken.agreed, 2, 10.1) is BrokerLiveness.ALIVE
-    assert told(taken.agreed, "hear", 11, [beat(1, 2)]).fresh == [("b", 1)]
+    assert status(taken.state, 1, 10.1) is BrokerStatus.DEAD
+    assert status(taken.state, 2, 10.1) is BrokerStatus.ALIVE
+    assert told(taken.state, "hear", 11, [beat(1, 2)]).returned == [("b", 1)]
 
 
 def test_clocks_of_two_leaders_have_nothing_to_do_with_each_other() -> None:
     """Spec 4.3: in the original a skew between machines kills the living, or nobody."""
     for clock in (1e6, -1e6):
-        agreed = told(fleet(2), "lead", clock).agreed
+        agreed = told(fleet(2), "lead", clock).state
         suspects = [["b", 1], ["b", 2]]
         assert told(agreed, "check", clock + 9, suspects).gone == []
         assert len(told(agreed, "check", clock + 11, suspects).gone) == 2
-        assert standing(agreed, 7, clock + 9) is BrokerLiveness.UNKNOWN
-        assert standing(agreed, 7, clock + 11) is BrokerLiveness.DEAD
+        assert status(agreed, 7, clock + 9) is BrokerStatus.UNKNOWN
+        assert status(agreed, 7, clock + 11) is BrokerStatus.DEAD
 
 
 def test_a_heartbeat_that_comes_late_changes_nothing() -> None:
     """Spec 4.4: the newest is the truth, also when an older one is logged after it."""
-    agreed = told(fleet(1), "hear", 1, [beat(1, 5, max_offset=50)]).agreed
-    assert told(agreed, "hear", 2, [beat(1, 4, max_offset=90)]).agreed == agreed
+    agreed = told(fleet(1), "hear", 1, [beat(1, 5, max_offset=50)]).state
+    assert told(agreed, "hear", 2, [beat(1, 4, max_offset=90)]).state == agreed
 
 
 def test_what_makes_no_sense_is_refused_by_everybody() -> None:
     """Malformed requests are in the log as well; they must stop no controller."""
     taken = asked(fleet(), 1, Op.ALTER_SYNC_STATE_SET, brokerName="b")
     assert taken.reply["code"] == Status.INVALID_REQUEST
-    assert taken.agreed == fleet()
+    assert taken.state == fleet()
 
 
 REQUESTS = st.builds(
@@ -172,12 +171,12 @@ def test_every_controller_comes_to_the_same(commands: list[JraftCommand], cut: i
     here = there = fleet()
     for number, command in enumerate(commands):
         if number == cut:
-            there = unpack(pack(there))
+            there = ReplicatedState.unpack(there.pack())
         entry = command.pack()
         ours, theirs = apply_entry(here, entry, RULES), apply_entry(there, entry, RULES)
         assert ours == theirs
-        here, there = ours.agreed, theirs.agreed
-    assert unpack(pack(here)) == here
+        here, there = ours.state, theirs.state
+    assert ReplicatedState.unpack(here.pack()) == here
 
 
 @given(st.lists(REQUESTS, max_size=15))
@@ -188,9 +187,9 @@ def test_both_flavours_agree(commands: list[JraftCommand]) -> None:
         op, request = command.content
         decision = decide(op, request, context_at(dledger, command.at, command.terms, RULES))
         if decision.events:
-            dledger = apply_entry(dledger, encode(decision.events), RULES).agreed
+            dledger = apply_entry(dledger, encode(decision.events), RULES).state
         taken = apply_entry(jraft, command.pack(), RULES)
-        jraft = taken.agreed
+        jraft = taken.state
         assert (taken.reply, jraft) == (decision.reply, dledger)
 
 
@@ -211,8 +210,8 @@ def test_no_request_stops_a_controller(op: Op, nonsense: Json, whole: bool) -> N
     """An entry that could not be applied would stop every controller, again after each start."""
     request = (fields(1, [1, 2]) if whole else {}) | nonsense
     taken = asked(fleet(), 1, op, **request)
-    assert apply_entry(fleet(), encode(taken.events), RULES).agreed == taken.agreed
-    assert unpack(pack(taken.agreed)) == taken.agreed
+    assert apply_entry(fleet(), encode(taken.events), RULES).state == taken.state
+    assert ReplicatedState.unpack(taken.state.pack()) == taken.state
 
 
 # registers
@@ -232,19 +231,19 @@ def value(agreed: ReplicatedState) -> str | None:
 def test_a_register_changes_only_from_what_was_expected() -> None:
     """Compare and set: absent is null; a refusal tells the present value and changes nothing."""
     first = cas(ReplicatedState(), None, "a")
-    assert (first.reply["value"], value(first.agreed)) == ("a", "a")
-    refused = cas(first.agreed, None, "b")
+    assert (first.reply["value"], value(first.state)) == ("a", "a")
+    refused = cas(first.state, None, "b")
     assert (refused.reply["code"], refused.reply["value"]) == (Status.KV_VALUE_DIFFERS, "a")
-    assert refused.agreed == first.agreed
-    assert value(cas(first.agreed, "a", "c").agreed) == "c"
-    assert cas(first.agreed, "a", None).agreed == ReplicatedState()
+    assert refused.state == first.state
+    assert value(cas(first.state, "a", "c").state) == "c"
+    assert cas(first.state, "a", None).state == ReplicatedState()
 
 
 def test_a_put_register_holds_its_value() -> None:
     """Put, and put away."""
     put = asked(ReplicatedState(), 0, Op.KV_PUT, namespace="n", key="k", value="x")
-    assert value(put.agreed) == "x"
-    again = asked(put.agreed, 0, Op.KV_PUT, namespace="n", key="k", value=None)
-    assert value(again.agreed) is None
-    wrong = asked(put.agreed, 0, Op.KV_PUT, namespace="n", key="k", value=3)
-    assert (wrong.reply["code"], wrong.agreed) == (Status.INVALID_REQUEST, put.agreed)
+    assert value(put.state) == "x"
+    again = asked(put.state, 0, Op.KV_PUT, namespace="n", key="k", value=None)
+    assert value(again.state) is None
+    wrong = asked(put.state, 0, Op.KV_PUT, namespace="n", key="k", value=3)
+    assert (wrong.reply["code"], wrong.state) == (Status.INVALID_REQUEST, put.state)

@@ -23,12 +23,12 @@ from clusters.flotilla.controllers.controller_state import (
     decode,
     encode,
 )
-from clusters.flotilla.controllers.elect import BrokerLiveness, Candidate
+from clusters.flotilla.controllers.elect import BrokerStatus, Candidate
 from clusters.flotilla.net.wire import Op, Status
 from clusters.flotilla.rules import RULES
 
 IDS = (1, 2, 3)
-STANDINGS = st.tuples(*(st.sampled_from(BrokerLiveness) for _ in IDS))
+STANDINGS = st.tuples(*(st.sampled_from(BrokerStatus) for _ in IDS))
 OFFSETS = st.tuples(*(st.integers(0, 3) for _ in IDS))
 
 
@@ -41,7 +41,7 @@ class Step:
     members: frozenset[int]
     stale: int
     designate: bool
-    standings: tuple[BrokerLiveness, ...]
+    statuses: tuple[BrokerStatus, ...]
     offsets: tuple[int, ...]
 
 
@@ -71,11 +71,11 @@ STEPS = st.builds(
 def decide(state: BrokerSets, step: Step, *, unclean: bool = False) -> Decision:
     def candidate(name: str, broker_id: int) -> Candidate:
         at = IDS.index(broker_id)
-        return Candidate(broker_id, step.standings[at], 1, step.offsets[at])
+        return Candidate(broker_id, step.statuses[at], 1, step.offsets[at])
 
-    scene = DecisionContext(state, candidate, RULES, unclean)
+    context = DecisionContext(state, candidate, RULES, unclean)
     if step.op is None:
-        return replace_master(scene, "b", "scan")
+        return replace_master(context, "b", "scan")
     row = state.get("b", BrokerSetState("f"))
     fields: dict[str, Any] = {
         "cluster": "f",
@@ -92,7 +92,7 @@ def decide(state: BrokerSets, step: Step, *, unclean: bool = False) -> Decision:
         "set": sorted(step.members),
         "setEpoch": row.set_epoch,
     }
-    return DECISIONS[step.op](scene, fields)
+    return DECISIONS[step.op](context, fields)
 
 
 @given(STARTS, st.lists(STEPS, max_size=40))
@@ -123,7 +123,7 @@ def test_the_state_stays_sound(state: BrokerSets, steps: list[Step]) -> None:
                 or (isinstance(event, ElectMaster) and event.winner is not None)
             )
             if isinstance(event, ElectMaster) and event.winner is not None:
-                first = before.reigns == 0
+                first = before.master_changes == 0
                 assert first or event.winner in before.sync_set
 
 
@@ -134,6 +134,6 @@ def test_a_second_look_finds_nothing_to_do(
     """The controllers' own election is idempotent: the scan may run for ever."""
     for step in steps:
         state = apply_all(state, decide(state, step).events)
-    scan = Step(None, 1, frozenset(), 0, False, last.standings, last.offsets)
+    scan = Step(None, 1, frozenset(), 0, False, last.statuses, last.offsets)
     once = apply_all(state, decide(state, scan).events)
     assert decide(once, scan).events == ()

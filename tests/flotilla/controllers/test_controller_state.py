@@ -35,11 +35,11 @@ from clusters.flotilla.controllers.controller_state import (
     decode,
     encode,
 )
-from clusters.flotilla.controllers.elect import BrokerLiveness, Candidate
+from clusters.flotilla.controllers.elect import BrokerStatus, Candidate
 from clusters.flotilla.net.wire import Status
 from clusters.flotilla.rules import RULES
 
-ALIVE, DEAD, UNKNOWN = BrokerLiveness.ALIVE, BrokerLiveness.DEAD, BrokerLiveness.UNKNOWN
+ALIVE, DEAD, UNKNOWN = BrokerStatus.ALIVE, BrokerStatus.DEAD, BrokerStatus.UNKNOWN
 IDENTITY = {"cluster": "f", "brokerName": "b", "addr": "ip:1", "haAddr": "ip:2"}
 
 
@@ -55,18 +55,18 @@ def state(master: int | None = 1, sync_set: tuple[int, ...] = (1, 2, 3)) -> Brok
 APPLIED: list[Event] = [ApplyBrokerId("f", "b", i, "a", "h", f"c{i}") for i in (1, 2, 3)]
 
 
-def scene(
+def context(
     at: BrokerSets,
     *,
     unclean: bool = False,
     policy: str = "water-level",
-    **standings: BrokerLiveness,
+    **statuses: BrokerStatus,
 ) -> DecisionContext:
     """Everybody alive but those named (`b2=DEAD`); a greater id has a longer log."""
 
     def candidate(name: str, broker_id: int) -> Candidate:
-        standing = standings.get(f"b{broker_id}", ALIVE)
-        return Candidate(broker_id, standing, epoch=4, max_offset=broker_id)
+        status = statuses.get(f"b{broker_id}", ALIVE)
+        return Candidate(broker_id, status, epoch=4, max_offset=broker_id)
 
     return DecisionContext(at, candidate, RULES, unclean, policy)
 
@@ -114,29 +114,29 @@ def test_members_keep_the_time_at_which_they_came() -> None:
     assert row.joined == {1: 1, 3: 3}
     row = apply({"b": row}, AlterSyncStateSet("b", (1, 2, 3)))["b"]
     assert row.joined == {1: 1, 2: 5, 3: 3}
-    longest = replace_master(scene({"b": row}, policy="join-time", b1=DEAD), "b", "expired")
+    longest = replace_master(context({"b": row}, policy="join-time", b1=DEAD), "b", "expired")
     assert longest.events == (ElectMaster("b", 3, "expired"),)
 
 
 def test_a_learner_is_not_the_first_master() -> None:
     """Bug 24 (rocketmq#10013): a set that never had a master gets no learner for it."""
     fresh: BrokerSets = {"b": BrokerSetState("f", 4, members(1, 2, 3))}
-    at = scene(fresh)
+    at = context(fresh)
     learns = replace(at, candidate=lambda n, i: Candidate(i, ALIVE, learner=i == 1))
     fields = {"brokerName": "b", "designate": False}
     assert code(elect_master(learns, {**fields, "brokerId": 1})) is Status.ELECT_MASTER_FAILED
     assert elect_master(learns, {**fields, "brokerId": 2}).events
-    unheard = elect_master(scene(fresh, b1=UNKNOWN), {**fields, "brokerId": 1})
+    unheard = elect_master(context(fresh, b1=UNKNOWN), {**fields, "brokerId": 1})
     assert code(unheard) is Status.ELECT_MASTER_FAILED, "what it is, only its heartbeats say"
 
 
 def test_an_election_in_place_of_a_master_that_is_gone_is_fenced() -> None:
     """Planned handover: between its two steps another master may have been elected."""
     fields = {"brokerName": "b", "brokerId": 2, "designate": True, "masterEpoch": 4}
-    assert elect_master(scene(state()), fields).events == (ElectMaster("b", 2, "drill"),)
-    late = elect_master(scene(state()), {**fields, "masterEpoch": 3})
+    assert elect_master(context(state()), fields).events == (ElectMaster("b", 2, "drill"),)
+    late = elect_master(context(state()), {**fields, "masterEpoch": 3})
     assert (code(late), late.events) == (Status.FENCED_MASTER_EPOCH, ())
-    left = elect_master(scene(state(sync_set=(1, 3)), unclean=True), fields)
+    left = elect_master(context(state(sync_set=(1, 3)), unclean=True), fields)
     assert left.events == (), "the successor has left the set, and the old master lives"
 
 
@@ -160,25 +160,25 @@ def test_cleaning_a_member_takes_it_out_of_everything() -> None:
     row = apply(state(), CleanBrokerData("b", (1,)))["b"]
     assert (row.master_id, row.master_epoch, row.sync_set) == (None, 5, (2, 3))
     for nobody in ((1, 2, 3), ()):
-        assert not scene(apply(state(), CleanBrokerData("b", nobody))).known("b")
+        assert not context(apply(state(), CleanBrokerData("b", nobody))).broker_set("b")
 
 
 def test_a_set_that_begins_again_uses_no_id_and_no_epoch_twice() -> None:
     """Spec 5.3: a broker of the forgotten set may come back with its disk, and must be told apart
     from those of the new one, by its id and by the epochs of its log."""
     at = apply(state(), CleanBrokerData("b", ()))
-    assert get_replica_info(scene(at), IDENTITY).reply["code"] == Status.BROKER_METADATA_NOT_EXIST
-    assert sync_state_data(scene(at), {}).reply == {"sets": {}}
-    assert replace_master(scene(at), "b", "scan").events == ()
-    assert next_broker_id(scene(at), IDENTITY).reply == {"brokerId": 4}
+    assert get_replica_info(context(at), IDENTITY).reply["code"] == Status.BROKER_METADATA_NOT_EXIST
+    assert sync_state_data(context(at), {}).reply == {"sets": {}}
+    assert replace_master(context(at), "b", "scan").events == ()
+    assert next_broker_id(context(at), IDENTITY).reply == {"brokerId": 4}
     claim = {**IDENTITY, "brokerId": 4, "checkCode": "new"}
-    at = apply_all(at, apply_broker_id(scene(at), claim).events)
-    former = register(scene(at), me(1))
+    at = apply_all(at, apply_broker_id(context(at), claim).events)
+    former = register(context(at), me(1))
     assert code(former) is Status.BROKER_NEED_TO_BE_REGISTERED
-    first = elect_master(scene(at), {"brokerName": "b", "brokerId": 4})
+    first = elect_master(context(at), {"brokerName": "b", "brokerId": 4})
     row = apply_all(at, first.events)["b"]
     assert (row.master_id, row.master_epoch, row.sync_set, row.set_epoch) == (4, 6, (4,), 9)
-    gone = replace_master(scene({"b": row}, b4=DEAD), "b", "expired")
+    gone = replace_master(context({"b": row}, b4=DEAD), "b", "expired")
     assert gone.events == (ElectMaster("b", None, "expired"),)
 
 
@@ -193,8 +193,8 @@ def test_events_about_nobody_change_nothing() -> None:
 
 def test_the_first_id_is_one_and_the_next_is_free() -> None:
     """Spec 4.5, getNextBrokerId."""
-    assert next_broker_id(scene({}), IDENTITY).reply == {"brokerId": 1}
-    assert next_broker_id(scene(state()), IDENTITY).reply == {"brokerId": 4}
+    assert next_broker_id(context({}), IDENTITY).reply == {"brokerId": 1}
+    assert next_broker_id(context(state()), IDENTITY).reply == {"brokerId": 4}
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_an_id_belongs_to_who_holds_its_check_code(
 ) -> None:
     """Spec 4.5, applyBrokerId."""
     fields = {**IDENTITY, "brokerId": broker_id, "checkCode": check}
-    decision = apply_broker_id(scene(at), fields)
+    decision = apply_broker_id(context(at), fields)
     assert (code(decision), len(decision.events)) == (expected, events)
 
 
@@ -223,20 +223,20 @@ def test_an_id_belongs_to_who_holds_its_check_code(
 def test_who_is_unknown_must_get_an_id_first() -> None:
     """Spec 4.5, registerBroker: 2010."""
     for at, broker_id in (({}, 1), (state(), 9)):
-        decision = register(scene(at), me(broker_id))
+        decision = register(context(at), me(broker_id))
         assert code(decision) is Status.BROKER_NEED_TO_BE_REGISTERED
 
 
 def test_nobody_registers_under_another_brokers_id() -> None:
     """Spec 5.3: whose disk is of a forgotten broker has the id, but not its check code; it gets no
     role, and the address of the broker stays what it is."""
-    taken = register(scene(state()), {**me(1), "checkCode": "of the forgotten one"})
+    taken = register(context(state()), {**me(1), "checkCode": "of the forgotten one"})
     assert (code(taken), taken.events) == (Status.BROKER_ID_INVALID, ())
 
 
 def test_a_slave_learns_the_living_master_and_where_to_replicate_from() -> None:
     """Spec 4.5 and 15.3: the HA address comes with the controllers' answer."""
-    decision = register(scene(state()), me(2))
+    decision = register(context(state()), me(2))
     assert decision.reply["masterHaAddr"] == "ha:1"
     assert decision.events == (UpdateBrokerAddress("b", 2, "ip:1", "ip:2"),)
     assert decision.reply["members"]["2"]["addr"] == "ip:1"
@@ -244,20 +244,20 @@ def test_a_slave_learns_the_living_master_and_where_to_replicate_from() -> None:
 
 def test_a_dead_master_is_not_named() -> None:
     """Spec 4.5: the newcomer then asks to be elected. One that may be alive is named."""
-    decision = register(scene(state(), b1=DEAD), me(2))
+    decision = register(context(state(), b1=DEAD), me(2))
     assert decision.reply["masterId"] is None
-    decision = register(scene(state(), b1=UNKNOWN), me(2))
+    decision = register(context(state(), b1=UNKNOWN), me(2))
     assert decision.reply["masterId"] == 1
 
 
 def test_a_master_that_starts_again_is_a_new_process_and_needs_a_new_epoch() -> None:
     """What its former life did not sync may be gone; one epoch must not name two histories."""
-    decision = register(scene(state()), me(1))
+    decision = register(context(state()), me(1))
     assert (decision.reply["masterId"], decision.reply["masterEpoch"]) == (3, 5)
-    alone = register(scene(state(sync_set=(1,))), me(1))
+    alone = register(context(state(sync_set=(1,))), me(1))
     assert (alone.reply["masterId"], alone.reply["masterEpoch"]) == (None, 5)
     assert alone.reply["set"] == [1]
-    unclean = register(scene(state(sync_set=(1,)), unclean=True), me(1))
+    unclean = register(context(state(sync_set=(1,)), unclean=True), me(1))
     assert unclean.reply["masterId"] is None
 
 
@@ -265,10 +265,10 @@ def test_a_master_that_starts_again_is_a_new_process_and_needs_a_new_epoch() -> 
 
 
 def alter(
-    at: BrokerSets, standings: Mapping[str, BrokerLiveness] | None = None, **fields: Any
+    at: BrokerSets, statuses: Mapping[str, BrokerStatus] | None = None, **fields: Any
 ) -> Decision:
     defaults = {"brokerName": "b", "masterId": 1, "masterEpoch": 4, "set": [1, 2], "setEpoch": 7}
-    return alter_sync_state_set(scene(at, **(standings or {})), {**defaults, **fields})
+    return alter_sync_state_set(context(at, **(statuses or {})), {**defaults, **fields})
 
 
 @pytest.mark.parametrize(
@@ -321,9 +321,9 @@ def test_asking_again_for_the_same_change_gives_the_same_answer() -> None:
 # elections
 
 
-def elect(at: BrokerSets, broker_id: int, designate: bool = False, **standings: Any) -> Decision:
+def elect(at: BrokerSets, broker_id: int, designate: bool = False, **statuses: Any) -> Decision:
     fields = {"brokerName": "b", "brokerId": broker_id, "designate": designate}
-    return elect_master(scene(at, **standings), fields)
+    return elect_master(context(at, **statuses), fields)
 
 
 def test_the_first_who_asks_is_the_first_master() -> None:
@@ -337,8 +337,8 @@ def test_the_first_who_asks_is_the_first_master() -> None:
 
 def test_who_asks_while_the_master_lives_is_told_so() -> None:
     """Spec 4.5 electMaster 4: 2011 with the present info. So too while it may be alive."""
-    for standing in (ALIVE, UNKNOWN):
-        decision = elect(state(), 2, b1=standing)
+    for status in (ALIVE, UNKNOWN):
+        decision = elect(state(), 2, b1=status)
         assert code(decision) is Status.MASTER_STILL_EXIST
         assert (decision.reply["masterId"], decision.events) == (1, ())
 
@@ -376,46 +376,46 @@ def test_unclean_election_is_a_last_resort() -> None:
 
 def test_a_dead_master_is_replaced_from_the_set() -> None:
     """Spec 5.1, control plane."""
-    decision = replace_master(scene(state(), b1=DEAD), "b", "expired")
+    decision = replace_master(context(state(), b1=DEAD), "b", "expired")
     assert decision.events == (ElectMaster("b", 3, "expired"),)
 
 
 def test_a_living_master_is_not_replaced() -> None:
     """It came back before its turn in the docket, or may be alive for all one knows."""
-    for standing in (ALIVE, UNKNOWN):
-        assert replace_master(scene(state(), b1=standing), "b", "scan").events == ()
+    for status in (ALIVE, UNKNOWN):
+        assert replace_master(context(state(), b1=status), "b", "scan").events == ()
 
 
 def test_a_dead_master_without_successor_is_struck_out_once() -> None:
     """Spec 4.5 electMaster 6: ELECT_MASTER(none) is logged, and the next scan finds it so."""
     dead = {"b1": DEAD, "b2": DEAD, "b3": DEAD}
-    decision = replace_master(scene(state(), **dead), "b", "expired")
+    decision = replace_master(context(state(), **dead), "b", "expired")
     assert decision.events == (ElectMaster("b", None, "expired"),)
     after = apply_all(state(), decision.events)
-    again = replace_master(scene(after, **dead), "b", "scan")
+    again = replace_master(context(after, **dead), "b", "scan")
     assert again.events == ()
 
 
 def test_a_headless_set_gets_a_master_when_a_member_returns() -> None:
     """Spec 12, bug 12: asked for ever, not only when the master is lost."""
     at = state(master=None, sync_set=(1, 2))
-    decision = replace_master(scene(at, b2=DEAD), "b", "scan")
+    decision = replace_master(context(at, b2=DEAD), "b", "scan")
     assert decision.events == (ElectMaster("b", 1, "scan"),)
-    assert replace_master(scene(at, b1=DEAD, b2=DEAD), "b", "scan").events == ()
+    assert replace_master(context(at, b1=DEAD, b2=DEAD), "b", "scan").events == ()
 
 
 def test_a_new_leader_does_not_give_up_on_whom_it_never_heard() -> None:
     """Spec 15.1 and bug 13: it waits for them, but elects at once whom it knows to be alive."""
-    waits = replace_master(scene(state(), b1=DEAD, b2=UNKNOWN, b3=UNKNOWN), "b", "scan")
+    waits = replace_master(context(state(), b1=DEAD, b2=UNKNOWN, b3=UNKNOWN), "b", "scan")
     assert waits.events == ()
-    elects = replace_master(scene(state(), b1=DEAD, b2=ALIVE, b3=UNKNOWN), "b", "scan")
+    elects = replace_master(context(state(), b1=DEAD, b2=ALIVE, b3=UNKNOWN), "b", "scan")
     assert elects.events == (ElectMaster("b", 2, "scan"),)
 
 
 def test_controllers_do_not_start_the_first_election() -> None:
     """Spec 4.5 electMaster 2: the winner would be arbitrary; a broker asks."""
     fresh: BrokerSets = {"b": BrokerSetState("f", 4, members(1, 2, 3))}
-    assert replace_master(scene(fresh), "b", "scan").events == ()
+    assert replace_master(context(fresh), "b", "scan").events == ()
 
 
 # reading and cleaning
@@ -423,12 +423,14 @@ def test_controllers_do_not_start_the_first_election() -> None:
 
 def test_info_tells_all_of_a_set() -> None:
     """Spec 4.5, getReplicaInfo and getSyncStateData."""
-    info = get_replica_info(scene(state(), b2=DEAD), {"brokerName": "b"}).reply
+    info = get_replica_info(context(state(), b2=DEAD), {"brokerName": "b"}).reply
     assert info["masterAddr"] == "ip:1"
     assert info["members"]["2"] == {"addr": "ip:2", "haAddr": "ha:2", "alive": False}
-    unknown = get_replica_info(scene(state()), {"brokerName": "x"})
+    unknown = get_replica_info(context(state()), {"brokerName": "x"})
     assert code(unknown) is Status.BROKER_METADATA_NOT_EXIST
-    sets = sync_state_data(scene(state(sync_set=(1, 3))), {"brokerNames": ["b", "x"]}).reply["sets"]
+    sets = sync_state_data(context(state(sync_set=(1, 3))), {"brokerNames": ["b", "x"]}).reply[
+        "sets"
+    ]
     assert list(sets) == ["b"]
     told = {i: (m["inSync"], m["alive"], m["maxOffset"]) for i, m in sets["b"]["members"].items()}
     assert told == {"1": (True, True, 1), "2": (False, True, 2), "3": (True, True, 3)}
@@ -450,7 +452,7 @@ def test_info_tells_all_of_a_set() -> None:
 )
 def test_the_living_are_cleaned_only_on_purpose(fields: dict[str, Any], allowed: bool) -> None:
     """Spec 4.5, cleanBrokerData: 2009."""
-    decision = clean_broker_data(scene(state(), b3=DEAD), {"brokerName": "b", **fields})
+    decision = clean_broker_data(context(state(), b3=DEAD), {"brokerName": "b", **fields})
     assert (code(decision) is Status.SUCCESS) is allowed
     assert bool(decision.events) is allowed
 
@@ -459,11 +461,11 @@ def test_a_set_is_cleaned_when_nobody_of_it_lives() -> None:
     """Spec 4.5: as a whole, with its master on purpose only. A set that began again while a broker
     lives would use its epochs again."""
     dead = {"b1": DEAD, "b2": DEAD, "b3": DEAD}
-    headless = scene(state(master=None), **dead)
+    headless = context(state(master=None), **dead)
     assert clean_broker_data(headless, {"brokerName": "b"}).events
     fields = {"brokerName": "b", "cleanLiving": True}
-    assert clean_broker_data(scene(state(), **dead), fields).events
-    assert not clean_broker_data(scene(state(), b1=DEAD, b2=DEAD), fields).events
+    assert clean_broker_data(context(state(), **dead), fields).events
+    assert not clean_broker_data(context(state(), b1=DEAD, b2=DEAD), fields).events
 
 
 @pytest.mark.parametrize(
@@ -483,7 +485,7 @@ def test_a_leader_forgets_the_last_member_only_with_the_set(
 ) -> None:
     """Spec 4.6: of the others nobody may ever be elected. What is in a log already is not asked."""
     dead = {"b1": DEAD, "b2": DEAD, "b3": DEAD}
-    at = scene(state(master=None, sync_set=sync_set), unclean=unclean, **dead)
+    at = context(state(master=None, sync_set=sync_set), unclean=unclean, **dead)
     decision = clean_broker_data(at, {"brokerName": "b", "brokerIds": ids})
     assert decision.events
     assert (code(guard_last_member(at, decision)) is Status.SUCCESS) is allowed
@@ -494,9 +496,9 @@ def test_nobody_is_cleaned_on_ignorance() -> None:
     unheard = {"b1": UNKNOWN, "b2": UNKNOWN, "b3": UNKNOWN}
     for ids in ([1, 2, 3], [1]):
         decision = clean_broker_data(
-            scene(state(), **unheard), {"brokerName": "b", "brokerIds": ids}
+            context(state(), **unheard), {"brokerName": "b", "brokerIds": ids}
         )
         assert code(decision) is Status.INVALID_CLEAN_BROKER_METADATA
         assert decision.events == ()
     fields = {"brokerName": "b", "cleanLiving": True}
-    assert not clean_broker_data(scene(state(), b1=DEAD, b2=DEAD, b3=UNKNOWN), fields).events
+    assert not clean_broker_data(context(state(), b1=DEAD, b2=DEAD, b3=UNKNOWN), fields).events

@@ -77,7 +77,7 @@ async def test_requests_wait_until_everything_committed_is_applied() -> None:
 
 
 @scenario
-async def test_who_gives_up_leaves_the_line_standing() -> None:
+async def test_who_gives_up_leaves_the_line_unmoved() -> None:
     """A write without quorum: unknown to its client, and still in front of the others."""
     raft = Raft(timeout_s=0.01)
     raft.docket.open()

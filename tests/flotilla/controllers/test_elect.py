@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from clusters.flotilla.controllers.elect import (
     POLICIES,
     Ballot,
-    BrokerLiveness,
+    BrokerStatus,
     Candidate,
     elect,
     may_hand_over,
@@ -17,14 +17,14 @@ from clusters.flotilla.controllers.elect import (
 )
 from clusters.flotilla.controllers.liveness import Heartbeat, Key, LocalLiveness, heartbeat_expired
 
-ALIVE, UNKNOWN, DEAD = BrokerLiveness.ALIVE, BrokerLiveness.UNKNOWN, BrokerLiveness.DEAD
+ALIVE, UNKNOWN, DEAD = BrokerStatus.ALIVE, BrokerStatus.UNKNOWN, BrokerStatus.DEAD
 KEY = ("b", 1)
 
 candidates = st.lists(
     st.builds(
         Candidate,
         st.integers(1, 9),
-        st.sampled_from(BrokerLiveness),
+        st.sampled_from(BrokerStatus),
         st.integers(-1, 3),
         st.integers(-1, 2**40),
         st.integers(0, 2),
@@ -79,11 +79,11 @@ def test_no_election_leaves_the_set_or_picks_the_dead(
     winner = elect(Ballot(in_set, others, old, prefer, policy=policy, zone="east"))
     if winner is not None:
         [chosen] = [c for c in in_set if c.broker_id == winner]
-        assert chosen.standing is ALIVE or (winner == old and chosen.standing is UNKNOWN)
+        assert chosen.status is ALIVE or (winner == old and chosen.status is UNKNOWN)
         assert not chosen.learner or winner == old
         assert prefer in (None, winner)
     elif prefer is None:
-        assert not any(c.standing is ALIVE and not c.learner for c in in_set)
+        assert not any(c.status is ALIVE and not c.learner for c in in_set)
 
 
 @given(candidates, candidates)
@@ -93,8 +93,8 @@ def test_unclean_elects_somebody_if_anybody_lives(
     """Spec 4.6: availability before safety, on request, once nobody of the set can come."""
     others = [c for c in others if c.broker_id not in {s.broker_id for s in in_set}]
     winner = elect(Ballot(in_set, others, None, unclean=True))
-    living = [c for c in (*in_set, *others) if c.standing is ALIVE and not c.learner]
-    if living and not any(c.standing is UNKNOWN for c in in_set):
+    living = [c for c in (*in_set, *others) if c.status is ALIVE and not c.learner]
+    if living and not any(c.status is UNKNOWN for c in in_set):
         assert winner in {c.broker_id for c in living}
     if any(c in living for c in in_set):
         assert winner in {c.broker_id for c in in_set}
@@ -121,7 +121,7 @@ def test_each_policy_has_its_own_favourite(policy: str, expected: int) -> None:
         replace(plain, broker_id=5, resources=2),
     ]
     assert elect(Ballot(row, (), None, policy=policy, zone="east")) == expected
-    dead = [replace(c, standing=DEAD) if c.broker_id == expected else c for c in row]
+    dead = [replace(c, status=DEAD) if c.broker_id == expected else c for c in row]
     fallback = elect(Ballot(dead, (), None, policy=policy, zone="east"))
     assert fallback == (3 if expected == 1 else 1), "among equals the water level decides"
 
@@ -160,34 +160,36 @@ def table() -> LocalLiveness:
 def test_a_broker_is_late_when_silent_for_longer_than_it_announced() -> None:
     """Spec 4.4 and bug 11: late after the timeout, not before."""
     liveness = table()
-    assert liveness.heard(heartbeat(), 1, now=0)
-    liveness.heard(heartbeat(key=MATE), 2, now=4)
-    liveness.heard(heartbeat(beat=2, key=MATE), 2, now=8)
+    assert liveness.on_heartbeat(heartbeat(), 1, now=0)
+    liveness.on_heartbeat(heartbeat(key=MATE), 2, now=4)
+    liveness.on_heartbeat(heartbeat(beat=2, key=MATE), 2, now=8)
     assert liveness.late(now=10) == []
     assert liveness.late(now=10.1) == [KEY]
-    assert liveness.candidate(*KEY, now=10.1).standing is ALIVE
-    assert liveness.gone(KEY)
-    assert not liveness.gone(KEY)
-    assert liveness.candidate(*KEY, now=10.1).standing is DEAD
-    assert liveness.heard(heartbeat(), 1, now=11)
-    assert liveness.candidate(*KEY, now=11).standing is ALIVE
+    assert liveness.candidate(*KEY, now=10.1).status is ALIVE
+    assert liveness.mark_gone(KEY)
+    assert not liveness.mark_gone(KEY)
+    assert liveness.candidate(*KEY, now=10.1).status is DEAD
+    assert liveness.on_heartbeat(heartbeat(), 1, now=11)
+    assert liveness.candidate(*KEY, now=11).status is ALIVE
 
 
 def test_the_last_heartbeat_is_the_truth() -> None:
     """Spec 4.4 [A]: after a truncation the offset goes back; an older heartbeat's does not."""
     liveness = table()
-    liveness.heard(heartbeat(900, beat=1), 1, now=0)
-    liveness.heard(heartbeat(500, beat=3), 2, now=1)
-    liveness.heard(heartbeat(800, beat=2), 1, now=2)
+    liveness.on_heartbeat(heartbeat(900, beat=1), 1, now=0)
+    liveness.on_heartbeat(heartbeat(500, beat=3), 2, now=1)
+    liveness.on_heartbeat(heartbeat(800, beat=2), 1, now=2)
     assert liveness.candidate(*KEY, now=2).max_offset == 500
 
 
 def test_a_connection_that_was_given_up_may_speak_last_and_silences_nobody() -> None:
     """A kernel delivers what it took, however late, and first of all heartbeats of long ago."""
     liveness = table()
-    liveness.heard(heartbeat(900, beat=30), 1, now=0)
-    liveness.heard(heartbeat(100, beat=20), 2, now=1)  # dialled first, heard of for the first time
-    liveness.heard(heartbeat(901, beat=31), 1, now=9)
+    liveness.on_heartbeat(heartbeat(900, beat=30), 1, now=0)
+    liveness.on_heartbeat(
+        heartbeat(100, beat=20), 2, now=1
+    )  # dialled first, heard of for the first time
+    liveness.on_heartbeat(heartbeat(901, beat=31), 1, now=9)
     assert liveness.by_connection(2) == {}
     assert liveness.candidate(*KEY, now=9).max_offset == 901
     assert liveness.late(now=19) == []
@@ -196,20 +198,20 @@ def test_a_connection_that_was_given_up_may_speak_last_and_silences_nobody() -> 
 def test_what_comes_late_of_a_former_life_is_forgotten_with_the_next_heartbeat() -> None:
     """A restarted broker counts anew, and neither of its lives can silence the other for good."""
     liveness = table()
-    liveness.heard(heartbeat(900, life=7, beat=400), 1, now=0)
-    liveness.heard(heartbeat(300, life=8, beat=1), 2, now=1)
+    liveness.on_heartbeat(heartbeat(900, life=7, beat=400), 1, now=0)
+    liveness.on_heartbeat(heartbeat(300, life=8, beat=1), 2, now=1)
     assert liveness.candidate(*KEY, now=1).max_offset == 300
-    liveness.heard(heartbeat(900, life=7, beat=401), 3, now=2)
-    liveness.heard(heartbeat(301, life=8, beat=2), 2, now=3)
+    liveness.on_heartbeat(heartbeat(900, life=7, beat=401), 3, now=2)
+    liveness.on_heartbeat(heartbeat(301, life=8, beat=2), 2, now=3)
     assert liveness.candidate(*KEY, now=3).max_offset == 301
 
 
 def test_only_the_newest_connection_speaks_for_a_broker() -> None:
     """A reconnected broker is not dead because its old connection closes."""
     liveness = table()
-    liveness.heard(heartbeat(), 1, now=0)
+    liveness.on_heartbeat(heartbeat(), 1, now=0)
     assert liveness.by_connection(1) == {KEY: "ip:1"}
-    liveness.heard(heartbeat(beat=2), 2, now=1)
+    liveness.on_heartbeat(heartbeat(beat=2), 2, now=1)
     assert liveness.by_connection(1) == {}
     assert liveness.by_connection(2) == {KEY: "ip:1"}
 
@@ -217,22 +219,22 @@ def test_only_the_newest_connection_speaks_for_a_broker() -> None:
 def test_a_new_leader_has_patience_for_one_timeout() -> None:
     """Spec 15.1: unknown, then dead; a follower decides nothing and knows of no patience."""
     liveness = table()
-    assert liveness.candidate(*KEY, now=5).standing is DEAD
-    liveness.leading_since(5)
-    liveness.heard(heartbeat(key=MATE), 1, now=4)
-    assert liveness.candidate(*KEY, now=14.9).standing is UNKNOWN
-    assert liveness.candidate(*KEY, now=15).standing is DEAD
-    liveness.leading_since(None)
-    assert liveness.candidate(*KEY, now=6).standing is DEAD
+    assert liveness.candidate(*KEY, now=5).status is DEAD
+    liveness.set_leader_since(5)
+    liveness.on_heartbeat(heartbeat(key=MATE), 1, now=4)
+    assert liveness.candidate(*KEY, now=14.9).status is UNKNOWN
+    assert liveness.candidate(*KEY, now=15).status is DEAD
+    liveness.set_leader_since(None)
+    assert liveness.candidate(*KEY, now=6).status is DEAD
 
 
 def test_who_is_silent_with_its_whole_set_is_not_late_for_a_long_time() -> None:
     """It may be the controllers that are cut off. Another set is none of its concern."""
     liveness = table()
-    liveness.heard(heartbeat(), 1, now=0)
-    liveness.heard(heartbeat(key=MATE), 2, now=1)
+    liveness.on_heartbeat(heartbeat(), 1, now=0)
+    liveness.on_heartbeat(heartbeat(key=MATE), 2, now=1)
     for now in range(5, 120, 5):
-        liveness.heard(heartbeat(beat=now, key=STRANGER), 3, now=now)
+        liveness.on_heartbeat(heartbeat(beat=now, key=STRANGER), 3, now=now)
         assert liveness.late(now=now) == []
     assert liveness.late(now=120.1) == [KEY]
     assert liveness.late(now=121.1) == [KEY, MATE]
@@ -241,10 +243,10 @@ def test_who_is_silent_with_its_whole_set_is_not_late_for_a_long_time() -> None:
 def test_a_lone_broker_is_late_after_a_long_time_too_and_gone_at_once() -> None:
     """There is nobody to elect in its place; a closed connection is no silence."""
     liveness = table()
-    liveness.heard(heartbeat(), 1, now=0)
+    liveness.on_heartbeat(heartbeat(), 1, now=0)
     assert liveness.late(now=120) == []
     assert liveness.late(now=120.1) == [KEY]
-    assert liveness.gone(KEY)
+    assert liveness.mark_gone(KEY)
     assert liveness.late(now=120.1) == []
 
 
@@ -257,44 +259,44 @@ def test_the_first_heartbeat_after_a_silence_of_all_renews_the_others_time(
     liveness = table()
     third = (KEY[0], 3)
     for connection, key in enumerate([KEY, MATE, third]):
-        liveness.heard(heartbeat(key=key), connection, now=0)
+        liveness.on_heartbeat(heartbeat(key=key), connection, now=0)
     if known_gone:
-        liveness.gone(MATE)
-    liveness.heard(heartbeat(beat=2, key=MATE), 1, now=30)
+        liveness.mark_gone(MATE)
+    liveness.on_heartbeat(heartbeat(beat=2, key=MATE), 1, now=30)
     assert liveness.late(now=40) == []
-    liveness.heard(heartbeat(beat=3, key=MATE), 1, now=35)
-    liveness.heard(heartbeat(beat=4, key=MATE), 1, now=39)
+    liveness.on_heartbeat(heartbeat(beat=3, key=MATE), 1, now=35)
+    liveness.on_heartbeat(heartbeat(beat=4, key=MATE), 1, now=39)
     assert liveness.late(now=40.1) == [KEY, third]
     assert liveness.by_connection(0) == {KEY: "ip:1"}
-    liveness.gone(third)
-    liveness.heard(heartbeat(beat=5, key=MATE), 1, now=70)
-    assert liveness.candidate(*third, now=70).standing is DEAD
+    liveness.mark_gone(third)
+    liveness.on_heartbeat(heartbeat(beat=5, key=MATE), 1, now=70)
+    assert liveness.candidate(*third, now=70).status is DEAD
 
 
 def test_nobody_lives_on_by_the_heartbeats_of_others() -> None:
     """Even where these come so seldom that each might be the first one after a silence of all."""
     liveness = table()
-    liveness.heard(heartbeat(), 1, now=0)
+    liveness.on_heartbeat(heartbeat(), 1, now=0)
     for beat in range(1, 4):
-        liveness.heard(heartbeat(beat=beat, key=MATE), 2, now=9 * beat)
+        liveness.on_heartbeat(heartbeat(beat=beat, key=MATE), 2, now=9 * beat)
     assert liveness.late(now=27) == [KEY]
 
 
 def test_what_a_kernel_delivers_late_is_no_sign_of_life_for_anybody() -> None:
     liveness = table()
-    liveness.heard(heartbeat(), 1, now=0)
-    liveness.heard(heartbeat(beat=9, key=MATE), 2, now=0)
-    liveness.heard(heartbeat(beat=8, key=MATE), 3, now=100)
+    liveness.on_heartbeat(heartbeat(), 1, now=0)
+    liveness.on_heartbeat(heartbeat(beat=9, key=MATE), 2, now=0)
+    liveness.on_heartbeat(heartbeat(beat=8, key=MATE), 3, now=100)
     assert liveness.late(now=120.1) == [KEY, MATE]
 
 
 def test_a_new_leader_that_hears_nobody_of_a_set_is_patient_until_it_does() -> None:
     """One that started while it was cut off knows nobody: the master has a timeout from then on."""
     liveness = table()
-    liveness.leading_since(5)
-    liveness.heard(heartbeat(key=STRANGER), 1, now=5)
-    assert liveness.candidate(*KEY, now=124.9).standing is UNKNOWN
-    assert liveness.candidate(*KEY, now=125).standing is DEAD
-    liveness.heard(heartbeat(key=MATE), 2, now=60)
-    assert liveness.candidate(*KEY, now=69.9).standing is UNKNOWN
-    assert liveness.candidate(*KEY, now=70).standing is DEAD
+    liveness.set_leader_since(5)
+    liveness.on_heartbeat(heartbeat(key=STRANGER), 1, now=5)
+    assert liveness.candidate(*KEY, now=124.9).status is UNKNOWN
+    assert liveness.candidate(*KEY, now=125).status is DEAD
+    liveness.on_heartbeat(heartbeat(key=MATE), 2, now=60)
+    assert liveness.candidate(*KEY, now=69.9).status is UNKNOWN
+    assert liveness.candidate(*KEY, now=70).status is DEAD

@@ -1,4 +1,4 @@
-"""What a leader of the flavour jraft puts into the log, and when (spec 4.3).
+"""What a leader of the mode jraft puts into the log, and when (spec 4.3).
 
 The Raft is played: it commits when the test says so, and applies with the real state machine.
 """
@@ -8,9 +8,9 @@ import json
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from clusters.flotilla.controllers.consensus import ModeContext
+from clusters.flotilla.controllers.consensus import ControllerAccess
 from clusters.flotilla.controllers.controller_state import ApplyBrokerId, ElectMaster, apply_all
-from clusters.flotilla.controllers.elect import BrokerLiveness
+from clusters.flotilla.controllers.elect import BrokerStatus
 from clusters.flotilla.controllers.jraft import MAX_LEVELS, Jraft
 from clusters.flotilla.controllers.liveness import Heartbeat, HeartbeatTable, Key, LocalLiveness
 from clusters.flotilla.controllers.state_machine import LeaderSettings, ReplicatedState, apply_entry
@@ -32,8 +32,8 @@ class Raft:
         self.leads = True
         liveness = LocalLiveness(10, RULES.heartbeat_expired)
         self.liveness = liveness
-        self.flavour = Jraft(
-            ModeContext(
+        self.mode = Jraft(
+            ControllerAccess(
                 RULES,
                 TERMS,
                 write_timeout_s,
@@ -67,21 +67,21 @@ class Raft:
         waiting, self.waiting = self.waiting, []
         for data, outcome in waiting:
             taken = apply_entry(self.agreed, data, RULES)
-            self.agreed = taken.agreed
-            self.flavour.took(taken)
+            self.agreed = taken.state
+            self.mode.on_applied(taken)
             outcome.set_result(taken.reply)
         await turns()
 
     async def lead(self) -> None:
-        self.flavour.complete(lambda: None)
+        self.mode.on_leading(lambda: None)
         await self.commit()
 
     def hear(self, number: int, broker_id: int = 1, life: int = 1) -> None:
         beat = Heartbeat(("b", broker_id), "ip:1", 10, 1, number, 0, 9, life, number)
-        self.flavour.heard(beat, 1)
+        self.mode.on_heartbeat(beat, 1)
 
     def ask(self, op: Op, **fields: Any) -> "asyncio.Task[Json]":
-        return asyncio.ensure_future(self.flavour.submit(op, fields))
+        return asyncio.ensure_future(self.mode.submit(op, fields))
 
 
 async def turns() -> None:
@@ -111,7 +111,7 @@ async def test_heartbeats_share_an_entry_while_another_is_under_way() -> None:
     [(data, _)] = raft.waiting
     assert [row["beat"] for row in json.loads(data)["content"]] == [5]
     await raft.commit()
-    assert (raft.waiting, raft.agreed.living.pulses[KEY].heartbeat.beat) == ([], 5)
+    assert (raft.waiting, raft.agreed.heartbeats.rows[KEY].heartbeat.beat) == ([], 5)
 
 
 @scenario
@@ -126,14 +126,14 @@ async def test_no_command_goes_before_a_heartbeat_that_came_before_it() -> None:
     assert raft.kinds == ["hear", "hear", "request"]
     await raft.commit()
     assert (await asked).get("code", Status.SUCCESS) == Status.SUCCESS
-    assert raft.agreed.living.pulses[KEY].heartbeat.beat == 2
+    assert raft.agreed.heartbeats.rows[KEY].heartbeat.beat == 2
 
 
 @scenario
 async def test_nothing_is_decided_before_the_new_clock_counts() -> None:
     """Requests and heartbeats of a reign come after its `lead`."""
     raft = Raft()
-    raft.flavour.complete(lambda: None)
+    raft.mode.on_leading(lambda: None)
     raft.hear(1)
     assert (await raft.ask(Op.KV_PUT, namespace="n", key="k", value="v"))["code"] == (
         Status.NOT_LEADER
@@ -148,8 +148,8 @@ async def test_nothing_is_decided_before_the_new_clock_counts() -> None:
 async def test_a_reign_that_ended_before_it_began_decides_nothing() -> None:
     """`lead` committed, and by then another leads."""
     raft, begun = Raft(), []
-    raft.flavour.complete(lambda: begun.append(True))
-    raft.flavour.deposed()
+    raft.mode.on_leading(lambda: begun.append(True))
+    raft.mode.on_deposed()
     await raft.commit()
     assert not begun
     assert (await raft.ask(Op.KV_GET, namespace="n", key="k"))["code"] == Status.NOT_LEADER
@@ -168,7 +168,7 @@ async def test_what_closed_before_this_controller_led_is_told_when_it_leads() ->
     next_one = Raft(agreed=first.agreed)
     for broker_id in (1, 2):
         next_one.hear(1, broker_id)
-        next_one.flavour.gone(("b", broker_id), "closed")
+        next_one.mode.on_gone(("b", broker_id), "closed")
     assert next_one.waiting == []
     first.hear(1, broker_id=2, life=2)
     await first.commit()
@@ -176,26 +176,26 @@ async def test_what_closed_before_this_controller_led_is_told_when_it_leads() ->
     await next_one.lead()
     await next_one.commit()
     assert next_one.told == [("closed", KEY)]
-    at = next_one.flavour.scene()
-    assert [at.standing("b", i) for i in (1, 2)] == [BrokerLiveness.DEAD, BrokerLiveness.ALIVE]
+    at = next_one.mode.context()
+    assert [at.status("b", i) for i in (1, 2)] == [BrokerStatus.DEAD, BrokerStatus.ALIVE]
 
 
 @scenario
 async def test_after_a_silence_of_all_the_first_heartbeat_speaks_for_the_others() -> None:
     """In the log, so that controllers of every edition come to the same: the others' time begins
     anew, whose end is known stays dead, and nobody was late before."""
-    raft = Raft(agreed=ReplicatedState(living=silent_set(gone=3)))
-    raft.flavour.look_for_late()
+    raft = Raft(agreed=ReplicatedState(heartbeats=silent_set(gone=3)))
+    raft.mode.check_heartbeats()
     await turns()
     assert raft.kinds == []
     await raft.lead()
-    raft.agreed = ReplicatedState(living=silent_set(gone=3))
-    raft.flavour.look_for_late()
+    raft.agreed = ReplicatedState(heartbeats=silent_set(gone=3))
+    raft.mode.check_heartbeats()
     await asyncio.sleep(0)
     raft.hear(9, broker_id=2)
     assert raft.kinds == ["hear"]
     await raft.commit()
-    pulses = raft.agreed.living.pulses
+    pulses = raft.agreed.heartbeats.rows
     assert [pulses["b", i].heartbeat.beat for i in (1, 2, 3)] == [5, 9, 5]
     assert pulses["b", 1].at == pulses["b", 2].at
     assert pulses["b", 3].gone
@@ -209,8 +209,8 @@ async def test_nobody_is_spoken_for_in_another_life() -> None:
     """Its bytes are not those of which it told then, and which life is the later is not known."""
     raft = Raft()
     await raft.lead()
-    raft.agreed = ReplicatedState(living=silent_set())
-    raft.liveness.heard(Heartbeat(("b", 1), "ip:1", 10, 1, 5, 0, 9, 2, 1), 1, 0.0)
+    raft.agreed = ReplicatedState(heartbeats=silent_set())
+    raft.liveness.on_heartbeat(Heartbeat(("b", 1), "ip:1", 10, 1, 5, 0, 9, 2, 1), 1, 0.0)
     raft.hear(9, broker_id=2)
     [(data, _)] = raft.waiting
     assert sorted(row["key"] for row in json.loads(data)["content"]) == [["b", 2], ["b", 3]]
@@ -220,7 +220,7 @@ def silent_set(gone: int | None = None) -> HeartbeatTable:
     """Of three brokers, none of whom was heard for two timeouts."""
     heard_at = asyncio.get_running_loop().time() - 20
     beats = [Heartbeat(("b", i), "ip:1", 10, 1, 5, 0, 9, 1, 5) for i in (1, 2, 3)]
-    living, _ = HeartbeatTable().heard(beats, heard_at)
+    living, _ = HeartbeatTable().with_heartbeats(beats, heard_at)
     return living.without([("b", gone)])[0] if gone else living
 
 
@@ -248,10 +248,10 @@ async def test_nobody_is_replaced_before_the_reign_is_in_the_log() -> None:
     and a master that lives would be deposed. The scan's timer does not wait for that."""
     events = [ApplyBrokerId("c", "b", 1, "ip:1", "ha:1", "c1"), ElectMaster("b", 1, "broker")]
     raft = Raft(agreed=ReplicatedState(apply_all({}, events), {}, HeartbeatTable({}, 0.0)))
-    early = await raft.flavour.replace("b", "scan")
+    early = await raft.mode.replace("b", "scan")
     assert (early["code"], raft.kinds) == (Status.NOT_LEADER, [])
     await raft.lead()
-    asked = asyncio.ensure_future(raft.flavour.replace("b", "scan"))
+    asked = asyncio.ensure_future(raft.mode.replace("b", "scan"))
     await turns()
     await raft.commit()
     assert (await asked, raft.agreed.sets["b"].master_id) == ({}, 1)
@@ -267,7 +267,7 @@ async def test_what_some_could_not_read_does_not_go_into_the_log() -> None:
         lists: list[Any] = []
         for _ in range(levels - 1):
             lists = [lists]
-        refused = await raft.flavour.submit(Op.KV_PUT, {"namespace": lists, "key": "k"})
+        refused = await raft.mode.submit(Op.KV_PUT, {"namespace": lists, "key": "k"})
         assert (refused["code"], raft.kinds) == (Status.INVALID_REQUEST, [])
     sound = raft.ask(Op.KV_PUT, namespace="n", key="k", value=None)
     await turns()

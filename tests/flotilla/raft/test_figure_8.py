@@ -14,7 +14,7 @@ import pytest
 from clusters.flotilla.raft.core import Raft, RaftTiming
 from clusters.flotilla.raft.effects import RaftState
 from clusters.flotilla.raft.journal import RaftJournal
-from clusters.flotilla.raft.leading import MAX_BATCH_BYTES
+from clusters.flotilla.raft.leader_state import MAX_BATCH_BYTES
 from clusters.flotilla.raft.membership import Configuration
 from clusters.flotilla.raft.messages import Message
 from clusters.flotilla.raft.votes import commit_index
@@ -55,7 +55,7 @@ class Stage:
 
     def collect(self) -> None:
         for name, core in self.cores.items():
-            effects = core.take()
+            effects = core.take_effects()
             for peer, message in effects.messages:
                 if {name, peer} <= self.linked:
                     self.under_way.append((peer, message))

@@ -58,7 +58,7 @@ def ask(me: Raft, now: float, **fields: Any) -> VoteReply:
     """What a voter answers to b."""
     defaults: dict[str, Any] = {"source": "b", "last_index": 99, "last_term": 99, "pre": False}
     me.step(now, VoteRequest(**{**defaults, **fields}))
-    [reply] = sent(me.take(), VoteReply)
+    [reply] = sent(me.take_effects(), VoteReply)
     return reply
 
 
@@ -66,7 +66,7 @@ def append(me: Raft, now: float, **fields: Any) -> AppendReply:
     """What a follower answers to b."""
     defaults: dict[str, Any] = {"source": "b", "prev_index": 0, "prev_term": 0, "commit": 0}
     me.step(now, Append(**{**defaults, "stamp": now, **fields}))
-    [reply] = sent(me.take(), AppendReply)
+    [reply] = sent(me.take_effects(), AppendReply)
     return reply
 
 
@@ -150,7 +150,7 @@ def test_nobody_starts_a_term_before_a_majority_promises() -> None:
     """Thesis 9.6: a pre-vote changes no term, here or there."""
     a, b = raft("a", terms=(1,)), raft("b", terms=(1,))
     a.tick(9)
-    effects = a.take()
+    effects = a.take_effects()
     assert a.term == 1
     assert effects.vote is None
     assert [m.pre for m in sent(effects, VoteRequest)] == [True, True]
@@ -166,7 +166,7 @@ def test_a_majority_of_votes_makes_a_leader_that_appends_a_no_op() -> None:
     a.step(9, VoteReply(term=2, source="b", granted=True, pre=True))
     assert (a.state, a.vote) == (RaftState.CANDIDATE, Vote(2, "a"))
     a.step(9, VoteReply(term=2, source="c", granted=True, pre=False))
-    effects = a.take()
+    effects = a.take_effects()
     assert a.state is RaftState.LEADER
     assert effects.vote == Vote(2, "a")
     assert (effects.log.first, effects.log.entries) == (2, (LogEntry(2, b""),))
@@ -187,9 +187,9 @@ def test_a_vote_is_on_its_way_to_disk_with_its_reply() -> None:
     """Raft figure 2: term and vote are persistent before a reply leaves."""
     a = raft()
     a.step(9, VoteRequest(term=5, source="b", last_index=0, last_term=0, pre=False))
-    effects = a.take()
+    effects = a.take_effects()
     assert effects.vote == Vote(5, "b")
-    assert effects.to_disk
+    assert effects.needs_disk
 
 
 def test_a_vote_survives_a_restart() -> None:
@@ -291,8 +291,8 @@ def test_a_conflict_cuts_the_log_and_a_repetition_does_not() -> None:
             entries=(LogEntry(2, b"y"),),
         ),
     )
-    effects = a.take()
-    assert [e.term for e in a.log.since(1)] == [1, 2]
+    effects = a.take_effects()
+    assert [e.term for e in a.log.entries_from(1)] == [1, 2]
     assert (effects.log.first, effects.log.entries) == (2, (LogEntry(2, b"y"),))
 
 
@@ -315,13 +315,15 @@ def test_a_mismatch_steps_back_a_term_at_a_time() -> None:
     """Raft 5.3, last paragraphs: one refusal for each conflicting term, not for each entry."""
     leader = elected(raft("a", terms=(1, 1, 4, 4, 5, 5, 6, 6)))
     follower = raft("b", terms=(1, 1, 2, 2, 2, 3, 3, 3, 3, 3))
-    appends = sent(leader.take(), Append)
+    appends = sent(leader.take_effects(), Append)
     probes = 0
-    while follower.log.since(1) != leader.log.since(1):
+    while follower.log.entries_from(1) != leader.log.entries_from(1):
         follower.step(9, next(m for m in appends if m.term))
-        [reply] = sent(follower.take(), AppendReply)
+        [reply] = sent(follower.take_effects(), AppendReply)
         leader.step(9, reply)
-        appends = [m for p, m in leader.take().messages if p == "b" and isinstance(m, Append)]
+        appends = [
+            m for p, m in leader.take_effects().messages if p == "b" and isinstance(m, Append)
+        ]
         probes += 1
     assert probes <= 4
 
@@ -330,34 +332,34 @@ def test_one_append_is_outstanding_for_each_follower() -> None:
     """A slow follower is not buried; what heartbeats say meanwhile is empty, and the answer to one
     of them shows that an Append was lost, and that it is to be repeated."""
     a = elected(raft("a"), 9)
-    a.take()
+    a.take_effects()
     a.propose(9, b"one")
     a.propose(9, b"two")
-    assert sent(a.take(), Append) == []
+    assert sent(a.take_effects(), Append) == []
     confirm(a, 9, "b", 1)
-    [to_b] = sent(a.take(), Append)[:1]
+    [to_b] = sent(a.take_effects(), Append)[:1]
     assert [e.data for e in to_b.entries] == [b"one", b"two"]
     a.tick(10.1)
-    beats = sent(a.take(), Append)
+    beats = sent(a.take_effects(), Append)
     assert [(m.prev_index, m.entries) for m in beats] == [(1, ()), (0, ())]
     a.step(10.2, AppendReply(term=1, source="b", matched=True, index=1, stamp=10.1))
-    assert sent(a.take(), Append) == [replace(to_b, stamp=10.2)]
+    assert sent(a.take_effects(), Append) == [replace(to_b, stamp=10.2)]
 
 
 def test_what_carries_no_entries_holds_none_up() -> None:
     """A follower is being told of a commit when an entry comes: it goes out at once, and the answer
     to the first is not taken for one to the second, though both left at the same time."""
     a = elected(raft("a"), 9)
-    a.take()
+    a.take_effects()
     confirm(a, 10, "b", 1)
     a.propose(10, b"one")
-    told, loaded = [m for p, m in a.take().messages if p == "b" and isinstance(m, Append)]
+    told, loaded = [m for p, m in a.take_effects().messages if p == "b" and isinstance(m, Append)]
     assert (told.entries, [e.data for e in loaded.entries]) == ((), [b"one"])
     a.propose(10, b"two")
     a.step(10.5, AppendReply(term=1, source="b", matched=True, index=1, stamp=told.stamp))
-    assert not sent(a.take(), Append)
+    assert not sent(a.take_effects(), Append)
     a.step(10.5, AppendReply(term=1, source="b", matched=True, index=2, stamp=loaded.stamp))
-    [following] = [m for p, m in a.take().messages if p == "b" and isinstance(m, Append)]
+    [following] = [m for p, m in a.take_effects().messages if p == "b" and isinstance(m, Append)]
     assert [e.data for e in following.entries] == [b"two"]
 
 
@@ -377,7 +379,7 @@ def test_late_answers_start_no_more_streams(one_way_s: float) -> None:
             _, name, message = wires.popleft()
             lives[name].step(now, message)
         for life in lives.values():
-            messages = life.take().messages
+            messages = life.take_effects().messages
             told += sum(len(m.entries) for p, m in messages if p == "b" and isinstance(m, Append))
             wires.extend((now + one_way_s, peer, message) for peer, message in messages)
     assert leader.commit > 300
@@ -387,11 +389,11 @@ def test_late_answers_start_no_more_streams(one_way_s: float) -> None:
 def test_who_lost_what_it_had_confirmed_is_not_asked_at_once_again() -> None:
     """The answer would be the same: the leader waits for the heartbeat, or both would spin."""
     leader = elected(raft(terms=(1, 1)))
-    leader.take()
+    leader.take_effects()
     confirm(leader, 9, "b", 3)
-    leader.take()
+    leader.take_effects()
     leader.propose(9, b"x")
-    [probe] = [m for p, m in leader.take().messages if p == "b" and isinstance(m, Append)]
+    [probe] = [m for p, m in leader.take_effects().messages if p == "b" and isinstance(m, Append)]
     assert probe.prev_index == 3
     lost = AppendReply(
         term=leader.term,
@@ -403,16 +405,16 @@ def test_who_lost_what_it_had_confirmed_is_not_asked_at_once_again() -> None:
         hint_term=0,
     )
     leader.step(9.1, lost)
-    assert not leader.take().messages
+    assert not leader.take_effects().messages
     leader.tick(leader.wake_at)
-    assert [m.prev_index for p, m in leader.take().messages if p == "b"] == [3]
+    assert [m.prev_index for p, m in leader.take_effects().messages if p == "b"] == [3]
 
 
 def test_batches_are_capped() -> None:
     """A follower far behind gets the log in frames that fit."""
     log = RaftLog([LogEntry(1, bytes(100_000))] * 10)
-    assert len(log.since(1, 256 * 1024)) == 2
-    assert len(RaftLog([LogEntry(1, bytes(10**6))]).since(1, 256 * 1024)) == 1
+    assert len(log.entries_from(1, 256 * 1024)) == 2
+    assert len(RaftLog([LogEntry(1, bytes(10**6))]).entries_from(1, 256 * 1024)) == 1
 
 
 # commitment
@@ -422,11 +424,11 @@ def test_an_entry_is_committed_by_a_majority() -> None:
     """Raft 5.3: applied once, in order, and not before a majority holds it."""
     a = elected(raft("a"))
     a.propose(9, b"one")
-    assert a.take().committed == ()
+    assert a.take_effects().committed == ()
     confirm(a, 9, "b", 2)
-    assert [(i, e.data) for i, e in a.take().committed] == [(1, b""), (2, b"one")]
+    assert [(i, e.data) for i, e in a.take_effects().committed] == [(1, b""), (2, b"one")]
     confirm(a, 9, "c", 2)
-    assert a.take().committed == ()
+    assert a.take_effects().committed == ()
 
 
 def test_copies_of_an_old_term_are_not_commitment() -> None:
@@ -466,4 +468,4 @@ def test_a_single_member_leads_and_commits_alone() -> None:
     a.tick(9)
     assert a.state is RaftState.LEADER
     a.propose(9, b"one")
-    assert [e.data for _, e in a.take().committed] == [b"", b"one"]
+    assert [e.data for _, e in a.take_effects().committed] == [b"", b"one"]

@@ -161,7 +161,7 @@ def test_what_no_follower_could_be_sent_is_refused_and_decisions_go_on(flavour: 
         registers = Registers([fleet.address(leader)])
         refused = await registers.put("n", "k", "x" * (MAX_FRAME - 110))
         assert refused.outcome is Outcome.REFUSED
-        assert "is the most" in refused.error
+        assert "the maximum is" in refused.error
         large = "x" * (MAX_ENTRY_BYTES - 1000)
         assert (await registers.put("n", "k", large)).outcome is Outcome.HAPPENED
         await sailor.start(away)

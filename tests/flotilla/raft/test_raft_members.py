@@ -12,7 +12,7 @@ import pytest
 from clusters.flotilla.raft.core import Raft, RaftTiming
 from clusters.flotilla.raft.effects import RaftState
 from clusters.flotilla.raft.journal import RaftJournal
-from clusters.flotilla.raft.leading import MAX_BATCH_BYTES
+from clusters.flotilla.raft.leader_state import MAX_BATCH_BYTES
 from clusters.flotilla.raft.membership import (
     Add,
     ChangeMustWait,
@@ -71,7 +71,7 @@ class Party:
 
     def collect(self) -> None:
         for name, core in self.cores.items():
-            effects = core.take()
+            effects = core.take_effects()
             for peer, message in effects.messages:
                 if name in self.linked and peer in self.linked:
                     self.under_way.append((peer, message))
@@ -371,16 +371,16 @@ def test_a_snapshot_of_what_is_here_changes_nothing() -> None:
         party.talk()
     snapshot = leader.journal.snapshot_at(2, b"0")
     b = party.cores["b"]
-    before = b.log.since(1), b.commit
+    before = b.log.entries_from(1), b.commit
     fields = {"term": b.term, "source": "a", "index": 2, "stamp": 0.0, "round": 0}
     data = snapshot.packed
     b.step(party.now, SnapshotPart(**fields, offset=0, total=len(data), data=data))  # type: ignore[arg-type]
-    effects = b.take()
+    effects = b.take_effects()
     [reply] = [m for _, m in effects.messages]
     assert isinstance(reply, SnapshotReply)
     assert reply.received == len(data)
     assert effects.log.install is None
-    assert (b.log.since(1), b.commit) == before
+    assert (b.log.entries_from(1), b.commit) == before
 
 
 def test_a_damaged_snapshot_names_the_byte_from_which_on() -> None:

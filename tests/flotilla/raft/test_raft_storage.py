@@ -67,24 +67,26 @@ class Promises:
             first = log.last_index + 1
             new = tuple(entry(first + at) for at in range(int(self.luck.random() * 4) + 1))
             log.replace(first, new)
-            await storage.keep(vote, LogChange(first=first, entries=new))
+            await storage.write(vote, LogChange(first=first, entries=new))
         elif kind < 0.8 and log.last_index > self.saved:
             before = self.saved
-            await storage.save(snapshot(log.last_index))
+            await storage.save_snapshot(snapshot(log.last_index))
             self.saved = log.last_index
             if before > log.base.index:
                 log.compact(snapshot(before).place)
-            await storage.keep(vote, self.anew(log))
+            await storage.write(vote, self.anew(log))
         elif kind < 0.9:
             log.compact(snapshot(log.last_index + 7).place)  # a leader's
             got = self.anew(log, snapshot(log.base.index))
-            await storage.keep(vote, got)
+            await storage.write(vote, got)
             self.saved = log.base.index
         self.vote, self.last = max(self.vote, vote, key=lambda v: v.term), log.last_index
 
     def anew(self, log: RaftLog, install: Snapshot | None = None) -> LogChange:
         first = log.base.index + 1
-        return LogChange(first=first, entries=log.since(first), base=log.base, install=install)
+        return LogChange(
+            first=first, entries=log.entries_from(first), base=log.base, install=install
+        )
 
     def holds(self, found: RecoveredState) -> None:
         """What was promised is there, and everything that is there is right."""
@@ -123,7 +125,7 @@ def test_a_log_that_was_found_can_not_be_taken_back(seed: int) -> None:
     async def vote(process: Process) -> int:
         storage, before = await Storage.recover(ports_of(process, disk).files, FOLDER)
         found.append(before)
-        await storage.keep(Vote(before.vote.term + 1, "b"), LogChange())
+        await storage.write(Vote(before.vote.term + 1, "b"), LogChange())
         return 0
 
     def live() -> None:
@@ -154,7 +156,7 @@ def test_a_vote_whose_sync_failed_is_given_durably_or_not_at_all(seed: int) -> N
         storage, before = await Storage.recover(ports_of(process, disk).files, FOLDER)
         found.append(before.vote)
         disk.sync_error = errno.EIO if len(found) == 2 else 0
-        await storage.keep(Vote(len(found), "b"), LogChange())
+        await storage.write(Vote(len(found), "b"), LogChange())
         return 0
 
     async def look(process: Process) -> int:
@@ -184,10 +186,10 @@ def test_a_snapshot_that_had_to_wait_is_not_written_over_a_newer_one() -> None:
     async def saved(process: Process) -> int:
         storage, _ = await Storage.recover(ports_of(process, disk).files, FOLDER)
         disk.no_descriptors = True
-        own = asyncio.ensure_future(storage.save(snapshot(100)))
+        own = asyncio.ensure_future(storage.save_snapshot(snapshot(100)))
         await asyncio.sleep(0.3)
         got = LogChange(first=501, base=snapshot(500).place, install=snapshot(500))
-        theirs = asyncio.ensure_future(storage.keep(Vote(2, None), got))
+        theirs = asyncio.ensure_future(storage.write(Vote(2, None), got))
         await asyncio.sleep(0.8)
         disk.no_descriptors = False
         await asyncio.gather(own, theirs)
@@ -218,9 +220,9 @@ def folder(tmp_path: Path) -> Path:
 
     async def run() -> None:
         storage, _ = await Storage.recover(real().files, str(tmp_path))
-        await storage.save(snapshot(4))
+        await storage.save_snapshot(snapshot(4))
         base, entries = snapshot(2).place, tuple(entry(index) for index in range(3, 7))
-        await storage.keep(Vote(2, "b"), LogChange(first=3, entries=entries, base=base))
+        await storage.write(Vote(2, "b"), LogChange(first=3, entries=entries, base=base))
         storage.close()
 
     asyncio.run(run())

@@ -191,5 +191,5 @@ def test_what_came_with_the_head_is_never_cut() -> None:
 def test_what_has_no_head_is_no_log() -> None:
     """The first edition's had none; who starts makes it one of today first (`test_older.py`)."""
     for nobodys in (b"", bytes(65536), b"?" + pack(*FIRST) + bytes(65536)):
-        with pytest.raises(WalDamaged, match="byte 0: it does not begin as a Raft log does"):
+        with pytest.raises(WalDamaged, match="byte 0: it does not begin like a Raft log"):
             parse(nobodys)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from simulated_fleet import BROKER_SET, CONFIG, Fleet, Sailor, acknowledged
 
 from clusters.flotilla.net.wire import MAX_FRAME
-from clusters.flotilla.replication.ha_flow import SAVED_S, TokenBucket
+from clusters.flotilla.replication.ha_master import SAVED_S, TokenBucket
 
 
 async def abreast(slave: Side, master: Side) -> None:
@@ -349,7 +349,7 @@ def test_a_slave_that_lacks_what_is_deleted_begins_anew(idle: bool) -> None:
         master.append(80)
         await learner.follow(master, 2)
         await eventually(lambda: learner.shape().max_offset > 500)
-        store, held = master.replica.store, master.ha.held()
+        store, held = master.replica.store, master.ha.peer_positions()
         assert held[learner.number] is not None
         assert (held[learner.number] or 0) < 6000
         store.confirm(6000)

@@ -11,7 +11,7 @@ from simulated_fleet import BROKER_SET, Fleet, Sailor, acknowledged, eventually
 
 from clusters.flotilla.config import ConfigError, loads
 from clusters.flotilla.net.wire import Status
-from clusters.flotilla.replication.semi_sync import designate
+from clusters.flotilla.replication.sync_state import designate
 
 slaves = st.sets(st.integers(2, 6))
 times = st.dictionaries(st.integers(2, 6), st.floats(0, 100))

@@ -124,7 +124,7 @@ class World:
         """Carry out what a member asks for, or crash around the write."""
         life = self.lives[name]
         assert life
-        effects = life.raft.take()
+        effects = life.raft.take_effects()
         if crash != "before":
             self.disks[name].write(effects, amid=crash == "amid")
         if crash:
@@ -268,7 +268,7 @@ class World:
             last -= 1
         if last >= first:
             count = last - first + 1
-            same = one.log.since(first)[:count] == other.log.since(first)[:count]
+            same = one.log.entries_from(first)[:count] == other.log.entries_from(first)[:count]
             assert same, "logs do not match"
 
     def check_configurations(self) -> None:

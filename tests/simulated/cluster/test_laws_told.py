@@ -100,7 +100,7 @@ class Lone:
 
     def carry_out(self) -> None:
         """As the driver does: what is committed is taken once it is on the disk."""
-        for index, entry in self.raft.take().committed:
+        for index, entry in self.raft.take_effects().committed:
             self._rules.committed_entry(index, entry)
 
 
@@ -110,7 +110,7 @@ def test_what_a_lone_controller_has_not_written_may_change(laws: Laws) -> None:
     first = Lone(laws, 1, None, ())
     first.propose(b"kept")
     first.carry_out()
-    kept = list(first.raft.log.since(1))
+    kept = list(first.raft.log.entries_from(1))
     first.propose(b"never written")
     second = Lone(laws, 2, first.raft.vote, kept)
     second.propose(b"other")

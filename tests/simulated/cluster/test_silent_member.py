@@ -6,7 +6,7 @@ from quorum_stage import Stage
 from simulated_fleet import Fleet, Sailor, eventually
 
 from clusters.flotilla.net.wire import Status
-from clusters.flotilla.replication.candidates import NewcomerQueue
+from clusters.flotilla.replication.sync_state import NewcomerQueue
 
 
 @pytest.mark.parametrize("member", [True, False])
@@ -70,14 +70,14 @@ def test_others_enter_beside_one_that_the_controllers_do_not_hear() -> None:
 def test_whose_turn_it_is() -> None:
     """All together, until a refusal; then whoever was not refused, and at last one at a time."""
     newcomers = NewcomerQueue()
-    assert newcomers.in_turn([2, 3]) == [2, 3]
+    assert newcomers.next_proposed([2, 3]) == [2, 3]
     newcomers.refuse([2, 3])
-    assert newcomers.in_turn([2, 3, 4, 5]) == [4, 5]
-    assert newcomers.in_turn([2, 3]) == [2]
+    assert newcomers.next_proposed([2, 3, 4, 5]) == [4, 5]
+    assert newcomers.next_proposed([2, 3]) == [2]
     newcomers.refuse([2])
-    assert newcomers.in_turn([2, 3]) == [3]
-    assert newcomers.in_turn([2]) == [2]
+    assert newcomers.next_proposed([2, 3]) == [3]
+    assert newcomers.next_proposed([2]) == [2]
     newcomers.admit([1, 3])
     newcomers.refuse([2])
-    assert newcomers.in_turn([2, 3]) == [3]
-    assert newcomers.in_turn([]) == []
+    assert newcomers.next_proposed([2, 3]) == [3]
+    assert newcomers.next_proposed([]) == []

@@ -1,10 +1,10 @@
-"""A follower's part: take entries or a snapshot from the term's leader, and answer (Raft 5.3, 7).
+"""A follower: takes entries or a snapshot from the leader of its term, and replies (Raft 5.3, 7).
 
-Whether the sender leads was decided before; a request of an earlier term is answered all the same,
-with a refusal that carries the present one.
+The core has decided before whether the sender leads. A request of an earlier term is answered, too,
+with a refusal that carries the present term.
 
-Parts of one snapshot of one leader are put together in their order; a part that does not follow the
-ones that are here changes nothing, and the answer tells the leader where to go on.
+The parts of a leader's snapshot are put together in order. A part that does not continue the ones
+received changes nothing, and the reply tells the leader where to go on.
 """
 
 from .journal import RaftJournal
@@ -15,13 +15,13 @@ from .snapshot import Snapshot, SnapshotDamaged, parse
 class FollowerState:
     def __init__(self, me: str, journal: RaftJournal) -> None:
         self._me, self._journal = me, journal
-        self._incoming = SnapshotAssembly()
+        self._assembly = SnapshotAssembly()
 
-    def take_entries(self, term: int, message: Append) -> AppendReply:
+    def on_append(self, term: int, message: Append) -> AppendReply:
         journal = self._journal
-        matched = message.term == term and journal.fits(message)
+        matched = message.term == term and journal.matches_previous(message)
         if matched:
-            journal.store(message)
+            journal.store_entries(message)
             last_known = message.prev_index + len(message.entries)
             journal.commit = max(journal.commit, min(message.commit, last_known))
         index, hint_index, hint_term = self._match(message, matched)
@@ -36,7 +36,7 @@ class FollowerState:
             hint_term=hint_term,
         )
 
-    def take_part(self, term: int, part: SnapshotPart) -> SnapshotReply:
+    def on_snapshot_part(self, term: int, part: SnapshotPart) -> SnapshotReply:
         return SnapshotReply(
             term=term,
             source=self._me,
@@ -47,7 +47,7 @@ class FollowerState:
         )
 
     def _match(self, message: Append, matched: bool) -> tuple[int, int, int]:
-        """What the answer says: index, and where the conflicting term begins."""
+        """Return the reply's index, and the index and term where the conflicting term begins."""
         index, log = message.prev_index, self._journal.log
         if matched:
             return index + len(message.entries), 0, 0
@@ -56,28 +56,31 @@ class FollowerState:
         return index, log.first_of_term(index), log.term_at(index) or 0
 
     def _received(self, part: SnapshotPart) -> int:
-        """How much of the leader's snapshot is here; all, too, when it holds nothing new."""
+        """Return how many bytes of the snapshot are here; all of them if it holds nothing new."""
         if part.index <= self._journal.commit:
             return part.total
         try:
-            snapshot = self._incoming.take(part)
+            snapshot = self._assembly.add(part)
         except SnapshotDamaged:
             return 0
         if snapshot is None:
-            return self._incoming.received
+            return self._assembly.received
         self._journal.install(snapshot)
         return part.total
 
 
 class SnapshotAssembly:
-    """A snapshot on its way."""
+    """A snapshot of which some parts have arrived."""
 
     def __init__(self) -> None:
         self._of: tuple[str, int, int, int] | None = None
         self._data = bytearray()
 
-    def take(self, part: SnapshotPart) -> Snapshot | None:
-        """The snapshot once it is whole. SnapshotDamaged: start from the beginning."""
+    def add(self, part: SnapshotPart) -> Snapshot | None:
+        """Return the snapshot when it is complete.
+
+        Raises SnapshotDamaged if it must be sent from the beginning.
+        """
         of = (part.source, part.term, part.index, part.total)
         if self._of != of:
             self._of = of
@@ -92,5 +95,5 @@ class SnapshotAssembly:
 
     @property
     def received(self) -> int:
-        """How much is here of the snapshot whose part was taken last."""
+        """The number of bytes here of the snapshot whose part was added last."""
         return len(self._data)
