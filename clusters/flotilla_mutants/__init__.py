@@ -1,54 +1,9 @@
-"""Known-bad variants of Flotilla: whoever judges clusters must convict each of them.
+"""Known-bad variants of Flotilla, each of which the checkers must convict.
 
-A verdict of *valid* is worth as much as the bugs that would have turned it. So here is Flotilla
-with one rule broken at a time, each a mistake that was made in systems that people use (spec 12). A
-mutant is the same code, started by the same main; one field of its `Rules` is replaced, or the
-ports that it is given, or a decision of its clients.
-
-    no-fsync              a sync of the log or of a vote returns at once: a power cut takes promises
-    ack-before-append     bytes in memory count as a copy: what is not written yet is acknowledged
-    double-vote           a controller votes for whoever asks: two leaders in one term
-    no-truncation         a fork is kept when the slave returns: it never finds together again
-    no-union              a proposed SyncStateSet does not count yet (apache/rocketmq#5663)
-    unclean-election      who is outside the set may be elected: what it lacks is cut off
-    count-non-members     enough copies will do, whoever has them: a member that lags is elected
-    zeroed-tail           recovery trusts a record's head: torn ones, their rest zeros, come back
-    term-not-persisted    a controller's term and vote die with it: terms are used twice
-    commit-alone          a leader commits what it alone has: the next leader knows nothing of it
-    inverted-liveness     whoever is heard counts as dead (apache/rocketmq#8380)
-    never-expires         a silent master is never replaced (apache/rocketmq#9717)
-    no-election-retry     a failed election is the last one (apache/rocketmq#5009)
-    last-writer-wins      nameservers show whichever master came last (apache/rocketmq#6316)
-    one-ack               the master's copy is enough: RocketMQ's default
-    answer-at-once        a send is answered SUCCESS before anybody has it
-    waiters-kept          a send that waited in one reign is answered SUCCESS in a later one of the
-                          same broker, after its log was cut
-    ignore-missing        a member that is away holds nothing back (apache/rocketmq#6662)
-    enter-at-once         a slave is a member before it has what was acknowledged
-    cut-at-promotion      a new master cuts what it has not heard to be confirmed
-                          (apache/rocketmq#5209)
-    equal-starts-refused  a reign after an empty one is not noted (apache/rocketmq#9942)
-    epochs-not-cut        a cut log keeps the epochs of what is gone (apache/rocketmq#9942)
-    lazy-truncation       a cut is not made on disk: the fork comes back (apache/rocketmq#10666)
-    offsets-from-visible  offsets are counted from what consumers see (apache/rocketmq#7689)
-    no-dispatch-wait      a new master numbers messages before it has indexed its log
-                          (apache/rocketmq#6344)
-    dispatch-to-end       consumers see what is not confirmed (apache/rocketmq#6609)
-    answers-alone         any controller tells what it remembers of a register, a deposed one too
-    forgotten-locks       a broker that was started again grants locks that it had granted before
-    unlock-anybody        any client that gives a lock back frees it, also one that does not hold it
-    topic-acked-early     strict metadata: a change is answered before any slave holds it
-    members-never-leave   a consumer that left its group is still dealt queues, which no one reads
-    key-damaged           the key of a message is stored as zeros
-    body-damaged          a message that begins a segment is stored with another last byte
-    batch-fsync           a write of several records counts as flushed before its sync
-    pull-skips            a pull that filled its batch goes on one message too far
-    batch-times           all messages of a pull come with the store time of its first one
-    confirm-max-of-two    with one slave the confirm offset is the larger of the two positions
-    late-commit-taken     a commit of a lower offset takes its group back
-    snapshot-no-set-epoch the controllers' snapshot has every member in the SyncStateSet
-    last-attempt-counts   clients report the outcome of a send's last attempt, though an earlier one
-                          may have been stored
+A verdict of *valid* is worth as much as the bugs that would have changed it. Each mutant is
+Flotilla with one rule broken, a mistake that was made in real systems. A mutant is the same code,
+started by the same main; one field of its `Rules` is replaced, or the ports that it is given, or a
+decision of its clients.
 
 `Mutant.finding` is the code of a finding that convicts it. `--set mutant=NAME` gives the flaw to
 every node of a trial, and to its clients.
@@ -80,36 +35,39 @@ from clusters.flotilla.store import record
 from clusters.flotilla.world.ports import File, Files, Ports
 
 
-def _as_they_are(ports: Ports) -> Ports:
+def _unchanged(ports: Ports) -> Ports:
     return ports
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One flaw. `ports`: what becomes of the world that a node is given; `overall`: how its clients
-    decide the outcome of several attempts; `stops`: a node may notice the harm and stop, so a crash
-    beside the finding is no sign that the rule itself has failed."""
+    """One flaw.
+
+    `ports`: replaces the ports of a node; `overall`: replaces how clients decide the outcome of
+    several attempts; `stops`: a node may notice the damage and stop, so a crash beside the finding
+    does not mean that the rule itself failed.
+    """
 
     name: str
     about: str
     finding: str
     rules: Rules = RULES
-    ports: Callable[[Ports], Ports] = _as_they_are
+    ports: Callable[[Ports], Ports] = _unchanged
     stops: bool = False
     overall: Overall = outcomes.overall
 
     def serve(
         self, arguments: Sequence[str], ports_of: Callable[[int | None], Ports]
     ) -> Coroutine[Any, Any, int]:
-        """The exit code of such a node that ran with this command line."""
+        """Run a node with the flaw and this command line. Return its exit code."""
         return node.serve(list(arguments), lambda seed: self.ports(ports_of(seed)), self.rules)
 
 
-# -------------------------------------------------------------------------------- promises of disks
+# -------------------------------------------------------------------------------------------- disks
 
 
-class _Forgetful:
-    """Somebody's file or files, whose syncs are over at once and did nothing."""
+class _Unsynced:
+    """A file, or files, whose syncs return at once and do nothing."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -118,7 +76,7 @@ class _Forgetful:
         return getattr(self._real, name)
 
     def open(self, path: str) -> File:
-        return cast(File, _Forgetful(self._real.open(path)))
+        return cast(File, _Unsynced(self._real.open(path)))
 
     async def sync(self) -> None: ...
 
@@ -126,15 +84,15 @@ class _Forgetful:
 
 
 def without_sync(ports: Ports) -> Ports:
-    return replace(ports, files=cast(Files, _Forgetful(ports.files)))
+    return replace(ports, files=cast(Files, _Unsynced(ports.files)))
 
 
-def whatever_is_left(end: int, flushed: int) -> bool:
-    """The sound recovery notices that what was on the disk is gone, and refuses to start."""
+def accept_lost_log(end: int, flushed: int) -> bool:
+    """The correct recovery notices that synced bytes are lost, and refuses to start."""
     return True
 
 
-def appended(sync_flush: bool, appended: int, written: int, flushed: int) -> int:
+def ack_appended(sync_flush: bool, appended: int, written: int, flushed: int) -> int:
     return appended
 
 
@@ -165,7 +123,7 @@ def answers_alone(leads: bool) -> bool:
     return True
 
 
-def never_again(sets: Sequence[str]) -> Sequence[str]:
+def scan_nothing(sets: Sequence[str]) -> Sequence[str]:
     return ()
 
 
@@ -173,7 +131,7 @@ def last_writer_wins(registered: int, newcomer: int) -> bool:
     return True
 
 
-def elect_anybody(ballot: Ballot) -> int | None:
+def elect_outsiders(ballot: Ballot) -> int | None:
     return elect.elect(replace(ballot, unclean=True))
 
 
@@ -194,11 +152,11 @@ def keep_epochs(table: EpochTable, point: int) -> EpochTable:
     return table
 
 
-def see_all(confirm_offset: int, end: int) -> int:
+def dispatch_all(confirm_offset: int, end: int) -> int:
     return end
 
 
-def number_what_is_seen(visible_end: int, end: int) -> int:
+def number_from_visible(visible_end: int, end: int) -> int:
     return visible_end
 
 
@@ -219,7 +177,7 @@ def answer_at_once(
     replicated: int,
     durable: int,
     waited_s: float,
-    patience: SendTimeouts,
+    timeouts: SendTimeouts,
     over: bool,
 ) -> Status | None:
     return Status.SUCCESS
@@ -230,10 +188,10 @@ def wait_for_the_next_reign(
     replicated: int,
     durable: int,
     waited_s: float,
-    patience: SendTimeouts,
+    timeouts: SendTimeouts,
     over: bool,
 ) -> Status | None:
-    return quorum.outcome_of(sent, replicated, durable, waited_s, patience, over=False)
+    return quorum.outcome_of(sent, replicated, durable, waited_s, timeouts, over=False)
 
 
 def count_one(all_ack: bool, in_sync_replicas: int) -> int:
@@ -298,7 +256,7 @@ def grant_at_once(now: float, forgetful_until: float) -> bool:
     return True
 
 
-def free_for_anybody(holder: str, client: str) -> bool:
+def unlock_always(holder: str, client: str) -> bool:
     return True
 
 
@@ -328,14 +286,14 @@ MUTANTS: Mapping[str, Mutant] = {
             "no-fsync",
             "a sync returns at once, before a vote or an acknowledgement is on disk",
             "LOST_ACKED",
-            replace(RULES, log_is_whole=whatever_is_left),
+            replace(RULES, log_is_whole=accept_lost_log),
             ports=without_sync,
         ),
         Mutant(
             "ack-before-append",
             "bytes that are in memory alone are acknowledged",
             "LOST_ACKED",
-            replace(RULES, ack_position=appended),
+            replace(RULES, ack_position=ack_appended),
         ),
         Mutant(
             "double-vote",
@@ -352,7 +310,7 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         Mutant(
             "no-union",
-            "a member of the proposed SyncStateSet is not waited for until the controllers answer",
+            "a proposed member of the set is not waited for yet (apache/rocketmq#5663)",
             "LOST_ACKED",
             replace(RULES, counted_members=count_old_set),
         ),
@@ -360,78 +318,78 @@ MUTANTS: Mapping[str, Mutant] = {
             "unclean-election",
             "a broker from outside the SyncStateSet is elected when no member is alive",
             "LOST_ACKED",
-            replace(RULES, elect=elect_anybody),
+            replace(RULES, elect=elect_outsiders),
         ),
         Mutant(
             "count-non-members",
-            "minInSyncReplicas copies will do, of members of the SyncStateSet or of others",
+            "minInSyncReplicas copies are enough, of members of the SyncStateSet or of others",
             "LOST_ACKED",
             replace(RULES, replicated_offset=count_connected),
         ),
         Mutant(
             "zeroed-tail",
-            "recovery accepts a record whose rest was torn off and reads as zeros",
+            "recovery accepts a record whose rest was torn off and is read as zeros",
             "CUT_TOO_HIGH",
             replace(RULES, recovered_records=partial(record.entries, checked=False)),
         ),
         Mutant(
             "term-not-persisted",
-            "a controller that starts again has forgotten its term and its vote",
+            "a controller forgets its term and its vote on restart",
             "ONE_LEADER",
             replace(RULES, hard_state=forget_term),
         ),
         Mutant(
             "ignore-missing",
-            "a member without a connection does not hold the confirm offset back",
+            "an absent member does not hold the confirm offset (apache/rocketmq#6662)",
             "CONFIRM_WENT_BACK",
             replace(RULES, confirm_offset=confirm_without_missing),
         ),
         Mutant(
             "offsets-from-visible",
-            "a message's queue offset counts what consumers may see, not what the log holds",
+            "queue offsets count what consumers may see, not the log (apache/rocketmq#7689)",
             "OFFSET_CONFLICT",
-            replace(RULES, next_queue_offset=number_what_is_seen),
+            replace(RULES, next_queue_offset=number_from_visible),
             stops=True,
         ),
         Mutant(
             "dispatch-to-end",
-            "consumers see the whole log, confirmed or not",
+            "consumers see the whole log, confirmed or not (apache/rocketmq#6609)",
             "PHANTOM_VANISHED",
-            replace(RULES, dispatch_limit=see_all),
+            replace(RULES, dispatch_limit=dispatch_all),
         ),
         Mutant(
             "equal-starts-refused",
-            "a reign that begins where an empty one began is not noted",
+            "a reign that begins where an empty one began is not recorded (apache/rocketmq#9942)",
             "NOT_RECOVERED",
             replace(RULES, append_epoch=refuse_equal_start),
         ),
         Mutant(
             "lazy-truncation",
-            "a cut of the log is only remembered, not made on disk",
+            "a cut of the log is made in memory, not on disk (apache/rocketmq#10666)",
             "OFFSET_CONFLICT",
             replace(RULES, truncation_is_durable=False),
         ),
         Mutant(
             "inverted-liveness",
-            "live brokers count as dead, and silent ones as alive",
+            "live brokers count as dead, and silent ones as alive (apache/rocketmq#8380)",
             "NEEDLESS_ELECTION",
             replace(RULES, heartbeat_expired=expires_when_heard),
         ),
         Mutant(
             "never-expires",
-            "a silent broker never counts as dead",
+            "a silent broker never counts as dead (apache/rocketmq#9717)",
             "HEADLESS",
             replace(RULES, heartbeat_expired=never_expires),
         ),
         Mutant(
             "last-writer-wins",
-            "the nameserver takes whichever master registers last",
+            "the nameserver takes the master that registers last (apache/rocketmq#6316)",
             "ROUTE_WENT_BACK",
             replace(RULES, displaces=last_writer_wins),
         ),
         Mutant(
             "cut-at-promotion",
-            "a new master cuts what is not confirmed",
+            "a new master cuts what is not confirmed (apache/rocketmq#5209)",
             "LOST_ACKED",
             replace(RULES, kept_at_promotion=keep_confirmed),
         ),
@@ -443,13 +401,13 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         Mutant(
             "enter-at-once",
-            "a slave enters the SyncStateSet with whatever it has",
+            "a slave enters the SyncStateSet before it has what was acknowledged",
             "SET_LACKS_ACKED",
             replace(RULES, may_enter=enter_at_once),
         ),
         Mutant(
             "commit-alone",
-            "a controller that leads commits what it alone has",
+            "a leading controller commits what only it has",
             "COMMITTED_CHANGED",
             replace(RULES, commit_index=commit_alone),
             stops=True,
@@ -462,31 +420,31 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         Mutant(
             "waiters-kept",
-            "sends that wait when a reign ends are answered SUCCESS in a later one",
+            "sends that wait at the end of a reign are answered SUCCESS in a later one",
             "ANSWERED_EARLY",
             replace(RULES, outcome_of=wait_for_the_next_reign),
         ),
         Mutant(
             "epochs-not-cut",
-            "a slave that cuts its log keeps the epochs of what is gone",
+            "a slave that cuts its log keeps the epochs of what was cut (apache/rocketmq#9942)",
             "NOT_RECOVERED",
             replace(RULES, cut_epochs=keep_epochs),
         ),
         Mutant(
             "no-dispatch-wait",
-            "a new master numbers messages before it has indexed its log",
+            "a new master numbers messages before it has indexed its log (apache/rocketmq#6344)",
             "OFFSET_CONFLICT",
             replace(RULES, indexed_at_promotion=index_confirmed),
         ),
         Mutant(
             "answers-alone",
-            "a controller tells what it remembers of a register, whether it leads or not",
+            "a controller answers register reads from memory, whether it leads or not",
             "NOT_LINEARIZABLE",
             replace(RULES, answers_alone=answers_alone),
         ),
         Mutant(
             "forgotten-locks",
-            "a broker that has just started grants locks that it may have granted to others",
+            "a restarted broker grants locks that it may have granted to others",
             "LOCK_HELD_TWICE",
             replace(RULES, memory_is_whole=grant_at_once),
         ),
@@ -494,7 +452,7 @@ MUTANTS: Mapping[str, Mutant] = {
             "unlock-anybody",
             "any client can release a lock, not only its holder",
             "LOCK_HELD_TWICE",
-            replace(RULES, may_unlock=free_for_anybody),
+            replace(RULES, may_unlock=unlock_always),
         ),
         Mutant(
             "topic-acked-early",
@@ -510,9 +468,9 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         Mutant(
             "no-election-retry",
-            "an election that could not be held is not tried again",
+            "an election that could not be held is not repeated (apache/rocketmq#5009)",
             "HEADLESS",
-            replace(RULES, look_again=never_again),
+            replace(RULES, look_again=scan_nothing),
         ),
         Mutant(
             "key-damaged",
@@ -534,13 +492,13 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         Mutant(
             "pull-skips",
-            "a pull that filled its batch goes on one message too far",
+            "a pull that filled its batch continues one message too far",
             "READ_SKIPPED",
             replace(RULES, next_pull_offset=one_too_far),
         ),
         Mutant(
             "batch-times",
-            "all messages of a pull come with the store time of its first one",
+            "all messages of a pull have the store time of its first one",
             "RECORD_CHANGED",
             replace(RULES, times_of_batch=time_of_first),
         ),
@@ -558,7 +516,7 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         Mutant(
             "late-commit-taken",
-            "a commit of a lower offset takes its group back",
+            "a commit of a lower offset moves its group back",
             "LATE_COMMIT_TAKEN",
             replace(RULES, commit_moves=always_moves),
         ),

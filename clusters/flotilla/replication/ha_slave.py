@@ -221,7 +221,7 @@ class HaSlave:
         planned = plan_cut(ours, master, start, self._rules.find_consistent_point)
         self._write_case(planned, ours, master)
         if planned.action is Action.HALT:
-            self._halt(f"case {planned.reason}: our log begins behind the end of the master's")
+            self._halt(f"case {planned.reason}: our log begins behind the master's end")
         self.state = SlaveState.CUTTING
         try:
             await self._copy.cut(planned)
